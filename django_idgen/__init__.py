@@ -1,0 +1,31 @@
+"""Unique 64-bit ids for Django, without asking the database for each one.
+
+    from django_idgen import generators, segments, next_id
+
+    next_id()                           # of generators["default"]
+    generators["default"].next_ids(1000)
+    segments["orders"].next_id()        # the tag is made on first use
+
+Importing this package loads no Django: the names above are resolved when they
+are first used, so that ``django_idgen.core`` works without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .handlers import generators, next_id, segments
+
+__version__ = "0.1.0"
+__all__ = ["generators", "next_id", "segments"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from . import handlers
+
+        value: object = getattr(handlers, name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,23 @@
+"""The Django application."""
+
+from django.apps import AppConfig
+from django.core.signals import setting_changed
+from django.utils.translation import gettext_lazy as _
+
+
+class IdgenConfig(AppConfig):
+    name = "django_idgen"
+    verbose_name = _("Id generators")
+    # Ours, whatever the project's default: that may be a field of this very app.
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from . import checks, factory, handlers, lifecycle, signals, upkeep
+
+        checks.register()
+        # In this order: at exit, worker ids are given back before files are removed.
+        upkeep.watch()
+        lifecycle.watch()
+        signals.connect_logging()
+        factory.import_backends()
+        setting_changed.connect(handlers.on_setting_changed, dispatch_uid="django_idgen")

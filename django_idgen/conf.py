@@ -1,0 +1,291 @@
+"""``settings.IDGEN``, read in one place and turned into frozen values.
+
+Strict: a key that is not known, or a value that can't work, is refused with its
+name, its value and what is allowed. Nothing here opens a connection.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from .core.clock import SYSTEM_CLOCK
+from .core.errors import ConfigurationError, WorkerOutOfRange
+from .core.layout import BitLayout
+from .core.presets import parse_layout
+from .core.segment import check_step
+
+__all__ = [
+    "DEFAULT_ALIAS",
+    "BackendSettings",
+    "GeneratorSettings",
+    "IdgenSettings",
+    "SegmentSettings",
+    "SettingsError",
+    "read_settings",
+]
+
+DEFAULT_ALIAS = "default"
+DEFAULT_GENERATOR = "django_idgen.core.snowflake.SnowflakeGenerator"
+DEFAULT_LEASES = "django_idgen.leases.database.DatabaseLeases"
+DEFAULT_SOURCE = "django_idgen.sources.database.DatabaseSource"
+DEFAULT_WINDOW = 180.0
+DEFAULT_SKEW_LIMIT = 10.0
+DEFAULT_TIMEOUT = 0.5
+DEFAULT_STEP = 1000
+
+LEASE_OPTIONS = ("window", "workers")
+"""Options of LEASES that the namespace takes, whatever the backend."""
+SEGMENT_OPTIONS = ("default_step", "timeout")
+
+
+class SettingsError(ConfigurationError, ImproperlyConfigured):
+    """``settings.IDGEN`` asks for something that can't work; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSettings:
+    """A dotted path to a class, and the keyword arguments it is made with."""
+
+    where: str
+    """The path of the setting, for messages: ``IDGEN["GENERATORS"]["default"]["LEASES"]``."""
+    path: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Any:
+        """The class. Raises :class:`SettingsError` if there is none."""
+        try:
+            return import_string(self.path)
+        except ImportError as error:
+            raise SettingsError(
+                f"{self.where}['BACKEND'] is {self.path!r}, which can't be imported: {error}"
+            ) from error
+        except RuntimeError as error:
+            # What Django says of the models of an app that is not installed.
+            if apps.is_installed("django_idgen"):
+                raise
+            raise SettingsError(
+                f"{self.where}['BACKEND'] is {self.path!r}, which has tables: add 'django_idgen' "
+                f"to INSTALLED_APPS."
+            ) from error
+
+    def build(self, *args: Any, **given: Any) -> Any:
+        """An instance, from ``args``, what the wiring gives, and the options.
+
+        Raises :class:`SettingsError` for options that the class doesn't take.
+        """
+        backend = self.load()
+        allowed = _options_of(backend, skip=len(args), taken=given)
+        _refuse_unknown(f"{self.where}['OPTIONS']", self.options, allowed)
+        missing = _required_of(backend, skip=len(args)) - set(self.options) - set(given)
+        if missing:
+            raise SettingsError(
+                f"{self.where}['OPTIONS'] lacks {', '.join(map(repr, sorted(missing)))}, "
+                f"which {self.path} needs."
+            )
+        try:
+            return backend(*args, **given, **self.options)
+        except (ConfigurationError, WorkerOutOfRange) as error:
+            raise SettingsError(f"{self.where}['OPTIONS']: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorSettings:
+    """One entry of ``IDGEN["GENERATORS"]``."""
+
+    alias: str
+    namespace: str
+    layout: BitLayout
+    window: float
+    """Seconds."""
+    workers: range
+    skew_limit: float
+    """Seconds."""
+    leases: BackendSettings
+    backend: BackendSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSettings:
+    """``IDGEN["SEGMENTS"]``."""
+
+    source: BackendSettings
+    default_step: int
+    timeout: float
+    """Seconds that a caller with nothing left waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdgenSettings:
+    generators: Mapping[str, GeneratorSettings]
+    segments: SegmentSettings
+
+
+def read_settings() -> IdgenSettings:
+    """The project's settings, checked. Raises :class:`SettingsError`."""
+    where = "IDGEN"
+    raw = _mapping(where, getattr(settings, "IDGEN", {}), ("GENERATORS", "SEGMENTS"))
+    entries = _mapping(f"{where}['GENERATORS']", raw.get("GENERATORS", {}))
+    entries = {DEFAULT_ALIAS: {}, **entries}
+    generators = {alias: _generator(alias, entry) for alias, entry in entries.items()}
+    _refuse_shared_namespaces(generators)
+    return IdgenSettings(generators, _segments(raw.get("SEGMENTS", {})))
+
+
+def _generator(alias: object, entry: object) -> GeneratorSettings:
+    where = f"IDGEN['GENERATORS'][{alias!r}]"
+    if not isinstance(alias, str) or not alias:
+        raise SettingsError(f"{where}: an alias must be a string that is not empty.")
+    raw = _mapping(where, entry, ("BACKEND", "NAMESPACE", "LAYOUT", "EPOCH", "LEASES", "OPTIONS"))
+    leases = _backend(f"{where}['LEASES']", raw.get("LEASES", {}), DEFAULT_LEASES)
+    backend = BackendSettings(
+        where,
+        _text(where, "BACKEND", raw.get("BACKEND", DEFAULT_GENERATOR)),
+        _mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {})),
+    )
+    layout = _layout(where, raw)
+    options = leases.options
+    return GeneratorSettings(
+        alias=alias,
+        namespace=_text(where, "NAMESPACE", raw.get("NAMESPACE", alias)),
+        layout=layout,
+        window=_seconds(leases.where, "window", options.get("window", DEFAULT_WINDOW)),
+        workers=_workers(leases.where, options.get("workers"), layout),
+        skew_limit=_seconds(
+            where, "skew_limit", backend.options.get("skew_limit", DEFAULT_SKEW_LIMIT), least=0.0
+        ),
+        leases=leases,
+        backend=backend,
+    )
+
+
+def _layout(where: str, raw: Mapping[str, Any]) -> BitLayout:
+    try:
+        layout = parse_layout(raw.get("LAYOUT", "standard"), epoch=raw.get("EPOCH"))
+        layout.check_epoch(SYSTEM_CLOCK.wall_ns() // 1000)
+    except ConfigurationError as error:
+        raise SettingsError(f"{where}: {error}") from error
+    return layout
+
+
+def _segments(entry: object) -> SegmentSettings:
+    where = "IDGEN['SEGMENTS']"
+    raw = _mapping(where, entry, ("SOURCE", "OPTIONS"))
+    options = _mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {}), SEGMENT_OPTIONS)
+    try:
+        step = check_step(options.get("default_step", DEFAULT_STEP))
+    except ConfigurationError as error:
+        raise SettingsError(f"{where}['OPTIONS']['default_step']: {error}") from error
+    return SegmentSettings(
+        source=_backend(f"{where}['SOURCE']", raw.get("SOURCE", {}), DEFAULT_SOURCE),
+        default_step=step,
+        timeout=_seconds(where, "timeout", options.get("timeout", DEFAULT_TIMEOUT)),
+    )
+
+
+def _backend(where: str, entry: object, default: str) -> BackendSettings:
+    raw = _mapping(where, entry, ("BACKEND", "OPTIONS"))
+    path = _text(where, "BACKEND", raw.get("BACKEND", default))
+    return BackendSettings(where, path, _mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {})))
+
+
+def _workers(where: str, value: object, layout: BitLayout) -> range:
+    if value is None:
+        return layout.workers
+    pair = tuple(value) if isinstance(value, (list, tuple)) else ()
+    whole = len(pair) == 2 and all(type(number) is int for number in pair)
+    if not whole or not 0 <= pair[0] < pair[1] <= len(layout.workers):
+        raise SettingsError(
+            f"{where}['OPTIONS']['workers'] must be [first, end] with 0 <= first < end <= "
+            f"{len(layout.workers)} (the end is not included), not {value!r}."
+        )
+    return range(*pair)
+
+
+def _refuse_shared_namespaces(generators: Mapping[str, GeneratorSettings]) -> None:
+    # One namespace may be used under two aliases only if their ids can't meet.
+    for first, entry in combinations(generators.values(), 2):
+        if first.namespace != entry.namespace:
+            continue
+        if _lender(first.leases) != _lender(entry.leases) and _overlap(first, entry):
+            raise SettingsError(
+                f"Generators {first.alias!r} and {entry.alias!r} share the namespace "
+                f"{entry.namespace!r} but not the registry ({_lender(first.leases)}; "
+                f"{_lender(entry.leases)}), so both would be lent the same worker ids. Give one "
+                f"of them a NAMESPACE of its own, or ranges of 'workers' that do not overlap."
+            )
+        if first.layout != entry.layout:
+            raise SettingsError(
+                f"Generators {first.alias!r} and {entry.alias!r} share the namespace "
+                f"{entry.namespace!r} but not the layout ({first.layout}; {entry.layout}), so "
+                f"their ids would repeat. Give one of them a NAMESPACE of its own."
+            )
+
+
+def _lender(leases: BackendSettings) -> tuple[object, ...]:
+    options = dict(leases.options)
+    if leases.path == DEFAULT_LEASES:
+        options.setdefault("database", DEFAULT_ALIAS)
+    places = (options.get(key) for key in ("database", "directory", "alias"))
+    return (leases.path, *(place for place in places if place is not None))
+
+
+def _overlap(first: GeneratorSettings, second: GeneratorSettings) -> bool:
+    return max(first.workers.start, second.workers.start) < min(
+        first.workers.stop, second.workers.stop
+    )
+
+
+def _mapping(where: str, value: object, allowed: tuple[str, ...] | None = None) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{where} must be a dictionary, not {value!r}.")
+    if allowed is not None:
+        _refuse_unknown(where, value, allowed)
+    return dict(value)
+
+
+def _refuse_unknown(where: str, given: Mapping[Any, Any], allowed: tuple[str, ...]) -> None:
+    for key in given:
+        if key not in allowed:
+            raise SettingsError(
+                f"{where} has an unknown key {key!r}. Known: {', '.join(allowed) or 'none'}."
+            )
+
+
+def _text(where: str, key: str, value: object) -> str:
+    if not isinstance(value, str) or not value or len(value) > 128:
+        raise SettingsError(
+            f"{where}[{key!r}] must be a string of 1 to 128 characters, not {value!r}."
+        )
+    return value
+
+
+def _seconds(where: str, key: str, value: object, *, least: float = 0.001) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not least <= float(value) <= 1e6:  # type: ignore[arg-type]
+        raise SettingsError(
+            f"{where}['OPTIONS'][{key!r}] must be {least:g} to 1000000 seconds, not {value!r}."
+        )
+    return float(value)  # type: ignore[arg-type]
+
+
+def _parameters(backend: Any, skip: int) -> list[inspect.Parameter]:
+    return list(inspect.signature(backend).parameters.values())[skip:]
+
+
+def _options_of(backend: Any, *, skip: int, taken: Mapping[str, Any]) -> tuple[str, ...]:
+    hidden = {"clock", "emit", "own", *taken}
+    return tuple(p.name for p in _parameters(backend, skip) if p.name not in hidden)
+
+
+def _required_of(backend: Any, *, skip: int) -> set[str]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {p.name for p in _parameters(backend, skip) if p.default is p.empty and p.kind in kinds}

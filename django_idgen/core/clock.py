@@ -1,0 +1,152 @@
+"""Time, as three clocks that must not be mistaken for one another.
+
+* the *stopwatch*: cheap, only good for asking "is this tick over?";
+* *elapsed* time: monotonic and, where the system has such a clock, counting
+  the time that the machine was suspended;
+* the *wall* clock: what the host believes the date to be. It is compared,
+  never trusted: ids are stamped with the registry's time.
+
+The functions are bound when this module is imported, to clocks that freezegun
+and time-machine leave alone (the wall clock under time-machine on Linux only),
+so that ids go on in tests whose clock was frozen.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+__all__ = ["SYSTEM_CLOCK", "AnchoredClock", "Clock", "Reading"]
+
+
+def _elapsed_source() -> Callable[[], int]:
+    # clock_gettime is the one reader that neither freezegun nor time-machine
+    # replaces; CLOCK_BOOTTIME also runs while a virtual machine is suspended.
+    for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
+        if hasattr(time, name):
+            return partial(time.clock_gettime_ns, getattr(time, name))
+    return partial(time.monotonic_ns)
+
+
+_COARSE_REALTIME = 5
+"""Linux' number for the wall clock as of the last timer interrupt; Python has no name for it."""
+_COARSENESS_NS = 50_000_000
+"""More than the longest pause between two timer interrupts (10 ms)."""
+
+
+def _wall_source() -> Callable[[], int]:
+    if not hasattr(time, "CLOCK_REALTIME"):
+        return partial(time.time_ns)
+    exact = partial(time.clock_gettime_ns, time.CLOCK_REALTIME)
+    if sys.platform != "linux":
+        return exact
+    return _unless_faked(exact, partial(time.clock_gettime_ns, _COARSE_REALTIME))
+
+
+def _unless_faked(exact: Callable[[], int], coarse: Callable[[], int]) -> Callable[[], int]:
+    # time-machine replaces the exact reader inside the interpreter, where binding
+    # it early is of no use. It leaves the coarse one alone: too far from that, the
+    # exact one is not telling the time.
+    def wall_ns() -> int:
+        rough, fine = coarse(), exact()
+        return fine if 0 <= fine - rough < _COARSENESS_NS else rough
+
+    return wall_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The clocks and the sleep that a generator uses. Safe to share between threads.
+
+    A test passes one of its own, whose functions it drives by hand.
+    """
+
+    stopwatch: Callable[[], float]
+    """Seconds since an arbitrary moment; the fastest reading there is."""
+    elapsed_ns: Callable[[], int]
+    """Nanoseconds since an arbitrary moment, suspension counted where possible."""
+    wall_ns: Callable[[], int]
+    """Nanoseconds since 1970, as this host believes."""
+    sleep: Callable[[float], None]
+    """Blocks the calling thread for so many seconds."""
+
+
+# An instance's attribute, not a module's: freezegun replaces the latter.
+SYSTEM_CLOCK = Clock(
+    stopwatch=time.perf_counter,
+    elapsed_ns=_elapsed_source(),
+    wall_ns=_wall_source(),
+    sleep=time.sleep,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One reading of the registry's clock, with the round trip it came from."""
+
+    registry_us: int
+    """Microseconds since 1970 on the registry's clock."""
+    sent_ns: int
+    """``Clock.elapsed_ns`` before the question was sent."""
+    received_ns: int
+    """``Clock.elapsed_ns`` after the answer came in."""
+
+    @property
+    def round_trip_us(self) -> int:
+        return max(0, self.received_ns - self.sent_ns) // 1000
+
+    @property
+    def at_ns(self) -> int:
+        """The moment, on the elapsed clock, that the reading is taken to be of."""
+        return (self.sent_ns + self.received_ns) // 2
+
+
+class AnchoredClock:
+    """The registry's time: its last reading plus this process' elapsed time.
+
+    A stepped wall clock changes nothing. A reading replaces the anchor only if
+    it differs by more than its own round trip (a nearer one is noise); one that
+    is further off than ``skew_limit_us`` is refused, since then one of the two
+    clocks was stepped and there is no telling which.
+
+    Not thread-safe by itself: the keeper calls it under its lock.
+    """
+
+    __slots__ = ("_anchor", "_elapsed_ns", "skew_limit_us")
+
+    def __init__(self, clock: Clock, skew_limit_us: int) -> None:
+        self._elapsed_ns = clock.elapsed_ns
+        self._anchor: Reading | None = None
+        self.skew_limit_us = skew_limit_us
+
+    @property
+    def anchored(self) -> bool:
+        return self._anchor is not None
+
+    def now_us(self) -> int:
+        """Microseconds since 1970 on the registry's clock. Needs an anchor."""
+        anchor = self._anchor
+        if anchor is None:
+            raise RuntimeError("The registry's clock was never read.")
+        return anchor.registry_us + (self._elapsed_ns() - anchor.at_ns) // 1000
+
+    def observe(self, reading: Reading, *, restart: bool = False) -> int | None:
+        """Take ``reading`` into account.
+
+        Returns how far (µs) it lay from our own reckoning if it was refused for
+        being past the skew limit, else ``None``. With ``restart`` it is taken in
+        any case: a new lease starts on the registry's time, whatever was before.
+        """
+        if self._anchor is None or restart:
+            self._anchor = reading
+            return None
+        expected = self._anchor.registry_us + (reading.at_ns - self._anchor.at_ns) // 1000
+        offset = reading.registry_us - expected
+        if abs(offset) > max(self.skew_limit_us, reading.round_trip_us):
+            return offset
+        if abs(offset) > reading.round_trip_us:
+            self._anchor = reading
+        return None

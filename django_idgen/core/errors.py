@@ -1,0 +1,175 @@
+"""Every way in which giving out an id can fail, as exceptions.
+
+Each names the value that was wrong and the way out, and keeps its values as
+attributes, so that code can branch on them without parsing the message.
+Nothing in this package reports a failure by returning 0, -1 or ``None``.
+"""
+
+from __future__ import annotations
+
+
+class IdgenError(Exception):
+    """Base of everything that django_idgen raises on its own account."""
+
+
+# --- configuration ----------------------------------------------------------
+
+
+class ConfigurationError(IdgenError, ValueError):
+    """A layout, a window, a worker range or another setting is impossible."""
+
+
+class LayoutError(ConfigurationError):
+    """A bit layout that can't make unique, positive, rising 64-bit ids."""
+
+
+class InvalidTag(IdgenError, ValueError):
+    """A segment tag that is empty, too long, or can't be stored."""
+
+    def __init__(self, tag: object, reason: str) -> None:
+        self.tag = tag
+        super().__init__(f"Segment tag {_short(tag)} can't be used: {reason}.")
+
+
+class InvalidId(IdgenError, ValueError):
+    """A value that is no id, or no id of the layout it was decoded with."""
+
+    def __init__(self, value: object, reason: str) -> None:
+        self.value = value
+        super().__init__(f"{_short(value)} is not an id: {reason}.")
+
+
+class TimeOutOfRange(IdgenError, ValueError):
+    """A moment that the layout can't express (before its epoch, or past its end)."""
+
+
+class NamespaceMismatch(ConfigurationError):
+    """This process' settings differ from those the namespace was opened with.
+
+    Issuing ids with a different layout, epoch, worker range or kind of
+    registry under a running namespace would repeat ids, so it is refused.
+    """
+
+    def __init__(self, namespace: str, setting: str, stored: object, configured: object) -> None:
+        self.namespace = namespace
+        self.setting = setting
+        self.stored = stored
+        self.configured = configured
+        super().__init__(
+            f"Namespace {namespace!r} was opened with {setting}={stored!r}, but this process "
+            f"is configured with {setting}={configured!r}. Going on would repeat ids. "
+            f"Restore the old setting, or use a NAMESPACE of another name whose ids go "
+            f"to tables of their own."
+        )
+
+
+# --- leases -----------------------------------------------------------------
+
+
+class LeaseError(IdgenError):
+    """Base of what can happen to the lease of a worker id."""
+
+
+class RegistryUnavailable(LeaseError):
+    """The lease registry could not be asked, or its answer was lost.
+
+    A lost answer counts as a lost grant: the call is never sent again.
+    """
+
+
+class NoFreeWorker(LeaseError):
+    """Every worker id of the range is held by somebody."""
+
+    def __init__(self, namespace: str, workers: range) -> None:
+        self.namespace = namespace
+        self.workers = workers
+        super().__init__(
+            f"All {len(workers)} worker ids of namespace {namespace!r} "
+            f"({_span(workers)}) are held. Stop idle processes, wait for a lapsed window, "
+            f"or choose a layout with more worker bits."
+        )
+
+
+class WorkerOutOfRange(LeaseError, ValueError):
+    """A worker id that does not fit the layout's worker bits or the range given."""
+
+    def __init__(self, worker: object, workers: range) -> None:
+        self.worker = worker
+        self.workers = workers
+        super().__init__(
+            f"Worker id {_short(worker)} is outside {_span(workers)}. A larger one would "
+            f"leak into the neighbouring bits and repeat the ids of another worker."
+        )
+
+
+class LeaseLost(LeaseError):
+    """The registry no longer knows this lease: it lapsed, or the registry forgot it.
+
+    What is left of the window is still this process' alone; after that it needs
+    a new lease.
+    """
+
+
+class LeaseExpired(LeaseError):
+    """The window is used up and neither renewal nor a new lease could be had."""
+
+
+class LeaseTaken(LeaseError):
+    """A local lock shows that another process on this host holds the worker id."""
+
+
+# --- time -------------------------------------------------------------------
+
+
+class ClockError(IdgenError):
+    """Base of what can be wrong with time."""
+
+
+class ClockBeforeEpoch(ClockError):
+    """The clock stands before the layout's epoch, so a stamp would be negative."""
+
+
+class ClockMovedBackwards(ClockError):
+    """Time went back further than can be waited for, and no other worker id was free."""
+
+
+class ClockSkewed(ClockError):
+    """This host's wall clock is further from the registry's than the limit allows."""
+
+
+class TimeExhausted(ClockError):
+    """The time bits of the layout are used up."""
+
+
+# --- segments ---------------------------------------------------------------
+
+
+class SegmentError(IdgenError):
+    """Base of what can happen to a segment of a tag."""
+
+
+class SegmentUnavailable(SegmentError):
+    """No segment could be had before the deadline; the cause is chained."""
+
+
+class SegmentExhausted(SegmentError):
+    """The tag has reached 2**63 - 1: there are no higher ids."""
+
+
+# --- generators -------------------------------------------------------------
+
+
+class GeneratorClosed(IdgenError):
+    """An id was asked of a generator that was closed."""
+
+
+def _span(workers: range) -> str:
+    return f"{workers.start}..{workers.stop - 1}"
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print an integer of thousands of digits
+        return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else "?"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,242 @@
+"""Leases of worker ids: the values, the rules, and the protocol of a registry.
+
+A lease says: *worker* ``w`` *may stamp the ticks of* ``[start, until)``. A
+registry keeps, for each worker id, the high-water mark ``until``: the first
+tick that was not yet promised to anyone. It only grows while the lease is held,
+and each window starts at or after the last one's end. Whether two processes
+ever stamp one tick with one worker id therefore depends on no clock, no
+time-to-live and no pause; clocks only decide how near a stamp is to real time.
+
+The rules (:func:`grant_window`, :func:`extend_window`, :func:`final_mark`) are
+pure functions here, so that every registry applies the very same ones.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .clock import Reading
+from .errors import ClockBeforeEpoch, ConfigurationError, TimeExhausted, WorkerOutOfRange
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "Grant",
+    "Lease",
+    "LeaseRegistry",
+    "Mark",
+    "Namespace",
+    "extend_window",
+    "final_mark",
+    "grant_window",
+    "is_free",
+    "loss_fence",
+    "new_token",
+]
+
+PROTOCOL_VERSION = 1
+"""Stored with every record, so that a fleet can be upgraded a process at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """What all holders of one namespace must agree on. Frozen, freely shared.
+
+    Marks are kept in ticks of ``tick_us`` microseconds since ``epoch_us``
+    (microseconds since 1970); ``max_ticks`` is ``2**time_bits``: no tick at or
+    past it exists. ``workers`` is the range of worker ids that may be lent.
+    ``fingerprint`` holds everything whose change would repeat ids.
+
+    Raises :class:`ConfigurationError` or :class:`WorkerOutOfRange`.
+    """
+
+    name: str
+    epoch_us: int
+    tick_us: int
+    max_ticks: int
+    workers: range
+    window_ticks: int
+    """Length of a window, in ticks; at least one."""
+    skew_ticks: int
+    """How far two clocks of the installation may differ, in ticks."""
+    fingerprint: Mapping[str, object] = field(default_factory=dict)
+    ahead_ticks: int = 0
+    """How far past now a holder may stamp (``max_ahead``), in ticks: its windows end later."""
+
+    def __post_init__(self) -> None:
+        if not self.name or len(self.name) > 128:
+            raise ConfigurationError(
+                f"A namespace's name needs 1 to 128 characters, not {self.name!r}."
+            )
+        if self.window_ticks < 1:
+            raise ConfigurationError(
+                f"A window needs at least one tick, not {self.window_ticks}. Raise 'window'."
+            )
+        if self.skew_ticks < 0:
+            raise ConfigurationError(f"A skew limit can't be negative: {self.skew_ticks} ticks.")
+        if self.ahead_ticks < 0:
+            raise ConfigurationError(f"'max_ahead' can't be negative: {self.ahead_ticks} ticks.")
+        if not len(self.workers) or self.workers.start < 0 or self.workers.step != 1:
+            raise ConfigurationError(
+                f"The worker ids must be a range from 0 up, not {self.workers!r}."
+            )
+
+    @property
+    def reach_ticks(self) -> int:
+        """How far past now a window may end, in ticks."""
+        return self.window_ticks + self.ahead_ticks
+
+    def tick_at(self, unix_us: int) -> int:
+        """The tick that a moment (µs since 1970) lies in; negative before the epoch."""
+        return (unix_us - self.epoch_us) // self.tick_us
+
+    def check_worker(self, worker: int) -> int:
+        """Return ``worker``, or raise :class:`WorkerOutOfRange`."""
+        if worker not in self.workers:
+            raise WorkerOutOfRange(worker, self.workers)
+        return worker
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to stamp the ticks ``[start, until)`` with ``worker``."""
+
+    namespace: str
+    worker: int
+    token: str = field(repr=False)
+    """New for every acquire: two leases never share one. Not in logs: it lets one renew."""
+    start: int
+    until: int
+    generation: int = 0
+    """Which life of the registry granted it; another one knows nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A registry's answer: the lease as it now stands, and the registry's time."""
+
+    lease: Lease
+    reading: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a registry has stored of one worker id; ``token`` is empty when released."""
+
+    worker: int
+    token: str
+    start: int
+    until: int
+    generation: int = 0
+    holder: str = ""
+
+
+class LeaseRegistry(Protocol):
+    """Something shared that lends worker ids.
+
+    An implementation is safe to use from several threads. No method is ever
+    repeated by the caller, nor may the implementation repeat one whose outcome
+    it does not know: an exception means "perhaps done", and the grant is gone.
+    None of them runs inside the caller's transaction.
+    """
+
+    namespace: Namespace
+
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        """Lend a free worker id, by preference the one that ``holder`` held last.
+
+        ``holder`` is a label (host and process), never proof of anything.
+        ``not_before`` is the first tick that the caller can still use, so that
+        its ids go on rising. ``avoid`` is a worker id to pass over.
+
+        Raises :class:`~.errors.NoFreeWorker`, :class:`~.errors.NamespaceMismatch`,
+        :class:`~.errors.RegistryUnavailable`, :class:`~.errors.ClockBeforeEpoch`
+        or :class:`~.errors.TimeExhausted`.
+        """
+        ...
+
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        """Move the end of the window up; ``last_tick`` is the caller's latest tick.
+
+        Raises :class:`~.errors.LeaseLost` if the registry doesn't know the
+        lease, else as :meth:`acquire`.
+        """
+        ...
+
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """Give the worker id back; ``last_tick`` is the last one loaded, if any.
+
+        False if the registry didn't know the lease: then nothing was changed.
+        Raises :class:`~.errors.RegistryUnavailable`.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited, without a word to the registry."""
+        ...
+
+    def close(self) -> None:
+        """Free local resources. May be called twice."""
+        ...
+
+
+def new_token() -> str:
+    """128 random bits; processes started from one image still differ."""
+    return secrets.token_hex(16)
+
+
+def is_free(mark: Mark | None, now: int) -> bool:
+    """L1: free when never lent, released, or when the window is over."""
+    return mark is None or not mark.token or now >= mark.until
+
+
+def grant_window(
+    namespace: Namespace,
+    mark: Mark | None,
+    *,
+    now: int,
+    fence: int = 0,
+    not_before: int = 0,
+    ceiling: int | None = None,
+) -> tuple[int, int]:
+    """L1: the window ``(start, until)`` of a new lease on a free worker id.
+
+    All in ticks. The caller has checked :func:`is_free`. ``ceiling`` is the
+    first tick that this registry may not lend (its own lease's end).
+
+    Raises :class:`ClockBeforeEpoch` or :class:`TimeExhausted`.
+    """
+    if now < 0:
+        raise ClockBeforeEpoch(
+            f"The registry's clock stands {-now} ticks of {namespace.tick_us} µs before the "
+            f"epoch of namespace {namespace.name!r}. Mend the clock, or choose an earlier EPOCH."
+        )
+    start = max(now, mark.until if mark else 0, fence, not_before)
+    top = namespace.max_ticks if ceiling is None else min(ceiling, namespace.max_ticks)
+    if start >= namespace.max_ticks:
+        raise TimeExhausted(
+            f"Tick {start} does not fit the time bits of namespace {namespace.name!r}: they "
+            f"end at {namespace.max_ticks}. Move to a layout with more time bits or a later epoch."
+        )
+    return start, min(start + namespace.window_ticks, top)
+
+
+def extend_window(
+    namespace: Namespace, mark: Mark, *, now: int, last_tick: int, ceiling: int | None = None
+) -> int:
+    """L2: the new ``until`` of a held lease. Never lower than the old one."""
+    top = namespace.max_ticks if ceiling is None else min(ceiling, namespace.max_ticks)
+    return max(mark.until, min(max(now, last_tick) + namespace.window_ticks, top))
+
+
+def final_mark(start: int, last_tick: int | None) -> int:
+    """L3: the mark that a released lease leaves: past the last tick that was loaded."""
+    return start if last_tick is None else max(start, last_tick + 1)
+
+
+def loss_fence(namespace: Namespace, *, now: int, fence: int, largest_window: int) -> int:
+    """L7: the first tick that is surely past every window that a lost record granted."""
+    window = max(largest_window, namespace.reach_ticks)
+    return max(fence, now + namespace.skew_ticks) + window

@@ -1,0 +1,216 @@
+"""What a registry that sees all its rows at once does: lend, extend, take back.
+
+Each function is one transaction over a :class:`LeaseBook`: the caller holds the
+lock (or the write transaction) and undoes everything if it raises. The windows
+come from the rules in :mod:`.lease`; here stands what surrounds them, so that
+the registries in memory and in a file can't differ in it.
+
+Loss of rows is noticed by counting. A record says how many worker ids were ever
+lent; if fewer rows are there, some were deleted, and all that is left of them is
+the record's high-water mark. Then a new generation begins at a fence past every
+window that was ever granted, and the tokens of the old one are void.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from .choice import choose_worker
+from .errors import LeaseLost, NamespaceMismatch
+from .lease import (
+    Lease,
+    Mark,
+    Namespace,
+    extend_window,
+    final_mark,
+    grant_window,
+    is_free,
+    loss_fence,
+    new_token,
+)
+
+__all__ = [
+    "LeaseBook",
+    "Record",
+    "check_fingerprint",
+    "extend",
+    "fingerprint_text",
+    "lend",
+    "take_back",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of a namespace as a whole. Frozen; all moments in ticks."""
+
+    fingerprint: str
+    """JSON of :attr:`Namespace.fingerprint`; empty if it isn't known any more."""
+    generation: int
+    fence: int
+    """Nothing below this tick is granted."""
+    largest_window: int
+    workers_made: int
+    """How many worker ids were ever lent; fewer rows than that shows a loss."""
+    highest_until: int
+    """The end of the latest window ever granted."""
+
+
+class LeaseBook(Protocol):
+    """The rows of one namespace, as seen inside one transaction."""
+
+    def record(self) -> Record | None: ...
+
+    def save_record(self, record: Record) -> None: ...
+
+    def was_opened(self) -> bool:
+        """Whether the namespace ever had a record, or still has rows."""
+        ...
+
+    def next_generation(self) -> int:
+        """A number that no generation of this namespace had yet."""
+        ...
+
+    def count(self) -> int:
+        """How many worker ids have a row."""
+        ...
+
+    def highest_until(self) -> int:
+        """The highest ``until`` of the rows; 0 if there is none."""
+        ...
+
+    def mark(self, worker: int) -> Mark | None: ...
+
+    def save_mark(self, mark: Mark) -> None: ...
+
+    def held(self, now: int, generation: int) -> Collection[int]:
+        """The worker ids that are not free at tick ``now``."""
+        ...
+
+    def previous(self, holder: str) -> Sequence[int]:
+        """The worker ids that ``holder`` had, the latest first."""
+        ...
+
+
+def lend(
+    book: LeaseBook,
+    namespace: Namespace,
+    *,
+    now: int,
+    holder: str,
+    not_before: int = 0,
+    avoid: int | None = None,
+) -> Lease:
+    """Grant a free worker id at tick ``now``. Raises as :meth:`LeaseRegistry.acquire`."""
+    record = _opened(book, namespace, now)
+
+    def is_held(worker: int) -> bool:
+        mark = book.mark(worker)
+        # A mark of an earlier generation is void: the fence is past its window.
+        return mark is not None and mark.generation == record.generation and not is_free(mark, now)
+
+    worker = choose_worker(
+        namespace,
+        previous=book.previous(holder),
+        avoid=avoid,
+        is_held=is_held,
+        held=lambda: book.held(now, record.generation),
+    )
+    old = book.mark(worker)
+    start, until = grant_window(namespace, old, now=now, fence=record.fence, not_before=not_before)
+    mark = Mark(worker, new_token(), start, until, record.generation, holder)
+    _save(book, namespace, replace(record, workers_made=book.count() + (old is None)), mark)
+    return Lease(namespace.name, worker, mark.token, start, until, mark.generation)
+
+
+def extend(
+    book: LeaseBook, namespace: Namespace, lease: Lease, *, now: int, last_tick: int
+) -> Lease:
+    """Move the end of a held window up. Raises :class:`~.errors.LeaseLost`."""
+    record, mark = book.record(), book.mark(lease.worker)
+    if record is None or mark is None or not _is_current(record, mark, lease):
+        raise lost(lease)
+    until = extend_window(namespace, mark, now=now, last_tick=last_tick)
+    _save(book, namespace, record, replace(mark, until=until))
+    return replace(lease, until=until)
+
+
+def take_back(book: LeaseBook, lease: Lease, *, last_tick: int | None) -> bool:
+    """Free a worker id; False (and nothing changed) if ``lease`` no longer holds it."""
+    record, mark = book.record(), book.mark(lease.worker)
+    if record is None or mark is None or not _is_current(record, mark, lease):
+        return False
+    book.save_mark(replace(mark, token="", until=final_mark(mark.start, last_tick)))
+    return True
+
+
+def lost(lease: Lease) -> LeaseLost:
+    """The error that says so, for any registry."""
+    return LeaseLost(
+        f"The lease of worker id {lease.worker} of namespace {lease.namespace!r} (ticks "
+        f"{lease.start} to {lease.until}) is not known to the registry any more: it was given "
+        f"back, lapsed and was lent to another, or its row was deleted. What is left of its "
+        f"window is still this process' own; after that acquire a new lease."
+    )
+
+
+def fingerprint_text(namespace: Namespace) -> str:
+    """The fingerprint as JSON, equal for equal fingerprints."""
+    return json.dumps(dict(namespace.fingerprint), sort_keys=True, default=str)
+
+
+def check_fingerprint(namespace: Namespace, stored: str) -> None:
+    """Raise :class:`~.errors.NamespaceMismatch` naming the first setting that differs."""
+    if not stored or stored == fingerprint_text(namespace):
+        return
+    # Through JSON and back: a tuple there is a list here.
+    theirs, ours = json.loads(stored), json.loads(fingerprint_text(namespace))
+    for key in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(key) != ours.get(key):
+            raise NamespaceMismatch(namespace.name, key, theirs.get(key), ours.get(key))
+
+
+def _is_current(record: Record, mark: Mark, lease: Lease) -> bool:
+    return (mark.token, mark.start, mark.generation, record.generation) == (
+        lease.token,
+        lease.start,
+        lease.generation,
+        lease.generation,
+    )
+
+
+def _opened(book: LeaseBook, namespace: Namespace, now: int) -> Record:
+    record = book.record()
+    if record is None:
+        if not book.was_opened():
+            return Record(fingerprint_text(namespace), book.next_generation(), 0, 0, 0, 0)
+        return _reopened(book, namespace, Record("", 0, 0, 0, 0, 0), now)
+    check_fingerprint(namespace, record.fingerprint)
+    if book.count() < record.workers_made:
+        return _reopened(book, namespace, record, now)
+    return record
+
+
+def _reopened(book: LeaseBook, namespace: Namespace, known: Record, now: int) -> Record:
+    fence = loss_fence(namespace, now=now, fence=known.fence, largest_window=known.largest_window)
+    return replace(
+        known,
+        fingerprint=fingerprint_text(namespace),
+        generation=book.next_generation(),
+        # The marks that are left say exactly what the clock can only estimate.
+        fence=max(fence, known.highest_until, book.highest_until()),
+    )
+
+
+def _save(book: LeaseBook, namespace: Namespace, record: Record, mark: Mark) -> None:
+    book.save_record(
+        replace(
+            record,
+            largest_window=max(record.largest_window, namespace.reach_ticks),
+            highest_until=max(record.highest_until, mark.until),
+        )
+    )
+    book.save_mark(mark)

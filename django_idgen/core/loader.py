@@ -1,0 +1,175 @@
+"""Where slow calls run: in one thread a loader, or at once in the caller's."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, ClassVar, Protocol, TypeVar
+
+__all__ = ["AnyLoader", "InlineLoader", "Loader", "process_lock"]
+
+T = TypeVar("T")
+_Job = tuple[Callable[[], Any], "Future[Any]"]
+
+logger = logging.getLogger("django_idgen")
+_process_locks: dict[int, threading.Lock] = {}
+
+
+class AnyLoader(Protocol):
+    """What a generator needs of a loader: :class:`Loader`, :class:`InlineLoader`, or a choice."""
+
+    @property
+    def background(self) -> bool:
+        """Whether jobs run in a thread of their own. Asked under a lock: it must not block."""
+        ...
+
+    def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]: ...
+
+    def reset(self) -> None: ...
+
+
+def process_lock() -> threading.Lock:
+    """This process' own lock, for dropping what came with a fork.
+
+    An inherited lock may have been held, at the fork, by a thread that the child
+    does not have; this one is made by the process that asks. Hold it briefly.
+    """
+    return _process_locks.setdefault(os.getpid(), threading.Lock())
+
+
+class Loader:
+    """Runs jobs one after another in a background thread. Safe to share between threads.
+
+    The thread is a daemon, started when there is work; it ends when there is
+    none left, after calling ``on_idle`` (which closes that thread's connection).
+    Where no thread can be started any more (the interpreter is shutting down)
+    jobs run in the caller's thread, followed by ``on_idle``.
+    """
+
+    background: ClassVar[bool] = True
+
+    def __init__(
+        self, name: str = "idgen-loader", *, on_idle: Callable[[], None] | None = None
+    ) -> None:
+        self.name = name
+        self._on_idle = on_idle
+        self.reset()
+
+    def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
+        """Queue ``fn``; urgent jobs go before the others, else first come, first served.
+
+        What ``fn`` raises, :class:`BaseException` included, goes to the future.
+        """
+        self._check_process()
+        future: Future[T] = Future()
+        if sys.is_finalizing():
+            # Daemon threads are frozen by now, perhaps with our lock in hand.
+            _run(fn, future)
+            self._idle()
+            return future
+        with self._lock:
+            (self._urgent if urgent else self._ordinary).append((fn, future))
+            started = self._ensure_worker()
+        if not started:
+            self._work()
+        return future
+
+    def reset(self) -> None:
+        """Forget the thread and all jobs, as the child of a fork must.
+
+        The futures of dropped jobs are never completed: their locks came with the
+        fork, too. A :meth:`submit` in another process does this by itself.
+        """
+        self._lock = threading.Lock()
+        self._urgent: deque[_Job] = deque()
+        self._ordinary: deque[_Job] = deque()
+        self._worker: threading.Thread | None = None
+        self._pid = os.getpid()  # last: whoever reads it finds the rest done
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            with process_lock():
+                if self._pid != os.getpid():
+                    self.reset()
+
+    def _ensure_worker(self) -> bool:
+        # Asking is_alive() as well revives a loader whose start was interrupted.
+        if self._worker is not None and self._worker.is_alive():
+            return True
+        self._worker = threading.Thread(target=self._work, name=self.name, daemon=True)
+        try:
+            self._worker.start()
+        except RuntimeError:
+            self._worker = None
+            return False
+        return True
+
+    def _work(self) -> None:
+        while True:
+            job = self._next_job()
+            if job is not None:
+                _run(*job)
+                del job  # a job that waits must not keep the last one's result alive
+                continue
+            self._idle()
+            with self._lock:
+                # A job put in since then found a living thread and relies on it.
+                if not (self._urgent or self._ordinary):
+                    self._worker = None
+                    return
+
+    def _next_job(self) -> _Job | None:
+        with self._lock:
+            queue = self._urgent or self._ordinary
+            return queue.popleft() if queue else None
+
+    def _idle(self) -> None:
+        _call_on_idle(self._on_idle)
+
+
+class InlineLoader:
+    """The interface of :class:`Loader`, but jobs run at once in the calling thread.
+
+    For sources that are fast (memory) or that no other thread may touch (SQLite).
+    ``on_idle`` is called after each job. Safe to share between threads.
+    """
+
+    background: ClassVar[bool] = False
+
+    def __init__(self, *, on_idle: Callable[[], None] | None = None) -> None:
+        self._on_idle = on_idle
+
+    def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:  # noqa: ARG002
+        """Run ``fn`` and return its future, completed."""
+        future: Future[T] = Future()
+        _run(fn, future)
+        _call_on_idle(self._on_idle)
+        return future
+
+    def reset(self) -> None:
+        """Nothing to forget."""
+
+
+def _run(fn: Callable[[], T], future: Future[T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = fn()
+    except BaseException as error:  # noqa: BLE001 - the future carries it to whoever asks
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _call_on_idle(on_idle: Callable[[], None] | None) -> None:
+    if on_idle is None:
+        return
+    try:
+        on_idle()
+    except Exception:
+        logger.exception("Closing a loader's connection failed; the next job opens another.")

@@ -1,0 +1,85 @@
+"""Segments: ranges of integers that one process may use alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from .errors import ConfigurationError, InvalidTag
+
+__all__ = ["MAX_ID", "MAX_TAG_LENGTH", "Segment", "SegmentSource", "check_step", "check_tag"]
+
+MAX_ID = 2**63 - 1
+MAX_TAG_LENGTH = 128
+MAX_STEP = 1_000_000_000
+"""A step past this would use up the 63 bits in a human lifetime's worth of restarts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The integers of ``range(start, stop, delta)`` of ``tag``. Frozen, freely shared."""
+
+    tag: str
+    start: int
+    stop: int
+    step: int
+    """The row's step when it was fetched."""
+    delta: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.start < self.stop <= MAX_ID + 1 or self.delta < 1:
+            raise ConfigurationError(
+                f"Segment [{self.start}, {self.stop}) by {self.delta} of tag {self.tag!r} is "
+                f"empty or not within 1..2**63-1."
+            )
+
+    def ids(self) -> range:
+        return range(self.start, self.stop, self.delta)
+
+
+class SegmentSource(Protocol):
+    """Something shared that hands out segments. Safe to use from several threads.
+
+    As with leases, a fetch whose answer was lost is a lost segment; it is never
+    sent again, and never runs inside the caller's transaction.
+    """
+
+    def fetch(self, tag: str, *, floor: int = 0) -> Segment:
+        """Take the next segment of ``tag``; the tag is made if it is not there.
+
+        ``floor`` is the end (exclusive) of the highest segment of this tag that
+        the process was ever granted: the new one lies wholly at or above it, so
+        that a flushed or restored table can't give a range again.
+
+        Raises :class:`~.errors.SegmentUnavailable` (with the cause chained),
+        :class:`~.errors.SegmentExhausted` or :class:`~.errors.InvalidTag`.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited, without touching sockets."""
+        ...
+
+    def close(self) -> None:
+        """Free local resources. May be called twice."""
+        ...
+
+
+def check_tag(tag: object) -> str:
+    """Return ``tag`` if it can name a segment row, else raise :class:`InvalidTag`."""
+    if not isinstance(tag, str):
+        raise InvalidTag(tag, "it must be a string")
+    if not tag or tag != tag.strip():
+        raise InvalidTag(tag, "it must not be empty, nor begin or end with white space")
+    if len(tag) > MAX_TAG_LENGTH:
+        raise InvalidTag(tag, f"it has {len(tag)} characters; the most is {MAX_TAG_LENGTH}")
+    if not tag.isprintable():
+        raise InvalidTag(tag, "it has a character that can't be printed")
+    return tag
+
+
+def check_step(step: object) -> int:
+    """Return ``step`` if a segment can be so long, else raise :class:`ConfigurationError`."""
+    if isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= MAX_STEP:
+        raise ConfigurationError(f"A step must be a whole number of 1 to {MAX_STEP}, not {step!r}.")
+    return step

@@ -1,0 +1,139 @@
+"""The wiring: settings in, generators out. The one place that knows both sides."""
+
+from __future__ import annotations
+
+import inspect
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .conf import (
+    LEASE_OPTIONS,
+    BackendSettings,
+    GeneratorSettings,
+    SegmentSettings,
+    read_settings,
+)
+from .core.errors import ConfigurationError
+from .core.layout import BitLayout
+from .core.lease import Namespace
+from .core.loader import InlineLoader
+from .core.segment_allocator import SegmentAllocator
+from .signals import emit
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = [
+    "Generator",
+    "build_allocator",
+    "build_generator",
+    "build_namespace",
+    "import_backends",
+]
+
+
+class Generator(Protocol):
+    """What all generators share; see ``docs/architecture.md``."""
+
+    def next_id(self) -> int: ...
+    def next_ids(self, count: int, /) -> list[int]: ...
+    def stats(self) -> object: ...
+    def close(self) -> None: ...
+    def forget(self) -> None: ...
+    def __enter__(self) -> Generator: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+
+def import_backends() -> None:
+    """Import the classes that the settings name, while there is one thread.
+
+    Left to the first id, a fork at that very moment would leave the child with an
+    import lock that nobody gives back. Settings that can't work are for the checks.
+    """
+    with suppress(ConfigurationError, ImportError):
+        settings = read_settings()
+        for entry in settings.generators.values():
+            entry.leases.load()
+            entry.backend.load()
+        settings.segments.source.load()
+
+
+def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any:
+    """The generator of one alias, which starts no thread if ``threads`` is False.
+
+    Raises :class:`~.conf.SettingsError`; opens nothing.
+    """
+    registry = build_registry(settings)
+    options = {"holder": socket.gethostname(), **settings.backend.options}
+    if not threads and "background" in inspect.signature(settings.backend.load()).parameters:
+        options["background"] = False
+    backend = BackendSettings(settings.backend.where, settings.backend.path, options)
+    return backend.build(settings.layout, registry, emit=emit)
+
+
+def build_registry(settings: GeneratorSettings) -> Any:
+    """The lease registry of one alias."""
+    leases = settings.leases
+    options = {key: value for key, value in leases.options.items() if key not in LEASE_OPTIONS}
+    if "workers" in leases.options and _is_told_its_workers(leases):
+        # One that knows no other process must be told which ids are this host's.
+        options["workers"] = settings.workers
+    backend = BackendSettings(leases.where, leases.path, options)
+    return backend.build(build_namespace(settings, kind=_kind_of(leases)))
+
+
+def build_namespace(settings: GeneratorSettings, *, kind: str) -> Namespace:
+    """What the holders of the namespace must agree on."""
+    layout = settings.layout
+    return Namespace(
+        name=settings.namespace,
+        epoch_us=layout.epoch_us,
+        tick_us=layout.tick_us,
+        max_ticks=layout.max_ticks,
+        workers=settings.workers,
+        window_ticks=_ticks(settings.window, layout),
+        skew_ticks=_ticks(settings.skew_limit, layout),
+        ahead_ticks=_ticks(_max_ahead(settings), layout),
+        fingerprint=_fingerprint(settings, kind),
+    )
+
+
+def _fingerprint(settings: GeneratorSettings, kind: str) -> dict[str, object]:
+    fingerprint = {**settings.layout.fingerprint(), "registry": kind}
+    if _is_told_its_workers(settings.leases):
+        return fingerprint  # they differ from host to host
+    return {**fingerprint, "workers": [settings.workers.start, settings.workers.stop]}
+
+
+def _is_told_its_workers(leases: BackendSettings) -> bool:
+    return bool(getattr(leases.load(), "needs_workers", False))
+
+
+def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
+    """The maker of segment generators. Raises :class:`~.conf.SettingsError`."""
+    source = settings.source.build(default_step=settings.default_step)
+    # A source without a loader of its own is quick enough for the caller's thread.
+    loader = getattr(source, "loader", None) or InlineLoader()
+    return SegmentAllocator(source, loader, timeout=settings.timeout, on_event=emit)
+
+
+def _kind_of(leases: BackendSettings) -> str:
+    return str(getattr(leases.load(), "kind", leases.path))
+
+
+def _max_ahead(settings: GeneratorSettings) -> float:
+    value = settings.backend.options.get("max_ahead", 0.0)
+    # What can't be one is refused by the generator, in its own words.
+    return value if isinstance(value, (int, float)) and 0 <= value < 1e9 else 0.0
+
+
+def _ticks(seconds: float, layout: BitLayout) -> int:
+    # Rounded up: a window is at least a tick.
+    return -(-int(seconds * 1_000_000) // layout.tick_us)

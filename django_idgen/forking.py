@@ -1,0 +1,67 @@
+"""Holding a fork off while a library of C has locks of its own in hand.
+
+SQLite locks its state in the process for short moments of opening and closing a
+file. A child forked by another thread at such a moment inherits the lock, but
+not the thread that would give it back, and waits for ever at its first use.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["no_fork"]
+
+PATIENCE = 5.0
+"""Seconds that a fork is held off, at most."""
+
+
+class _Uses:
+    """How many threads are inside. Its lock is held only to count, and during a fork."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.Lock())
+        self.count = 0
+
+    def add(self, number: int) -> None:
+        with self.changed:
+            self.count += number
+            self.changed.notify_all()
+
+
+_uses = _Uses()
+
+
+@contextmanager
+def no_fork() -> Iterator[None]:
+    """Let no thread fork this process in a block, which is to be short. Thread-safe."""
+    uses = _uses
+    uses.add(1)
+    try:
+        yield
+    finally:
+        uses.add(-1)
+
+
+def _before_fork() -> None:
+    _uses.changed.acquire()
+    _uses.changed.wait_for(lambda: _uses.count == 0, PATIENCE)
+
+
+def _after_fork_in_parent() -> None:
+    _uses.changed.release()
+
+
+def _after_fork_in_child() -> None:
+    global _uses
+    _uses = _Uses()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

@@ -1,0 +1,225 @@
+"""The process-wide maps: ``generators`` by alias, ``segments`` by tag.
+
+Process-wide on purpose, unlike Django's connections: a generator is shared by
+all threads and tasks of a process, and so is the worker id that it holds. Made
+on first use; importing this module reads no settings.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
+
+from . import factory, lifecycle, signals
+from .conf import (
+    DEFAULT_ALIAS,
+    GeneratorSettings,
+    IdgenSettings,
+    SettingsError,
+    read_settings,
+)
+from .core.segment import check_tag
+from .core.segment_allocator import SegmentAllocator
+from .prefork import PreforkGenerator, is_prefork
+
+__all__ = ["GeneratorMap", "SegmentMap", "generators", "next_id", "reset", "segments"]
+
+
+class GeneratorMap:
+    """``generators[alias]``: the generator of an alias of ``IDGEN["GENERATORS"]``.
+
+    Thread-safe: of many threads at first use, all get the one that was made.
+    """
+
+    def __init__(self) -> None:
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._made: dict[str, factory.Generator] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, alias: str) -> factory.Generator:
+        """Raises :class:`~.conf.SettingsError` for an alias that is not configured."""
+        found = self._made.get(alias)
+        return self._make(alias) if found is None else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_settings().generators)
+
+    def __contains__(self, alias: object) -> bool:
+        return alias in _settings().generators
+
+    def _make(self, alias: str) -> factory.Generator:
+        entry = _entry(alias)
+        if is_prefork():
+            return PreforkGenerator(
+                partial(factory.build_generator, entry, threads=False),
+                partial(self.__getitem__, alias),
+            )
+        with self._lock:
+            if alias not in self._made:
+                self._made[alias] = factory.build_generator(entry)
+                lifecycle.watch()
+            return self._made[alias]
+
+    def made(self) -> dict[str, factory.Generator]:
+        """The generators that exist in this process, without making any."""
+        return dict(self._made)
+
+    @contextmanager
+    def override(self, alias: str, generator: factory.Generator) -> Iterator[factory.Generator]:
+        """Use ``generator`` under ``alias`` for a block (of a test): nothing is made or closed."""
+        before = self._made.get(alias)
+        self._made[alias] = generator
+        try:
+            yield generator
+        finally:
+            if before is None:
+                del self._made[alias]
+            else:
+                self._made[alias] = before
+
+    def close(self) -> None:
+        """Give back every worker id, and forget the generators. May be called twice."""
+        with self._lock:  # so that none is made into the map that is being left
+            made, self._made = self._made, {}
+        for generator in made.values():
+            generator.close()
+
+    def forget(self) -> None:
+        """After a fork: every generator drops its parent's lease."""
+        self._lock = threading.Lock()
+        for generator in self._made.values():
+            generator.forget()
+
+
+class SegmentMap(dict[str, factory.Generator]):
+    """``segments[tag]``: the generator of a tag of ``LeafAlloc``, made on first use.
+
+    A dictionary, so that the look-up of a known tag is one; it holds the tags that
+    were used in this process. Thread-safe. ``segments[tag]`` raises
+    :class:`~.core.errors.InvalidTag` for what can't be a tag.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._allocator: SegmentAllocator | None = None
+        self._lock = threading.Lock()
+
+    def __missing__(self, tag: str) -> factory.Generator:
+        if is_prefork():
+            return PreforkGenerator(
+                partial(_single, check_tag(tag)), partial(self.__getitem__, tag)
+            )
+        allocator = self.allocator()
+        generator = cast("factory.Generator", allocator.generator(tag))
+        with self._lock:
+            # One that was closed meanwhile says so, but is not kept.
+            return self.setdefault(tag, generator) if allocator is self._allocator else generator
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} tags>"
+
+    def allocator(self) -> SegmentAllocator:
+        """What makes the tags' generators. Raises :class:`~.conf.SettingsError`."""
+        found = self._allocator
+        if found is None:
+            with self._lock:
+                found = self._allocator
+                if found is None:
+                    found = self._allocator = factory.build_allocator(_settings().segments)
+                    lifecycle.watch()
+        return found
+
+    def made(self) -> dict[str, factory.Generator]:
+        """The tags that were used in this process."""
+        return dict(self)
+
+    @contextmanager
+    def override(self, tag: str, generator: factory.Generator) -> Iterator[factory.Generator]:
+        """Use ``generator`` for ``tag`` in a block (of a test): nothing is made or closed."""
+        before = self.get(tag)
+        self[tag] = generator
+        try:
+            yield generator
+        finally:
+            if before is None:
+                del self[tag]
+            else:
+                self[tag] = before
+
+    def close(self) -> None:
+        """Close all tags and forget them; what is left of their segments is a gap."""
+        with self._lock:
+            allocator, self._allocator = self._allocator, None
+            self.clear()
+        if allocator is not None:
+            allocator.close()
+
+    def forget(self) -> None:
+        """After a fork: every tag drops its parent's segments."""
+        self._lock = threading.Lock()
+        if self._allocator is not None:
+            self._allocator.forget()
+
+
+generators = GeneratorMap()
+segments = SegmentMap()
+_parsed: list[IdgenSettings] = []
+
+
+def next_id(alias: str = DEFAULT_ALIAS) -> int:
+    """The next id of ``generators[alias]``."""
+    return generators[alias].next_id()
+
+
+# As everybody imports it: a migration of a field with ``default=next_id`` writes it down.
+next_id.__module__ = "django_idgen"
+
+
+def reset() -> None:
+    """Close everything and read the settings anew at the next use (``setting_changed``)."""
+    _parsed.clear()
+    generators.close()
+    segments.close()
+
+
+def forget() -> None:
+    """In the child of a fork: nothing of the parent's is used (called by :mod:`.lifecycle`)."""
+    signals.forget()
+    generators.forget()
+    segments.forget()
+
+
+def _entry(alias: str) -> GeneratorSettings:
+    known = _settings().generators
+    if alias not in known:
+        raise SettingsError(
+            f"There is no generator {alias!r} in IDGEN['GENERATORS']. There are "
+            f"{', '.join(map(repr, known))}."
+        )
+    return known[alias]
+
+
+def _single(tag: str) -> factory.Generator:
+    """A generator of ``tag`` with an allocator of its own, so that closing it leaves nothing."""
+    return cast("factory.Generator", factory.build_allocator(_settings().segments).generator(tag))
+
+
+def _settings() -> IdgenSettings:
+    for known in _parsed:
+        return known
+    _parsed.append(read_settings())
+    return _settings()
+
+
+def on_setting_changed(*, setting: str, **_kwargs: Any) -> None:
+    """Receiver of Django's ``setting_changed``."""
+    if setting in {"IDGEN", "DATABASES"}:
+        reset()
+
+
+lifecycle.register(close=reset, forget=forget)

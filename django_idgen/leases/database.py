@@ -1,0 +1,134 @@
+"""Worker ids lent by the project's own database: the default registry.
+
+Works on any Django database. On a server the marks are rows of ours, written on
+a connection of our own; see :mod:`..stores` for SQLite and for tests.
+"""
+
+from __future__ import annotations
+
+from ..connection import Place, place_of
+from ..core.clock import SYSTEM_CLOCK, Clock, Reading
+from ..core.errors import ConfigurationError, LeaseLost
+from ..core.lease import Grant, Lease, LeaseRegistry, Namespace
+from ..stores import Stores, caller_of, marks_of, mirror_of
+from .memory import MemoryLeases
+from .server import ServerLeases
+from .sqlite import SqliteLeases
+
+__all__ = ["DatabaseLeases"]
+
+
+class DatabaseLeases:
+    """A registry in the database ``database`` (an alias of ``DATABASES``). Thread-safe.
+
+    ``timeout`` (seconds) bounds each call to a server. With ``server_identity``
+    the identity of the server is kept with the marks, and a server that took
+    over from another (which may have missed its last writes) lends nothing that
+    the other may have lent; turn it off behind a balancer over several writable
+    nodes, whose identity changes with each connection.
+    """
+
+    kind = "database"
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        database: str = "default",
+        timeout: float = 5.0,
+        server_identity: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if not isinstance(server_identity, bool):
+            raise ConfigurationError(
+                f"server_identity must be True or False, not {server_identity!r}."
+            )
+        self.namespace = namespace
+        self.database = database
+        self._timeout = _checked(timeout)
+        self._server_identity = server_identity
+        self._clock = clock
+        self._stores: Stores[LeaseRegistry] = Stores(database, self._make)
+        self._lender: dict[str, LeaseRegistry] = {}
+
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.acquire`."""
+        store = self._stores.current()
+        grant = store.acquire(holder=holder, not_before=not_before, avoid=avoid)
+        self._lender[grant.lease.token] = store
+        self._sync(store)
+        return grant
+
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.renew`."""
+        store = self._lender.get(lease.token)
+        if store is None or isinstance(store, MemoryLeases) or self._stores.is_current(store):
+            return (store or self._stores.current()).renew(lease, last_tick=last_tick)
+        if self._is_forbidden() and last_tick < lease.until:
+            # A test that may not touch the lender: the window stays as it is.
+            sent = self._clock.elapsed_ns()
+            return Grant(lease, Reading(self._clock.wall_ns() // 1000, sent, sent))
+        raise LeaseLost(
+            f"Database {self.database!r} is not the one any more that lent worker id "
+            f"{lease.worker} of namespace {self.namespace.name!r}."
+        )
+
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+        store = self._lender.pop(lease.token, None) or self._stores.current()
+        if not self._may_touch(store):
+            return False
+        known = store.release(lease, last_tick=last_tick)
+        self._sync(store)
+        return known
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited."""
+        self._lender = {}
+        self._stores.reset()
+        for store in self._stores.all():
+            store.abandon()
+
+    def close(self) -> None:
+        """Free local resources. May be called twice."""
+        for store in self._stores.all():
+            store.close()
+
+    def _may_touch(self, store: LeaseRegistry) -> bool:
+        # The alias may mean another database by now (a test's was dropped), or none
+        # that this test may use.
+        if isinstance(store, SqliteLeases):
+            return mirror_of(store.marks).database.exists()
+        return isinstance(store, MemoryLeases) or self._stores.is_current(store)
+
+    def _is_forbidden(self) -> bool:
+        return place_of(self.database) is Place.FORBIDDEN
+
+    def _make(self, place: Place) -> LeaseRegistry:
+        if place.in_process:
+            return MemoryLeases(self.namespace, clock=self._clock)
+        if place is Place.FILE:
+            marks = marks_of(self.database)
+            return SqliteLeases(self.namespace, marks=marks, clock=self._clock)
+        return ServerLeases(
+            self.namespace,
+            alias=self.database,
+            timeout=self._timeout,
+            clock=self._clock,
+            server_identity=self._server_identity,
+        )
+
+    def _sync(self, store: LeaseRegistry) -> None:
+        if isinstance(store, SqliteLeases):
+            mirror = mirror_of(store.marks)
+            mirror.leases_changed()
+            mirror.catch_up(caller_of(self.database, mirror))
+
+
+def _checked(timeout: object) -> float:
+    number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if not number or not 0 < float(timeout) <= 3600:  # type: ignore[arg-type]
+        raise ConfigurationError(
+            f"timeout must be a number of seconds above 0, up to 3600, not {timeout!r}."
+        )
+    return float(timeout)  # type: ignore[arg-type]

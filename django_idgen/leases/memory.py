@@ -1,0 +1,145 @@
+"""Worker ids lent in the memory of one process: for tests and in-memory databases.
+
+A forked child has a copy, and knows nothing of what its parent lends later: ids
+made in two processes can repeat, which is harmless only where, as with an
+in-memory database, they never meet.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+
+from ..core.clock import SYSTEM_CLOCK, Clock, Reading
+from ..core.lease import Grant, Lease, Mark, Namespace, is_free
+from ..core.lending import Record, extend, lend, take_back
+
+__all__ = ["MemoryLeases", "MemoryMarks"]
+
+
+class MemoryMarks:
+    """The marks of any number of namespaces. Pass one to all that share worker ids."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.books: dict[str, _MemoryBook] = {}
+
+    def book(self, namespace: str) -> _MemoryBook:
+        return self.books.setdefault(namespace, _MemoryBook())
+
+
+class MemoryLeases:
+    """A registry within this process. Thread-safe; never waits for I/O.
+
+    Registries with the same ``marks`` lend from one pool of worker ids; without
+    it a registry has marks of its own. ``read_now_us`` gives the registry's time
+    in microseconds since 1970; it is the host's wall clock unless told.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        marks: MemoryMarks | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        read_now_us: Callable[[], int] | None = None,
+    ) -> None:
+        self.namespace = namespace
+        self._marks = marks or MemoryMarks()
+        self._clock = clock
+        self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
+
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.acquire`."""
+        with self._marks.lock:
+            reading = self._read()
+            lease = lend(
+                self._marks.book(self.namespace.name),
+                self.namespace,
+                now=self.namespace.tick_at(reading.registry_us),
+                holder=holder,
+                not_before=not_before,
+                avoid=avoid,
+            )
+        return Grant(lease, reading)
+
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.renew`."""
+        with self._marks.lock:
+            reading = self._read()
+            lease = extend(
+                self._marks.book(self.namespace.name),
+                self.namespace,
+                lease,
+                now=self.namespace.tick_at(reading.registry_us),
+                last_tick=last_tick,
+            )
+        return Grant(lease, reading)
+
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+        with self._marks.lock:
+            return take_back(self._marks.book(self.namespace.name), lease, last_tick=last_tick)
+
+    def clear(self) -> None:
+        """Delete the row of every worker id, as somebody might in a database."""
+        with self._marks.lock:
+            self._marks.book(self.namespace.name).marks.clear()
+
+    def abandon(self) -> None:
+        """In a forked child: another thread of the parent may have held the lock."""
+        self._marks.lock = threading.Lock()
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _read(self) -> Reading:
+        sent = self._clock.elapsed_ns()
+        now = self._read_now_us()
+        return Reading(now, sent, self._clock.elapsed_ns())
+
+
+class _MemoryBook:
+    """A :class:`~..core.lending.LeaseBook`; its owner holds the lock."""
+
+    def __init__(self) -> None:
+        self.marks: dict[int, Mark] = {}
+        self._record: Record | None = None
+        self._generation = 0
+
+    def record(self) -> Record | None:
+        return self._record
+
+    def save_record(self, record: Record) -> None:
+        self._record = record
+
+    def was_opened(self) -> bool:
+        return bool(self.marks)
+
+    def next_generation(self) -> int:
+        self._generation += 1
+        return self._generation
+
+    def count(self) -> int:
+        return len(self.marks)
+
+    def highest_until(self) -> int:
+        return max((mark.until for mark in self.marks.values()), default=0)
+
+    def mark(self, worker: int) -> Mark | None:
+        return self.marks.get(worker)
+
+    def save_mark(self, mark: Mark) -> None:
+        # Put last, so that the order of the dictionary is the order of use.
+        self.marks.pop(mark.worker, None)
+        self.marks[mark.worker] = mark
+
+    def held(self, now: int, generation: int) -> Collection[int]:
+        return {
+            mark.worker
+            for mark in self.marks.values()
+            if mark.generation == generation and not is_free(mark, now)
+        }
+
+    def previous(self, holder: str) -> Sequence[int]:
+        return [mark.worker for mark in reversed(self.marks.values()) if mark.holder == holder]

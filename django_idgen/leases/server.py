@@ -1,0 +1,202 @@
+"""Worker ids lent by a database server: PostgreSQL, MySQL, MariaDB and their like.
+
+Every operation is one transaction on a connection of our own, which locks the
+namespace's record first: so the operations of a namespace happen one after the
+other, whichever process they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.timezone import make_naive
+
+from .. import vendor
+from ..connection import OwnConnection, own_connection
+from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.errors import LeaseLost, RegistryUnavailable
+from ..core.lease import (
+    PROTOCOL_VERSION,
+    Grant,
+    Lease,
+    Mark,
+    Namespace,
+    extend_window,
+    final_mark,
+    grant_window,
+    new_token,
+)
+from ..models import NamespaceRecord, WorkerLease
+from ..row_writes import insert_row, update_row
+from ..transactions import Rerun, Transactions
+from .namespace_record import NamespaceOpening, Opened
+from .worker_choice import WorkerChoice, mark_of
+
+__all__ = ["ServerLeases"]
+
+T = TypeVar("T")
+
+MODELS = ("Installation", "NamespaceRecord", "WorkerLease")
+HOLDER_LENGTH = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+class ServerLeases:
+    """A lease registry in the tables of database ``alias``. Thread-safe.
+
+    ``timeout`` (seconds) bounds each operation. ``server_identity=False`` turns
+    off the check whether another server has taken over, as is right where a
+    balancer spreads connections over servers that commit in step (Galera).
+    ``read_now`` reads the registry's clock (µs since 1970), by default the
+    database's own.
+
+    Raises what :class:`~django_idgen.core.lease.LeaseRegistry` says.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        alias: str,
+        timeout: float = 5.0,
+        clock: Clock = SYSTEM_CLOCK,
+        server_identity: bool = True,
+        read_now: Callable[[BaseDatabaseWrapper], int] | None = None,
+        own: OwnConnection | None = None,
+    ) -> None:
+        self.namespace = namespace
+        self.alias = alias
+        self._own = own or own_connection(alias)
+        self._transactions = Transactions(
+            self._own, timeout=timeout, models=MODELS, unavailable=RegistryUnavailable
+        )
+        self._opening = NamespaceOpening(
+            namespace,
+            alias,
+            clock=clock,
+            read_now=read_now or vendor.now_us,
+            server_identity=server_identity,
+        )
+
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        label = holder[:HOLDER_LENGTH]
+        return self._operate(lambda opened: self._acquire(opened, label, not_before, avoid))
+
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        # Not raised inside: that would roll back a generation just opened.
+        grant = self._operate(lambda opened: self._renew(opened, lease, last_tick))
+        if grant is None:
+            raise LeaseLost(
+                f"Database {self.alias!r} no longer knows the lease of worker id {lease.worker} "
+                f"of namespace {self.namespace.name!r}. Acquire a new one."
+            )
+        return grant
+
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
+        return self._operate(lambda opened: self._release(opened, lease, last_tick))
+
+    def abandon(self) -> None:
+        self._own.reset()
+
+    def close(self) -> None:
+        """Nothing to free: the connection closes by itself when there is nothing to do."""
+
+    def _operate(self, work: Callable[[Opened], T]) -> T:
+        thorough = False
+
+        def body(connection: BaseDatabaseWrapper) -> T:
+            nonlocal thorough
+            try:
+                return work(self._opening.open(connection, thorough=thorough))
+            except Rerun:
+                thorough = True
+                raise
+
+        return self._transactions.run(body)
+
+    def _acquire(self, opened: Opened, holder: str, not_before: int, avoid: int | None) -> Grant:
+        record, rows = opened.record, self._opening.workers()
+        choice = WorkerChoice(self.namespace, rows, opened.now, record.generation, avoid)
+        worker, row = choice.choose(holder)
+        self.namespace.check_worker(worker)
+        if row is None and not opened.thorough and rows.count() < record.workers_made:
+            raise Rerun  # it may have been lent, and its row deleted
+        start, until = grant_window(
+            self.namespace,
+            mark_of(row, record.generation) if row else None,
+            now=opened.now,
+            fence=record.fence,
+            not_before=not_before,
+        )
+        lease = Lease(self.namespace.name, worker, new_token(), start, until, record.generation)
+        self._store(opened, lease, holder, is_new=row is None)
+        return Grant(lease, opened.reading)
+
+    def _store(self, opened: Opened, lease: Lease, holder: str, *, is_new: bool) -> None:
+        moment = _moment(opened.reading.registry_us)
+        row = WorkerLease(
+            id=WorkerLease.key_of(lease.namespace, lease.worker),
+            namespace=lease.namespace,
+            worker=lease.worker,
+            token=lease.token,
+            start=lease.start,
+            until=lease.until,
+            generation=lease.generation,
+            holder=holder,
+            acquired_at=moment,
+            seen_at=moment,
+            protocol=PROTOCOL_VERSION,
+        )
+        (insert_row if is_new else update_row)(row, self.alias)
+        opened.record.workers_made += is_new
+        self._raise_highest(opened.record, lease.until)
+
+    def _raise_highest(self, record: NamespaceRecord, until: int) -> None:
+        NamespaceRecord.objects.using(self.alias).filter(pk=record.pk).update(
+            highest_until=max(record.highest_until, until), workers_made=record.workers_made
+        )
+
+    def _renew(self, opened: Opened, lease: Lease, last_tick: int) -> Grant | None:
+        row = self._held_row(lease, opened.record.generation)
+        if row is None or row.start != lease.start:
+            return None
+        mark = Mark(row.worker, row.token, row.start, row.until, row.generation, row.holder)
+        row.until = extend_window(self.namespace, mark, now=opened.now, last_tick=last_tick)
+        row.seen_at = _moment(opened.reading.registry_us)
+        update_row(row, self.alias, "until", "seen_at")
+        self._raise_highest(opened.record, row.until)
+        renewed = Lease(
+            lease.namespace, lease.worker, lease.token, row.start, row.until, row.generation
+        )
+        return Grant(renewed, opened.reading)
+
+    def _release(self, opened: Opened, lease: Lease, last_tick: int | None) -> bool:
+        row = self._held_row(lease, opened.record.generation)
+        if row is None:
+            return False
+        row.token = ""
+        row.until = final_mark(row.start, last_tick)
+        row.seen_at = _moment(opened.reading.registry_us)
+        update_row(row, self.alias, "token", "until", "seen_at")
+        return True
+
+    def _held_row(self, lease: Lease, generation: int) -> WorkerLease | None:
+        """The row of ``lease``, if the lease still stands in this generation."""
+        if not lease.token or lease.generation != generation:
+            return None
+        key = WorkerLease.key_of(self.namespace.name, lease.worker)
+        held = self._opening.workers().filter(
+            pk=key, token=lease.token, generation=lease.generation
+        )
+        return held.first()
+
+
+def _moment(unix_us: int) -> datetime:
+    """The registry's time as the datetime fields want it."""
+    moment = _EPOCH + timedelta(microseconds=min(max(unix_us, 0), _LAST_US))
+    return moment if settings.USE_TZ else make_naive(moment)

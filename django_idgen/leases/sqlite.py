@@ -1,0 +1,191 @@
+"""Worker ids lent from the marks file beside a SQLite database."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+from ..core.clock import SYSTEM_CLOCK, Clock, Reading
+from ..core.errors import RegistryUnavailable
+from ..core.lease import Grant, Lease, Mark, Namespace
+from ..core.lending import Record, extend, lend, take_back
+from ..marks import MarksError, MarksFile
+
+__all__ = ["SqliteLeases"]
+
+T = TypeVar("T")
+
+PREVIOUS_LIMIT = 16
+"""How many of the ids that a holder had are looked at before random ones are tried."""
+
+
+class SqliteLeases:
+    """A registry for the processes of one host. Thread-safe; safe across a fork.
+
+    The registry's time is the host's wall clock (``read_now_us``, in microseconds
+    since 1970, if given); whether ids repeat does not depend on it.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        marks: MarksFile,
+        clock: Clock = SYSTEM_CLOCK,
+        read_now_us: Callable[[], int] | None = None,
+    ) -> None:
+        self.namespace = namespace
+        self.marks = marks
+        self._clock = clock
+        self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
+
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.acquire`."""
+
+        def job(db: sqlite3.Connection) -> Grant:
+            reading = self._read()
+            lease = lend(
+                self._book(db, reading),
+                self.namespace,
+                now=self.namespace.tick_at(reading.registry_us),
+                holder=holder,
+                not_before=not_before,
+                avoid=avoid,
+            )
+            return Grant(lease, reading)
+
+        return self._run(job)
+
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.renew`."""
+
+        def job(db: sqlite3.Connection) -> Grant:
+            reading = self._read()
+            now = self.namespace.tick_at(reading.registry_us)
+            book = self._book(db, reading)
+            extended = extend(book, self.namespace, lease, now=now, last_tick=last_tick)
+            return Grant(extended, reading)
+
+        return self._run(job)
+
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+        return self._run(
+            lambda db: take_back(self._book(db, self._read()), lease, last_tick=last_tick)
+        )
+
+    def abandon(self) -> None:
+        """Nothing was inherited: no connection outlives a call."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _run(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return self.marks.run(job)
+        except MarksError as error:
+            raise RegistryUnavailable(str(error)) from error
+
+    def _read(self) -> Reading:
+        sent = self._clock.elapsed_ns()
+        now = self._read_now_us()
+        return Reading(now, sent, self._clock.elapsed_ns())
+
+    def _book(self, db: sqlite3.Connection, reading: Reading) -> _SqliteBook:
+        return _SqliteBook(db, self.namespace.name, reading.registry_us)
+
+
+class _SqliteBook:
+    """A :class:`~..core.lending.LeaseBook` inside a write transaction."""
+
+    def __init__(self, db: sqlite3.Connection, namespace: str, seen: int) -> None:
+        self._db = db
+        self._namespace = namespace
+        self._seen = seen
+
+    def record(self) -> Record | None:
+        row = self._db.execute(
+            "SELECT fingerprint, generation, fence, largest_window, workers_made, highest_until "
+            "FROM namespaces WHERE name = ?",
+            (self._namespace,),
+        ).fetchone()
+        return None if row is None else Record(*row)
+
+    def save_record(self, record: Record) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO namespaces VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                self._namespace,
+                record.fingerprint,
+                record.generation,
+                record.fence,
+                record.largest_window,
+                record.workers_made,
+                record.highest_until,
+            ),
+        )
+
+    def was_opened(self) -> bool:
+        (opened,) = self._db.execute("SELECT opened FROM installation").fetchone()
+        return self._namespace in json.loads(opened) or self.count() > 0
+
+    def next_generation(self) -> int:
+        (generation, opened) = self._db.execute(
+            "SELECT generation + 1, opened FROM installation"
+        ).fetchone()
+        names = sorted({*json.loads(opened), self._namespace})
+        self._db.execute(
+            "UPDATE installation SET generation = ?, opened = ?", (generation, json.dumps(names))
+        )
+        return int(generation)
+
+    def count(self) -> int:
+        return self._number("SELECT count(*) FROM leases WHERE namespace = ?")
+
+    def highest_until(self) -> int:
+        return self._number("SELECT ifnull(max(until), 0) FROM leases WHERE namespace = ?")
+
+    def mark(self, worker: int) -> Mark | None:
+        row = self._db.execute(
+            "SELECT worker, token, start, until, generation, holder FROM leases "
+            "WHERE namespace = ? AND worker = ?",
+            (self._namespace, worker),
+        ).fetchone()
+        return None if row is None else Mark(*row)
+
+    def save_mark(self, mark: Mark) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                self._namespace,
+                mark.worker,
+                mark.token,
+                mark.start,
+                mark.until,
+                mark.generation,
+                mark.holder,
+                self._seen,
+            ),
+        )
+
+    def held(self, now: int, generation: int) -> Collection[int]:
+        rows = self._db.execute(
+            "SELECT worker FROM leases "
+            "WHERE namespace = ? AND generation = ? AND token <> '' AND until > ?",
+            (self._namespace, generation, now),
+        )
+        return {worker for (worker,) in rows}
+
+    def previous(self, holder: str) -> Sequence[int]:
+        rows = self._db.execute(
+            "SELECT worker FROM leases WHERE namespace = ? AND holder = ? "
+            "ORDER BY seen DESC, worker LIMIT ?",
+            (self._namespace, holder, PREVIOUS_LIMIT),
+        )
+        return [worker for (worker,) in rows]
+
+    def _number(self, query: str) -> int:
+        (number,) = self._db.execute(query, (self._namespace,)).fetchone()
+        return int(number)

@@ -1,0 +1,265 @@
+"""Worker ids that the configuration names: one, or a few for the processes of one host.
+
+For each worker id there are two files in ``directory``. The *lock file* is
+``flock()``ed for the life of the lease, so that two processes of the host can't
+hold one id; the kernel frees it however the process ends. The *mark file* says, as
+any registry's row does, up to which tick the id was promised; it is replaced whole,
+and written ahead. They are two, since replacing a locked file loses its lock.
+
+After a SIGKILL the lock is free but the window is not: the next holder starts at
+its end, which may lie up to a window ahead of the time.
+
+Two hosts with the same worker id, or a directory that was deleted while ids were
+made, can't be noticed here.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ..core.clock import SYSTEM_CLOCK, Clock, Reading
+from ..core.errors import (
+    ConfigurationError,
+    IdgenError,
+    LeaseTaken,
+    NoFreeWorker,
+    RegistryUnavailable,
+    WorkerOutOfRange,
+)
+from ..core.lease import (
+    Grant,
+    Lease,
+    Mark,
+    Namespace,
+    extend_window,
+    final_mark,
+    grant_window,
+    new_token,
+)
+from ..core.lending import lost
+from .lockfile import LockFile
+from .markfile import MarkFile
+
+__all__ = ["StaticLeases"]
+
+
+class StaticLeases:
+    """Lends the configured worker ids. Thread-safe; the children of a fork start anew.
+
+    Give ``worker``, or ``workers``: consecutive ids of which each process takes a
+    free one. ``directory`` must exist, be writable, on a local disk, and survive a
+    restart. ``read_now_us`` gives the time in microseconds since 1970; it is the
+    host's wall clock unless told.
+
+    Raises :class:`~..core.errors.WorkerOutOfRange` for an id that the layout can't
+    hold and :class:`~..core.errors.ConfigurationError` for anything else amiss.
+    """
+
+    kind = "static"
+    needs_workers = True
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        worker: int | None = None,
+        workers: tuple[int, ...] | range | None = None,
+        directory: str | os.PathLike[str],
+        clock: Clock = SYSTEM_CLOCK,
+        read_now_us: Callable[[], int] | None = None,
+    ) -> None:
+        self.namespace = namespace
+        self.workers = _configured(namespace, worker, workers)
+        self.directory = Path(directory)
+        self._clock = clock
+        self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
+        LockFile.check_platform()
+        self._held: dict[int, _Held] = {}
+
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.acquire`; also :class:`LeaseTaken`.
+
+        :class:`~..core.errors.LeaseTaken` says that the one configured worker id is
+        held by another process of this host, or by another lease of this one.
+        """
+        with self._local() as locks, _reporting(self.directory):
+            lock = self._lock_one(locks, holder, avoid)
+            try:
+                reading = self._read()
+                mark = self._granted(lock, reading, holder, not_before)
+                self._write(lock, mark)
+            except BaseException:
+                lock.close()
+                raise
+            locks[mark.worker] = lock
+            return Grant(_lease(self.namespace, mark), reading)
+
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.renew`."""
+        with self._local() as locks, _reporting(self.directory):
+            mark = self._current(locks, lease)
+            if mark is None:
+                raise lost(lease)
+            reading = self._read()
+            now = self.namespace.tick_at(reading.registry_us)
+            until = extend_window(self.namespace, mark, now=now, last_tick=last_tick)
+            self._write(locks[mark.worker], replace(mark, until=until))
+            return Grant(replace(lease, until=until), reading)
+
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+        with self._local() as locks, _reporting(self.directory):
+            mark = self._current(locks, lease)
+            if mark is None:
+                return False
+            given_back = replace(mark, token="", until=final_mark(mark.start, last_tick))
+            self._write(locks[mark.worker], given_back)
+            # Only now: whoever locks it next must see the lowered mark.
+            locks.pop(mark.worker).close()
+            return True
+
+    def abandon(self) -> None:
+        """Close what was inherited. The lock is the parent's: closing leaves it held."""
+        for pid in list(self._held):
+            self._drop(pid)
+
+    def close(self) -> None:
+        """Give up the locks, as the end of the process would; windows stay promised."""
+        with self._local() as locks:
+            while locks:
+                locks.popitem()[1].close()
+
+    # --- inside the lock ----------------------------------------------------
+
+    @contextmanager
+    def _local(self) -> Iterator[dict[int, LockFile]]:
+        # Not every fork runs Python's hooks: uWSGI's does not unless told to.
+        pid = os.getpid()
+        held = self._held.get(pid)
+        if held is None:
+            # setdefault, since two threads of a new child may come here at once.
+            held = self._held.setdefault(pid, _Held())
+            for other in list(self._held):
+                if other != pid:
+                    self._drop(other)
+        with held.guard:
+            yield held.locks
+
+    def _drop(self, pid: int) -> None:
+        held = self._held.pop(pid, None)
+        for lock in held.locks.values() if held else ():
+            lock.close()
+
+    def _lock_one(self, locks: dict[int, LockFile], holder: str, avoid: int | None) -> LockFile:
+        for worker in self._in_order(holder):
+            if worker != avoid and worker not in locks:
+                lock = LockFile.take(self.directory, self.namespace, worker)
+                if lock is not None:
+                    return lock
+        if len(self.workers) > 1 or avoid in self.workers:
+            raise NoFreeWorker(self.namespace.name, self.workers)
+        path = LockFile.path_of(self.directory, self.namespace, self.workers[0])
+        raise LeaseTaken(
+            f"Worker id {self.workers[0]} of namespace {self.namespace.name!r} is held by another "
+            f"lease on this host (lock file {str(path)!r}). Give each process a worker id of its "
+            f"own, or configure 'workers' with as many ids as there are processes."
+        )
+
+    def _in_order(self, holder: str) -> Sequence[int]:
+        if len(self.workers) == 1:
+            return self.workers
+        marks = (MarkFile(self.directory, self.namespace, worker) for worker in self.workers)
+        holders = {mark.worker: mark.last_holder() for mark in marks}
+        # Its own first, then those that nobody would come back for.
+        return sorted(self.workers, key=lambda w: (holders[w] != holder, holders[w] != ""))
+
+    def _granted(self, lock: LockFile, reading: Reading, holder: str, not_before: int) -> Mark:
+        now = self.namespace.tick_at(reading.registry_us)
+        old = MarkFile(self.directory, self.namespace, lock.worker).read()
+        start, until = grant_window(
+            self.namespace,
+            old,
+            now=now,
+            fence=0 if old else lock.high_water(),
+            not_before=not_before,
+        )
+        return Mark(lock.worker, new_token(), start, until, 0, holder)
+
+    def _write(self, lock: LockFile, mark: Mark) -> None:
+        lock.raise_high_water(mark.until)
+        MarkFile(self.directory, self.namespace, mark.worker).write(mark)
+
+    def _current(self, locks: dict[int, LockFile], lease: Lease) -> Mark | None:
+        lock = locks.get(lease.worker)
+        if lock is None or not lock.still_in_place():
+            return None
+        mark = MarkFile(self.directory, self.namespace, lease.worker).read()
+        if mark is None or (mark.token, mark.start) != (lease.token, lease.start):
+            return None
+        return mark
+
+    def _read(self) -> Reading:
+        sent = self._clock.elapsed_ns()
+        now = self._read_now_us()
+        return Reading(now, sent, self._clock.elapsed_ns())
+
+
+class _Held:
+    """What one process holds."""
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.locks: dict[int, LockFile] = {}
+
+
+def _configured(
+    namespace: Namespace, worker: int | None, workers: tuple[int, ...] | range | None
+) -> range:
+    if (worker is None) == (workers is None):
+        raise ConfigurationError(
+            f"A static registry needs either 'worker' or 'workers', not worker={worker!r} and "
+            f"workers={workers!r}."
+        )
+    ids = [worker] if workers is None else list(workers)
+    for each in ids:
+        if isinstance(each, bool) or not isinstance(each, int):
+            raise WorkerOutOfRange(each, namespace.workers)
+        namespace.check_worker(each)
+    if not ids or ids != list(range(ids[0], ids[0] + len(ids))):  # type: ignore[operator, arg-type]
+        raise ConfigurationError(
+            f"The 'workers' of a host must be consecutive ids, such as range(12, 24), "
+            f"not {workers!r}."
+        )
+    return range(ids[0], ids[0] + len(ids))  # type: ignore[operator, arg-type]
+
+
+def _lease(namespace: Namespace, mark: Mark) -> Lease:
+    return Lease(namespace.name, mark.worker, mark.token, mark.start, mark.until)
+
+
+@contextmanager
+def _reporting(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except IdgenError:
+        raise
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            f"The directory {str(directory)!r} of the static worker ids is not there "
+            f"({error}). Make it, or mount it, on a disk that survives a restart."
+        ) from error
+    except PermissionError as error:
+        raise ConfigurationError(
+            f"This process' user may not write to {str(directory)!r}, where the static worker "
+            f"ids keep their marks ({error}). Give the user that right."
+        ) from error
+    except OSError as error:
+        raise RegistryUnavailable(
+            f"The marks of the static worker ids in {str(directory)!r} could not be read or "
+            f"written: {error}."
+        ) from error

@@ -1,0 +1,105 @@
+"""Forking and leaving: the two moments at which a process' grants must not linger.
+
+A child of a fork issues nothing of its parent's. Python's fork hooks see to it.
+uWSGI forks without running them: see :mod:`.prefork`.
+
+A process that ends in order gives its worker ids back, whichever way it ends:
+``atexit`` for most, :class:`multiprocessing.util.Finalize` for multiprocessing's
+children (which skip ``atexit``), Celery's signal for its prefork children (which
+skip both). One that is killed lets its lease lapse.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from multiprocessing import util as multiprocessing_util
+from typing import Any
+
+from . import connection
+
+__all__ = ["close_all", "forget_all", "register", "watch"]
+
+_close: list[Callable[[], None]] = []
+_forget: list[Callable[[], None]] = []
+_watching: set[str] = set()
+
+
+def register(*, close: Callable[[], None], forget: Callable[[], None]) -> None:
+    """Name what is called at a clean end, and in the child of a fork."""
+    _close.append(close)
+    _forget.append(forget)
+
+
+def close_all(*_args: object, **_kwargs: object) -> None:
+    """Give back what this process holds. May be called twice, and never raises."""
+    for close in _close:
+        close()
+
+
+def forget_all() -> None:
+    """Drop what a child inherited; called in the child, while it has one thread."""
+    connection.reset_after_fork()
+    for forget in _forget:
+        forget()
+
+
+def watch() -> None:
+    """See to it that this process' end is noticed; called when a generator is made."""
+    _watch_once("exit", lambda: atexit.register(close_all))
+    _watch_once("fork", _watch_forks)
+    _watch_once("multiprocessing", _watch_multiprocessing)
+    if "celery" in sys.modules:  # an app without it must not load it
+        _watch_once("celery", _watch_celery)
+    if "gevent" in sys.modules:
+        _watch_once("gevent", _watch_gevent)
+
+
+def _watch_once(name: str, start: Callable[[], object]) -> None:
+    if name not in _watching:
+        _watching.add(name)
+        start()
+
+
+def _watch_forks() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=forget_all)
+
+
+class _Finalizers:
+    """Our entry among multiprocessing's finalizers, which a child begins by clearing."""
+
+    def arm(self) -> None:
+        multiprocessing_util.Finalize(None, close_all, exitpriority=0)
+
+
+_finalizers = _Finalizers()
+
+
+def _watch_multiprocessing() -> None:
+    # Its children leave by os._exit() once these have run, so atexit never does.
+    _finalizers.arm()
+    multiprocessing_util.register_after_fork(_finalizers, _Finalizers.arm)
+
+
+def _watch_celery() -> None:
+    signals: Any = importlib.import_module("celery.signals")
+    signals.worker_process_shutdown.connect(close_all, weak=False, dispatch_uid="django_idgen")
+
+
+def _watch_gevent() -> None:
+    """Start afresh when gevent changes what a lock is, as gunicorn's worker does after its fork.
+
+    A lock made before blocks all greenlets of the thread, the one that holds it included.
+    """
+    events: Any = importlib.import_module("gevent.events")
+
+    def on_event(event: object) -> None:
+        if isinstance(event, events.GeventDidPatchAllEvent):
+            connection.renew_locks()
+            forget_all()
+
+    events.subscribers.append(on_event)

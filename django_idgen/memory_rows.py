@@ -1,0 +1,53 @@
+"""The rows of ``LeafAlloc`` in an in-memory SQLite database.
+
+The marks of such a database stand in this process' memory. Its rows are looked at
+for a step or a ``max_id`` set there, and written when ``migrate`` is done: a test
+runner may hand a copy of the database to other processes, which have to go on
+where the migrations left off.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from django.db import connections
+
+from .mirror_rows import Row, read_row, write_rows
+
+__all__ = ["changed", "row_of", "write"]
+
+_changed: dict[str, dict[str, tuple[int, int]]] = {}
+
+
+def row_of(alias: str, tag: str) -> Row | None:
+    """What the row of ``tag`` asks for, if the calling thread has the database open."""
+    raw = connections[alias].connection
+    if not isinstance(raw, sqlite3.Connection):
+        return None
+    try:
+        return read_row(raw, tag)
+    except sqlite3.Error:
+        return None  # no table yet, or another thread is about to change it
+
+
+def changed(alias: str, tag: str, max_id: int, step: int) -> None:
+    """The row of ``tag`` is to be brought up to its mark by :func:`write`."""
+    _changed.setdefault(_name(alias), {})[tag] = (max_id, step)
+
+
+def write(alias: str) -> None:
+    """Write what has changed, unless the calling thread is in a transaction."""
+    connection = connections[alias]
+    raw = connection.connection
+    rows = _changed.get(_name(alias))
+    if not rows or not isinstance(raw, sqlite3.Connection) or raw.in_transaction:
+        return
+    try:
+        write_rows(raw, [(tag, *row) for tag, row in rows.items()])
+    except sqlite3.Error:
+        return  # no table: nothing to hand on
+    rows.clear()
+
+
+def _name(alias: str) -> str:
+    return str(connections.settings[alias]["NAME"])

@@ -1,0 +1,202 @@
+import logging
+from typing import Any, ClassVar
+
+import django.core.validators
+import django.db.models.functions.datetime
+from django.db import migrations, models
+
+import django_idgen.models
+from django_idgen.tables import MODELS, make_missing_tables
+
+logger = logging.getLogger("django_idgen")
+
+
+def make_tables(apps: Any, schema_editor: Any) -> None:
+    make_missing_tables(schema_editor.connection, apps)
+
+
+def drop_tables(apps: Any, schema_editor: Any) -> None:
+    models = [apps.get_model("django_idgen", name) for name in reversed(MODELS)]
+    alias = schema_editor.connection.alias
+    marks = [model for model in models if model.__name__ != "Installation"]
+    if any(model._default_manager.using(alias).exists() for model in marks):
+        # Made anew they would start over, while processes live, and rows are there,
+        # that have those ids; and a Leaf may share the table of tags.
+        logger.warning(
+            "The tables of django_idgen stay in database %r: they say which ids were given out. "
+            "Drop them by hand once no ids of theirs are in use.",
+            alias,
+        )
+        return
+    for model in models:
+        schema_editor.delete_model(model)
+
+
+class Migration(migrations.Migration):
+    """The tables may be there already, made on first use: so they are made where missing."""
+
+    initial = True
+    # What makes the tables has its own transactions, and two processes may be at it.
+    atomic = False
+
+    dependencies: ClassVar[list[tuple[str, str]]] = []
+
+    state_operations: ClassVar[list[Any]] = [
+        migrations.CreateModel(
+            name="Installation",
+            fields=[
+                (
+                    "key",
+                    models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False),
+                ),
+                ("identity", models.CharField(max_length=32)),
+                ("protocol", models.PositiveSmallIntegerField()),
+                ("namespaces", models.TextField(default="{}")),
+            ],
+            options={"db_table": "django_idgen_installation", "managed": False},
+        ),
+        migrations.CreateModel(
+            name="NamespaceRecord",
+            fields=[
+                (
+                    "name",
+                    models.CharField(
+                        max_length=128, primary_key=True, serialize=False, verbose_name="namespace"
+                    ),
+                ),
+                (
+                    "installation",
+                    models.CharField(
+                        blank=True, db_default="", max_length=32, verbose_name="installation"
+                    ),
+                ),
+                ("fingerprint", models.TextField(verbose_name="fingerprint")),
+                (
+                    "server",
+                    models.CharField(blank=True, max_length=200, verbose_name="database server"),
+                ),
+                ("generation", models.BigIntegerField(default=1, verbose_name="generation")),
+                ("fence", models.BigIntegerField(default=0, verbose_name="fence (ticks)")),
+                ("largest_window", models.BigIntegerField(verbose_name="largest window (ticks)")),
+                (
+                    "highest_until",
+                    models.BigIntegerField(
+                        db_default=0, default=0, verbose_name="highest mark (ticks)"
+                    ),
+                ),
+                (
+                    "workers_made",
+                    models.BigIntegerField(default=0, verbose_name="worker ids ever lent"),
+                ),
+                ("protocol", models.PositiveSmallIntegerField()),
+            ],
+            options={
+                "verbose_name": "namespace",
+                "verbose_name_plural": "namespaces",
+                "db_table": "django_idgen_namespace",
+                "ordering": ["name"],
+                "managed": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="WorkerLease",
+            fields=[
+                (
+                    "id",
+                    models.CharField(
+                        editable=False, max_length=160, primary_key=True, serialize=False
+                    ),
+                ),
+                (
+                    "namespace",
+                    models.CharField(db_index=True, max_length=128, verbose_name="namespace"),
+                ),
+                ("worker", models.BigIntegerField(verbose_name="worker id")),
+                ("token", models.CharField(blank=True, max_length=32, verbose_name="token")),
+                ("start", models.BigIntegerField(verbose_name="window start (tick)")),
+                ("until", models.BigIntegerField(verbose_name="window end (tick)")),
+                ("generation", models.BigIntegerField(verbose_name="generation")),
+                ("holder", models.CharField(blank=True, max_length=200, verbose_name="holder")),
+                ("acquired_at", models.DateTimeField(verbose_name="acquired")),
+                ("seen_at", models.DateTimeField(verbose_name="last seen")),
+                ("protocol", models.PositiveSmallIntegerField()),
+            ],
+            options={
+                "verbose_name": "worker lease",
+                "verbose_name_plural": "worker leases",
+                "db_table": "django_idgen_workerlease",
+                "ordering": ["namespace", "worker"],
+                "managed": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="LeafAlloc",
+            fields=[
+                (
+                    "biz_tag",
+                    models.CharField(
+                        max_length=128,
+                        primary_key=True,
+                        serialize=False,
+                        validators=[django_idgen.models.validate_tag],
+                        verbose_name="tag",
+                    ),
+                ),
+                (
+                    "max_id",
+                    models.BigIntegerField(
+                        db_default=1,
+                        default=1,
+                        help_text="The first id that no process was given yet.",
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(9223372036854775807),
+                        ],
+                        verbose_name="next free id",
+                    ),
+                ),
+                (
+                    "step",
+                    models.PositiveIntegerField(
+                        db_default=1000,
+                        default=1000,
+                        help_text=(
+                            "How many ids a process takes at a time; it counts from the next "
+                            "fetch on."
+                        ),
+                        validators=[
+                            django.core.validators.MinValueValidator(1),
+                            django.core.validators.MaxValueValidator(1000000000),
+                        ],
+                        verbose_name="step",
+                    ),
+                ),
+                (
+                    "description",
+                    models.CharField(
+                        blank=True, db_default="", max_length=256, verbose_name="description"
+                    ),
+                ),
+                (
+                    "update_time",
+                    models.DateTimeField(
+                        auto_now=True,
+                        db_default=django.db.models.functions.datetime.Now(),
+                        verbose_name="last change",
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "segment tag",
+                "verbose_name_plural": "segment tags",
+                "db_table": "leaf_alloc",
+                "managed": False,
+                "ordering": ["biz_tag"],
+            },
+        ),
+    ]
+
+    operations: ClassVar[list[Any]] = [
+        migrations.SeparateDatabaseAndState(state_operations=state_operations),
+        migrations.RunPython(make_tables, drop_tables),
+    ]

@@ -1,0 +1,172 @@
+"""The tables: segments by tag, and the records that lend worker ids.
+
+``LeafAlloc`` has the columns of Leaf's ``leaf_alloc`` table, under that name,
+so that a running Leaf and this app can allocate from one table.
+
+The tables are unmanaged, that is, made by our own migration and on first use, but
+left out of ``flush``: a ``TransactionTestCase`` (or a careless ``manage.py flush``)
+must not forget which ids were given out and which worker ids are held.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import F
+from django.db.models.functions import Greatest, Now
+from django.utils.translation import gettext_lazy as _
+
+from .core.errors import InvalidTag
+from .core.segment import MAX_ID, MAX_STEP, MAX_TAG_LENGTH, check_tag
+
+__all__ = ["Installation", "LeafAlloc", "NamespaceRecord", "WorkerLease"]
+
+DEFAULT_STEP = 1000
+
+
+def validate_tag(value: str) -> None:
+    try:
+        check_tag(value)
+    except InvalidTag as error:
+        raise ValidationError(str(error), code="invalid_tag") from error
+
+
+class LeafAlloc(models.Model):
+    """One tag: ``max_id`` is the first id that was not yet handed out.
+
+    A fetch adds ``step`` to ``max_id`` in one statement and owns the ``step``
+    ids below the new value.
+
+    :meth:`save` and ``loaddata`` never lower ``max_id``: a row that was read before a
+    fetch, or dumped, would give out the same ids again. Where it was raised by
+    mistake, and no id above was used, ``QuerySet.update()`` lowers it.
+    """
+
+    biz_tag = models.CharField(
+        _("tag"), max_length=MAX_TAG_LENGTH, primary_key=True, validators=[validate_tag]
+    )
+    max_id = models.BigIntegerField(
+        _("next free id"),
+        default=1,
+        db_default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_ID)],
+        help_text=_("The first id that no process was given yet."),
+    )
+    step = models.PositiveIntegerField(
+        _("step"),
+        default=DEFAULT_STEP,
+        db_default=DEFAULT_STEP,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_STEP)],
+        help_text=_("How many ids a process takes at a time; it counts from the next fetch on."),
+    )
+    description = models.CharField(_("description"), max_length=256, blank=True, db_default="")
+    update_time = models.DateTimeField(_("last change"), auto_now=True, db_default=Now())
+
+    class Meta:
+        managed = False
+        db_table = "leaf_alloc"
+        ordering: ClassVar[list[str]] = ["biz_tag"]
+        verbose_name = _("segment tag")
+        verbose_name_plural = _("segment tags")
+
+    def __str__(self) -> str:
+        return self.biz_tag
+
+    # The one place that loaddata passes, too.
+    def _do_update(self, base_qs: Any, using: Any, pk_val: Any, values: Any, *args: Any) -> Any:
+        raised = [
+            (field, model, Greatest(F("max_id"), value) if field.name == "max_id" else value)
+            for field, model, value in values
+        ]
+        return super()._do_update(base_qs, using, pk_val, raised, *args)
+
+
+class Installation(models.Model):
+    """This database as a lender of worker ids; there is one row, with key 1.
+
+    The row is made together with the table. That it is missing from a table
+    that exists therefore shows that somebody emptied our tables.
+    """
+
+    key = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    identity = models.CharField(max_length=32)
+    protocol = models.PositiveSmallIntegerField()
+    namespaces = models.TextField(default="{}")
+    """JSON object of every namespace that was ever opened, with what its record must not forget.
+
+    A namespace named here whose record is gone was lost. The name "" stands for
+    any: this row was made anew, and what it once named is not known.
+    """
+
+    class Meta:
+        managed = False
+        db_table = "django_idgen_installation"
+
+    def __str__(self) -> str:
+        return self.identity
+
+
+class NamespaceRecord(models.Model):
+    """What the holders of a namespace agreed on, and what survives a loss of its marks."""
+
+    name = models.CharField(_("namespace"), max_length=128, primary_key=True)
+    installation = models.CharField(_("installation"), max_length=32, blank=True, db_default="")
+    """The :class:`Installation` it belongs to; another one there means that ours was lost."""
+    fingerprint = models.TextField(_("fingerprint"))
+    server = models.CharField(_("database server"), max_length=200, blank=True)
+    generation = models.BigIntegerField(_("generation"), default=1)
+    fence = models.BigIntegerField(_("fence (ticks)"), default=0)
+    largest_window = models.BigIntegerField(_("largest window (ticks)"))
+    highest_until = models.BigIntegerField(_("highest mark (ticks)"), default=0, db_default=0)
+    """The highest mark of any worker id ever, for when worker rows are deleted."""
+    workers_made = models.BigIntegerField(_("worker ids ever lent"), default=0)
+    """How many worker rows were ever made; fewer rows than that means that some were deleted."""
+    protocol = models.PositiveSmallIntegerField()
+
+    class Meta:
+        managed = False
+        db_table = "django_idgen_namespace"
+        ordering: ClassVar[list[str]] = ["name"]
+        verbose_name = _("namespace")
+        verbose_name_plural = _("namespaces")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class WorkerLease(models.Model):
+    """One worker id of a namespace: its mark, and who holds it."""
+
+    # Not the project's default primary key, which may be one of our own fields.
+    id = models.CharField(primary_key=True, max_length=160, editable=False)
+    """``namespace/worker``: one row a worker id, whatever the database's constraints do."""
+    namespace = models.CharField(_("namespace"), max_length=128, db_index=True)
+    worker = models.BigIntegerField(_("worker id"))
+    token = models.CharField(_("token"), max_length=32, blank=True)
+    """Empty when the worker id was given back."""
+    start = models.BigIntegerField(_("window start (tick)"))
+    until = models.BigIntegerField(_("window end (tick)"))
+    """The high-water mark: the first tick not yet promised to anyone."""
+    generation = models.BigIntegerField(_("generation"))
+    holder = models.CharField(_("holder"), max_length=200, blank=True)
+    """Who holds it, or held it last: a label, never proof."""
+    acquired_at = models.DateTimeField(_("acquired"))
+    seen_at = models.DateTimeField(_("last seen"))
+    protocol = models.PositiveSmallIntegerField()
+
+    class Meta:
+        managed = False
+        db_table = "django_idgen_workerlease"
+        ordering: ClassVar[list[str]] = ["namespace", "worker"]
+        verbose_name = _("worker lease")
+        verbose_name_plural = _("worker leases")
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.worker}"
+
+    @staticmethod
+    def key_of(namespace: str, worker: int) -> str:
+        return f"{namespace}/{worker}"

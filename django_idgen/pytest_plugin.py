@@ -1,0 +1,34 @@
+"""Fixtures for users' tests. Loaded by pytest in every project that has us installed,
+so nothing of Django is imported before a fixture is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from .testing import FixedIds
+
+__all__ = ["idgen_fixed_ids", "idgen_sequential"]
+
+
+@pytest.fixture
+def idgen_fixed_ids() -> Iterator[Callable[..., FixedIds]]:
+    """Call it as :func:`django_idgen.testing.fixed_ids`; it lasts until the test ends."""
+    from .testing import fixed_ids
+
+    with ExitStack() as stack:
+        yield lambda *values, **options: stack.enter_context(fixed_ids(*values, **options))
+
+
+@pytest.fixture
+def idgen_sequential() -> Iterator[FixedIds]:
+    """``generators["default"]`` counts up from 1 until the test ends."""
+    from .testing import sequential_ids
+
+    with sequential_ids() as ids:
+        yield ids

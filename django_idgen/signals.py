@@ -1,0 +1,159 @@
+"""What the generators tell, as Django signals.
+
+Every signal's sender is the string ``"django_idgen"``; receivers get the values
+named below as keyword arguments, are called outside of any lock, and what they
+raise is logged, never raised into the code that asked for an id. They run in the
+thread where the thing happened, a caller's or one of ours; but never in the one
+that others wait for, as it holds the database connection of all tags. So they
+may take their time, and save rows whose ids are of ours.
+
+The log receivers that come with the app (see :data:`LEVELS`) write to the logger
+``django_idgen``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from django.db import connections
+from django.dispatch import Signal
+
+from .connection import is_own_thread
+from .core.clock import SYSTEM_CLOCK
+from .core.loader import Loader
+from .prefork import is_prefork
+
+__all__ = ["LEVELS", "SIGNALS", "emit", "log_event"]
+
+logger = logging.getLogger("django_idgen")
+
+lease_acquired = Signal()
+"""``lease``; ``ahead_ticks``: how far its window starts ahead of real time."""
+lease_renewed = Signal()
+"""``lease``, with its new end."""
+lease_lost = Signal()
+"""``lease``, ``error``: the registry no longer knows it; what is left of its window is used up."""
+lease_released = Signal()
+"""``lease``; ``known``: whether the registry still knew it."""
+release_failed = Signal()
+"""``lease``, ``error``: it lapses by itself."""
+renewal_failed = Signal()
+"""``lease``, ``error``: it is tried again until the window is over."""
+clock_skewed = Signal()
+"""``offset_us``; ``source``: "wall" or "registry"."""
+clock_moved_backwards = Signal()
+"""``behind_ticks``: how far time is behind the last id."""
+worker_changed = Signal()
+"""``lease``, ``behind_seconds``: the clock stayed behind for too long."""
+segment_loaded = Signal()
+"""``tag``, ``segment``, ``seconds``."""
+segment_load_failed = Signal()
+"""``tag``, ``error``: it is tried again."""
+segment_waited = Signal()
+"""``tag``, ``seconds``: a caller had nothing left and waited."""
+
+SIGNALS: Mapping[str, Signal] = {
+    name: value for name, value in globals().items() if isinstance(value, Signal)
+}
+
+LEVELS: Mapping[str, int] = {
+    "lease_acquired": logging.INFO,
+    "lease_renewed": logging.DEBUG,
+    "lease_lost": logging.ERROR,
+    "lease_released": logging.INFO,
+    "release_failed": logging.WARNING,
+    "renewal_failed": logging.WARNING,
+    "clock_skewed": logging.WARNING,
+    "clock_moved_backwards": logging.WARNING,
+    "worker_changed": logging.WARNING,
+    "segment_loaded": logging.DEBUG,
+    "segment_load_failed": logging.WARNING,
+    "segment_waited": logging.DEBUG,
+}
+
+
+# Closed when idle: an open connection would keep a test database from being dropped.
+_apart = Loader("idgen-signals", on_idle=connections.close_all)
+
+
+def emit(name: str, /, **values: object) -> None:
+    """Send the signal ``name``; the listener that generators are made with."""
+    # The log receiver alone is quick, and asks for nothing.
+    if is_own_thread() and not is_prefork() and len(SIGNALS[name].receivers) > 1:
+        _apart.submit(partial(_send, name, **values))
+    else:
+        _send(name, **values)
+
+
+def forget() -> None:
+    """In the child of a fork: the receivers' thread, and who held the lock, are the parent's."""
+    global _quiet_lock
+    _quiet_lock = threading.Lock()
+    _apart.reset()
+
+
+def _send(name: str, /, **values: object) -> None:
+    signal = SIGNALS[name]
+    for receiver, result in signal.send_robust("django_idgen", **values):
+        if isinstance(result, Exception):
+            logger.error("Receiver %r of %s failed.", receiver, name, exc_info=result)
+
+
+def log_event(signal: Signal, **values: object) -> None:
+    """The log receiver: one line an event, values as words of the message.
+
+    A source that is away fails for every tag several times a second: of the
+    warnings that are alike, one is written every :data:`QUIET_SECONDS`, with the
+    number of those left out.
+    """
+    name = _NAMES[id(signal)]
+    values = {key: value for key, value in values.items() if key != "sender"}
+    left_out = _left_out(name, values)
+    if left_out is None:
+        return
+    words = [f"{key}={' '.join(str(value).split())}" for key, value in values.items()]
+    if left_out:
+        words.append(f"(and {left_out} more like it)")
+    error: Any = values.get("error")
+    logger.log(
+        LEVELS[name],
+        "%s %s",
+        name,
+        " ".join(words),
+        exc_info=error if LEVELS[name] >= logging.ERROR else None,
+        extra={"idgen_event": name},
+    )
+
+
+def _left_out(name: str, values: Mapping[str, object]) -> int | None:
+    """How many like this one were not written since the last; ``None``: this one isn't either."""
+    if LEVELS[name] < logging.WARNING:
+        return 0
+    lease = values.get("lease")
+    key = (name, values.get("tag") or getattr(lease, "namespace", ""), type(values.get("error")))
+    now = SYSTEM_CLOCK.stopwatch()
+    with _quiet_lock:
+        since, left_out = _quiet.get(key, (float("-inf"), 0))
+        if now - since < QUIET_SECONDS:
+            _quiet[key] = (since, left_out + 1)
+            return None
+        if len(_quiet) > 10_000:
+            _quiet.clear()
+        _quiet[key] = (now, 0)
+    return left_out
+
+
+QUIET_SECONDS = 10.0
+_quiet: dict[tuple[object, ...], tuple[float, int]] = {}
+_quiet_lock = threading.Lock()
+_NAMES = {id(signal): name for name, signal in SIGNALS.items()}
+
+
+def connect_logging() -> None:
+    """Connect :func:`log_event` to every signal (done when the app is ready)."""
+    for name, signal in SIGNALS.items():
+        signal.connect(log_event, dispatch_uid=f"django_idgen.log.{name}")

@@ -1,0 +1,96 @@
+"""Segments from the project's own database: the default source."""
+
+from __future__ import annotations
+
+from .. import memory_rows
+from ..connection import Place, place_of
+from ..core.errors import SegmentUnavailable
+from ..core.segment import MAX_STEP, Segment, SegmentSource
+from ..stores import PlacedLoader, Stores, caller_of, marks_of, mirror_of
+from .memory import MemorySource
+from .server import ServerSource
+from .sqlite import SqliteSource
+
+__all__ = ["DatabaseSource"]
+
+
+class DatabaseSource:
+    """Segments of ``LeafAlloc`` in ``database`` (an alias of ``DATABASES``). Thread-safe.
+
+    A new tag takes ``default_step`` ids at a time. On SQLite the marks stand in a
+    file beside the database, and ``LeafAlloc`` is their mirror.
+    """
+
+    def __init__(self, *, default_step: int, database: str = "default") -> None:
+        self.database = database
+        self.loader = PlacedLoader(database)
+        self._default_step = default_step
+        self._steps: dict[str, int] = {}
+        """By tag: the step that its marks had at our last fetch."""
+        self._stores: Stores[SegmentSource] = Stores(database, self._make)
+
+    def fetch(self, tag: str, *, floor: int = 0) -> Segment:
+        """See :meth:`~..core.segment.SegmentSource.fetch`."""
+        store = self._stores.current()
+        if isinstance(store, SqliteSource):
+            return self._fetch_mirrored(store, tag, floor)
+        if isinstance(store, MemorySource) and place_of(self.database) is Place.MEMORY:
+            return self._fetch_in_memory(store, tag, floor)
+        return store.fetch(tag, floor=floor)
+
+    def _fetch_mirrored(self, store: SqliteSource, tag: str, floor: int) -> Segment:
+        mirror = mirror_of(store.marks)
+        caller = caller_of(self.database, mirror)
+        row = mirror.row_of(tag, caller)
+        if row is not None:
+            # Ahead of the marks only where somebody skipped ahead by hand.
+            floor = max(floor, row.max_id)
+            if self._steps.get(tag) != row.step:
+                store.set_step(tag, self._checked(tag, row.step))
+        segment = store.fetch(tag, floor=floor)
+        self._steps[tag] = segment.step
+        mirror.tag_changed(tag)
+        mirror.catch_up(caller)
+        return segment
+
+    def _fetch_in_memory(self, store: MemorySource, tag: str, floor: int) -> Segment:
+        row = memory_rows.row_of(self.database, tag)
+        if row is not None:
+            floor = max(floor, row.max_id)
+            store.set_step(tag, self._checked(tag, row.step))
+        segment = store.fetch(tag, floor=floor)
+        memory_rows.changed(self.database, tag, segment.stop, segment.step)
+        return segment
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited."""
+        self._stores.reset()
+        for store in self._stores.all():
+            store.abandon()
+
+    def close(self) -> None:
+        """Free local resources. May be called twice."""
+        for store in self._stores.all():
+            if isinstance(store, SqliteSource):
+                mirror = mirror_of(store.marks)
+                mirror.catch_up(caller_of(self.database, mirror))
+            store.close()
+
+    def _checked(self, tag: str, step: int) -> int:
+        if not 1 <= step <= MAX_STEP:
+            raise SegmentUnavailable(
+                f"Tag {tag!r} has step {step} in leaf_alloc of database {self.database!r}; it "
+                f"must be 1 to {MAX_STEP}. Correct the row, in the admin for example."
+            )
+        return step
+
+    def _make(self, place: Place) -> SegmentSource:
+        if place is Place.FORBIDDEN:
+            # One id at a time: what is left of a longer segment would be used on the
+            # database, once it is allowed again, where somebody else may have those ids.
+            return MemorySource(default_step=1)
+        if place is Place.MEMORY:
+            return MemorySource(default_step=self._default_step)
+        if place is Place.FILE:
+            return SqliteSource(marks=marks_of(self.database), default_step=self._default_step)
+        return ServerSource(alias=self.database, default_step=self._default_step)

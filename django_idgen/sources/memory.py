@@ -1,0 +1,70 @@
+"""Segments out of this process' memory: for tests, and for ids that need not last."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from django_idgen.core.errors import SegmentExhausted
+from django_idgen.core.segment import MAX_ID, Segment, check_step, check_tag
+
+__all__ = ["MemorySource"]
+
+
+class MemorySource:
+    """A segment source that forgets all at the end of the process. Thread-safe.
+
+    Ids begin at 1; a tag is made when it is first asked for. Like Leaf's table it
+    keeps a ``max_id`` for each tag: the end, exclusive, of what was granted. A
+    forked child goes on from a copy of its own, so that it grants what its parent
+    grants: use it in one process only.
+
+    Steps are numbers of ids, 1 to 1,000,000,000; another one raises
+    :class:`~django_idgen.core.errors.ConfigurationError`.
+    """
+
+    def __init__(self, default_step: int = 1000, steps: Mapping[str, int] | None = None) -> None:
+        self.default_step = check_step(default_step)
+        self._steps = {check_tag(tag): check_step(step) for tag, step in (steps or {}).items()}
+        self._max_ids: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def fetch(self, tag: str, *, floor: int = 0) -> Segment:
+        """The next segment of ``tag``, at or above ``floor``; the very last one may be short.
+
+        Raises :class:`~django_idgen.core.errors.InvalidTag` or
+        :class:`~django_idgen.core.errors.SegmentExhausted`.
+        """
+        check_tag(tag)
+        with self._lock:
+            start = max(self._max_ids.get(tag, 1), floor)
+            if start > MAX_ID:
+                raise SegmentExhausted(
+                    f"Segment tag {tag!r} has given out 2**63-1: there are no higher ids. "
+                    f"Use another tag, with a table of its own."
+                )
+            step = self._steps.get(tag, self.default_step)
+            self._max_ids[tag] = stop = min(start + step, MAX_ID + 1)
+            return Segment(tag, start, stop, step)
+
+    def set_step(self, tag: str, step: int) -> None:
+        """Change the number of ids in a segment of ``tag``, from the next fetch on."""
+        with self._lock:
+            self._steps[check_tag(tag)] = check_step(step)
+
+    def max_id(self, tag: str) -> int:
+        """The end, exclusive, of what was granted of ``tag``; 1 if nothing was."""
+        with self._lock:
+            return self._max_ids.get(tag, 1)
+
+    def clear(self) -> None:
+        """Forget what was granted, as a store that is flushed would. Steps stay."""
+        with self._lock:
+            self._max_ids.clear()
+
+    def abandon(self) -> None:
+        """Replace the lock, which a thread may have held at the fork."""
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,93 @@
+"""Segments from the marks file beside a SQLite database."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..core.errors import SegmentExhausted, SegmentUnavailable
+from ..core.segment import MAX_ID, Segment, check_step, check_tag
+from ..marks import MarksError, MarksFile, MarksLost
+
+__all__ = ["SqliteSource"]
+
+T = TypeVar("T")
+
+
+class SqliteSource:
+    """A source for the processes of one host. Thread-safe; safe across a fork.
+
+    A new tag starts at 1 and takes ``default_step`` ids at a time, until
+    :meth:`set_step`. The last id is ``2**63 - 2``, since the first free id must
+    itself be storable.
+    """
+
+    def __init__(self, *, marks: MarksFile, default_step: int = 1000) -> None:
+        self.marks = marks
+        self.default_step = check_step(default_step)
+
+    def fetch(self, tag: str, *, floor: int = 0) -> Segment:
+        """See :meth:`~..core.segment.SegmentSource.fetch`."""
+        check_tag(tag)
+
+        def job(db: sqlite3.Connection) -> Segment:
+            max_id, step = self._row(db, tag)
+            start = max(max_id, floor)
+            # In Python: SQLite would turn a sum past 2**63 into a float.
+            stop = min(start + step, MAX_ID)
+            if start >= stop:
+                raise SegmentExhausted(
+                    f"Tag {tag!r} has reached {start} of at most {MAX_ID}: there are no "
+                    f"higher ids. Use another tag for a new table."
+                )
+            db.execute("UPDATE segments SET max_id = ? WHERE tag = ?", (stop, tag))
+            return Segment(tag, start, stop, step)
+
+        return self._run(job)
+
+    def set_step(self, tag: str, step: int) -> None:
+        """From the next fetch on, ``tag`` takes ``step`` ids at a time.
+
+        Raises :class:`~..core.errors.ConfigurationError` for a step out of range.
+        """
+        check_tag(tag)
+        check_step(step)
+
+        def job(db: sqlite3.Connection) -> None:
+            self._row(db, tag)
+            db.execute("UPDATE segments SET step = ? WHERE tag = ?", (step, tag))
+
+        self._run(job)
+
+    def max_id(self, tag: str) -> int:
+        """The first id of ``tag`` that was not handed out; 1 if there was no fetch yet."""
+        row = self._run(
+            lambda db: db.execute("SELECT max_id FROM segments WHERE tag = ?", (tag,)).fetchone()
+        )
+        return 1 if row is None else int(row[0])
+
+    def abandon(self) -> None:
+        """Nothing was inherited: no connection outlives a call."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _row(self, db: sqlite3.Connection, tag: str) -> tuple[int, int]:
+        row = db.execute("SELECT max_id, step FROM segments WHERE tag = ?", (tag,)).fetchone()
+        if row is not None:
+            return int(row[0]), int(row[1])
+        (made,) = db.execute("SELECT tags_made FROM installation").fetchone()
+        (rows,) = db.execute("SELECT count(*) FROM segments").fetchone()
+        if rows < made:
+            # This may be one of those that were deleted: the database may know it.
+            raise MarksLost
+        db.execute("INSERT INTO segments VALUES (?, 1, ?)", (tag, self.default_step))
+        db.execute("UPDATE installation SET tags_made = ?", (rows + 1,))
+        return 1, self.default_step
+
+    def _run(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return self.marks.run(job)
+        except MarksError as error:
+            raise SegmentUnavailable(str(error)) from error

@@ -1,0 +1,125 @@
+"""Our tables, made where they are missing.
+
+``migrate`` makes them in the ordinary way. But with a project-wide
+``DEFAULT_AUTO_FIELD`` of ours, the first row of ``django_migrations`` needs an
+id before any migration has run; and a test runner that skips migrations makes
+no unmanaged table. So whoever finds a table missing makes it, as Django does
+with ``django_migrations``; the migration then finds it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from django.apps import apps as installed_apps
+from django.db import DatabaseError, IntegrityError, transaction
+
+from .core.lease import PROTOCOL_VERSION
+from .row_writes import insert_row
+
+if TYPE_CHECKING:
+    from django.apps.registry import Apps
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.models import Model
+
+__all__ = ["MODELS", "make_missing_tables", "missing_columns", "missing_tables"]
+
+# The installation's row is there before any namespace's table: see _make_identity.
+MODELS = ("LeafAlloc", "Installation", "NamespaceRecord", "WorkerLease")
+
+
+def make_missing_tables(
+    connection: BaseDatabaseWrapper, apps: Apps | None = None, *, only: tuple[str, ...] = MODELS
+) -> list[str]:
+    """Make those of our tables that ``connection`` lacks; returns their names.
+
+    On MySQL and Oracle, where that would commit, it must not be called inside a
+    transaction. Two processes may do it at once. Raises what the database says
+    if it doesn't let us.
+    """
+    made = []
+    for name in only:
+        model = _model(name, apps)
+        table = model._meta.db_table
+        if table not in _table_names(connection) and _make(connection, model, apps):
+            made.append(table)
+    return made
+
+
+def missing_tables(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
+    """Those of the tables of the models ``names`` that ``connection`` lacks."""
+    found = _table_names(connection)
+    wanted = [_model(name)._meta.db_table for name in names]
+    return [table for table in wanted if table not in found]
+
+
+def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
+    """``table.column`` for every column that an existing table of ours lacks."""
+    missing = []
+    for model in map(_model, names):
+        table = model._meta.db_table
+        with connection.cursor() as cursor:
+            described = connection.introspection.get_table_description(cursor, table)
+        found = {column.name for column in described}
+        wanted = [field.column for field in model._meta.local_concrete_fields]
+        missing += [f"{table}.{column}" for column in wanted if column not in found]
+    return missing
+
+
+def _model(name: str, apps: Apps | None = None) -> type[Model]:
+    return (apps or installed_apps).get_model("django_idgen", name)
+
+
+def _table_names(connection: BaseDatabaseWrapper) -> list[str]:
+    with connection.cursor() as cursor:
+        return connection.introspection.table_names(cursor)
+
+
+def _make(connection: BaseDatabaseWrapper, model: type[Model], apps: Apps | None) -> bool:
+    try:
+        with _rolled_back_whole(connection):
+            if model.__name__ == "NamespaceRecord":
+                _make_identity(connection, apps)
+            _create(connection, model)
+            if model.__name__ == "Installation":
+                _make_identity(connection, apps)
+    except DatabaseError:
+        # Another process was quicker, or we really may not create tables.
+        if model._meta.db_table in _table_names(connection):
+            return False
+        raise
+    return True
+
+
+def _rolled_back_whole(connection: BaseDatabaseWrapper) -> AbstractContextManager[object]:
+    # Elsewhere Django refuses DDL in a transaction, since it would commit.
+    if connection.features.can_rollback_ddl:
+        return transaction.atomic(using=connection.alias)
+    return nullcontext()
+
+
+def _create(connection: BaseDatabaseWrapper, model: type[Model]) -> None:
+    # Not entered as a context: on SQLite that fails inside a transaction, for the
+    # sake of foreign keys, of which our tables have none.
+    editor = connection.schema_editor(atomic=False)
+    editor.deferred_sql = []
+    editor.create_model(model)
+    for statement in editor.deferred_sql:
+        editor.execute(statement)
+
+
+def _make_identity(connection: BaseDatabaseWrapper, apps: Apps | None) -> None:
+    """Make the installation's row, if whoever made its table has not come to it yet.
+
+    As long as there is no table of namespaces, that the row is missing is no
+    sign of a loss; afterwards it is. So it is made before that table.
+    """
+    rows = _model("Installation", apps)._default_manager.using(connection.alias)
+    if rows.exists():
+        return
+    row = rows.model(key=1, identity=token_hex(16), protocol=PROTOCOL_VERSION)
+    with suppress(IntegrityError), transaction.atomic(using=connection.alias):
+        insert_row(row, connection.alias)  # unless another process was quicker

@@ -1,0 +1,91 @@
+"""A small shop, to try django_idgen with. Nothing here is meant for production.
+
+Without any environment variable it keeps everything in a SQLite file beside
+manage.py. ``SHOP_DATABASE_URL`` moves it to a server, for instance
+``postgres://postgres@127.0.0.1:5432/shop`` or ``mysql://root@127.0.0.1:3306/shop``
+(or to another file, ``sqlite:////tmp/shop.sqlite3``).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+SECRET_KEY = "only for trying things out on your own machine"
+DEBUG = True
+ALLOWED_HOSTS = ["*"]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_idgen",
+    "orders",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+ROOT_URLCONF = "shop.urls"
+WSGI_APPLICATION = "shop.wsgi.application"
+STATIC_URL = "static/"
+USE_TZ = True
+TIME_ZONE = "UTC"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# django_idgen needs no settings at all. These two only show where they would go.
+IDGEN: dict[str, Any] = {
+    "GENERATORS": {"default": {"EPOCH": "2025-01-01T00:00:00Z"}},
+    "SEGMENTS": {"OPTIONS": {"default_step": 100}},
+}
+
+
+def _database(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    if parts.scheme in {"", "sqlite"}:
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": parts.path or str(BASE_DIR / "db.sqlite3"),
+            # Several processes write at once: better to wait at the start of a
+            # transaction than to fail in its middle.
+            "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
+        }
+    engine = {"postgres": "postgresql", "postgresql": "postgresql", "mysql": "mysql"}[parts.scheme]
+    return {
+        "ENGINE": f"django.db.backends.{engine}",
+        "NAME": parts.path.lstrip("/"),
+        "USER": parts.username or "",
+        "PASSWORD": parts.password or "",
+        "HOST": parts.hostname or "",
+        "PORT": parts.port or "",
+    }
+
+
+DATABASES = {"default": _database(os.environ.get("SHOP_DATABASE_URL", ""))}

@@ -1,0 +1,66 @@
+"""100,000 tags in one process: memory for each, and finding one of them."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Iterator
+from statistics import median
+from time import perf_counter_ns
+from typing import Protocol
+
+from django_idgen.bench.measure import quiet_gc
+from django_idgen.core.loader import InlineLoader
+
+from .bars import Row, at_most
+from .generators import allocator
+from .project import configure
+
+TAGS = 100_000
+BUSY = 100
+ROUNDS = 11
+
+
+class Tags(Protocol):
+    def __getitem__(self, tag: str, /) -> object: ...
+
+
+def rows() -> Iterator[Row]:
+    configure()
+    from django_idgen.handlers import SegmentMap
+
+    names = [f"shop.tag_{number}" for number in range(TAGS)]
+    segments = SegmentMap()
+    tracemalloc.start()
+    segments._allocator = allocator(1000, InlineLoader())
+    before = tracemalloc.get_traced_memory()[0]
+    for name in names:
+        segments[name].next_id()
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    note = "used once each; the tag's own text not counted"
+    yield at_most("memory a tag, 100,000 tags", 2048, held / TAGS, "B", note)
+    yield from _look_ups(segments, names)
+    segments.close()
+
+
+def _look_ups(segments: Tags, names: list[str]) -> Iterator[Row]:
+    # In an order that no processor can foresee: its caches don't hold 100,000 tags.
+    random.Random(7).shuffle(names)
+    plain = {name: segments[name] for name in names}
+    for picked, what in ((names, "all in turn, at random"), (names[:BUSY] * 1000, "100 busy ones")):
+        with quiet_gc():
+            ours, theirs = (_median_ns(tags, picked) for tags in (segments, plain))
+        note = f"segments[tag]; a bare dict takes {theirs:.0f} ns"
+        yield at_most(f"look-up of a tag, 100,000 tags, {what}", 300, ours, "ns", note)
+
+
+def _median_ns(tags: Tags, names: list[str]) -> float:
+    return median(_look_up_ns(tags, names) for _ in range(ROUNDS))
+
+
+def _look_up_ns(tags: Tags, names: list[str]) -> float:
+    begun = perf_counter_ns()
+    for name in names:
+        tags[name]
+    return (perf_counter_ns() - begun) / len(names)

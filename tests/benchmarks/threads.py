@@ -1,0 +1,40 @@
+"""Eight threads against one: how much of the total is left when they share a generator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from django_idgen.bench.measure import in_threads, shares, take
+from django_idgen.bench.targets import IdSource, Target, target_of
+
+from .bars import Row, at_least, paired
+from .generators import segment, snowflake
+
+THREADS = 8
+IDS = 100_000
+ROUNDS = 31
+
+
+def rows() -> Iterator[Row]:
+    with snowflake(max_ahead=1.0) as made:
+        yield _row("snowflake next_id(), max_ahead 1 s", made, batch=1)
+    with segment() as made:
+        yield _row("segment next_id()", made, batch=1)
+        yield _row("segment next_ids(1000)", made, batch=1000)
+
+
+def _row(what: str, made: IdSource, batch: int) -> Row:
+    target = target_of(what, made)
+    target.next_id()
+    jobs = [partial(_total_ns, target, threads, batch) for threads in (THREADS, 1)]
+    medians, ratios = paired(jobs, ROUNDS)
+    rates = [IDS / ns * 1e3 for ns in medians]
+    note = f"{rates[0]:.2f} against {rates[1]:.2f} M ids/s"
+    return at_least(f"{what}: {THREADS} threads, of one's total", 0.9, ratios[1], note=note)
+
+
+def _total_ns(target: Target, threads: int, batch: int) -> float:
+    counts = shares(IDS, threads)
+    elapsed, _ = in_threads(lambda lane: take(target, counts[lane], batch), threads)
+    return elapsed

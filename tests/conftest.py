@@ -1,0 +1,86 @@
+"""Fixtures: an empty database on each server, for what has to be committed to be seen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from tests import servers
+
+SERVERS = ("postgres", "mariadb")
+DATABASE = f"idgen_test_{os.getpid()}"
+
+
+@pytest.fixture(scope="session")
+def _databases(django_db_blocker: Any) -> Iterator[set[str]]:
+    """Names of the servers on which this process has made its database."""
+    made: set[str] = set()
+    yield made
+    with django_db_blocker.unblock():
+        for name in made:
+            _drop_database(name)
+
+
+@contextmanager
+def _empty_database(name: str, made: set[str], blocker: Any) -> Iterator[str]:
+    servers.require(name)
+    with blocker.unblock():
+        if name not in made:
+            _drop_database(name)
+            _execute(name, f"CREATE DATABASE {DATABASE}")
+            made.add(name)
+        settings = connections.settings[name]
+        configured = dict(settings)
+        connections[name].close()
+        settings["NAME"] = DATABASE
+        _drop_tables(name)
+        try:
+            yield name
+        finally:
+            connections[name].close()
+            settings.update(configured)
+
+
+@pytest.fixture
+def postgres(_databases: set[str], django_db_blocker: Any) -> Iterator[str]:
+    """The alias of an empty PostgreSQL database, without tables."""
+    with _empty_database("postgres", _databases, django_db_blocker) as alias:
+        yield alias
+
+
+@pytest.fixture
+def mariadb(_databases: set[str], django_db_blocker: Any) -> Iterator[str]:
+    """The alias of an empty MariaDB database, without tables."""
+    with _empty_database("mariadb", _databases, django_db_blocker) as alias:
+        yield alias
+
+
+@pytest.fixture(params=SERVERS)
+def server_alias(
+    request: pytest.FixtureRequest, _databases: set[str], django_db_blocker: Any
+) -> Iterator[str]:
+    """The alias of an empty database, without tables, on each server in turn."""
+    with _empty_database(request.param, _databases, django_db_blocker) as alias:
+        yield alias
+
+
+def _drop_tables(name: str) -> None:
+    connection = connections[name]
+    with connection.constraint_checks_disabled(), connection.cursor() as cursor:
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f"DROP TABLE {connection.ops.quote_name(table)} CASCADE")
+
+
+def _drop_database(name: str) -> None:
+    force = " WITH (FORCE)" if name == "postgres" else ""
+    _execute(name, f"DROP DATABASE IF EXISTS {DATABASE}{force}")
+
+
+def _execute(name: str, statement: str) -> None:
+    with connections[name]._nodb_cursor() as cursor:
+        cursor.execute(statement)

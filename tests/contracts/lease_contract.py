@@ -1,0 +1,446 @@
+"""What every lease registry must do, whatever it keeps its marks in.
+
+A registry's test module subclasses :class:`LeaseContract` and provides a
+:class:`Lender`: the registry's store, with a clock that the test drives, and
+with what an administrator or a crash might do to it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from django_idgen.core.errors import (
+    ClockBeforeEpoch,
+    LeaseLost,
+    NamespaceMismatch,
+    NoFreeWorker,
+    TimeExhausted,
+)
+from django_idgen.core.lease import Lease, LeaseRegistry
+
+from .lease_histories import machine_for
+from .lenders import EPOCH_US, HOUR_US, NAMESPACE, WINDOW, WORKERS, Claims, Lender
+
+
+def in_threads(count: int, job: Callable[[int], Any]) -> list[Any]:
+    """Run ``job(0..count-1)`` at the same time; their results, in order."""
+    gate = threading.Barrier(count)
+
+    def run(number: int) -> Any:
+        gate.wait()
+        return job(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+class LeaseContract:
+    """Subclass it, name it ``Test...``, and override :meth:`new_lender`."""
+
+    shared_by_processes = True
+    """Whether processes of one host see the same marks."""
+    lapses_while_held = True
+    """Whether a window that is over frees the worker id of a process that still lives."""
+    examples = 40
+    """Random histories to try."""
+    acquirers = 64
+
+    @contextmanager
+    def new_lender(self) -> Iterator[Lender]:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def lender(self, _backing: None) -> Iterator[Lender]:
+        with self.new_lender() as lender:
+            yield lender
+            lender.close()
+
+    @pytest.fixture
+    def _backing(self) -> None:
+        """What a subclass needs before it can make a lender."""
+
+    @pytest.fixture
+    def registry(self, lender: Lender) -> LeaseRegistry:
+        return lender.registry()
+
+    # --- who gets which worker id -------------------------------------------
+
+    def test_a_first_lease_starts_now_and_lasts_a_window(
+        self, lender: Lender, registry: LeaseRegistry
+    ) -> None:
+        """The first window begins at the registry's time and has the length configured."""
+        grant = registry.acquire(holder="a")
+        now = lender.namespace.tick_at(lender.time.now_us)
+        assert (grant.lease.start, grant.lease.until) == (now, now + WINDOW)
+        assert grant.lease.worker in lender.namespace.workers
+        assert grant.lease.namespace == lender.namespace.name
+        assert grant.reading.registry_us == lender.time.now_us
+        assert grant.reading.sent_ns <= grant.reading.received_ns
+
+    def test_as_many_holders_as_worker_ids_and_no_more(self, lender: Lender) -> None:
+        """Concurrent holders get exactly all worker ids; one more gets an error."""
+        got = in_threads(WORKERS, lambda n: lender.registry().acquire(holder=f"h{n}").lease.worker)
+        assert sorted(got) == list(range(WORKERS))
+        with pytest.raises(NoFreeWorker) as caught:
+            lender.registry().acquire(holder="late")
+        assert caught.value.workers == lender.namespace.workers
+
+    def test_tokens_are_new_for_every_lease(self, registry: LeaseRegistry) -> None:
+        """Two leases of one process never share a token (hazard 51)."""
+        leases = [registry.acquire(holder="same").lease for _ in range(WORKERS)]
+        assert len({lease.token for lease in leases}) == WORKERS
+        assert all(lease.token for lease in leases)
+
+    def test_a_holder_comes_back_to_its_worker_id(self, lender: Lender) -> None:
+        """Who gave a worker id back gets the same one again, each of several."""
+        registries = [lender.registry() for _ in range(WORKERS)]
+        leases = [r.acquire(holder=f"h{n}").lease for n, r in enumerate(registries)]
+        for registry, lease in zip(registries, leases, strict=True):
+            registry.release(lease, last_tick=lease.start)
+        for n in reversed(range(WORKERS)):
+            assert lender.registry().acquire(holder=f"h{n}").lease.worker == leases[n].worker
+
+    def test_a_window_is_its_holders_until_its_last_tick(self, lender: Lender) -> None:
+        """Nobody takes a worker id over before the window is over, not by one tick."""
+        for n in range(WORKERS):
+            lender.registry().acquire(holder=f"h{n}")
+        lender.time.pass_ticks(WINDOW - 1)
+        with pytest.raises(NoFreeWorker):
+            lender.registry().acquire(holder="hasty")
+
+    def test_a_released_worker_id_goes_to_a_newcomer(self, lender: Lender) -> None:
+        """With all others held, the one given back is lent at once, after its last tick."""
+        registries = [lender.registry() for _ in range(WORKERS)]
+        leases = [r.acquire(holder=f"h{n}").lease for n, r in enumerate(registries)]
+        last = leases[2].start + 5
+        assert registries[2].release(leases[2], last_tick=last)
+        taken = lender.registry().acquire(holder="newcomer").lease
+        assert taken.worker == leases[2].worker
+        assert taken.start == last + 1
+
+    def test_after_their_windows_all_worker_ids_are_free_again(self, lender: Lender) -> None:
+        """Holders that were killed lapse, and all their worker ids can be lent."""
+        old = {}
+        for n in range(WORKERS):
+            registry = lender.registry()
+            lease = registry.acquire(holder=f"h{n}").lease
+            old[lease.worker] = lease
+            lender.crash(registry)
+        lender.time.pass_ticks(WINDOW)
+        again = [lender.registry().acquire(holder=f"n{n}").lease for n in range(WORKERS)]
+        assert sorted(lease.worker for lease in again) == sorted(old)
+        assert all(lease.start >= old[lease.worker].until for lease in again)
+
+    def test_a_worker_id_to_avoid_is_passed_over(self, lender: Lender) -> None:
+        """``avoid`` is never lent, though it was the holder's own or is the only one free."""
+        own = lender.registry()
+        lease = own.acquire(holder="me").lease
+        own.release(lease, last_tick=None)
+        others = [
+            lender.registry().acquire(holder="me", avoid=lease.worker).lease.worker
+            for _ in range(WORKERS - 1)
+        ]
+        assert lease.worker not in others
+        with pytest.raises(NoFreeWorker):
+            lender.registry().acquire(holder="me", avoid=lease.worker)
+
+    # --- windows --------------------------------------------------------------
+
+    def test_a_window_starts_no_earlier_than_the_caller_can_use(
+        self, lender: Lender, registry: LeaseRegistry
+    ) -> None:
+        """``not_before`` past now is where the window starts; before now it is nothing."""
+        now = lender.namespace.tick_at(lender.time.now_us)
+        assert registry.acquire(holder="a", not_before=now + 77).lease.start == now + 77
+        assert registry.acquire(holder="b", not_before=now - 77).lease.start == now
+
+    def test_renewal_moves_the_end_up(self, lender: Lender, registry: LeaseRegistry) -> None:
+        """After some time a renewed window lasts a whole window from now; its start stays."""
+        lease = registry.acquire(holder="a").lease
+        lender.time.pass_ticks(WINDOW // 3)
+        renewed = registry.renew(lease, last_tick=lease.start).lease
+        assert renewed == replace(lease, until=lease.until + WINDOW // 3)
+
+    def test_renewal_counts_from_the_last_tick_used(self, registry: LeaseRegistry) -> None:
+        """A holder that runs ahead of the clock gets a window from where it is."""
+        lease = registry.acquire(holder="a").lease
+        ahead = lease.start + WINDOW // 2
+        assert registry.renew(lease, last_tick=ahead).lease.until == ahead + WINDOW
+
+    def test_repeated_renewals_change_nothing(self, registry: LeaseRegistry) -> None:
+        """A renewal whose answer was lost can be asked for anew, with the old lease (L4)."""
+        lease = registry.acquire(holder="a").lease
+        first = registry.renew(lease, last_tick=lease.start + 9).lease
+        assert registry.renew(lease, last_tick=lease.start + 9).lease == first
+
+    def test_a_clock_that_went_back_does_not_lower_the_end(
+        self, lender: Lender, registry: LeaseRegistry
+    ) -> None:
+        """An hour back, renewal goes on and keeps the end where it was (hazard 50)."""
+        lease = registry.acquire(holder="a").lease
+        lender.time.now_us -= HOUR_US
+        assert registry.renew(lease, last_tick=lease.start).lease.until == lease.until
+
+    @pytest.mark.parametrize("step_us", [HOUR_US, -HOUR_US])
+    def test_a_clock_an_hour_off_repeats_nothing(self, lender: Lender, step_us: int) -> None:
+        """After a step of the registry's clock, a worker id goes on past its old windows."""
+        claims = Claims()
+        for _ in range(3):
+            for n in range(WORKERS):
+                registry = lender.registry()
+                lease = claims.granted(registry.acquire(holder=f"h{n}").lease)
+                lease = claims.granted(registry.renew(lease, last_tick=lease.until - 1).lease)
+                claims.given_back(lease, lease.until - 1)
+                assert registry.release(lease, last_tick=lease.until - 1)
+            lender.time.now_us += step_us
+        claims.check()
+
+    def test_a_lapsed_worker_id_goes_on_after_the_old_window(self, lender: Lender) -> None:
+        """Whoever takes a lapsed worker id over starts at or after the old window's end."""
+        registry = lender.registry()
+        old = registry.acquire(holder="a", avoid=None).lease
+        lender.crash(registry)
+        lender.time.pass_ticks(WINDOW + 5)
+        new = lender.registry().acquire(holder="a").lease
+        assert new.worker == old.worker
+        assert new.start >= old.until
+        assert new.token != old.token
+
+    def test_a_window_longer_than_before_is_kept_clear(self, lender: Lender) -> None:
+        """After rows were lost, even a window configured longer than ever is not entered."""
+        claims = Claims()
+        longer = replace(lender.namespace, window_ticks=WINDOW * 50)
+        holder = lender.registry(longer)
+        claims.granted(holder.acquire(holder="long").lease)
+        lender.forget()
+        lender.crash(holder)
+        for n in range(WORKERS):
+            claims.granted(lender.registry().acquire(holder=f"h{n}").lease)
+        claims.check()
+
+    # --- loss, late and repeated messages --------------------------------------
+
+    def test_a_release_counts_once(self, lender: Lender, registry: LeaseRegistry) -> None:
+        """The second release of a lease finds nothing to free."""
+        lease = registry.acquire(holder="a").lease
+        assert registry.release(lease, last_tick=lease.start) is True
+        assert registry.release(lease, last_tick=lease.start) is False
+
+    def test_a_late_release_frees_nothing(self, lender: Lender) -> None:
+        """A release that comes after the worker id was lent again leaves the new lease."""
+        slow, quick = lender.registry(), lender.registry()
+        old = slow.acquire(holder="a").lease
+        lender.crash(slow)
+        lender.time.pass_ticks(WINDOW)
+        new = quick.acquire(holder="a").lease
+        assert new.worker == old.worker
+        assert slow.release(old, last_tick=old.start) is False
+        assert quick.renew(new, last_tick=new.start).lease.token == new.token
+
+    def test_loss_is_noticed(self, lender: Lender) -> None:
+        """Renewal fails for a lease that was given back, or whose worker id was lent again."""
+        registry = lender.registry()
+        released = registry.acquire(holder="a").lease
+        registry.release(released, last_tick=None)
+        with pytest.raises(LeaseLost):
+            registry.renew(released, last_tick=released.start)
+        lender.registry().acquire(holder="a")
+        with pytest.raises(LeaseLost):
+            registry.renew(released, last_tick=released.start)
+
+    def test_another_start_or_token_is_another_lease(self, registry: LeaseRegistry) -> None:
+        """A lease with another's token, or with another start, is not renewed or released."""
+        lease = registry.acquire(holder="a").lease
+        for other in (replace(lease, start=lease.start - 1), replace(lease, token="0" * 32)):
+            with pytest.raises(LeaseLost):
+                registry.renew(other, last_tick=lease.start)
+        # A start of its own is of no matter to a release: the token says whose it is.
+        assert registry.release(other, last_tick=None) is False
+        assert registry.release(replace(lease, token=""), last_tick=None) is False
+        assert registry.renew(lease, last_tick=lease.start).lease == lease
+
+    def test_an_overdue_window_is_renewed_or_lost(self, lender: Lender) -> None:
+        """A holder that overslept goes on with a later end, unless somebody took over."""
+        registry = lender.registry()
+        lease = registry.acquire(holder="sleeper").lease
+        lender.time.pass_ticks(WINDOW * 2)
+        taken = self._taken_over(lender, lease)
+        if taken is None:
+            assert registry.renew(lease, last_tick=lease.start).lease.until > lease.until
+        else:
+            assert taken.start >= lease.until
+            with pytest.raises(LeaseLost):
+                registry.renew(lease, last_tick=lease.start)
+
+    def _taken_over(self, lender: Lender, lease: Lease) -> Lease | None:
+        others = lender.registry()
+        got = []
+        for n in range(WORKERS):
+            try:
+                got.append(others.acquire(holder=f"o{n}").lease)
+            except NoFreeWorker:
+                assert not self.lapses_while_held
+        return next((each for each in got if each.worker == lease.worker), None)
+
+    def test_an_answer_thrown_away_is_a_lost_grant(self, lender: Lender) -> None:
+        """A grant that nobody heard of keeps its worker id until its window is over."""
+        lender.registry().acquire(holder="deaf")
+        got = [lender.registry().acquire(holder=f"h{n}").lease for n in range(WORKERS - 1)]
+        assert len({lease.worker for lease in got}) == WORKERS - 1
+        with pytest.raises(NoFreeWorker):
+            lender.registry().acquire(holder="late")
+
+    def test_rows_deleted_under_a_holder_repeat_nothing(self, lender: Lender) -> None:
+        """Newcomers start past every window that was granted; the holder notices the loss."""
+        claims = Claims()
+        registry = lender.registry()
+        held = [claims.granted(registry.acquire(holder="a").lease) for _ in range(2)]
+        held[0] = claims.granted(registry.renew(held[0], last_tick=held[0].start).lease)
+        lender.forget()
+        for lease in held:
+            with pytest.raises(LeaseLost):
+                registry.renew(lease, last_tick=lease.start)
+            assert registry.release(lease, last_tick=lease.start) is False
+        lender.crash(registry)
+        for n in range(WORKERS):
+            claims.granted(lender.registry().acquire(holder=f"h{n}").lease)
+        claims.check()
+
+    # --- refusals -----------------------------------------------------------
+
+    def test_settings_that_differ_are_refused_by_name(self, lender: Lender) -> None:
+        """A process with another layout is told which setting differs, and both values (L8)."""
+        registry = lender.registry()
+        for n in range(WORKERS):
+            lease = registry.acquire(holder=f"h{n}").lease
+        registry.release(lease, last_tick=None)
+        other = replace(
+            lender.namespace, fingerprint={**NAMESPACE.fingerprint, "layout": [["time", 40]]}
+        )
+        stranger = lender.registry(other)
+        with pytest.raises(NamespaceMismatch) as caught:
+            stranger.acquire(holder="a")
+        assert caught.value.setting == "layout"
+        assert caught.value.configured == [["time", 40]]
+        assert caught.value.stored == NAMESPACE.fingerprint["layout"]
+
+    def test_a_clock_before_the_epoch_is_refused(
+        self, lender: Lender, registry: LeaseRegistry
+    ) -> None:
+        """No stamp is negative: before the layout's epoch there is no lease."""
+        lender.time.now_us = EPOCH_US - 1
+        with pytest.raises(ClockBeforeEpoch):
+            registry.acquire(holder="a")
+        lender.time.now_us = EPOCH_US
+        assert registry.acquire(holder="a").lease.start == 0
+
+    def test_time_past_the_end_of_the_layout_is_refused(
+        self, lender: Lender, registry: LeaseRegistry
+    ) -> None:
+        """The last window is cut at the layout's end; past it there is no lease."""
+        end_us = EPOCH_US + lender.namespace.max_ticks * 1000
+        lender.time.now_us = end_us - 3000
+        lease = registry.acquire(holder="a").lease
+        assert lease.until == lender.namespace.max_ticks
+        assert registry.renew(lease, last_tick=lease.start).lease.until == lease.until
+        lender.time.now_us = end_us
+        with pytest.raises(TimeExhausted):
+            registry.acquire(holder="b")
+
+    def test_closing_twice_is_harmless(self, registry: LeaseRegistry) -> None:
+        """``close()`` may be called again."""
+        registry.close()
+        registry.close()
+
+    # --- many at once -------------------------------------------------------
+
+    def test_windows_never_overlap_under_many_acquirers(self, lender: Lender) -> None:
+        """64 threads that acquire, renew and give back never share a tick of a worker id."""
+        claims = Claims()
+
+        def churn(number: int) -> int:
+            granted = 0
+            for _ in range(3):
+                granted += churn_once(lender.registry(), claims, f"h{number}")
+            return granted
+
+        assert sum(in_threads(self.acquirers, churn)) >= WORKERS
+        claims.check()
+
+    def test_windows_never_overlap_between_processes(self, lender: Lender) -> None:
+        """Processes that lend from one store see each other's marks."""
+        if self.shared_by_processes:
+            claims = Claims()
+            for lease, last in self._processes(lender):
+                claims.granted(lease)
+                if last is not None:
+                    claims.given_back(lease, last)
+            claims.check()
+        else:
+            # A registry of one process says so by being without a way to share it.
+            with pytest.raises(NotImplementedError):
+                lender.elsewhere(lender.namespace)
+
+    def _processes(self, lender: Lender) -> list[tuple[Lease, int | None]]:
+        spawn = multiprocessing.get_context("spawn")
+        make = lender.elsewhere(lender.namespace)
+        with spawn.Pool(3) as pool:
+            found = pool.map(churn_elsewhere, [(make, f"p{n}") for n in range(12)], chunksize=1)
+        granted = [entry for each in found for entry in each]
+        assert len(granted) >= WORKERS
+        return granted
+
+    @pytest.mark.usefixtures("_backing")
+    def test_random_histories_repeat_no_tick(self) -> None:
+        """Whatever happens, in whatever order, no (worker, tick) is granted twice (I1)."""
+        run_state_machine_as_test(
+            machine_for(self.new_lender),
+            settings=settings(
+                max_examples=self.examples,
+                stateful_step_count=30,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+
+
+def churn_once(registry: LeaseRegistry, claims: Claims, holder: str) -> bool:
+    """Acquire, renew and give back; whether there was a free worker id."""
+    try:
+        lease = claims.granted(registry.acquire(holder=holder).lease)
+    except NoFreeWorker:
+        return False
+    lease = claims.granted(registry.renew(lease, last_tick=lease.start + 1).lease)
+    # First the record, then the deed: somebody may have it before we can note it.
+    claims.given_back(lease, lease.start + 2)
+    assert registry.release(lease, last_tick=lease.start + 2)
+    return True
+
+
+def churn_elsewhere(
+    job: tuple[Callable[[], LeaseRegistry], str],
+) -> list[tuple[Lease, int | None]]:
+    """In a process of its own: grants, each with its last tick if given back."""
+    make, holder = job
+    registry = make()
+    granted: list[tuple[Lease, int | None]] = []
+    for number in range(6):
+        try:
+            lease = registry.acquire(holder=holder).lease
+        except NoFreeWorker:
+            continue
+        last = lease.start + number
+        registry.release(lease, last_tick=last)
+        granted.append((lease, last))
+    registry.close()
+    return granted

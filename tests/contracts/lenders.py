@@ -1,0 +1,111 @@
+"""The store behind the registries of a test, and the account of what they granted."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+from django_idgen.core.lease import Lease, LeaseRegistry, Namespace
+
+EPOCH_US = 1_735_689_600_000_000
+START_US = EPOCH_US + 10**12
+HOUR_US = 3_600_000_000
+WINDOW = 1000
+WORKERS = 4
+
+NAMESPACE = Namespace(
+    name="contract",
+    epoch_us=EPOCH_US,
+    tick_us=1000,
+    max_ticks=2**41,
+    workers=range(WORKERS),
+    window_ticks=WINDOW,
+    skew_ticks=100,
+    fingerprint={"layout": [["time", 41], ["worker", 2]], "registry": "contract"},
+)
+
+
+class DrivenTime:
+    """The registry's clock, in µs since 1970, moved by hand."""
+
+    def __init__(self, now_us: int = START_US) -> None:
+        self.now_us = now_us
+
+    def read(self) -> int:
+        return self.now_us
+
+    def pass_ticks(self, ticks: int) -> None:
+        self.now_us += ticks * NAMESPACE.tick_us
+
+
+class Lender(ABC):
+    """The store behind the registries of one test."""
+
+    remembers_high_water = True
+    """Whether the ends of deleted rows are known exactly, not by the clock."""
+
+    def __init__(self, name: str = NAMESPACE.name) -> None:
+        self.time = DrivenTime()
+        self.namespace = replace(NAMESPACE, name=name)
+        self._made: list[LeaseRegistry] = []
+
+    def registry(self, namespace: Namespace | None = None) -> LeaseRegistry:
+        """One more registry on this store, as another process would have."""
+        made = self.make(namespace or self.namespace)
+        self._made.append(made)
+        return made
+
+    @abstractmethod
+    def make(self, namespace: Namespace) -> LeaseRegistry: ...
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Delete the row of every worker id behind the registry's back."""
+
+    def crash(self, registry: LeaseRegistry) -> None:
+        """What a SIGKILL of the registry's process leaves behind."""
+        registry.abandon()
+
+    def elsewhere(self, namespace: Namespace) -> Callable[[], LeaseRegistry]:
+        """Something that can be pickled and makes a registry in another process."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        for made in self._made:
+            made.close()
+
+
+class Claims:
+    """Every tick that a holder may stamp, by worker id; two claims never overlap (I1)."""
+
+    def __init__(self) -> None:
+        self._claims: dict[int, dict[str, tuple[int, int]]] = defaultdict(dict)
+        self._lock = threading.Lock()
+
+    def granted(self, lease: Lease) -> Lease:
+        with self._lock:
+            claims = self._claims[lease.worker]
+            known = claims.get(lease.token)
+            assert known is None or (lease.start == known[0] and lease.until >= known[1])
+            claims[lease.token] = (lease.start, lease.until)
+        return lease
+
+    def given_back(self, lease: Lease, last_tick: int | None) -> None:
+        end = lease.start if last_tick is None else last_tick + 1
+        with self._lock:
+            self._claims[lease.worker][lease.token] = (lease.start, end)
+
+    def check(self) -> None:
+        for worker, claims in self._claims.items():
+            windows = sorted(window for window in claims.values() if window[0] < window[1])
+            for (_, end), (start, _) in pairwise(windows):
+                assert start >= end, f"worker {worker}: {windows}"
+
+    def highest(self) -> int:
+        return max(
+            (end for claims in self._claims.values() for _, end in claims.values()), default=0
+        )

@@ -1,0 +1,251 @@
+"""What every segment source must do, whatever it keeps its rows in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentExhausted
+from django_idgen.core.segment import MAX_ID, MAX_STEP, Segment, SegmentSource
+
+from .lease_contract import in_threads
+
+DEFAULT_STEP = 10
+
+
+class Shop(ABC):
+    """The store behind the sources of one test."""
+
+    tells_alike_tags_apart = True
+    """Whether the store compares tags exactly, not by a collation."""
+
+    def __init__(self) -> None:
+        self._made: list[SegmentSource] = []
+
+    def source(self, default_step: int = DEFAULT_STEP) -> SegmentSource:
+        """One more source on this store, as another process would have."""
+        made = self.make(default_step)
+        self._made.append(made)
+        return made
+
+    @abstractmethod
+    def make(self, default_step: int) -> SegmentSource: ...
+
+    @abstractmethod
+    def set_step(self, tag: str, step: int) -> None:
+        """Edit the row of ``tag``, as an administrator does."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Delete the row of every tag behind the source's back."""
+
+    @abstractmethod
+    def tags(self) -> list[str]:
+        """The tag of every row."""
+
+    def close(self) -> None:
+        for made in self._made:
+            made.close()
+
+
+class SourceContract:
+    """Subclass it, name it ``Test...``, and override :meth:`new_shop`."""
+
+    examples = 25
+    fetchers = 64
+
+    @contextmanager
+    def new_shop(self) -> Iterator[Shop]:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def shop(self, _backing: None) -> Iterator[Shop]:
+        with self.new_shop() as shop:
+            yield shop
+            shop.close()
+
+    @pytest.fixture
+    def _backing(self) -> None:
+        """What a subclass needs before it can make a shop."""
+
+    def test_a_new_tag_starts_at_one(self, shop: Shop) -> None:
+        """The first segment of a tag is 1 to its step, the next one follows at once."""
+        source = shop.source()
+        assert source.fetch("orders") == Segment("orders", 1, 1 + DEFAULT_STEP, DEFAULT_STEP)
+        assert source.fetch("orders").ids() == range(11, 21)
+
+    def test_twenty_fetches_of_one_give_one_to_twenty(self, shop: Shop) -> None:
+        """Concurrent fetches of step 1 hand out every id from 1 to 20, each once."""
+        got = in_threads(20, lambda _: shop.source(default_step=1).fetch("one").start)
+        assert sorted(got) == list(range(1, 21))
+
+    def test_tags_do_not_touch_each_other(self, shop: Shop) -> None:
+        """Each tag counts for itself, whatever other tags do."""
+        source = shop.source()
+        for tag in ("a", "b", "a", "a"):
+            source.fetch(tag)
+        assert source.fetch("a").start == 31
+        assert source.fetch("b").start == 11
+
+    def test_many_threads_on_first_use_make_one_row(self, shop: Shop) -> None:
+        """64 threads that use a tag for the first time make one row and disjoint segments."""
+        segments = in_threads(self.fetchers, lambda _: shop.source().fetch("new"))
+        starts = sorted(segment.start for segment in segments)
+        assert starts == list(range(1, 1 + DEFAULT_STEP * self.fetchers, DEFAULT_STEP))
+        assert shop.tags() == ["new"]
+
+    def test_an_edited_step_counts_from_the_next_fetch(self, shop: Shop) -> None:
+        """A running process sees a step edited in the row with its next fetch (hazard 24)."""
+        source = shop.source()
+        source.fetch("t")
+        shop.set_step("t", 500)
+        assert source.fetch("t") == Segment("t", 11, 511, 500)
+        shop.set_step("t", 1)
+        assert source.fetch("t") == Segment("t", 511, 512, 1)
+
+    def test_the_default_step_leaves_existing_rows_alone(self, shop: Shop) -> None:
+        """The step of a row is the row's, whatever a later process is configured with."""
+        shop.source(default_step=5).fetch("t")
+        assert shop.source(default_step=900).fetch("t") == Segment("t", 6, 11, 5)
+
+    @pytest.mark.parametrize("step", [0, -1, MAX_STEP + 1, 2**63, True, 1.5, "10", None])
+    def test_a_step_out_of_range_is_refused(self, shop: Shop, step: object) -> None:
+        """No source can be made with a step that no segment can have."""
+        with pytest.raises(ConfigurationError):
+            shop.make(step)  # type: ignore[arg-type]
+
+    def test_deleted_rows_do_not_bring_ids_back(self, shop: Shop) -> None:
+        """With the floor of what it holds, a process never gets a range again (hazard 61)."""
+        source = shop.source()
+        held = [source.fetch("t") for _ in range(5)][-1]
+        shop.forget()
+        after = source.fetch("t", floor=held.stop)
+        assert after.start >= held.stop
+        assert source.fetch("t").start >= after.stop
+
+    def test_a_floor_below_changes_nothing(self, shop: Shop) -> None:
+        """A floor that the row is already past is no skip."""
+        source = shop.source()
+        source.fetch("t")
+        assert source.fetch("t", floor=3).start == 11
+
+    def test_a_floor_above_skips(self, shop: Shop) -> None:
+        """The segment lies at or above the floor, for other processes too."""
+        assert shop.source().fetch("t", floor=1_000_000).start == 1_000_000
+        assert shop.source().fetch("t").start == 1_000_000 + DEFAULT_STEP
+
+    def test_the_end_of_the_ids_is_an_error(self, shop: Shop) -> None:
+        """Near 2**63 a segment stays within the ids, and then there are none."""
+        source = shop.source()
+        with pytest.raises(SegmentExhausted):
+            self._to_the_end(source, MAX_ID - 25)
+        with pytest.raises(SegmentExhausted):
+            source.fetch("end", floor=MAX_ID - 1)
+        assert source.fetch("other").start == 1
+
+    def _to_the_end(self, source: SegmentSource, floor: int) -> None:
+        for _ in range(5):
+            segment = source.fetch("end", floor=floor)
+            assert floor <= segment.start < segment.stop <= MAX_ID + 1
+            floor = segment.stop
+
+    def test_a_floor_past_every_id_is_an_error(self, shop: Shop) -> None:
+        """A floor of 2**63 and more leaves nothing to give out."""
+        source = shop.source()
+        source.fetch("t")
+        for floor in (MAX_ID + 1, 2**64):
+            with pytest.raises(SegmentExhausted):
+                source.fetch("t", floor=floor)
+        assert source.fetch("t").start == 11
+
+    @pytest.mark.parametrize("tag", ["x" * 128, "größe", "日本語", "a'b\"c;--", "a%s", "A", "🎟"])
+    def test_any_printable_tag_works(self, shop: Shop, tag: str) -> None:
+        """Tags of 128 characters, and of any script, are rows like others."""
+        source = shop.source()
+        assert source.fetch(tag).start == 1
+        assert source.fetch(tag).start == 11
+        assert shop.tags() == [tag]
+
+    def test_tags_that_look_alike_never_share_an_id_by_mistake(self, shop: Shop) -> None:
+        """Case, accents and width make other tags, or (by a collation) the very same one."""
+        source = shop.source()
+        segments = [source.fetch(tag) for tag in ("tag", "TAG", "täg", "ｔａｇ")]
+        rows = len(shop.tags())
+        assert rows == len(segments) or not shop.tells_alike_tags_apart
+        # Each row began at 1, once: tags that share it follow one another.
+        assert [segment.start for segment in segments].count(1) == rows
+
+    @pytest.mark.parametrize("tag", ["x" * 129, "", " a", "a\n", "a\0b", "\ud800", None, 7])
+    def test_a_tag_that_cannot_be_stored_is_refused(self, shop: Shop, tag: object) -> None:
+        """A tag of 129 characters, and any that no row can hold, leaves no row."""
+        with pytest.raises(InvalidTag):
+            shop.source().fetch(tag)  # type: ignore[arg-type]
+        assert shop.tags() == []
+
+    def test_segments_are_disjoint_under_many_fetchers(self, shop: Shop) -> None:
+        """Threads over two tags whose steps change never get an id twice (hazard 44)."""
+
+        def fetch_some(number: int) -> list[Segment]:
+            source = shop.source()
+            tag = "even" if number % 2 == 0 else "odd"
+            found = [source.fetch(tag) for _ in range(3)]
+            shop.set_step(tag, 1 + number)
+            return [*found, source.fetch(tag)]
+
+        found = [each for some in in_threads(16, fetch_some) for each in some]
+        for tag in ("even", "odd"):
+            check_disjoint([segment for segment in found if segment.tag == tag])
+
+    @pytest.mark.usefixtures("_backing")
+    def test_random_fetches_rise_and_never_overlap(self) -> None:
+        """Over random steps, floors and deletions a process' own segments only rise."""
+
+        @settings(
+            max_examples=self.examples, deadline=None, suppress_health_check=list(HealthCheck)
+        )
+        @given(
+            st.lists(
+                st.one_of(
+                    st.tuples(st.just("fetch"), st.integers(0, 300)),
+                    st.tuples(st.just("step"), st.integers(1, 100)),
+                    st.tuples(st.just("forget"), st.just(0)),
+                ),
+                max_size=20,
+            )
+        )
+        def check(history: list[tuple[str, int]]) -> None:
+            with self.new_shop() as shop:
+                self._play(shop, history)
+                shop.close()
+
+        check()
+
+    def _play(self, shop: Shop, history: list[tuple[str, int]]) -> None:
+        source = shop.source()
+        end, step = 1, DEFAULT_STEP
+        for deed, number in history:
+            if deed == "forget":
+                shop.forget()
+                step = 0
+            elif deed == "step" and "t" in shop.tags():
+                shop.set_step("t", number)
+                step = number
+            elif deed == "fetch":
+                segment = source.fetch("t", floor=max(end, number))
+                assert segment.start >= max(end, number)
+                # What step a row made anew has is for the source to say.
+                assert len(segment.ids()) == segment.step == (step or segment.step)
+                end, step = segment.stop, segment.step
+
+
+def check_disjoint(segments: list[Segment]) -> None:
+    """Assert that no id is in two of ``segments``."""
+    ordered = sorted(segments, key=lambda segment: segment.start)
+    for one, other in pairwise(ordered):
+        assert one.stop <= other.start, (one, other)

@@ -1,0 +1,78 @@
+"""The registry and the source in memory keep the contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django_idgen.core.lease import LeaseRegistry, Namespace
+from django_idgen.core.segment import SegmentSource, check_step
+from django_idgen.leases.memory import MemoryLeases, MemoryMarks
+from django_idgen.sources.memory import MemorySource
+
+from .lease_contract import LeaseContract
+from .lenders import Lender
+from .source_contract import DEFAULT_STEP, Shop, SourceContract
+
+
+class MemoryLender(Lender):
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks = MemoryMarks()
+
+    def make(self, namespace: Namespace) -> LeaseRegistry:
+        return MemoryLeases(namespace, marks=self.marks, read_now_us=self.time.read)
+
+    def forget(self) -> None:
+        MemoryLeases(self.namespace, marks=self.marks).clear()
+
+
+class TestMemoryLeases(LeaseContract):
+    shared_by_processes = False
+    examples = 150
+
+    @contextmanager
+    def new_lender(self) -> Iterator[Lender]:
+        yield MemoryLender()
+
+    def test_registries_without_common_marks_are_strangers(self) -> None:
+        """Each registry has marks of its own unless it is given some to share."""
+        namespace = MemoryLender().namespace
+        first, second = MemoryLeases(namespace), MemoryLeases(namespace)
+        lease = first.acquire(holder="a").lease
+        assert second.release(lease, last_tick=None) is False
+        assert first.release(lease, last_tick=None) is True
+
+
+class MemoryShop(Shop):
+    def __init__(self) -> None:
+        super().__init__()
+        self.only: MemorySource | None = None
+
+    def make(self, default_step: int) -> SegmentSource:
+        # One process has one: another object would be another process' memory.
+        check_step(default_step)
+        if self.only is None:
+            self.only = MemorySource(default_step)
+        return self.only
+
+    def set_step(self, tag: str, step: int) -> None:
+        assert self.only is not None
+        self.only.set_step(tag, step)
+
+    def forget(self) -> None:
+        assert self.only is not None
+        self.only.clear()
+
+    def tags(self) -> list[str]:
+        return [] if self.only is None else sorted(self.only._max_ids)
+
+
+class TestMemorySource(SourceContract):
+    @contextmanager
+    def new_shop(self) -> Iterator[Shop]:
+        yield MemoryShop()
+
+    def test_the_default_step_is_checked_at_once(self) -> None:
+        """A source takes the step that it was made with."""
+        assert MemoryShop().source().fetch("t").step == DEFAULT_STEP

@@ -1,0 +1,233 @@
+"""The arrows between the modules: which way an import may point."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import django_idgen
+
+PACKAGE = Path(django_idgen.__file__).parent
+DJANGO_SIDE = {"admin", "checks", "fields", "forms", "handlers", "lookups", "rest", "tasks"}
+"""What stands above the adapters: none of them may know of it."""
+CORE = sorted(f"django_idgen.core.{path.stem}" for path in PACKAGE.glob("core/[a-z]*.py"))
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name inside the package: file."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(part for part in parts if part != "__init__")] = path
+    return found
+
+
+def imports(name: str, path: Path) -> Iterator[tuple[str, bool]]:
+    """Every module that a module imports, absolute, and whether it is one of ours.
+
+    ``from . import x`` counts as ``x``, and imports inside functions count, too.
+    """
+    package = name.split(".") if path.stem == "__init__" else name.split(".")[:-1]
+    package = [part for part in package if part]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                yield own(each.name)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            base += node.module.split(".") if node.module else []
+            for each in node.names:
+                dotted = ".".join([*base, each.name])
+                yield (dotted if dotted in modules() else ".".join(base)), True
+        elif isinstance(node, ast.ImportFrom):
+            yield own(node.module or "")
+
+
+def own(module: str) -> tuple[str, bool]:
+    if module == "django_idgen" or module.startswith("django_idgen."):
+        return module.removeprefix("django_idgen").removeprefix("."), True
+    return module, False
+
+
+def arrows(folder: str) -> list[tuple[str, str, bool]]:
+    return [
+        (name, target, ours)
+        for name, path in modules().items()
+        if name == folder or name.startswith(f"{folder}.")
+        for target, ours in imports(name, path)
+    ]
+
+
+def test_the_walk_sees_what_is_imported():
+    """It finds a relative import, one from the package, and one of the library."""
+    seen = {(target, ours) for _, target, ours in arrows("core.keeper")}
+    assert ("core.clock", True) in seen
+    assert ("threading", False) in seen
+    assert ("core.lease", True) in {(target, ours) for _, target, ours in arrows("leases.memory")}
+
+
+def test_the_core_is_the_standard_library_alone():
+    """Neither Django nor a client library, nor any other part of this package."""
+    wrong = [
+        (name, target)
+        for name, target, ours in arrows("core")
+        if (not target.startswith("core") and target != "" if ours else not is_standard(target))
+    ]
+    assert wrong == []
+
+
+def is_standard(module: str) -> bool:
+    return module.split(".")[0] in sys.stdlib_module_names
+
+
+def test_adapters_know_nothing_of_what_uses_them():
+    """Registries and sources never import fields, handlers, the admin or the wiring."""
+    wrong = [
+        (name, target)
+        for folder in ("leases", "sources")
+        for name, target, ours in arrows(folder)
+        if ours and target.split(".")[0] in DJANGO_SIDE | {"factory"}
+    ]
+    assert wrong == []
+
+
+def test_registries_and_sources_know_nothing_of_each_other():
+    """A worker id and a segment have only the core, and a connection, in common."""
+    wrong = [
+        (name, target)
+        for folder, other in (("leases", "sources"), ("sources", "leases"))
+        for name, target, ours in arrows(folder)
+        if ours and target.split(".")[0] == other
+    ]
+    assert wrong == []
+
+
+def test_backends_are_named_by_dotted_paths():
+    """No module but an adapter's own folder, and the tools for tests, imports an adapter."""
+    wrong = [
+        (name, target)
+        for name, path in modules().items()
+        for target, ours in imports(name, path)
+        if ours
+        and target.split(".")[0] in {"leases", "sources"}
+        and name.split(".")[0] not in {target.split(".")[0], "testing", "bench"}
+    ]
+    assert wrong == []
+
+
+def test_fields_reach_generators_through_the_maps():
+    """A field imports no generator, registry or source of its own."""
+    wrong = [
+        target
+        for _, target, ours in arrows("fields")
+        if ours and target.split(".")[0] in {"leases", "sources", "factory"}
+    ]
+    assert wrong == []
+
+
+def test_nothing_in_the_package_imports_in_a_circle():
+    """The imports at the top of the modules have a direction."""
+    edges = {
+        name: {target for target, ours in imports_at_top(name, path) if ours}
+        for name, path in modules().items()
+    }
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail, name))
+        if name not in done:
+            for target in edges.get(name, ()):
+                visit(target, (*trail, name))
+            done.add(name)
+
+    for name in edges:
+        visit(name, ())
+
+
+def imports_at_top(name: str, path: Path) -> Iterator[tuple[str, bool]]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    lines = {
+        line
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    kept = ast.parse("")
+    kept.body = [node for node in tree.body if getattr(node, "lineno", 0) in lines]
+    package = name if path.stem == "__init__" else name.rpartition(".")[0]
+    for node in kept.body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            parts = [part for part in package.split(".") if part]
+            base = parts[: len(parts) - node.level + 1]
+            base += node.module.split(".") if node.module else []
+            for each in node.names:
+                dotted = ".".join([*base, each.name])
+                target = dotted if dotted in modules() else ".".join(base)
+                if target and target != name:
+                    yield target, True
+
+
+BLOCKED = textwrap.dedent(
+    """
+    import importlib, sys
+    from importlib.abc import MetaPathFinder
+
+    class Blocked(MetaPathFinder):
+        def find_spec(self, name, path=None, target=None):
+            if name.split(".")[0] in {"django", "redis", "django_redis", "celery", "kazoo"}:
+                raise ImportError(f"{name} is blocked")
+
+    sys.meta_path.insert(0, Blocked())
+    for name in %r:
+        importlib.import_module(name)
+    """
+)
+
+
+def run_blocked(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED % CORE + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        cwd=PACKAGE.parent,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_block_blocks():
+    """What is run under it can't import Django."""
+    out = run_blocked("try: import django\nexcept ImportError as error: print(error)")
+    assert out.strip() == "django is blocked"
+
+
+def test_the_core_gives_ids_without_django_redis_or_celery():
+    """All of its modules import, and a generator and a tag of segments work."""
+    out = run_blocked(
+        """
+        from django_idgen.core.lease import Namespace
+        from django_idgen.core.loader import Loader
+        from django_idgen.core.presets import parse_layout
+        from django_idgen.core.segment_allocator import SegmentAllocator
+        from django_idgen.core.snowflake import SnowflakeGenerator
+        from django_idgen.leases.memory import MemoryLeases
+        from django_idgen.sources.memory import MemorySource
+
+        layout = parse_layout("standard")
+        space = Namespace(
+            "default", layout.epoch_us, layout.tick_us, layout.max_ticks, layout.workers, 1000, 10
+        )
+        with SnowflakeGenerator(layout, MemoryLeases(space)) as generator:
+            print(generator.next_id() < generator.next_id())
+        allocator = SegmentAllocator(MemorySource(10), Loader())
+        print(allocator.generator("orders").next_ids(3))
+        allocator.close()
+        """
+    )
+    assert out.split("\n")[:2] == ["True", "[1, 2, 3]"]

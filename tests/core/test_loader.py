@@ -1,0 +1,197 @@
+"""The loader: jobs in order, in a thread that comes and goes without losing one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import pytest
+
+from django_idgen.core.loader import InlineLoader, Loader
+
+LIMIT = 20  # seconds after which a test gives up on a thread; never reached when all is well
+
+
+def hold(loader: Loader) -> threading.Event:
+    """Keep the loader's thread busy until the returned event is set."""
+    busy, release = threading.Event(), threading.Event()
+
+    def job() -> None:
+        busy.set()
+        release.wait(LIMIT)
+
+    loader.submit(job)
+    assert busy.wait(LIMIT)
+    return release
+
+
+def join(loader: Loader) -> None:
+    worker = loader._worker
+    if worker is not None:
+        worker.join(LIMIT)
+    assert loader._worker is None
+
+
+def test_a_job_runs_in_another_thread_and_its_result_is_the_futures():
+    """A caller's own thread never does the slow call; it gets the answer."""
+    assert Loader().submit(threading.get_ident).result(LIMIT) != threading.get_ident()
+
+
+def test_urgent_jobs_go_first_and_equals_keep_their_order():
+    """First use goes before preloads; among equals first come is first served."""
+    loader, order = Loader(), []
+    release = hold(loader)
+    jobs = [("a", False), ("b", True), ("c", False), ("d", True)]
+    futures = [loader.submit(lambda n=n: order.append(n), urgent=u) for n, u in jobs]
+    release.set()
+    wait(futures, LIMIT)
+    assert order == ["b", "d", "a", "c"]
+
+
+def test_one_thread_runs_all_jobs_of_one_busy_spell():
+    """However many jobs wait, a loader has one thread."""
+    loader = Loader()
+    release = hold(loader)
+    futures = [loader.submit(threading.get_ident) for _ in range(20)]
+    release.set()
+    assert len({future.result(LIMIT) for future in futures}) == 1
+
+
+def test_the_thread_ends_after_on_idle_in_that_very_thread():
+    """The connection is closed by the thread that opened it, and no thread stays behind."""
+    closed_in: list[int] = []
+    loader = Loader(on_idle=lambda: closed_in.append(threading.get_ident()))
+    ran_in = loader.submit(threading.get_ident).result(LIMIT)
+    join(loader)
+    assert closed_in == [ran_in]
+
+
+def test_a_job_that_comes_during_on_idle_is_run_and_on_idle_called_again():
+    """A job put in while the thread is ending is not lost, nor its connection left open."""
+    loader = Loader()
+    late: list[Future[str]] = []
+    calls: list[int] = []
+
+    def on_idle() -> None:
+        calls.append(1)
+        if not late:
+            late.append(loader.submit(lambda: "late"))
+
+    loader._on_idle = on_idle
+    loader.submit(lambda: None).result(LIMIT)
+    join(loader)
+    assert late[0].result(LIMIT) == "late"
+    assert len(calls) == 2
+
+
+def test_no_job_is_lost_while_threads_come_and_go():
+    """Many threads that submit to a loader that is always about to end: all jobs are run."""
+    loader = Loader(on_idle=lambda: None)
+
+    def submitter(_: int) -> int:
+        return sum(loader.submit(lambda: 1).result(LIMIT) for _ in range(200))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(submitter, range(8))) == 1600
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt()])
+@pytest.mark.parametrize("loader", [Loader(), InlineLoader()])
+def test_whatever_a_job_raises_goes_to_its_future(loader, error):
+    """A job can't end the loader: the next one is run all the same."""
+
+    def job() -> None:
+        raise error
+
+    assert loader.submit(job).exception(LIMIT) is error
+    assert loader.submit(lambda: "next").result(LIMIT) == "next"
+
+
+def test_an_on_idle_that_fails_is_logged_and_ends_nothing(caplog):
+    """A connection that can't be closed doesn't stop later loads."""
+    loader = Loader(on_idle=lambda: 1 / 0)
+    loader.submit(lambda: None).result(LIMIT)
+    join(loader)
+    assert loader.submit(lambda: "next").result(LIMIT) == "next"
+    join(loader)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_without_threads_jobs_run_in_the_caller_followed_by_on_idle(monkeypatch):
+    """While the interpreter shuts down ids can still be had, and connections are closed."""
+    seen: list[object] = []
+    loader = Loader(on_idle=lambda: seen.append("idle"))
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    future = loader.submit(threading.get_ident)
+    assert future.result(0) == threading.get_ident()
+    assert seen == ["idle"]
+    monkeypatch.undo()
+    assert loader.submit(threading.get_ident).result(LIMIT) != threading.get_ident()
+
+
+def test_while_finalizing_no_lock_is_asked_for(monkeypatch):
+    """A daemon thread frozen by the shutdown may hold the lock: the job runs without it."""
+    loader = Loader()
+    loader._lock.acquire()
+    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    assert loader.submit(lambda: "ran").result(0) == "ran"
+
+
+def test_a_start_that_was_interrupted_leaves_a_loader_that_works(monkeypatch):
+    """An interrupt between making and starting the thread doesn't kill the loader."""
+    loader = Loader()
+
+    def interrupt(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        loader.submit(lambda: None)
+    monkeypatch.undo()
+    assert loader.submit(lambda: "next").result(LIMIT) == "next"
+
+
+def test_reset_forgets_jobs_and_a_lock_that_is_held():
+    """A child's loader starts anew, even if the parent held its lock at the fork."""
+    loader, ran = Loader(), []
+    release = hold(loader)
+    dropped = loader.submit(lambda: ran.append("dropped"))
+    with loader._lock:
+        loader.reset()
+        assert loader.submit(lambda: "fresh").result(LIMIT) == "fresh"
+    release.set()
+    join(loader)
+    assert (ran, dropped.done()) == ([], False)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_whose_hooks_did_not_run_has_a_loader_that_works():
+    """In a forked child the parent's thread and lock are noticed to be gone."""
+    loader = Loader()
+    release = hold(loader)
+    loader._lock.acquire()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = 0 if loader.submit(os.getpid).result(LIMIT) == os.getpid() else 2
+        finally:
+            os._exit(code)
+    loader._lock.release()
+    release.set()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_inline_loader_runs_at_once_in_the_caller():
+    """Where no other thread may touch the source, none does."""
+    closed: list[str] = []
+    loader = InlineLoader(on_idle=lambda: closed.append("idle"))
+    assert loader.submit(threading.get_ident, urgent=True).result(0) == threading.get_ident()
+    assert closed == ["idle"]
+    assert (Loader.background, InlineLoader.background) == (True, False)

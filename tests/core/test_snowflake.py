@@ -1,0 +1,402 @@
+"""Snowflake generators: what an id is, in every layout, and what else can be asked of one."""
+
+from __future__ import annotations
+
+import threading
+from itertools import islice, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.counts import MAX_BATCH
+from django_idgen.core.errors import (
+    ConfigurationError,
+    GeneratorClosed,
+    InvalidId,
+    RegistryUnavailable,
+)
+from django_idgen.core.lease import Namespace
+from django_idgen.core.presets import PRESETS, parse_layout
+from django_idgen.core.snowflake import SnowflakeGenerator, locked_next_id, locked_next_ids
+from django_idgen.leases.memory import MemoryLeases
+from tests.simulation.world import EPOCH_US, World, layout_of
+
+LAYOUTS = {
+    **{name: parse_layout(name) for name in PRESETS},
+    "worker on top": layout_of(("worker", 10), ("time", 41), ("sequence", 12)),
+    "worker lowest": layout_of(("time", 41), ("sequence", 12), ("worker", 10)),
+    "no sequence": layout_of(("time", 41), ("worker", 10), ("sequence", 0)),
+    "no worker": layout_of(("time", 41), ("worker", 0), ("sequence", 12)),
+    "a batch below": layout_of(("time", 40), ("worker", 10), ("sequence", 10), ("batch", 3)),
+    "63 bits of time and sequence": layout_of(("time", 45), ("worker", 0), ("sequence", 18)),
+}
+TINY = layout_of(("time", 41), ("worker", 2), ("sequence", 2))
+
+
+def real(layout=TINY, **options) -> SnowflakeGenerator:
+    """A generator on the real clock, whose worker ids are lent from memory."""
+    space = Namespace(
+        name="real",
+        epoch_us=layout.epoch_us,
+        tick_us=layout.tick_us,
+        max_ticks=layout.max_ticks,
+        workers=layout.workers,
+        window_ticks=180_000_000 // layout.tick_us,
+        skew_ticks=1000,
+    )
+    return SnowflakeGenerator(layout, MemoryLeases(space), **options)
+
+
+@pytest.fixture
+def world():
+    return World(TINY, window_ticks=10_000)
+
+
+# --- ids ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_ids_of_every_layout_rise_and_say_where_they_come_from(name):
+    """I1, I2, I7: over many ticks each id is new, and made by this lease."""
+    layout = LAYOUTS[name]
+    world = World(layout, window_ticks=1000)
+    with world.host().generator() as generator:
+        began = world.registry_tick()
+        count = min(layout.sequences * 3 + 1, 3000)
+        ids = [generator.next_id(), *generator.next_ids(count), generator.next_id()]
+        assert all(a < b for a, b in pairwise(ids))
+        assert ids[0] > 0
+        assert ids[-1] < 1 << layout.bits
+        lease = generator.stats().lease
+        for parts in map(generator.decode, ids):
+            assert parts.worker == lease.worker
+            assert max(began, lease.start) <= parts.tick < lease.until
+
+
+@pytest.mark.parametrize("name", ["standard", "js_safe", "sonyflake", "no sequence"])
+def test_ids_rise_on_the_real_clock(name):
+    """Through the hot path, singly and in batches, borrowing and waiting."""
+    for ahead in (0.0, 0.05):
+        with real(LAYOUTS[name], max_ahead=ahead) as generator:
+            ids = [generator.next_id() for _ in range(20)]
+            ids += generator.next_ids(20)
+            ids += [generator.next_id() for _ in range(20)]
+            assert all(a < b for a, b in pairwise(ids))
+
+
+@pytest.mark.parametrize("bits", [0, 2])
+def test_id_0_is_never_issued(bits):
+    """In tick 0 of worker 0 the sequence starts at 1; without a sequence, in tick 1."""
+    world = World(layout_of(("time", 41), ("worker", 0), ("sequence", bits)))
+    world.ns = EPOCH_US * 1000
+    with world.host().generator() as generator:
+        assert generator.next_ids(3) == [1, 2, 3]
+        assert generator.stats().issued == 3
+
+
+def test_a_tick_holds_all_of_its_sequence(world):
+    """Four ids, then the next tick."""
+    with world.host().generator() as generator:
+        ids = generator.next_ids(8)
+        first = generator.decode(ids[0]).tick
+        places = [(p.tick - first, p.sequence) for p in map(generator.decode, ids)]
+        assert places == [(t, s) for t in (0, 1) for s in range(4)]
+
+
+def test_sequence_start_spreads_rarely_issued_ids(world):
+    """Each tick starts at a random sequence below it, so that shards fill evenly."""
+    with world.host().generator(sequence_start=3) as generator:
+        seen = []
+        for _ in range(200):
+            world.pass_ticks(1)
+            seen.append(generator.decode(generator.next_id()).sequence)
+        assert set(seen) == {0, 1, 2}
+
+
+def test_a_batch_goes_over_as_many_ticks_as_it_needs(world):
+    """A thousand ids of four a tick, in order and without a gap."""
+    with world.host().generator() as generator:
+        ids = generator.next_ids(1000)
+        ticks = [generator.decode(value).tick for value in ids]
+        assert all(a < b for a, b in pairwise(ids))
+        assert ticks[-1] - ticks[0] == 249
+
+
+def test_a_batch_keeps_no_other_thread_waiting_for_its_end():
+    """Where few ids fit a tick, one large batch would else stop the whole process."""
+    with real(LAYOUTS["no sequence"]) as generator:
+        batch: list[int] = []
+        thread = threading.Thread(target=lambda: batch.extend(generator.next_ids(600)))
+        thread.start()
+        while generator.stats().issued < 10:
+            SYSTEM_CLOCK.sleep(0.001)
+        among = generator.next_id()
+        thread.join(60)
+        assert batch[0] < among < batch[-1]
+
+
+def test_no_ids_are_no_trouble(world):
+    """``next_ids(0)`` is an empty list, and asks for no lease."""
+    generator = world.host().generator()
+    assert generator.next_ids(0) == []
+    assert world.rows() == {}
+
+
+@pytest.mark.parametrize("count", [-1, MAX_BATCH + 1])
+def test_a_count_out_of_range_is_refused(world, count):
+    """Before anything is asked of the registry."""
+    for take in (SnowflakeGenerator.next_ids, locked_next_ids):
+        with pytest.raises(ConfigurationError, match=f"{count} ids"):
+            take(world.host().generator(), count)
+    assert world.rows() == {}
+
+
+@pytest.mark.parametrize("count", ["3", 3.0, True, None])
+def test_a_count_that_is_no_int_is_a_type_error(world, count):
+    """As everywhere in Python."""
+    with pytest.raises(TypeError, match="number of ids"):
+        world.host().generator().next_ids(count)
+
+
+def test_without_a_gil_ids_come_from_under_the_lock_and_are_the_same():
+    """What free-threaded builds use gives the ids that the others give."""
+    usual, locked = (World(TINY, window_ticks=10_000).host().generator() for _ in range(2))
+    expected = [usual.next_id() for _ in range(10)] + usual.next_ids(30) + [usual.next_id()]
+    got = [locked_next_id(locked) for _ in range(10)]
+    got += [*locked_next_ids(locked, 30), locked_next_id(locked)]
+    lowest = 1 << TINY.worker_shift
+    assert [v % lowest for v in got] == [v % lowest for v in expected]
+    assert all(a < b for a, b in pairwise(got))
+    usual.close()
+    locked.close()
+    with pytest.raises(GeneratorClosed):
+        locked_next_id(locked)
+
+
+# --- decode -------------------------------------------------------------------
+
+
+def test_its_own_ids_can_be_decoded_however_far_ahead_they_are(world):
+    """Borrowed ticks, and a lease that had to start in the future."""
+    with world.host().generator(max_ahead=1.0) as generator:
+        ids = generator.next_ids(4000)
+        world.registry_offset_us -= 3_600_000_000
+        generator.keeper.acquire()
+        ids += generator.next_ids(40)
+        assert [generator.decode(value).id for value in ids] == ids
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0, "begin at 1"),
+        (-5, "begin at 1"),
+        (2**63, "end at"),
+        (True, "bool"),
+        ("12", "str"),
+        (TINY.base(TINY.max_ticks - 1, 0), "in the future"),
+        (1 << 50, "has 45 bits"),
+    ],
+)
+def test_what_can_be_no_id_of_this_generator_is_refused(world, value, words):
+    """Before and after the first id, with the reason."""
+    with world.host().generator() as generator:
+        for _ in range(2):
+            with pytest.raises(InvalidId, match=words):
+                generator.decode(value)
+            generator.next_id()
+
+
+def test_a_tick_of_centuries_does_not_upset_decode():
+    """The latest moment that is possible is past the year 9999."""
+    year_us = 31_536_000_000_000
+    layout = layout_of(("time", 4), ("worker", 2), ("sequence", 8), tick_us=4000 * year_us)
+    world = World(layout, window_ticks=3, skew_ticks=2)
+    with world.host().generator() as generator:
+        assert generator.decode(generator.next_id()).tick == 0
+
+
+# --- stats --------------------------------------------------------------------
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("ids"), st.integers(0, 9)),
+        st.tuples(st.just("one"), st.just(1)),
+        st.tuples(st.just("pass"), st.integers(0, 5)),
+    ),
+    max_size=30,
+)
+
+
+@given(steps=steps, spread=st.integers(0, 4), ahead=st.sampled_from([0.0, 0.003]))
+def test_the_count_of_ids_issued_is_exact(steps, spread, ahead):
+    """Whatever was left of a tick, and after the close."""
+    world = World(TINY, window_ticks=7)
+    generator = world.host().generator(sequence_start=spread, max_ahead=ahead)
+    issued = 0
+    for what, number in steps:
+        if what == "pass":
+            world.pass_ticks(number)
+            continue
+        got = generator.next_ids(number) if what == "ids" else [generator.next_id()]
+        issued += len(got)
+        assert generator.stats().issued == issued
+    generator.close()
+    assert generator.stats().issued == issued
+
+
+def test_the_count_is_exact_on_the_real_clock():
+    """Also through the hot path."""
+    with real(LAYOUTS["standard"], max_ahead=1.0) as generator:
+        for _ in range(5000):
+            generator.next_id()
+        generator.next_ids(20_000)
+        assert generator.stats().issued == 25_000
+        assert generator.stats().ticks >= 25_000 // 4096
+
+
+# --- the end ------------------------------------------------------------------
+
+
+def test_a_closed_generator_says_so_and_has_given_its_worker_id_back(world):
+    """The mark that it leaves is past its last tick; a second close does nothing."""
+    generator = world.host().generator()
+    last = generator.decode(generator.next_ids(9)[-1])
+    generator.close()
+    generator.close()
+    mark = world.rows()[last.worker]
+    assert (mark.token, mark.until) == ("", last.tick + 1)
+    for ask in (generator.next_id, lambda: generator.next_ids(1)):
+        with pytest.raises(GeneratorClosed, match="'simulated' was closed"):
+            ask()
+    assert generator.stats().lease is None
+
+
+def test_a_generator_that_was_never_used_closes_without_a_word(world):
+    """Nothing was asked of the registry, so nothing is given back."""
+    host = world.host()
+    link = host.link()
+    with host.generator(link):
+        pass
+    assert link.calls == []
+
+
+def test_ids_that_a_thread_still_holds_after_the_close_stay_its_own(world):
+    """L3: the mark covers the block that was opened, not only the ids that were taken."""
+    host = world.host()
+    generator = host.generator()
+    first = generator.next_id()
+    held = generator._block  # what a thread has that was stopped inside next_id()
+    generator.close()
+    with host.generator() as successor:
+        theirs = successor.next_ids(20)
+    late = list(islice(held, 10))
+    assert len(late) == 3
+    assert not {first, *late} & set(theirs)
+    assert max(late) < min(theirs)
+
+
+# --- events -------------------------------------------------------------------
+
+
+def test_a_listener_may_ask_for_an_id(world):
+    """Nothing is told from under the lock, so this hangs nowhere; the ids are new."""
+    heard = []
+
+    def listen(name, /, **values):
+        heard.append((name, generator.next_id()))
+
+    generator = world.host().generator(emit=listen)
+    ids = [generator.next_id() for _ in range(5)]
+    generator.keeper.renew_in_background()
+    assert [name for name, _ in heard] == ["lease_acquired", "lease_renewed"]
+    assert len({*ids, *(value for _, value in heard)}) == 7
+    generator._outbox._sink = lambda name, /, **values: heard.append((name, 0))
+    generator.close()
+    assert heard[-1][0] == "lease_released"
+
+
+def test_a_listener_that_fails_costs_no_id(world, caplog):
+    """I6: the caller gets its id."""
+
+    def fail(name, /, **values):
+        raise RuntimeError("a listener's own fault")
+
+    with world.host().generator(emit=fail) as generator:
+        assert generator.next_id() > 0
+    assert "lease_acquired" in caplog.text
+
+
+# --- options ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_ahead": -1}, "max_ahead must be"),
+        ({"max_ahead": float("nan")}, "max_ahead must be"),
+        ({"max_ahead": "1"}, "max_ahead must be"),
+        ({"max_ahead": True}, "max_ahead must be"),
+        ({"skew_limit": -0.1}, "skew_limit must be"),
+        ({"skew_limit": float("inf")}, "skew_limit must be"),
+        ({"sequence_start": 5}, "0 to 4"),
+        ({"sequence_start": -1}, "0 to 4"),
+        ({"sequence_start": 1.0}, "0 to 4"),
+        ({"wait_limit": 0.001}, r"longer than a tick \(0.001 s\)"),
+        ({"wait_limit": "no"}, "wait_limit must be"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused(world, options, words):
+    """When the generator is made, naming the option, its value and what is allowed."""
+    with pytest.raises(ConfigurationError, match=words):
+        world.host().generator(**options)
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        (layout_of(("time", 40), ("worker", 2), ("sequence", 2)), "not those of layout"),
+        (layout_of(("time", 41), ("worker", 2), ("sequence", 2), tick_us=2000), "not those"),
+        (layout_of(("time", 41), ("worker", 1), ("sequence", 2)), "Worker ids up to 3"),
+    ],
+)
+def test_a_registry_that_does_not_fit_the_layout_is_refused(world, layout, words):
+    """Marks in other ticks, or worker ids that would leak into other bits."""
+    with pytest.raises(ConfigurationError, match=words):
+        SnowflakeGenerator(layout, world.host().link())
+
+
+def test_one_refusal_answers_for_all_who_stood_in_line(world):
+    """A registry that takes seconds to fail is not asked by each caller in turn."""
+    asked, gate = [], threading.Event()
+
+    class Slow(MemoryLeases):
+        def acquire(self, **wanted):
+            asked.append(wanted)
+            assert gate.wait(20)
+            raise RegistryUnavailable("no answer")
+
+    generator = SnowflakeGenerator(world.layout, Slow(world.namespace), background=False)
+    failures = []
+
+    def ask():
+        try:
+            generator.next_id()
+        except RegistryUnavailable as error:
+            failures.append(str(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    SYSTEM_CLOCK.sleep(0.2)  # all of them stand in line by now, and hold nobody up if not
+    gate.set()
+    for thread in threads:
+        thread.join(20)
+    assert failures == ["no answer"] * 16
+    assert len(asked) < 4
+    asked.clear()
+    ask()
+    assert len(asked) == 1  # who comes afterwards asks anew
+    generator.close()

@@ -1,0 +1,367 @@
+"""Snowflake generators under threads, forks, signals, gevent and frozen clocks: the real ones."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import freezegun
+import pytest
+import time_machine
+
+import django_idgen
+from django_idgen.core.errors import GeneratorClosed
+from django_idgen.core.lease import Namespace
+from django_idgen.core.presets import parse_layout
+from django_idgen.core.snowflake import SnowflakeGenerator
+from django_idgen.leases.memory import MemoryLeases, MemoryMarks
+
+LAYOUT = parse_layout("standard")
+LIMIT = 60  # seconds after which a test gives up on a thread or process
+
+
+def generator(marks: MemoryMarks | None = None, **options) -> SnowflakeGenerator:
+    space = Namespace(
+        name="real",
+        epoch_us=LAYOUT.epoch_us,
+        tick_us=LAYOUT.tick_us,
+        max_ticks=LAYOUT.max_ticks,
+        workers=LAYOUT.workers,
+        window_ticks=180_000,
+        skew_ticks=1000,
+    )
+    return SnowflakeGenerator(LAYOUT, MemoryLeases(space, marks=marks), **options)
+
+
+def run_threads(*jobs) -> None:
+    threads = [threading.Thread(target=job) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+        assert not thread.is_alive()
+
+
+# --- threads --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [0.0, 1.0])
+def test_64_threads_on_one_generator_get_no_id_twice(ahead):
+    """I1, I2: each thread's own ids rise, singly and in batches; the count is right."""
+    with generator(max_ahead=ahead) as shared:
+        got: list[list[int]] = [[] for _ in range(64)]
+
+        def take(ids: list[int]) -> None:
+            for turn in range(100):
+                ids.extend(shared.next_ids(turn) if turn % 10 == 0 else [shared.next_id()])
+
+        run_threads(*(lambda ids=ids: take(ids) for ids in got))
+        for ids in got:
+            assert all(a < b for a, b in pairwise(ids))
+        every = [value for ids in got for value in ids]
+        assert len(set(every)) == len(every) == 64 * (90 + 450)
+        assert shared.stats().issued == len(every)
+
+
+def test_threads_that_race_a_close_get_their_ids_or_are_told():
+    """L3: none of theirs is given again by the successor, which has the same worker id."""
+    marks = MemoryMarks()
+    for _ in range(10):
+        first = generator(marks, holder="host", max_ahead=0.1)
+        theirs: list[int] = []
+        odd: list[BaseException] = []
+
+        def take(first=first, theirs=theirs, odd=odd) -> None:
+            try:
+                while True:
+                    theirs.append(first.next_id())
+            except GeneratorClosed:
+                pass
+            except BaseException as error:
+                odd.append(error)
+
+        def close(first=first, theirs=theirs) -> None:
+            while len(theirs) < 1000:
+                time.sleep(0)
+            first.close()
+
+        run_threads(take, take, take, close)
+        with generator(marks, holder="host") as second:
+            ours = second.next_ids(20_000)
+            assert second.stats().lease.worker == LAYOUT.unpack(theirs[0]).worker
+        assert odd == []
+        assert len({*theirs, *ours}) == len(theirs) + len(ours)
+
+
+def test_a_dropped_generator_warns():
+    """Whoever forgets ``close()`` keeps a worker id from others for a window."""
+    dropped = generator()
+    dropped.next_id()
+    with pytest.warns(ResourceWarning, match="dropped without close"):  # noqa: PT031
+        del dropped
+        gc.collect()
+
+
+# --- frozen clocks -----------------------------------------------------------------
+
+
+def freeze():
+    return freezegun.freeze_time("1999-01-01")
+
+
+def travel():
+    return time_machine.travel(datetime(1999, 1, 1, tzinfo=UTC), tick=False)
+
+
+@pytest.mark.parametrize("frozen", [freeze, travel])
+@pytest.mark.parametrize("begun", [True, False])
+def test_ids_go_on_while_a_test_freezes_time(frozen, begun):
+    """Hazard 64: also a first id, with a new lease, and more ids than a tick has."""
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    with generator() as ours:
+        ids = [ours.next_id()] if begun else []
+        with frozen():
+            ids += [ours.next_id() for _ in range(100)]
+            ids += ours.next_ids(10_000)
+        ids.append(ours.next_id())
+        assert all(a < b for a, b in pairwise(ids))
+        after = datetime.now(UTC) + timedelta(seconds=1)
+        for value in (ids[0], ids[50], ids[-1]):
+            assert before < ours.decode(value).created < after
+
+
+# --- other processes ------------------------------------------------------------------
+
+PREAMBLE = """
+import fcntl, json, os, sys, threading, time
+from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.errors import IdgenError
+from django_idgen.core.lease import Namespace
+from django_idgen.core.presets import parse_layout
+from django_idgen.core.snowflake import SnowflakeGenerator
+from django_idgen.leases.sqlite import SqliteLeases
+from django_idgen.marks import MarksFile
+
+LAYOUT = parse_layout("standard")
+
+def generator(window_ms=180_000, workers=1024, **options):
+    space = Namespace(
+        "real", LAYOUT.epoch_us, LAYOUT.tick_us, LAYOUT.max_ticks, range(workers), window_ms, 10_000
+    )
+    return SnowflakeGenerator(LAYOUT, SqliteLeases(space, marks=MarksFile(sys.argv[1])), **options)
+
+def marks():
+    import sqlite3
+    with sqlite3.connect(sys.argv[1]) as db:
+        return db.execute("SELECT worker, token FROM leases").fetchall()
+
+def say(value):
+    with open(sys.argv[1] + ".lock", "w") as lock:  # or long lines of two processes mix
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        print(json.dumps(value), flush=True)
+"""
+
+
+def start(code: str, marks: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", PREAMBLE + textwrap.dedent(code), str(marks)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(django_idgen.__file__).parent.parent,
+    )
+
+
+def stop(process: subprocess.Popen[str], marks: Path) -> None:
+    """Stop it, but not in the middle of a line or of a transaction: others would wait for that."""
+    with open(f"{marks}.lock", "w") as lock, closing(sqlite3.connect(marks)) as db:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        db.execute("BEGIN IMMEDIATE")
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+
+
+def said(code: str, marks: Path) -> list:
+    with start(code, marks) as process:
+        try:
+            out, _ = process.communicate(timeout=LIMIT)
+        finally:
+            process.kill()  # or leaving the block would wait for what hangs
+    assert process.returncode == 0
+    return [json.loads(line) for line in out.splitlines()]
+
+
+FORK = """
+    ids = generator(max_ahead=1.0)
+    mine = ids.next_ids(10)
+    for _ in range(4):
+        if os.fork() == 0:
+            if HOOKS:
+                ids.forget()
+            say(ids.next_ids(500) + [ids.next_id() for _ in range(500)])
+            ids.close()
+            os._exit(0)
+    say(mine + ids.next_ids(500) + [ids.next_id() for _ in range(500)])
+    for _ in range(4):
+        os.wait()
+    ids.close()
+"""
+
+
+@pytest.mark.parametrize("hooks", [True, False])
+def test_forked_children_never_repeat_their_parents_ids(tmp_path, hooks):
+    """I5: with fork hooks, and by comparing process ids where nothing runs them."""
+    lists = said(f"    HOOKS = {hooks}\n" + FORK, tmp_path / "marks")
+    assert len(lists) == 5
+    every = [value for ids in lists for value in ids]
+    assert len(every) == len(set(every)) == 5010
+    parents, *children = [LAYOUT.unpack(ids[-1]).worker for ids in sorted(lists)]
+    assert parents not in children
+    for ids in lists:
+        assert all(a < b for a, b in pairwise(ids))
+
+
+def test_a_child_that_made_no_id_does_not_give_its_parents_worker_id_back(tmp_path):
+    """uWSGI's children run our exit handlers, though not Python's fork hooks."""
+    held, after = said(
+        """
+        ids = generator()
+        ids.next_id()
+        say(marks())
+        if os.fork() == 0:
+            assert ids.stats().issued == 0
+            ids.close()
+            os._exit(0)
+        os.wait()
+        say(marks())
+        ids.close()
+        """,
+        tmp_path / "marks",
+    )
+    assert held == after
+    assert held[0][1]
+
+
+def test_a_fork_while_another_thread_holds_the_lock_leaves_no_child_waiting(tmp_path):
+    """The locks are the parent's; threads of the child that start together share one lease."""
+    (ids,) = said(
+        """
+        ids = generator()
+        ids.next_id()
+        ids._lock.acquire()
+        ids.keeper._io.acquire()
+        if os.fork() == 0:
+            got = []
+            threads = [
+                threading.Thread(target=lambda: got.extend(ids.next_ids(200))) for _ in range(8)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            say(got)
+            assert sum(bool(token) for _, token in marks()) == 2
+            ids.close()
+            os._exit(0)
+        _, status = os.wait()
+        assert status == 0
+        ids._lock.release()
+        ids.keeper._io.release()
+        ids.close()
+        """,
+        tmp_path / "marks",
+    )
+    assert len(set(ids)) == len(ids) == 1600
+
+
+STOPPED = """
+    ids = generator(window_ms=400, workers=1)
+    say(ids.next_ids(3))
+    got, errors, left = [], [], 2000
+    while left:
+        left -= os.path.exists(sys.argv[1] + ".go")
+        try:
+            got.append(ids.next_id())
+        except IdgenError as error:
+            errors.append(type(error).__name__)
+            time.sleep(0.001)
+    say(got)
+    say(sorted(set(errors)))
+    ids.close()
+"""
+SUCCESSOR = """
+    ids = generator(window_ms=60_000, workers=1)
+    for _ in range(5000):
+        try:
+            got = ids.next_ids(5000)
+            break
+        except IdgenError:
+            time.sleep(0.01)
+    say(got)
+    ids.keeper.lease = None
+"""
+
+
+def test_a_process_that_was_stopped_past_its_lease_does_not_go_on(tmp_path):
+    """Hazard 18, I3: a real SIGSTOP; meanwhile another has taken its only worker id."""
+    marks = tmp_path / "marks"
+    with start(STOPPED, marks) as stopped:
+        before = json.loads(stopped.stdout.readline())
+        stop(stopped, marks)
+        (theirs,) = said(SUCCESSOR, marks)
+        Path(f"{marks}.go").touch()
+        stopped.send_signal(signal.SIGCONT)
+        late, errors = map(json.loads, stopped.stdout)
+    assert len(theirs) == 5000
+    assert not {*before, *late} & set(theirs)
+    assert errors == ["LeaseExpired"]
+    assert all(value < theirs[0] for value in late)
+
+
+GEVENT = """
+    from gevent import monkey
+    monkey.patch_all()
+    import gevent
+    {preamble}
+    ids = generator(window_ms=300, max_ahead=0.01)
+    got = []
+
+    def take():
+        for turn in range(100):
+            got.extend(ids.next_ids(20) if turn % 10 == 0 else [ids.next_id()])
+            gevent.sleep(0.001)
+
+    gevent.joinall([gevent.spawn(take) for _ in range(20)], raise_error=True)
+    while ids.stats().renewals == 0:
+        gevent.sleep(0.01)
+    say(got)
+    ids.close()
+"""
+
+
+def test_greenlets_share_a_generator(tmp_path):
+    """Under gevent's patches: no repeats, nobody hangs, and the renewal goes on."""
+    code = GEVENT.replace("    {preamble}", textwrap.indent(PREAMBLE, "    "))
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "marks")],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(django_idgen.__file__).parent.parent,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    ) as process:
+        out, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0
+    ids = json.loads(out)
+    assert len(set(ids)) == len(ids) == 20 * (90 + 200)

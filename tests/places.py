@@ -1,0 +1,95 @@
+"""A database of each kind, empty but for a few tables, for what has to be committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.test import override_settings
+
+from django_idgen.tables import make_missing_tables
+from tests import servers
+from tests.app.models import Folder, Invoice
+
+SQLITE: dict[str, dict[str, Any]] = {
+    "journal": {},
+    "wal": {"init_command": "PRAGMA journal_mode=WAL"},
+    "immediate": {"transaction_mode": "IMMEDIATE"},
+}
+PLACES = [*SQLITE, *servers.URLS]
+# Django 6.1 has renamed it.
+savepoint_create = getattr(transaction, "savepoint_create", None) or transaction.savepoint
+STEP = 20
+"""Ids a segment has here: few, so that fetches happen in the middle of things."""
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[str]:
+    """The alias of a database with the tables of ``Folder`` and ``Invoice``; ids come from it."""
+    if request.param in SQLITE:
+        with (
+            django_db_blocker.unblock(),
+            TemporaryDirectory(dir=_fast_directory()) as directory,
+            sqlite(Path(directory), request.param) as alias,
+        ):
+            # There to be written, at the wrong moment, by whoever would.
+            make_missing_tables(connections[alias])
+            yield alias
+    else:
+        alias = request.getfixturevalue(request.param)
+        with using(alias):
+            yield alias
+
+
+def _fast_directory() -> str | None:
+    # So that it is locks, not a slow disk's syncs, that a slow step shows.
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+@contextmanager
+def sqlite(directory: Path, kind: str = "journal", **options: Any) -> Iterator[str]:
+    """``default`` is a SQLite file in ``directory`` for the block, with the tables of the tests."""
+    with empty_sqlite(directory / "shop.sqlite3", **SQLITE[kind], **options), using("default"):
+        yield "default"
+
+
+@contextmanager
+def empty_sqlite(path: Path, **options: Any) -> Iterator[str]:
+    """``default`` is the SQLite file ``path`` for the block."""
+    settings = connections.settings["default"]
+    configured = dict(settings)
+    # Django never closes a connection to a database in memory, which the tests' own may be.
+    before = connections["default"]
+    settings.update(NAME=str(path), OPTIONS=options)
+    connections["default"] = connections.create_connection("default")
+    try:
+        yield "default"
+    finally:
+        BaseDatabaseWrapper.close(connections["default"])
+        connections["default"] = before
+        settings.clear()
+        settings.update(configured)
+
+
+@contextmanager
+def using(alias: str) -> Iterator[None]:
+    """All ids come from the database ``alias``, in which two tables are made."""
+    with connections[alias].schema_editor() as editor:
+        editor.create_model(Folder)
+        editor.create_model(Invoice)
+    with override_settings(IDGEN=idgen_on(alias)):
+        yield
+
+
+def idgen_on(alias: str) -> dict[str, Any]:
+    options = {"OPTIONS": {"database": alias}}
+    return {
+        "GENERATORS": {"default": {"LEASES": options}},
+        "SEGMENTS": {"SOURCE": options, "OPTIONS": {"default_step": STEP}},
+    }

@@ -1,0 +1,43 @@
+"""Settings of the sample project: django_idgen stands in INSTALLED_APPS and nowhere else.
+
+The database comes from the environment, as JSON, so that one project can be run
+on each of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+DATABASES = json.loads(os.environ["SHOP_DATABASES"])
+
+if any(entry["ENGINE"].endswith("mysql") for entry in DATABASES.values()):
+    try:
+        import MySQLdb  # noqa: F401
+    except ImportError:
+        import pymysql
+
+        pymysql.version_info = (2, 2, 1, "final", 0)  # what Django asks of mysqlclient
+        pymysql.install_as_MySQLdb()
+        # It would load the host's certificates at each connect, and be slower than the fetch.
+        pymysql.connections.SSL_ENABLED = False
+
+SECRET_KEY = "shop"
+USE_TZ = True
+ROOT_URLCONF = "shop.urls"
+STATIC_URL = "/static/"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+INSTALLED_APPS = ["django_idgen", "shop"]
+
+if os.environ.get("SHOP_NO_MIGRATIONS"):
+
+    class NoMigrations:
+        """The well-known way to have all tables made without migrations."""
+
+        def __contains__(self, item: object) -> bool:
+            return True
+
+        def __getitem__(self, item: object) -> None:
+            return None
+
+    MIGRATION_MODULES = NoMigrations()

@@ -1,0 +1,1 @@
+"""Worker ids lent by real database servers."""

@@ -1,0 +1,95 @@
+"""The namespace that these tests lend from, and a look into its rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from django_idgen.core.lease import Namespace
+from django_idgen.leases.server import ServerLeases
+from django_idgen.models import Installation, NamespaceRecord, WorkerLease
+
+EPOCH_US = 1_735_689_600_000_000
+WINDOW = 1000
+SKEW = 50
+SHOP = Namespace(
+    "shop",
+    epoch_us=EPOCH_US,
+    tick_us=1000,
+    max_ticks=2**41,
+    workers=range(64),
+    window_ticks=WINDOW,
+    skew_ticks=SKEW,
+    fingerprint={"layout": "41/10/12", "workers": [0, 64]},
+)
+
+
+class Time:
+    """The registry's clock, driven by hand; its unit is the tick."""
+
+    def __init__(self, tick: int = 1_000_000) -> None:
+        self.tick = tick
+
+    def __call__(self, connection: Any) -> int:
+        return EPOCH_US + self.tick * SHOP.tick_us
+
+
+def changed(leases: ServerLeases, time: Any = None, **changes: Any) -> ServerLeases:
+    """A second registry on the same database, whose namespace differs in ``changes``."""
+    return ServerLeases(replace(SHOP, **changes), alias=leases.alias, read_now=time)
+
+
+def record_of(leases: ServerLeases) -> NamespaceRecord:
+    return NamespaceRecord.objects.using(leases.alias).get(pk="shop")
+
+
+def rows_of(leases: ServerLeases) -> Any:
+    return WorkerLease.objects.using(leases.alias).filter(namespace="shop")
+
+
+def forget_server(leases: ServerLeases) -> None:
+    NamespaceRecord.objects.using(leases.alias).update(server="another server")
+
+
+def forget_workers(leases: ServerLeases) -> None:
+    rows_of(leases).all().delete()
+
+
+def forget_record(leases: ServerLeases) -> None:
+    record_of(leases).delete(using=leases.alias)
+
+
+def forget_namespace(leases: ServerLeases) -> None:
+    forget_record(leases)
+    forget_workers(leases)
+
+
+def forget_installation(leases: ServerLeases) -> None:
+    Installation.objects.using(leases.alias).all().delete()
+
+
+def forget_everything(leases: ServerLeases) -> None:
+    forget_namespace(leases)
+    forget_installation(leases)
+
+
+LOSSES = [
+    forget_server,
+    forget_workers,
+    forget_record,
+    forget_namespace,
+    forget_installation,
+    forget_everything,
+]
+
+
+def assert_disjoint(spans: list[tuple[int, int, int]]) -> None:
+    """``spans`` are (worker, first tick, tick past the last): no tick of a worker is in two."""
+    of_worker: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for worker, start, end in spans:
+        of_worker[worker].append((start, end))
+    for worker, windows in of_worker.items():
+        for (_, end), (start, _) in pairwise(sorted(windows)):
+            assert end <= start, f"worker id {worker}: a window starts at {start}, before {end}"

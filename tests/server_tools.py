@@ -1,0 +1,157 @@
+"""What tests of the database servers share: processes, a lossy wire, and a look at the server."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from select import select
+from typing import Any, TypeVar
+
+from django.db import connections
+
+from django_idgen.core.clock import SYSTEM_CLOCK
+from tests import servers
+
+T = TypeVar("T")
+
+COMMIT = re.compile(rb"(?<!AUTO)COMMIT(?!TED)")
+ROOT = Path(__file__).parents[1]
+
+
+def sessions(alias: str) -> int:
+    """How many connections ``alias`` keeps, once our loaders are idle, but for the asking one."""
+    for thread in threading.enumerate():
+        if thread.name == f"idgen-{alias}":
+            thread.join(30)
+    sql = {
+        "postgres": "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        "mariadb": "SELECT count(*) FROM information_schema.processlist "
+        "WHERE db = database() AND id <> connection_id()",
+    }[alias]
+    deadline = SYSTEM_CLOCK.stopwatch() + 10  # the server takes note of a closed socket in its time
+    while (count := int(execute(alias, sql)[0][0])) and SYSTEM_CLOCK.stopwatch() < deadline:
+        SYSTEM_CLOCK.sleep(0.01)
+    return count
+
+
+def execute(alias: str, sql: str) -> list[Any]:
+    """Run ``sql`` on the calling thread's ordinary connection."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(sql)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def execute_apart(alias: str, sql: str) -> list[Any]:
+    """Run ``sql`` on a connection of its own, so that it sees what is going on right now."""
+    with closing(connections.create_connection(alias)) as apart, apart.cursor() as cursor:
+        cursor.execute(sql)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def kill_session_of(connection: Any) -> None:
+    """End the server's side of ``connection``, as an administrator or a crash would."""
+    kill = {"postgres": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}[connection.alias]
+    own = {"postgres": "SELECT pg_backend_pid()", "mariadb": "SELECT connection_id()"}
+    with connection.cursor() as cursor:
+        cursor.execute(own[connection.alias])
+        session = cursor.fetchone()[0]
+    execute_apart(connection.alias, kill.format(session))
+
+
+def at_once(count: int, job: Callable[[int], T]) -> list[T]:
+    """The results of ``job(0)`` to ``job(count - 1)``, each in a thread, let go together."""
+    barrier = threading.Barrier(count)
+
+    def run(number: int) -> T:
+        barrier.wait()
+        return job(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+def python(alias: str, code: str) -> subprocess.Popen[str]:
+    """Another process, with Django set up, that works on the database of ``alias``."""
+    name = connections.settings[alias]["NAME"]
+    url = servers.URLS[alias].rpartition("/")[0] + f"/{name}"
+    environment = {
+        **os.environ,
+        f"IDGEN_TEST_{alias.upper()}": url,
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+    }
+    start = "import django; django.setup()\n"
+    return subprocess.Popen(
+        [sys.executable, "-c", start + code],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+class LossyWire:
+    """A TCP proxy that can let a COMMIT through and lose the answer."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.commits = 0
+        self.losing = False
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        """Stop listening, and wait for the connections to end."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                thread = threading.Thread(target=self._carry, args=(client,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _carry(self, client: socket.socket) -> None:
+        with suppress(OSError), client, socket.create_connection(self._server) as server:
+            while True:
+                for source in select([client, server], [], [])[0]:
+                    data = source.recv(65536)
+                    if not data:
+                        return
+                    commits = source is client and COMMIT.search(data) is not None
+                    self.commits += commits
+                    (server if source is client else client).sendall(data)
+                    if commits and self.losing:
+                        server.recv(65536)  # it is committed; the client never hears of it
+                        return
+
+
+@contextmanager
+def lossy_wire(alias: str) -> Iterator[LossyWire]:
+    """Lay a :class:`LossyWire` between our connections and the server of ``alias``."""
+    settings = connections.settings[alias]
+    host, port = settings["HOST"], settings["PORT"]
+    wire = LossyWire(host, int(port))
+    settings.update(HOST="127.0.0.1", PORT=str(wire.port))
+    options = dict(settings.get("OPTIONS") or {})
+    if alias == "postgres":
+        settings["OPTIONS"] = {**options, "gssencmode": "disable", "sslmode": "disable"}
+    try:
+        yield wire
+    finally:
+        settings.update(HOST=host, PORT=port, OPTIONS=options)
+        wire.close()

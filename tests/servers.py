@@ -1,0 +1,58 @@
+"""Where the database servers of the tests are, and what to do where there is none."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+URLS = {
+    "postgres": os.environ.get("IDGEN_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/idgen"),
+    "mariadb": os.environ.get("IDGEN_TEST_MARIADB", "mysql://root@127.0.0.1:3306/idgen"),
+}
+ENGINES = {
+    "postgres": "django.db.backends.postgresql",
+    "mariadb": "django.db.backends.mysql",
+}
+
+
+def is_open(name: str) -> bool:
+    """Whether anything listens at the address of server ``name``."""
+    url = urlsplit(URLS[name])
+    try:
+        with socket.create_connection((url.hostname, url.port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def database(name: str) -> dict[str, Any]:
+    """The Django setting of server ``name``, with a test database of this run's own."""
+    url = urlsplit(URLS[name])
+    base = url.path.strip("/") or "idgen"
+    return {
+        "ENGINE": ENGINES[name],
+        "HOST": url.hostname,
+        "PORT": str(url.port),
+        "USER": unquote(url.username or ""),
+        "PASSWORD": unquote(url.password or ""),
+        "NAME": base,
+        "TEST": {"NAME": f"test_{base}_{os.getpid()}"},
+    }
+
+
+def require(name: str) -> None:
+    """Skip the test where server ``name`` is not found; fail if it has to be there."""
+    if is_open(name):
+        return
+    url = urlsplit(URLS[name])
+    reason = (
+        f"No {name} server at {url.hostname}:{url.port}. Start one with "
+        f"'docker compose up -d {name}', or point IDGEN_TEST_{name.upper()} at one."
+    )
+    if os.environ.get("IDGEN_REQUIRE_SERVERS") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -1,0 +1,249 @@
+"""The admin pages: what can be edited, and that nothing there makes an id come again."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import Client, override_settings
+
+from django_idgen import handlers, segments
+from django_idgen.models import LeafAlloc, NamespaceRecord, WorkerLease
+from django_idgen.tables import make_missing_tables
+from tests import servers
+
+pytestmark = pytest.mark.django_db(databases="__all__")
+
+TAGS = "/admin/django_idgen/leafalloc/"
+
+
+class ToServer:
+    """Sends our tables to a server, as a project does whose ids come from there."""
+
+    alias = "default"
+
+    def db_for_read(self, model: Any, **hints: Any) -> str | None:
+        return self.alias if model._meta.app_label == "django_idgen" else None
+
+    db_for_write = db_for_read
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, settings: Any) -> str:
+    """Our tables are on this server: the rows there are what a fetch reads."""
+    servers.require(request.param)
+    monkeypatch.setattr(ToServer, "alias", request.param)
+    settings.DATABASE_ROUTERS = [f"{__name__}.ToServer"]
+    return str(request.param)
+
+
+@pytest.fixture
+def tag(server: str) -> LeafAlloc:
+    return LeafAlloc.objects.create(biz_tag="orders", max_id=5001, step=1000)
+
+
+def _post(tag: LeafAlloc, **changes: Any) -> dict[str, Any]:
+    """What the browser sends of a page that was opened while ``tag`` stood as given."""
+    shown = {"max_id": tag.max_id, "initial-max_id": tag.max_id, "step": tag.step}
+    return {**shown, "description": tag.description, **changes}
+
+
+def _change(tag: LeafAlloc) -> str:
+    return f"{TAGS}{tag.pk}/change/"
+
+
+# --- tags ---------------------------------------------------------------------
+
+
+def test_step_and_description_can_be_edited(admin_client: Client, tag: LeafAlloc) -> None:
+    """Both are saved, and ``max_id`` stays."""
+    before = tag.update_time
+    page = admin_client.post(_change(tag), _post(tag, step=50, description="Orders"))
+    assert page.status_code == 302
+    tag.refresh_from_db()
+    assert (tag.step, tag.description, tag.max_id) == (50, "Orders", 5001)
+    assert tag.update_time >= before - datetime.timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("lower", [5000, 1])
+def test_max_id_can_not_be_lowered(admin_client: Client, tag: LeafAlloc, lower: int) -> None:
+    """A lower ``max_id`` is refused with both numbers and the reason."""
+    page = admin_client.post(_change(tag), _post(tag, max_id=lower))
+    assert page.status_code == 200
+    text = page.content.decode()
+    assert f"be lowered from 5001 to {lower}" in text
+    tag.refresh_from_db()
+    assert tag.max_id == 5001
+
+
+def test_max_id_can_be_raised(admin_client: Client, tag: LeafAlloc) -> None:
+    """A higher ``max_id`` is saved."""
+    admin_client.post(_change(tag), _post(tag, max_id=9001))
+    tag.refresh_from_db()
+    assert tag.max_id == 9001
+
+
+def test_a_tag_that_moved_on_meanwhile_is_not_set_back(
+    admin_client: Client, tag: LeafAlloc
+) -> None:
+    """A page opened before others fetched saves the step and leaves ``max_id`` where it is."""
+    LeafAlloc.objects.filter(pk=tag.pk).update(max_id=8001)
+    page = admin_client.post(_change(tag), _post(tag, step=50))
+    assert page.status_code == 302
+    tag.refresh_from_db()
+    assert (tag.max_id, tag.step) == (8001, 50)
+
+
+def test_a_raise_that_was_overtaken_is_refused(admin_client: Client, tag: LeafAlloc) -> None:
+    """Raising to a number that is no longer higher is an error, not a step back."""
+    LeafAlloc.objects.filter(pk=tag.pk).update(max_id=8001)
+    assert admin_client.post(_change(tag), _post(tag, max_id=7001)).status_code == 200
+    tag.refresh_from_db()
+    assert tag.max_id == 8001
+
+
+@pytest.mark.parametrize(
+    "bad", [{"step": 0}, {"step": 2**63}, {"max_id": 0}, {"max_id": 2**63}, {"step": "x"}]
+)
+def test_impossible_numbers_are_refused(
+    admin_client: Client, tag: LeafAlloc, bad: dict[str, Any]
+) -> None:
+    """Steps and ids outside their range are errors of the form."""
+    assert admin_client.post(_change(tag), _post(tag, **bad)).status_code == 200
+    tag.refresh_from_db()
+    assert (tag.step, tag.max_id) == (1000, 5001)
+
+
+def test_a_tag_can_be_added_but_not_replaced(admin_client: Client, tag: LeafAlloc) -> None:
+    """A new tag is made; the name of one that exists is refused, and so is a bad name."""
+    new = {"biz_tag": "new", "max_id": 1, "initial-max_id": 1, "step": 10}
+    assert admin_client.post(f"{TAGS}add/", new).status_code == 302
+    assert LeafAlloc.objects.get(pk="new").step == 10
+    for name in ("orders", "x" * 129, ""):
+        assert admin_client.post(f"{TAGS}add/", {**new, "biz_tag": name}).status_code == 200
+    tag.refresh_from_db()
+    assert tag.max_id == 5001
+
+
+def test_a_new_tag_is_offered_with_the_step_of_the_settings(admin_client: Client) -> None:
+    """The empty form shows what a tag made on first use would get, and no date of a change."""
+    with override_settings(IDGEN={"SEGMENTS": {"OPTIONS": {"default_step": 77}}}):
+        page = admin_client.get(f"{TAGS}add/").content.decode()
+    assert 'value="77"' in page
+    assert "DatabaseDefault" not in page
+    assert "Last change" not in page
+
+
+def test_tags_are_listed_and_searched(admin_client: Client, tag: LeafAlloc) -> None:
+    """The list shows tags and finds them by name or description."""
+    LeafAlloc.objects.create(biz_tag="bills", description="what we ask for")
+    assert b"orders" in admin_client.get(TAGS).content
+    found = admin_client.get(TAGS, {"q": "ask for"}).content
+    assert b"bills" in found
+    assert b"orders" not in found
+
+
+def test_nothing_can_be_deleted(admin_client: Client, tag: LeafAlloc) -> None:
+    """A tag that was deleted would start at 1 again: no page and no action does it."""
+    assert admin_client.post(f"{TAGS}{tag.pk}/delete/", {"post": "yes"}).status_code == 403
+    data = {"action": "delete_selected", "_selected_action": [tag.pk], "post": "yes"}
+    admin_client.post(TAGS, data)
+    assert LeafAlloc.objects.filter(pk=tag.pk).exists()
+
+
+def test_on_sqlite_an_edit_reaches_the_next_fetch(admin_client: Client) -> None:
+    """There the row is a mirror, and yet what is written into it counts."""
+    tag = LeafAlloc.objects.create(biz_tag="mirror", max_id=1, step=5)
+    admin_client.post(_change(tag), _post(tag, max_id=9001, step=7))
+    tag.refresh_from_db()
+    assert (tag.max_id, tag.step) == (9001, 7)
+    assert segments["mirror"].next_ids(8) == list(range(9001, 9009))
+    handlers.reset()
+
+
+# --- leases -------------------------------------------------------------------
+
+
+@pytest.fixture
+def lease() -> WorkerLease:
+    now = datetime.datetime.now(datetime.UTC)
+    NamespaceRecord.objects.create(name="default", fingerprint="{}", largest_window=9, protocol=1)
+    return WorkerLease.objects.create(
+        id="default/3",
+        namespace="default",
+        worker=3,
+        token="secret-token",
+        start=1,
+        until=10,
+        generation=1,
+        holder="web-1",
+        acquired_at=now,
+        seen_at=now,
+        protocol=1,
+    )
+
+
+def test_leases_and_namespaces_are_read_only(admin_client: Client, lease: WorkerLease) -> None:
+    """Both are listed and shown, without the token, and can't be added, changed or deleted."""
+    for page, key in (("workerlease", "default_2F3"), ("namespacerecord", "default")):
+        root = f"/admin/django_idgen/{page}/"
+        shown = admin_client.get(root).content + admin_client.get(f"{root}{key}/change/").content
+        assert b"default" in shown
+        assert b"secret-token" not in shown
+        assert admin_client.get(f"{root}add/").status_code == 403
+        assert admin_client.post(f"{root}{key}/change/", {"until": 0}).status_code == 403
+        assert admin_client.post(f"{root}{key}/delete/", {"post": "yes"}).status_code == 403
+    assert WorkerLease.objects.get() == lease
+
+
+def test_leases_are_searched_by_holder(admin_client: Client, lease: WorkerLease) -> None:
+    """A search for the host finds its worker id."""
+    assert b"web-1" in admin_client.get("/admin/django_idgen/workerlease/", {"q": "web-1"}).content
+
+
+def test_a_lease_says_in_words_and_dates_what_it_promises(
+    admin_client: Client, lease: WorkerLease
+) -> None:
+    """The list has a state and a moment, not a cross and a number of ticks."""
+    NamespaceRecord.objects.update(fingerprint='{"epoch_us": 1735689600000000, "tick_us": 1000}')
+    WorkerLease.objects.update(until=90_000)
+    root = "/admin/django_idgen/workerlease/"
+    for page in (root, f"{root}default_2F3/change/"):
+        text = admin_client.get(page).content.decode()
+        assert ">lapsed<" in text
+        assert "Jan. 1, 2025, 12:01 a.m." in text
+    WorkerLease.objects.update(until=10**12)
+    assert ">held<" in admin_client.get(root).content.decode()
+    WorkerLease.objects.update(token="", until=2**62)
+    assert ">free<" in admin_client.get("/admin/django_idgen/workerlease/").content.decode()
+
+
+# --- a half-migrated database -------------------------------------------------
+
+
+@pytest.fixture
+def no_tables(transactional_db: None) -> Iterator[None]:
+    """The default database without our tables, as before ``migrate``."""
+    connection = connections["default"]
+    with connection.schema_editor() as editor:
+        for model in (LeafAlloc, NamespaceRecord, WorkerLease):
+            editor.delete_model(model)
+    yield
+    make_missing_tables(connection)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("page", ["leafalloc", "workerlease", "namespacerecord"])
+def test_missing_tables_are_said_not_crashed_on(
+    no_tables: None, admin_client: Client, page: str
+) -> None:
+    """Every page opens, says that the table isn't there and how to get it, and adds nothing."""
+    root = f"/admin/django_idgen/{page}/"
+    text = admin_client.get(root, {"q": "x"}).content.decode()
+    assert "is not in database “default” yet" in text
+    assert admin_client.get("/admin/").status_code == 200
+    assert admin_client.get(f"{root}add/").status_code == 403
+    assert admin_client.get(f"{root}x/change/").status_code == 302

@@ -1,0 +1,295 @@
+"""``settings.IDGEN``: what is accepted, and in which words the rest is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from django_idgen import handlers, segments
+from django_idgen.conf import SettingsError, read_settings
+from django_idgen.core.errors import ConfigurationError, GeneratorClosed
+from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.factory import build_allocator, build_generator, build_namespace
+from django_idgen.testing import no_registry
+
+
+def build(idgen: dict[str, Any]) -> None:
+    with override_settings(IDGEN=idgen):
+        read = read_settings()
+        for entry in read.generators.values():
+            build_generator(entry).close()
+        build_allocator(read.segments).close()
+
+
+def generator(**entry: Any) -> dict[str, Any]:
+    return {"GENERATORS": {"default": entry}}
+
+
+def leases(**options: Any) -> dict[str, Any]:
+    return generator(LEASES={"OPTIONS": options})
+
+
+def test_no_setting_at_all_describes_one_generator_in_the_default_database() -> None:
+    """A project that only installed the app gets the documented defaults."""
+    read = read_settings()
+    default = read.generators["default"]
+    assert list(read.generators) == ["default"]
+    assert default.namespace == "default"
+    assert str(default.layout) == ("time 41 | worker 10 | sequence 12, 1 ms ticks from 2025-01-01")
+    assert default.window == 180
+    assert default.workers == range(1024)
+    assert (read.segments.default_step, read.segments.timeout) == (1000, 0.5)
+
+
+def test_the_default_generator_is_there_beside_those_that_are_named() -> None:
+    """Naming another alias takes nothing away from ``next_id()``."""
+    with override_settings(IDGEN={"GENERATORS": {"web": {"LAYOUT": "js_safe"}}}):
+        read = read_settings()
+    assert sorted(read.generators) == ["default", "web"]
+    assert read.generators["web"].namespace == "web"
+
+
+def test_a_custom_layout_with_named_parts_and_a_worker_range_is_understood() -> None:
+    """The whole of the documented form is read as it is written."""
+    entry = {
+        "NAMESPACE": "shared",
+        "LAYOUT": {"time": 39, "worker": {"dc": 3, "machine": 5}, "sequence": 10, "tick": 0.01},
+        "EPOCH": "2024-02-29T12:00:00+01:00",
+        "LEASES": {"OPTIONS": {"window": 30, "workers": [0, 128], "database": "default"}},
+        "OPTIONS": {"max_ahead": 1, "sequence_start": 100, "skew_limit": 2},
+    }
+    with override_settings(IDGEN={"GENERATORS": {"x": entry}}):
+        x = read_settings().generators["x"]
+    assert x.layout.epoch_us == int(datetime(2024, 2, 29, 11, tzinfo=UTC).timestamp()) * 10**6
+    assert (x.workers, x.window, x.skew_limit) == (range(128), 30, 2)
+    build({"GENERATORS": {"x": entry}})
+
+
+def static_leases(**options: Any) -> dict[str, Any]:
+    backend = "django_idgen.leases.static.StaticLeases"
+    return generator(LEASES={"BACKEND": backend, "OPTIONS": {"directory": "/tmp", **options}})
+
+
+FUTURE = "2999-01-01T00:00:00Z"
+
+REFUSED: list[tuple[Any, list[str]]] = [
+    ([], ["IDGEN must be a dictionary", "[]"]),
+    ({"GENERATOR": {}}, ["'GENERATOR'", "GENERATORS, SEGMENTS"]),
+    ({"GENERATORS": {"": {}}}, ["''", "alias"]),
+    ({"GENERATORS": {5: {}}}, ["5", "alias"]),
+    ({"GENERATORS": {"default": None}}, ["['default']", "None"]),
+    (generator(LAYUOT="standard"), ["'LAYUOT'", "LAYOUT"]),
+    (generator(LAYOUT="twitter"), ["'twitter'", "standard"]),
+    (generator(LAYOUT={"time": 50, "worker": 10, "sequence": 12}), ["63"]),
+    (generator(LAYOUT={"time": 41, "worker": -1, "sequence": 12}), ["-1"]),
+    (generator(LAYOUT={"time": 41, "worker": 10}), ["sequence"]),
+    (generator(LAYOUT={"sequence": 12, "time": 41, "worker": 10}), ["sequence", "time"]),
+    (generator(EPOCH=FUTURE), ["in the future", FUTURE[:10]]),
+    (generator(EPOCH="yesterday"), ["'yesterday'"]),
+    (generator(EPOCH="2025-01-01T00:00:00"), ["time zone"]),
+    (generator(NAMESPACE=""), ["NAMESPACE", "''"]),
+    (generator(NAMESPACE="n" * 129), ["NAMESPACE", "128"]),
+    (generator(BACKEND="no.such.Thing"), ["no.such.Thing", "imported"]),
+    (generator(BACKEND=7), ["BACKEND", "7"]),
+    (generator(OPTIONS={"max_a_head": 1}), ["'max_a_head'", "max_ahead"]),
+    (generator(OPTIONS={"max_ahead": -1}), ["max_ahead", "-1"]),
+    (generator(OPTIONS={"max_ahead": "1"}), ["max_ahead", "'1'"]),
+    (generator(OPTIONS={"max_ahead": float("nan")}), ["max_ahead", "nan"]),
+    (generator(OPTIONS={"sequence_start": 5000}), ["sequence_start", "5000", "4096"]),
+    (generator(OPTIONS={"wait_limit": 0.001}), ["wait_limit", "longer than a tick"]),
+    (generator(OPTIONS={"skew_limit": -1}), ["skew_limit", "-1"]),
+    (generator(OPTIONS={"clock": 1}), ["'clock'"]),
+    (generator(OPTIONS={"refuse_skew": "no"}), ["refuse_skew", "'no'", "False"]),
+    (generator(OPTIONS={"holder": 3}), ["holder", "3"]),
+    (leases(timeout=-5), ["timeout", "-5"]),
+    (leases(timeout="5"), ["timeout", "'5'"]),
+    (leases(server_identity="off"), ["server_identity", "'off'"]),
+    (static_leases(worker=3000), ["LEASES", "3000", "0..1023"]),
+    (static_leases(worker="3"), ["LEASES", "'3'"]),
+    (leases(window=0), ["window", "0"]),
+    (leases(window=True), ["window", "True"]),
+    (leases(window="3m"), ["window", "'3m'"]),
+    (leases(workers=[0, 1025]), ["workers", "1025", "1024"]),
+    (leases(workers=[5, 5]), ["workers", "[5, 5]"]),
+    (leases(workers=7), ["workers", "7"]),
+    (leases(alias="redis"), ["'alias'", "database"]),
+    (leases(database="nowhere"), ["'nowhere'", "'default'"]),
+    (generator(LEASES={"BACKEND": "django_idgen.leases.static.StaticLeases"}), ["'directory'"]),
+    (generator(LEASES="redis"), ["LEASES", "'redis'"]),
+    ({"SEGMENTS": {"OPTIONS": {"default_step": 0}}}, ["default_step", "0"]),
+    ({"SEGMENTS": {"OPTIONS": {"default_step": 2**63}}}, ["default_step", str(2**63)]),
+    ({"SEGMENTS": {"OPTIONS": {"default_step": "9"}}}, ["default_step", "'9'"]),
+    ({"SEGMENTS": {"OPTIONS": {"step": 9}}}, ["'step'", "default_step"]),
+    ({"SEGMENTS": {"OPTIONS": {"timeout": 0}}}, ["timeout", "0"]),
+    ({"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": "nowhere"}}}}, ["'nowhere'"]),
+    ({"SEGMENTS": {"SOURCE": {"OPTIONS": {"databases": []}}}}, ["'databases'", "database"]),
+]
+
+
+@pytest.mark.parametrize(("idgen", "words"), REFUSED, ids=lambda value: str(value)[:60])
+def test_what_cannot_work_is_refused_by_name_and_value(idgen: Any, words: list[str]) -> None:
+    """The message has the setting's name, its value and what would be allowed."""
+    with pytest.raises(SettingsError) as raised:
+        build(idgen)
+    for word in words:
+        assert word in str(raised.value)
+    assert isinstance(raised.value, ImproperlyConfigured)
+    assert isinstance(raised.value, ConfigurationError)
+
+
+def test_two_generators_of_one_namespace_must_have_one_layout() -> None:
+    """Equal namespaces with unequal layouts would repeat each other's ids."""
+    entries = {
+        "a": {"NAMESPACE": "shared"},
+        "b": {"NAMESPACE": "shared", "LAYOUT": "sonyflake"},
+    }
+    with pytest.raises(SettingsError, match="share the namespace 'shared'"):
+        build({"GENERATORS": entries})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"OPTIONS": {"database": "other"}},
+        {"BACKEND": "django_idgen.leases.memory.MemoryLeases"},
+    ],
+)
+def test_two_registries_of_one_namespace_must_not_lend_the_same_worker_ids(other: Any) -> None:
+    """Each would lend all of them, and half of the ids would come twice."""
+    apart = {"workers": [512, 1024]}
+    with_apart = {**other, "OPTIONS": {**other.get("OPTIONS", {}), **apart}}
+
+    def shared(leases: Any) -> dict[str, Any]:
+        first = {"LEASES": {"OPTIONS": {"workers": [0, 512]}}}
+        return {"GENERATORS": {"default": first, "b": {"NAMESPACE": "default", "LEASES": leases}}}
+
+    with override_settings(IDGEN=shared(with_apart)):
+        assert read_settings()
+    with (
+        override_settings(IDGEN=shared(other)),
+        pytest.raises(SettingsError, match="but not the registry"),
+    ):
+        read_settings()
+
+
+def test_an_unknown_alias_is_answered_with_those_there_are() -> None:
+    """``generators["typo"]`` says which aliases exist."""
+    with pytest.raises(SettingsError, match=r"no generator 'typo'.*'default'"):
+        handlers.generators["typo"]
+
+
+def test_settings_that_change_in_a_test_take_effect() -> None:
+    """``override_settings(IDGEN=...)`` closes the old generators and makes new ones."""
+    before = handlers.generators["default"]
+    with override_settings(IDGEN=generator(LAYOUT="js_safe")):
+        during: Any = handlers.generators["default"]
+        assert during is not before
+        assert during.layout.name == "js_safe"
+    assert handlers.generators["default"] is not during
+
+
+def test_a_host_with_static_worker_ids_takes_them_from_the_range_it_was_given(
+    tmp_path: Path,
+) -> None:
+    """``workers`` reaches the one registry that can't find out which ids are free elsewhere."""
+    static: dict[str, Any] = {
+        "BACKEND": "django_idgen.leases.static.StaticLeases",
+        "OPTIONS": {"directory": str(tmp_path), "workers": [12, 14]},
+    }
+    with override_settings(IDGEN=generator(LEASES=static)):
+        entry = read_settings().generators["default"]
+        with build_generator(entry) as one, build_generator(entry) as other:
+            workers = {one.decode(one.next_id()).worker, other.decode(other.next_id()).worker}
+    assert workers == {12, 13}
+
+
+def test_static_worker_ids_are_never_assumed(tmp_path: Path) -> None:
+    """Two hosts that both assumed worker 0 would repeat each other's ids."""
+    static = {
+        "BACKEND": "django_idgen.leases.static.StaticLeases",
+        "OPTIONS": {"directory": str(tmp_path)},
+    }
+    with pytest.raises(SettingsError, match="either 'worker' or 'workers'"):
+        build(generator(LEASES=static))
+
+
+def test_segments_may_come_from_memory() -> None:
+    """A source that brings no loader of its own runs in the caller's thread."""
+    source = {"BACKEND": "django_idgen.sources.memory.MemorySource"}
+    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": source}}):
+        assert handlers.segments["tea"].next_ids(2) == [1, 2]
+
+
+def test_what_the_settings_name_is_imported_when_the_app_is_ready() -> None:
+    """A fork during the first id finds no import under way; and nothing else was begun."""
+    code = (
+        "import sys, threading, django; from django.conf import settings;"
+        "settings.configure(INSTALLED_APPS=['django_idgen']); django.setup();"
+        "assert 'django_idgen.leases.database' in sys.modules;"
+        "assert 'django_idgen.sources.database' in sys.modules;"
+        "assert 'django_idgen.core.snowflake' in sys.modules;"
+        "assert threading.active_count() == 1"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_tag_that_is_made_while_all_are_closed_works_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a thread made of an allocator that was closed meanwhile is not kept."""
+    found = segments.allocator
+
+    def closed_meanwhile() -> SegmentAllocator:
+        allocator = found()
+        handlers.reset()
+        return allocator
+
+    with no_registry():
+        monkeypatch.setattr(segments, "allocator", closed_meanwhile)
+        with pytest.raises(GeneratorClosed):
+            segments["t"].next_id()
+        monkeypatch.undo()
+        assert segments["t"].next_id() == 1
+
+
+def test_the_namespace_knows_how_far_its_holders_run_ahead() -> None:
+    """After a loss the fence must lie past the windows of those who borrowed the future."""
+    with override_settings(IDGEN=generator(OPTIONS={"max_ahead": 30})):
+        namespace = build_namespace(read_settings().generators["default"], kind="database")
+    assert namespace.ahead_ticks == 30_000
+    assert namespace.reach_ticks == 210_000
+
+
+def test_static_worker_ids_of_a_host_may_change(tmp_path: Path) -> None:
+    """They are the host's affair: only what would repeat ids is held fast."""
+    for workers in ([12, 14], [13, 20]):
+        static: dict[str, Any] = {
+            "BACKEND": "django_idgen.leases.static.StaticLeases",
+            "OPTIONS": {"directory": str(tmp_path), "workers": workers},
+        }
+        with override_settings(IDGEN=generator(LEASES=static)):
+            entry = read_settings().generators["default"]
+            with build_generator(entry) as made:
+                assert made.decode(made.next_id()).worker in range(*workers)
+
+
+def test_ids_without_the_app_say_what_is_missing() -> None:
+    """``INSTALLED_APPS`` is named, not a model that the user never heard of."""
+    code = (
+        "import django; from django.conf import settings;"
+        "db = {'ENGINE': 'django.db.backends.sqlite3', 'NAME': ':memory:'};"
+        "settings.configure(DATABASES={'default': db}); django.setup();"
+        "import django_idgen; django_idgen.next_id()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "SettingsError" in done.stderr
+    assert "add 'django_idgen' to INSTALLED_APPS" in done.stderr

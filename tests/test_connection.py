@@ -1,0 +1,235 @@
+"""Our own database connections: nobody else's, and gone when there is nothing to do."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_idgen import connection
+from django_idgen.connection import OwnConnection, Place, own_connection, place_of
+from tests.server_tools import execute, sessions
+
+SESSION_OF = {"postgres": "SELECT pg_backend_pid()", "mariadb": "SELECT connection_id()"}
+
+
+def session_of(connection: BaseDatabaseWrapper) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(SESSION_OF[connection.alias])
+        return int(cursor.fetchone()[0])
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Give other threads, and the server, their time; the test fails if it never comes true."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_job_runs_on_a_connection_of_its_own(server_alias: str) -> None:
+    """It is neither the caller's connection nor the caller's thread, nor in a transaction."""
+    own = OwnConnection(server_alias)
+    with transaction.atomic(using=server_alias):
+        mine = session_of(connections[server_alias])
+        found = own.run(
+            lambda db: (session_of(db), threading.get_ident(), db.in_atomic_block), timeout=5
+        )
+    assert found[0] != mine
+    assert found[1] != threading.get_ident()
+    assert found[2] is False
+
+
+def test_the_orm_finds_it_under_its_alias(server_alias: str) -> None:
+    """Within a job, ``using(alias)`` means our connection."""
+    own = OwnConnection(server_alias)
+    assert own.run(lambda db: connections[server_alias] is db, timeout=5)
+
+
+def test_it_closes_when_there_is_nothing_to_do(server_alias: str) -> None:
+    """An open connection would keep a test runner from dropping the database."""
+    execute(server_alias, "SELECT 1")
+    own = OwnConnection(server_alias)
+    for _ in range(3):
+        own.run(session_of, timeout=5)
+    wait_until(lambda: sessions(server_alias) == 0)
+
+
+def test_many_threads_leave_no_connection(server_alias: str) -> None:
+    """Ten threads that ask, and end, use one connection at a time, and leave none."""
+    own = own_connection(server_alias)
+    threads = [threading.Thread(target=lambda: own.run(session_of, timeout=10)) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wait_until(lambda: sessions(server_alias) == 0)
+
+
+def test_what_a_job_raises_comes_to_the_caller_and_the_next_starts_clean(
+    server_alias: str,
+) -> None:
+    """A failed job's connection, which may hold half a transaction, is not used again."""
+    own = OwnConnection(server_alias)
+    seen: list[int] = []
+
+    def fail(db: BaseDatabaseWrapper) -> None:
+        seen.append(session_of(db))
+        with db.cursor() as cursor:
+            cursor.execute("SELECT * FROM there_is_no_such_table")
+
+    with pytest.raises(DatabaseError):
+        own.run(fail, timeout=5)
+    assert own.run(session_of, timeout=5) not in seen
+
+
+def test_a_late_job_is_given_up(server_alias: str) -> None:
+    """The caller waits no longer than its timeout, and later jobs still run."""
+    own = OwnConnection(server_alias)
+    let_go = threading.Event()
+    with pytest.raises(TimeoutError):
+        own.run(lambda db: let_go.wait(20), timeout=0.05)
+    let_go.set()
+    assert own.run(session_of, timeout=5)
+
+
+def test_a_job_within_a_job_runs_at_once(server_alias: str) -> None:
+    """It doesn't wait behind itself."""
+    own = OwnConnection(server_alias)
+    nested = own.run(lambda db: session_of(db) == own.run(session_of, timeout=0.001), timeout=5)
+    assert nested
+
+
+def test_no_pool_and_no_transaction_of_the_projects_settings(postgres: str) -> None:
+    """A pool may be used up by the callers who wait for us; ATOMIC_REQUESTS is not for us."""
+    settings = connections.settings[postgres]
+    configured = dict(settings)
+    settings.update(OPTIONS={"pool": True, "isolation_level": 4}, ATOMIC_REQUESTS=True)
+    settings.update(CONN_MAX_AGE=600, AUTOCOMMIT=False)
+    try:
+        found: dict[str, Any] = OwnConnection(postgres).run(
+            lambda db: {**db.settings_dict}, timeout=5
+        )
+    finally:
+        settings.clear()
+        settings.update(configured)
+    assert set(found["OPTIONS"]) == {"connect_timeout", "tcp_user_timeout"}
+    assert found["AUTOCOMMIT"] is True
+    assert found["ATOMIC_REQUESTS"] is False
+    assert found["CONN_MAX_AGE"] == 0
+
+
+def test_without_a_thread_the_callers_connection_comes_through(
+    server_alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no thread can be started (at exit) the caller's open transaction goes on after it."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    own = OwnConnection(server_alias)
+    execute(server_alias, "CREATE TABLE kept (value INTEGER)")
+    before = connections[server_alias]
+    with transaction.atomic(using=server_alias):
+        execute(server_alias, "INSERT INTO kept VALUES (1)")
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        other = own.run(session_of, timeout=5)
+        monkeypatch.undo()
+        assert connections[server_alias] is before
+        assert session_of(before) != other
+        assert before.in_atomic_block
+    assert execute(server_alias, "SELECT count(*) FROM kept")[0][0] == 1
+    wait_until(lambda: sessions(server_alias) == 0)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_opens_its_own(server_alias: str) -> None:
+    """A child neither uses nor closes the socket that its parent has open."""
+    own = own_connection(server_alias)
+    parent = own.run(lambda db: (session_of(db), _session_in_child(own)), timeout=30)
+    mine, childs = parent
+    assert childs not in (0, mine)
+    assert own.run(session_of, timeout=5)
+
+
+def _session_in_child(own: OwnConnection) -> int:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        session = 0
+        try:
+            thread = threading.Thread(target=lambda: found.append(own.run(session_of, timeout=10)))
+            found: list[int] = []
+            thread.start()
+            thread.join()
+            session = found[0]
+        finally:
+            os.write(writer, str(session).encode())
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as answer:
+        return int(answer.read())
+
+
+def test_a_server_keeps_its_own_marks(server_alias: str) -> None:
+    """The place of a server's marks is its tables."""
+    assert place_of(server_alias) is Place.SERVER
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        (":memory:", Place.MEMORY),
+        ("file:memorydb_default?mode=memory&cache=shared", Place.MEMORY),
+        ("/nowhere/shop.sqlite3", Place.FILE),
+    ],
+)
+def test_where_sqlite_keeps_its_marks(name: str, place: Place, django_db_blocker: Any) -> None:
+    """In the process for a database in memory, in a file beside one in a file."""
+    settings = connections.settings["default"]
+    configured = settings["NAME"]
+    with django_db_blocker.unblock():
+        settings["NAME"] = name
+        try:
+            assert place_of("default") is place
+        finally:
+            settings["NAME"] = configured
+
+
+def test_a_database_that_the_test_forbids_is_left_alone() -> None:
+    """pytest-django blocks this test's access, so its ids come from the process."""
+    assert place_of("default") is Place.FORBIDDEN
+
+
+def test_a_silent_server_does_not_hold_the_thread_for_ever(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was stopped in the middle of a job is given up; the next job finds another."""
+    monkeypatch.setattr(connection, "SOCKET_TIMEOUT", 1)
+    own = OwnConnection(postgres)
+    asked: list[int] = []
+
+    def ask_in_vain(db: BaseDatabaseWrapper) -> None:
+        asked.append(session_of(db))
+        with db.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(60)")
+
+    with pytest.raises(TimeoutError):
+        own.run(ask_in_vain, timeout=0.1)
+    assert own.run(session_of, timeout=30)
+    execute(postgres, f"SELECT pg_terminate_backend({asked[0]})")
+
+
+def test_the_guard_goes_with_its_connection(postgres: str) -> None:
+    """Nothing watches a connection that is closed; its socket's number may be another's."""
+    own = OwnConnection(postgres)
+    name = f"idgen-guard-{postgres}"
+    assert own.run(lambda db: any(t.name == name for t in threading.enumerate()), timeout=5)
+    wait_until(lambda: all(t.name != name for t in threading.enumerate()))

@@ -1,0 +1,101 @@
+"""The README and docs: their Python runs, their links lead somewhere, their names exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from django_idgen import checks, signals
+from django_idgen.core import errors
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+WITH_CODE = [page for page in PAGES if PYTHON.search(page.read_text())]
+
+# A project named as in the pages: one app, "shop", and an in-memory database.
+PROJECT = """
+import sys, types
+import django
+from django.apps import AppConfig
+from django.conf import settings
+shop = types.ModuleType("shop")
+shop.__path__ = []
+sys.modules["shop"] = shop
+class Shop(AppConfig):
+    name, path = "shop", "."
+shop.Shop = Shop
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    INSTALLED_APPS=["django_idgen", "shop.Shop"],
+    USE_TZ=True,
+)
+django.setup()
+namespace = {"__name__": "shop.models"}
+for block in sys.stdin.read().split("\\0"):
+    exec(compile(block, "<block of the page>", "exec"), namespace)
+if "IDGEN" in namespace:
+    from django.test import override_settings
+    from django_idgen import next_id, segments
+    from django_idgen.conf import read_settings
+    with override_settings(IDGEN=namespace["IDGEN"]):
+        assert read_settings() and next_id() and segments["tea"].next_id() == 1
+if "LAYOUT" in namespace:
+    from django_idgen.core.presets import parse_layout
+    assert parse_layout(namespace["LAYOUT"]).bits <= 63
+"""
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+def test_the_code_on_a_page_runs(page: Path) -> None:
+    """Every Python block of a page runs, after those above it, with warnings as errors."""
+    blocks = "\0".join(PYTHON.findall(page.read_text()))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROJECT],
+        input=blocks,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_links_on_a_page_lead_somewhere(page: Path) -> None:
+    """A link to another page or file of the project names one that is there."""
+    for target in LINK.findall(page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    """No page is written and then forgotten."""
+    linked = set(LINK.findall((ROOT / "README.md").read_text()))
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= linked
+
+
+def test_every_check_and_signal_is_documented_and_every_documented_one_exists() -> None:
+    """The tables of docs/errors.md list just what the code has."""
+    text = (ROOT / "docs" / "errors.md").read_text()
+    assert set(re.findall(r"`django_idgen\.([EW]\d{3})`", text)) == set(
+        re.findall(r"^([EW]\d{3}) ", checks.__doc__ or "", re.MULTILINE)
+    )
+    for name in signals.SIGNALS:
+        assert f"`{name}`" in text
+
+
+def test_every_error_that_a_page_names_exists() -> None:
+    """A renamed exception is renamed in the docs."""
+    table = (ROOT / "docs" / "errors.md").read_text().split("## System checks")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([A-Z]\w+)`", row)}
+    known = set(vars(errors)) | {"SettingsError", "ImproperlyConfigured"}
+    assert len(named) > 15
+    assert named <= known

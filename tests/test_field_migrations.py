@@ -1,0 +1,267 @@
+"""The fields in migrations: no drift, no identity column, no table rebuilt for nothing."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import IntegrityError, connections, models
+from django.db.migrations import AddField, AlterField, CreateModel
+from django.db.migrations.autodetector import MigrationAutodetector
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.questioner import MigrationQuestioner
+from django.db.migrations.serializer import serializer_factory
+from django.db.migrations.state import ProjectState
+from django.db.migrations.writer import MigrationWriter
+from django.test.utils import CaptureQueriesContext
+
+from django_idgen import next_id, segments
+from django_idgen.fields import (
+    SegmentAutoField,
+    SegmentIdField,
+    SnowflakeAutoField,
+    SnowflakeField,
+)
+from tests.aliases import alias
+
+__all__ = ["alias"]
+
+migrating = pytest.mark.django_db(transaction=True, databases="__all__")
+
+FOUR = [SnowflakeField, SegmentIdField, SnowflakeAutoField, SegmentAutoField]
+four = pytest.mark.parametrize("field", FOUR)
+
+OPTIONS: list[tuple[type[models.Field[Any, Any]], dict[str, Any]]] = [
+    *((field, {}) for field in FOUR),
+    *((field, {"generator": "other"}) for field in (SnowflakeField, SnowflakeAutoField)),
+    *((field, {"eager": True}) for field in (SnowflakeField, SnowflakeAutoField)),
+    *((field, {"tag": "inv"}) for field in (SegmentIdField, SegmentAutoField)),
+]
+options = pytest.mark.parametrize(("field", "option"), OPTIONS)
+
+
+class Shop:
+    """A project of one app, migrated a step at a time on a real database."""
+
+    def __init__(self, alias: str) -> None:
+        self.connection = connections[alias]
+        self.state = ProjectState()
+
+    def migrate(self, *operations: Operation) -> list[str]:
+        """Apply them; returns the statements that were sent."""
+        with CaptureQueriesContext(self.connection) as captured:
+            for operation in operations:
+                after = self.state.clone()
+                operation.state_forwards("shop", after)
+                with self.connection.schema_editor() as editor:
+                    operation.database_forwards("shop", editor, self.state, after)
+                self.state = after
+        return [query["sql"] for query in captured]
+
+    def rows(self, model: str) -> models.QuerySet[Any]:
+        manager: models.Manager[Any] = self.state.apps.get_model("shop", model).objects
+        return manager.using(self.connection.alias)
+
+    def column(self, table: str, column: str) -> tuple[str, bool]:
+        """Its type, and whether the database gives it values by itself."""
+        queries = {
+            "postgresql": "SELECT data_type, is_identity = 'YES' OR column_default IS NOT NULL "
+            "FROM information_schema.columns WHERE table_name = %s AND column_name = %s",
+            "mysql": "SELECT data_type, extra <> '' FROM information_schema.columns WHERE "
+            "table_schema = database() AND table_name = %s AND column_name = %s",
+            "sqlite": "SELECT c.type, m.sql LIKE '%%AUTOINCREMENT%%' OR c.type = 'INTEGER' FROM "
+            "sqlite_master m, pragma_table_info(m.name) c WHERE m.name = %s AND c.name = %s",
+        }
+        with self.connection.cursor() as cursor:
+            cursor.execute(queries[self.connection.vendor], [table, column])
+            kind, automatic = cursor.fetchone()
+        return kind, bool(automatic)
+
+    def drop(self) -> None:
+        tables = [t for t in self.connection.introspection.table_names() if t.startswith("shop_")]
+        cascade = " CASCADE" if self.connection.vendor == "postgresql" else ""
+        with self.connection.constraint_checks_disabled(), self.connection.cursor() as cursor:
+            for table in tables:
+                cursor.execute(f"DROP TABLE {self.connection.ops.quote_name(table)}{cascade}")
+
+
+@pytest.fixture
+def shop(alias: str) -> Iterator[Shop]:
+    made = Shop(alias)
+    yield made
+    made.drop()
+
+
+def _create(name: str, *fields: tuple[str, Any]) -> CreateModel:
+    return CreateModel(name, list(fields))
+
+
+# --- drift --------------------------------------------------------------------
+
+
+@options
+def test_deconstruction_names_only_what_was_given(
+    field: type[models.Field[Any, Any]], option: dict[str, Any]
+) -> None:
+    """A migration holds the options that were set, no default and nothing forced."""
+    made = field(primary_key=True, **option)
+    _, path, args, kwargs = made.deconstruct()
+    assert path == f"django_idgen.fields.{field.__name__}"
+    assert args == []
+    assert kwargs == {"primary_key": True, **option}
+    assert made.clone().deconstruct() == made.deconstruct()
+
+
+@options
+def test_what_a_migration_wrote_is_no_change(
+    field: type[models.Field[Any, Any]], option: dict[str, Any]
+) -> None:
+    """``makemigrations`` is content with the file that it wrote (hazard 41)."""
+    text, imports = MigrationWriter.serialize(field(primary_key=True, **option))
+    scope: dict[str, Any] = {}
+    exec("\n".join(imports), scope)
+    written, current = ProjectState(), ProjectState()
+    _create("Thing", ("id", eval(text, scope))).state_forwards("shop", written)
+    _create("Thing", ("id", field(primary_key=True, **option))).state_forwards("shop", current)
+    assert MigrationAutodetector(written, current)._detect_changes() == {}
+
+
+@migrating
+def test_the_test_app_has_no_drift() -> None:
+    """The models of the test app, with each way to use the fields, match their migration."""
+    out = io.StringIO()
+    call_command("makemigrations", "app", "django_idgen", check=True, dry_run=True, stdout=out)
+    assert "No changes detected" in out.getvalue()
+
+
+@migrating
+@options
+def test_options_touch_no_table(
+    shop: Shop, field: type[models.Field[Any, Any]], option: dict[str, Any]
+) -> None:
+    """Changing ``generator``, ``eager`` or ``tag`` sends nothing to the database."""
+    shop.migrate(_create("Thing", ("id", field(primary_key=True))))
+    sent = shop.migrate(AlterField("Thing", "id", field(primary_key=True, **option)))
+    assert [sql for sql in sent if "shop_thing" in sql] == []
+
+
+# --- the column ---------------------------------------------------------------
+
+
+@migrating
+@four
+def test_a_new_table_has_no_identity(shop: Shop, field: type[models.Field[Any, Any]]) -> None:
+    """The key is a bare bigint: nothing counts along when a huge id is stored (hazard 48)."""
+    shop.migrate(_create("Thing", ("id", field(primary_key=True))))
+    assert shop.column("shop_thing", "id") == ("bigint", False)
+    shop.rows("Thing").create(pk=2**62)
+    table = shop.connection.ops.quote_name("shop_thing")
+    with pytest.raises(IntegrityError), shop.connection.cursor() as cursor:
+        cursor.execute(f"INSERT INTO {table} (id) VALUES (NULL)")
+    assert shop.rows("Thing").create().pk < 2**62
+
+
+@migrating
+@pytest.mark.parametrize("before", [models.AutoField, models.BigAutoField])
+@four
+def test_an_auto_field_can_become_ours(
+    shop: Shop, field: type[models.Field[Any, Any]], before: type[models.AutoField[Any, Any]]
+) -> None:
+    """Rows, foreign keys and through rows are kept; the identity goes; new ids fit everywhere."""
+    shop.migrate(
+        _create("Label", ("id", models.BigAutoField(primary_key=True))),
+        _create("Thing", ("id", before(primary_key=True)), ("name", models.TextField())),
+        _create(
+            "Part",
+            ("id", models.BigAutoField(primary_key=True)),
+            ("thing", models.ForeignKey("shop.Thing", models.CASCADE)),
+        ),
+        AddField("Thing", "labels", models.ManyToManyField("shop.Label")),
+    )
+    old = shop.rows("Thing").create(name="old")
+    shop.rows("Part").create(thing=old)
+    old.labels.add(shop.rows("Label").create())
+
+    shop.migrate(AlterField("Thing", "id", field(primary_key=True)))
+
+    assert shop.column("shop_thing", "id") == ("bigint", False)
+    kept = shop.rows("Thing").get(name="old")
+    assert (kept.part_set.count(), kept.labels.count()) == (1, 1)
+    big = shop.rows("Thing").create(pk=2**62, name="big")
+    shop.rows("Part").create(thing=big)
+    big.labels.add(shop.rows("Label").get())
+    assert shop.rows("Part").filter(thing_id=2**62, thing__labels__isnull=False).exists()
+
+
+# --- data migrations and added columns ----------------------------------------
+
+
+@migrating
+def test_historical_models_give_ids_of_the_same_tag(shop: Shop) -> None:
+    """In a data migration ``create()`` and ``bulk_create()`` take the next numbers of the tag."""
+    shop.migrate(_create("Thing", ("id", SegmentIdField(primary_key=True))))
+    first = shop.rows("Thing").create().pk
+    thing = shop.state.apps.get_model("shop", "Thing")
+    assert [row.pk for row in shop.rows("Thing").bulk_create([thing(), thing()])] == [
+        first + 1,
+        first + 2,
+    ]
+    assert segments["shop.thing"].next_id() == first + 3
+
+
+@migrating
+@pytest.mark.parametrize(
+    "field", [SegmentIdField(null=True, unique=True), SnowflakeField(null=True, eager=True)]
+)
+def test_a_column_can_be_added_to_a_table_with_rows(
+    shop: Shop, field: models.Field[Any, Any]
+) -> None:
+    """Old rows get NULL, never one id for all of them, and keep it; new rows get an id each."""
+    shop.migrate(_create("Thing", ("id", models.BigAutoField(primary_key=True))))
+    shop.rows("Thing").bulk_create([shop.state.apps.get_model("shop", "Thing")()] * 2)
+    shop.migrate(AddField("Thing", "number", field))
+    assert set(shop.rows("Thing").values_list("number", flat=True)) == {None}
+    shop.rows("Thing").first().save()
+    assert set(shop.rows("Thing").values_list("number", flat=True)) == {None}
+    assert shop.rows("Thing").create().number > 0
+
+
+@pytest.mark.parametrize("field", [SegmentIdField(), SnowflakeField(), SnowflakeField(eager=True)])
+def test_a_column_without_null_asks_what_old_rows_get(field: models.Field[Any, Any]) -> None:
+    """``makemigrations`` doesn't take for granted that there is a value: MySQL would store 0."""
+    before, after = ProjectState(), ProjectState()
+    for state, added in ((before, []), (after, [("number", field)])):
+        _create("Thing", ("id", models.BigAutoField(primary_key=True)), *added).state_forwards(
+            "shop", state
+        )
+    asked: list[str] = []
+
+    class Questioner(MigrationQuestioner):
+        def ask_not_null_addition(self, field_name: str, model_name: str) -> int:
+            asked.append(field_name)
+            return 5
+
+    detector = MigrationAutodetector(before, after, Questioner())
+    (migration,) = detector._detect_changes()["shop"]
+    assert asked == ["number"]
+    (operation,) = migration.operations
+    assert not operation.preserve_default
+
+
+@migrating
+def test_the_value_given_for_old_rows_is_used(shop: Shop) -> None:
+    """What ``makemigrations`` was answered reaches the old rows, and no new one."""
+    shop.migrate(_create("Thing", ("id", models.BigAutoField(primary_key=True))))
+    shop.rows("Thing").bulk_create([shop.state.apps.get_model("shop", "Thing")()] * 2)
+    shop.migrate(AddField("Thing", "number", SegmentIdField(default=-5), preserve_default=False))
+    assert list(shop.rows("Thing").values_list("number", flat=True)) == [-5, -5]
+    assert shop.rows("Thing").create().number > 0
+
+
+def test_a_migration_names_next_id_as_everybody_imports_it() -> None:
+    """``default=next_id`` on a field of Django's own is written down by its public name."""
+    text, imports = serializer_factory(next_id).serialize()
+    assert (text, imports) == ("django_idgen.next_id", {"import django_idgen"})

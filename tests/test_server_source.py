@@ -1,0 +1,245 @@
+"""Segments out of the table on real database servers."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+
+from django_idgen.connection import OwnConnection
+from django_idgen.core.errors import (
+    ConfigurationError,
+    InvalidTag,
+    SegmentExhausted,
+    SegmentUnavailable,
+)
+from django_idgen.core.segment import MAX_ID, MAX_STEP, Segment
+from django_idgen.models import LeafAlloc
+from django_idgen.sources.server import ServerSource
+from django_idgen.tables import missing_tables
+from tests.server_tools import at_once, execute, python
+
+LEAF_SQL = {
+    "mariadb": """
+        CREATE TABLE `leaf_alloc` (
+          `biz_tag` varchar(128)  NOT NULL DEFAULT '',
+          `max_id` bigint(20) NOT NULL DEFAULT '1',
+          `step` int(11) NOT NULL,
+          `description` varchar(256)  DEFAULT NULL,
+          `update_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
+          PRIMARY KEY (`biz_tag`)
+        ) ENGINE=InnoDB""",
+    "postgres": """
+        CREATE TABLE leaf_alloc (
+          biz_tag varchar(128) NOT NULL DEFAULT '' PRIMARY KEY,
+          max_id bigint NOT NULL DEFAULT 1,
+          step integer NOT NULL,
+          description varchar(256) DEFAULT NULL,
+          update_time timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP)""",
+}
+
+
+@pytest.fixture
+def source(server_alias: str) -> ServerSource:
+    """A source on an empty database, without tables; new tags have steps of 100."""
+    return ServerSource(alias=server_alias, default_step=100)
+
+
+def edit(source: ServerSource, **values: object) -> None:
+    """Change the row of tag "a" as somebody in the admin would."""
+    LeafAlloc.objects.using(source.alias).filter(pk="a").update(**values)
+
+
+def row_of(source: ServerSource, tag: str = "a") -> LeafAlloc:
+    return LeafAlloc.objects.using(source.alias).get(pk=tag)
+
+
+def assert_disjoint(segments: list[Segment]) -> None:
+    ids = [number for segment in segments for number in segment.ids()]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_new_tag_starts_at_one(source: ServerSource) -> None:
+    """On a database that was never migrated: the table, the row and the first segment."""
+    assert source.fetch("a") == Segment("a", 1, 101, 100)
+    assert missing_tables(connections[source.alias], ["LeafAlloc"]) == []
+    assert (row_of(source).max_id, row_of(source).step) == (101, 100)
+
+
+def test_segments_follow_one_another(source: ServerSource) -> None:
+    """Each begins where the last one ended; each tag counts by itself."""
+    assert [source.fetch("a").start for _ in range(3)] == [1, 101, 201]
+    assert source.fetch("b").start == 1
+
+
+def test_an_edited_step_counts_from_the_next_fetch(source: ServerSource) -> None:
+    """The row's step is read with every fetch (hazard 24)."""
+    source.fetch("a")
+    edit(source, step=7)
+    assert source.fetch("a") == Segment("a", 101, 108, 7)
+
+
+def test_the_time_of_the_last_fetch_is_kept(source: ServerSource) -> None:
+    """``update_time`` moves with each fetch."""
+    source.fetch("a")
+    first = row_of(source).update_time
+    source.fetch("a")
+    assert row_of(source).update_time > first
+
+
+def test_the_floor_is_respected(source: ServerSource) -> None:
+    """A row that was put back gives nothing below what this process was granted."""
+    source.fetch("a")
+    assert source.fetch("a", floor=5001) == Segment("a", 5001, 5101, 100)
+    edit(source, max_id=1)
+    assert source.fetch("a", floor=5101) == Segment("a", 5101, 5201, 100)
+    assert source.fetch("a", floor=17).start == 5201
+
+
+def test_a_vanished_row_is_made_above_the_floor(source: ServerSource) -> None:
+    """A flush under a running process takes its row, and none of its ids (hazard 61)."""
+    stop = source.fetch("a").stop
+    LeafAlloc.objects.using(source.alias).all().delete()
+    assert source.fetch("a", floor=stop).start == stop
+    execute(source.alias, "DROP TABLE leaf_alloc")
+    assert source.fetch("a", floor=stop + 100).start == stop + 100
+
+
+@pytest.mark.parametrize("max_id", [0, -5, -(2**63)])
+def test_ids_are_positive_whatever_the_row_says(source: ServerSource, max_id: int) -> None:
+    """A row edited to zero or below starts at 1."""
+    source.fetch("a")
+    edit(source, max_id=max_id)
+    assert source.fetch("a").start == 1
+
+
+def test_the_last_ids_are_given_and_then_none(source: ServerSource) -> None:
+    """The last segment is as short as need be; past it there is an error, no overflow."""
+    source.fetch("a")
+    edit(source, max_id=MAX_ID - 130)
+    assert source.fetch("a") == Segment("a", MAX_ID - 130, MAX_ID - 30, 100)
+    assert source.fetch("a") == Segment("a", MAX_ID - 30, MAX_ID, 100)
+    for floor in (0, MAX_ID, MAX_ID + 1, 2**70):
+        with pytest.raises(SegmentExhausted, match="'a'"):
+            source.fetch("a", floor=floor)
+    assert row_of(source).max_id == MAX_ID
+
+
+def test_a_floor_near_the_end_does_not_overflow(source: ServerSource) -> None:
+    """Also where the row itself stands low, and where there is none."""
+    source.fetch("a")
+    assert source.fetch("a", floor=MAX_ID - 5).stop == MAX_ID
+    assert source.fetch("new", floor=MAX_ID - 5).stop == MAX_ID
+
+
+@pytest.mark.parametrize("step", [0, -1, MAX_STEP + 1])
+def test_an_impossible_step_is_named(server_alias: str, step: int) -> None:
+    """With the tag and the step, and the row stays as it is."""
+    execute(server_alias, LEAF_SQL[server_alias])
+    execute(
+        server_alias, f"INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 41, {step})"
+    )
+    source = ServerSource(alias=server_alias)
+    with pytest.raises(SegmentUnavailable, match=rf"'a' has step {step} "):
+        source.fetch("a")
+    assert row_of(source).max_id == 41
+
+
+def test_the_largest_step_works(server_alias: str) -> None:
+    """A billion ids at once, twice."""
+    source = ServerSource(alias=server_alias, default_step=MAX_STEP)
+    assert [source.fetch("a").stop for _ in range(2)] == [MAX_STEP + 1, 2 * MAX_STEP + 1]
+
+
+@pytest.mark.parametrize("tag", ["", " a", "a" * 129, "a\n", None])
+def test_impossible_tags_are_refused(source: ServerSource, tag: object) -> None:
+    """Before any table is made for them."""
+    with pytest.raises(InvalidTag):
+        source.fetch(tag)  # type: ignore[arg-type]
+    assert missing_tables(connections[source.alias], ["LeafAlloc"])
+
+
+@pytest.mark.parametrize("step", [0, -1, MAX_STEP + 1, 2**63])
+def test_impossible_default_steps_are_refused(step: int) -> None:
+    """When the source is built, not at the first new tag."""
+    with pytest.raises(ConfigurationError):
+        ServerSource(alias="default", default_step=step)
+
+
+def test_a_tag_of_any_script_can_be_had(source: ServerSource) -> None:
+    """128 characters outside of ASCII are a tag."""
+    tag = "é" * 128
+    assert [source.fetch(tag).start for _ in range(2)] == [1, 101]
+
+
+# --- many at once ----------------------------------------------------------------------------
+
+
+def test_64_threads_on_first_use_make_one_row(server_alias: str) -> None:
+    """Over 16 connections, no table yet: one row, and 64 segments in a row."""
+    owned = [OwnConnection(server_alias) for _ in range(16)]
+
+    def job(number: int) -> Segment:
+        own = owned[number % 16]
+        source = ServerSource(alias=server_alias, default_step=10, timeout=30, own=own)
+        return source.fetch("a")
+
+    segments = at_once(64, job)
+    assert sorted(segment.start for segment in segments) == list(range(1, 641, 10))
+    assert LeafAlloc.objects.using(server_alias).count() == 1
+
+
+def test_eight_threads_never_share_an_id(server_alias: str) -> None:
+    """Each on its own connection, thirty fetches each (hazard 44)."""
+
+    def job(number: int) -> list[Segment]:
+        own = OwnConnection(server_alias)
+        source = ServerSource(alias=server_alias, default_step=3, timeout=30, own=own)
+        return [source.fetch("a") for _ in range(30)]
+
+    per_thread = at_once(8, job)
+    assert_disjoint([segment for segments in per_thread for segment in segments])
+    for segments in per_thread:
+        assert segments == sorted(segments, key=lambda segment: segment.start)
+
+
+def test_processes_never_share_an_id(server_alias: str) -> None:
+    """Three processes of four threads each, on the table's first use."""
+    code = f"""
+from django_idgen.sources.server import ServerSource
+from tests.server_tools import at_once
+source = ServerSource(alias={server_alias!r}, default_step=5, timeout=30)
+print(*at_once(4, lambda _: " ".join(str(source.fetch("a").start) for _ in range(10))))
+"""
+    processes = [python(server_alias, code) for _ in range(3)]
+    starts = [start for p in processes for start in p.communicate(timeout=120)[0].split()]
+    assert sorted(map(int, starts)) == list(range(1, 601, 5))
+
+
+def test_leafs_own_table_can_be_shared(server_alias: str) -> None:
+    """With a running Leaf, that is, with Leaf's SQL on the table that Leaf's SQL made."""
+    execute(server_alias, LEAF_SQL[server_alias])
+    execute(server_alias, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 1, 50)")
+    source = ServerSource(alias=server_alias)
+    segments = []
+    for _ in range(3):
+        execute(server_alias, "UPDATE leaf_alloc SET max_id = max_id + step WHERE biz_tag = 'a'")
+        max_id, step = execute(
+            server_alias, "SELECT max_id, step FROM leaf_alloc WHERE biz_tag = 'a'"
+        )[0]
+        segments += [Segment("a", max_id - step, max_id, step), source.fetch("a")]
+    assert [segment.start for segment in segments] == [1, 51, 101, 151, 201, 251]
+    assert source.fetch("new").start == 1
+    assert missing_tables(connections[server_alias], ["Installation"])
+
+
+def test_a_flush_under_a_fleet_gives_no_process_what_another_holds(server_alias: str) -> None:
+    """``manage.py flush`` empties the project's tables, and leaves ours alone (hazard 61)."""
+    call_command("migrate", database=server_alias, verbosity=0)
+    one, other = ServerSource(alias=server_alias), ServerSource(alias=server_alias)
+    before = [one.fetch("tea"), other.fetch("tea"), other.fetch("tea")]
+    call_command("flush", database=server_alias, interactive=False, verbosity=0)
+    floor = before[0].stop  # the first process knows of its own segments only
+    after = [one.fetch("tea", floor=floor), ServerSource(alias=server_alias).fetch("tea")]
+    starts = [segment.start for segment in before + after]
+    assert starts == [1, 1001, 2001, 3001, 4001]

@@ -1,0 +1,77 @@
+"""Starting where the database is not ready, and getting going once it is."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from django_idgen import generators, handlers, segments
+from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.errors import LeaseError, RegistryUnavailable, SegmentUnavailable
+from tests.places import using
+
+
+@pytest.fixture
+def server(server_alias: str) -> Iterator[str]:
+    with using(server_alias):
+        yield server_alias
+        handlers.reset()
+
+
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return str(listener.getsockname()[1])
+
+
+def test_a_server_that_is_down_is_named_and_ids_flow_once_it_is_up(server: str) -> None:
+    """Every caller gets an error that says what to do, never an id; no restart is needed."""
+    settings = connections.settings[server]
+    up, settings["PORT"] = settings["PORT"], closed_port()
+    try:
+        with pytest.raises(RegistryUnavailable, match=f"Database '{server}' failed: .*See that"):
+            generators["default"].next_id()
+        with pytest.raises(SegmentUnavailable, match=r"tag 'tea'.*within 0.5 s") as raised:
+            segments["tea"].next_id()
+        assert isinstance(raised.value.__cause__, SegmentUnavailable)
+    finally:
+        settings["PORT"] = up
+    assert _first_id() > 0
+    assert segments["tea"].next_id() == 1
+
+
+def test_a_database_that_does_not_exist_is_named(server: str) -> None:
+    """The message has the server's own words."""
+    settings = connections.settings[server]
+    name, settings["NAME"] = settings["NAME"], "idgen_no_such_database"
+    try:
+        with pytest.raises(RegistryUnavailable, match="idgen_no_such_database"):
+            generators["default"].next_id()
+    finally:
+        settings["NAME"] = name
+    assert _first_id() > 0
+
+
+def _first_id() -> int:
+    # A failure is remembered for a moment, so that callers don't queue up for it.
+    for _ in range(20):
+        try:
+            return generators["default"].next_id()
+        except LeaseError:
+            SYSTEM_CLOCK.sleep(0.1)
+    raise AssertionError("It did not recover.")
+
+
+def test_look_ups_need_no_database(server: str) -> None:
+    """Naming a generator or a tag opens nothing: only the first id does."""
+    settings = connections.settings[server]
+    up, settings["PORT"] = settings["PORT"], closed_port()
+    try:
+        generator: Any = generators["default"]
+        assert generator.layout.bits == 63
+        assert segments["tea"].stats()
+    finally:
+        settings["PORT"] = up

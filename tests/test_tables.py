@@ -1,0 +1,173 @@
+"""Our tables: made by migrations, or by whoever finds them missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core import serializers
+from django.core.management import call_command
+from django.db import connections, transaction
+
+from django_idgen.models import Installation, LeafAlloc
+from django_idgen.tables import make_missing_tables, missing_columns, missing_tables
+from tests.places import empty_sqlite
+from tests.server_tools import at_once, execute
+
+TABLES = [
+    "leaf_alloc",
+    "django_idgen_installation",
+    "django_idgen_namespace",
+    "django_idgen_workerlease",
+]
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
+    """The alias of an empty SQLite database, without tables."""
+    with django_db_blocker.unblock(), empty_sqlite(tmp_path / "db.sqlite3") as alias:
+        yield alias
+
+
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
+def alias(request: pytest.FixtureRequest) -> str:
+    """The alias of an empty database of each kind in turn."""
+    return str(request.getfixturevalue(request.param))
+
+
+def identities(alias: str) -> list[str]:
+    return list(Installation.objects.using(alias).values_list("identity", flat=True))
+
+
+def test_missing_tables_are_made_once(alias: str) -> None:
+    """The first call makes all of them, with their columns; the second finds them there."""
+    connection = connections[alias]
+    assert missing_tables(connection) == TABLES
+    assert make_missing_tables(connection) == TABLES
+    assert missing_tables(connection) == missing_columns(connection) == []
+    assert make_missing_tables(connection) == []
+
+
+def test_one_table_alone_can_be_made(alias: str) -> None:
+    """A database that lends segments only needs no table of leases."""
+    assert make_missing_tables(connections[alias], only=("LeafAlloc",)) == ["leaf_alloc"]
+    assert missing_tables(connections[alias]) == TABLES[1:]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_tables_can_be_made_inside_a_transaction(kind: str, request: pytest.FixtureRequest) -> None:
+    """Where DDL can be rolled back, the caller's rollback takes the tables along."""
+    alias = request.getfixturevalue(kind)
+    with transaction.atomic(using=alias):
+        make_missing_tables(connections[alias])
+        assert len(identities(alias)) == 1
+        transaction.set_rollback(True, using=alias)
+    assert missing_tables(connections[alias]) == TABLES
+
+
+def test_eight_who_find_them_missing_at_once(server_alias: str) -> None:
+    """All of them come through, and the installation gets one identity."""
+
+    def job(_: int) -> None:
+        try:
+            make_missing_tables(connections[server_alias])
+        finally:
+            connections[server_alias].close()
+
+    at_once(8, job)
+    assert missing_tables(connections[server_alias]) == []
+    assert len(identities(server_alias)) == 1
+
+
+def test_the_identity_is_there_before_any_namespace(server_alias: str) -> None:
+    """Whoever comes in between the installation's table and its row makes the row."""
+    make_missing_tables(connections[server_alias], only=("Installation",))
+    Installation.objects.using(server_alias).all().delete()
+    make_missing_tables(connections[server_alias])
+    assert len(identities(server_alias)) == 1
+
+
+def test_an_emptied_installation_is_not_refilled(alias: str) -> None:
+    """Once there are namespaces, that the row is missing is a loss, and has to show."""
+    make_missing_tables(connections[alias])
+    Installation.objects.using(alias).all().delete()
+    make_missing_tables(connections[alias])
+    assert identities(alias) == []
+
+
+def test_migrations_make_the_tables_and_drop_them(alias: str) -> None:
+    """Forwards from nothing, and back."""
+    call_command("migrate", "django_idgen", database=alias, verbosity=0)
+    assert missing_tables(connections[alias]) == missing_columns(connections[alias]) == []
+    call_command("migrate", "django_idgen", "zero", database=alias, verbosity=0)
+    assert missing_tables(connections[alias]) == TABLES
+
+
+def test_migrations_find_the_tables_there(alias: str) -> None:
+    """Made on first use before, they keep their rows; the identity stays what it was."""
+    make_missing_tables(connections[alias])
+    before = identities(alias)
+    call_command("migrate", "django_idgen", database=alias, verbosity=0)
+    assert identities(alias) == before != []
+
+
+def test_migrations_are_up_to_date(sqlite: str) -> None:
+    """``makemigrations`` sees nothing to do."""
+    call_command("makemigrations", "django_idgen", check=True, dry_run=True, verbosity=0)
+
+
+def test_a_missing_column_is_named(server_alias: str) -> None:
+    """A table that a newer version has yet to migrate shows by its columns."""
+    make_missing_tables(connections[server_alias])
+    execute(server_alias, "ALTER TABLE leaf_alloc DROP COLUMN step")
+    assert missing_columns(connections[server_alias]) == ["leaf_alloc.step"]
+
+
+def test_rows_of_other_writers_need_no_new_columns(alias: str) -> None:
+    """Columns that came later have defaults in the database, so that older writers go on."""
+    make_missing_tables(connections[alias])
+    with closing(connections[alias].cursor()) as cursor:
+        cursor.execute(
+            "INSERT INTO django_idgen_namespace (name, fingerprint, server, generation, fence, "
+            "largest_window, workers_made, protocol) VALUES ('a', '{}', '', 1, 0, 1, 0, 1)"
+        )
+
+
+def test_migrations_do_not_forget_what_was_given_out(alias: str) -> None:
+    """Back and forth under a running fleet, and nothing is given out twice."""
+    call_command("migrate", "django_idgen", database=alias, verbosity=0)
+    LeafAlloc.objects.using(alias).create(biz_tag="t", max_id=1001)
+    call_command("migrate", "django_idgen", "zero", database=alias, verbosity=0)
+    call_command("migrate", "django_idgen", database=alias, verbosity=0)
+    assert LeafAlloc.objects.using(alias).get().max_id == 1001
+
+
+def test_a_row_that_was_read_earlier_does_not_lower_its_tag(alias: str) -> None:
+    """``row.step = 50; row.save()`` in a shell, while the fleet goes on."""
+    make_missing_tables(connections[alias])
+    tags = LeafAlloc.objects.using(alias)
+    row = tags.create(biz_tag="t", max_id=1001)
+    tags.update(max_id=5001)
+    row.step = 50
+    row.save()
+    assert tags.values_list("max_id", "step").get() == (5001, 50)
+    row.max_id = 7001
+    row.save()
+    assert tags.get().max_id == 7001
+
+
+def test_a_fixture_does_not_lower_a_tag(alias: str) -> None:
+    """``loaddata`` of an old dump makes what is missing, and changes the rest upwards."""
+    make_missing_tables(connections[alias])
+    tags = LeafAlloc.objects.using(alias)
+    tags.create(biz_tag="t", max_id=1001)
+    tags.create(biz_tag="u", max_id=9)
+    dump = serializers.serialize("json", tags.all())
+    tags.filter(biz_tag="u").delete()
+    tags.update(max_id=5001)
+    for loaded in serializers.deserialize("json", dump, using=alias):
+        loaded.save(using=alias)
+    assert dict(tags.values_list("biz_tag", "max_id")) == {"t": 5001, "u": 9}

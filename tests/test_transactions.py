@@ -1,0 +1,342 @@
+"""Rows made inside transactions: no id comes twice, and nobody waits, whatever is rolled back."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections, models, transaction
+from django.http import HttpRequest, HttpResponse
+from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
+from django.urls import path
+
+from django_idgen import generators, handlers, next_id, segments
+from tests import places
+from tests.app.models import Folder, Invoice
+from tests.places import STEP, place, savepoint_create
+
+__all__ = ["place"]
+
+BOUND = 0.050
+"""Seconds that no step may take once a generator has started."""
+NEVER = 1.0
+"""Seconds that no step may take however busy the machine: a lock is waited for 2 to 5 s."""
+RUNS = 3
+
+
+class Undo(Exception):
+    """Raised to have a transaction rolled back."""
+
+
+class Work:
+    """Makes rows in ``alias``, and remembers every id and how long each step took."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self.invoices: list[int] = []
+        self.folders: list[int] = []
+        self.slowest = 0.0
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.slowest = max(self.slowest, time.perf_counter() - began)
+
+    def make(self, count: int = STEP + 5) -> None:
+        """Rows of both kinds; with the default count, over the end of a segment."""
+        for _ in range(count):
+            with self.step():
+                self.invoices.append(Invoice.objects.using(self.alias).create().pk)
+        with self.step():
+            self.folders.append(Folder.objects.using(self.alias).create().pk)
+
+    def read(self) -> None:
+        with self.step():
+            Invoice.objects.using(self.alias).count()
+
+    def sql(self, statement: str) -> None:
+        with self.step(), connections[self.alias].cursor() as cursor:
+            cursor.execute(statement)
+
+    @contextmanager
+    def undone(self, **options: Any) -> Iterator[None]:
+        with suppress(Undo), transaction.atomic(using=self.alias, **options):
+            yield
+            raise Undo
+
+
+def committed(work: Work) -> None:
+    with transaction.atomic(using=work.alias):
+        work.make()
+
+
+def after_a_write(work: Work) -> None:
+    with transaction.atomic(using=work.alias):
+        work.make(1)
+        work.make()
+
+
+def after_a_read(work: Work) -> None:
+    with transaction.atomic(using=work.alias):
+        work.read()
+        work.make()
+
+
+def ids_between_read_and_write(work: Work) -> None:
+    with transaction.atomic(using=work.alias):
+        work.read()
+        with work.step():
+            work.invoices += segments["app.invoice"].next_ids(2 * STEP)
+        work.make(1)
+
+
+def durable(work: Work) -> None:
+    with transaction.atomic(using=work.alias, durable=True):
+        work.make()
+
+
+def rolled_back(work: Work) -> None:
+    with work.undone():
+        work.make()
+    work.make()
+
+
+def rolled_back_savepoint(work: Work) -> None:
+    with transaction.atomic(using=work.alias):
+        work.make(1)
+        with work.undone():
+            work.make()
+        work.make()
+
+
+def savepoint_rollback(work: Work) -> None:
+    with transaction.atomic(using=work.alias):
+        savepoint = savepoint_create(using=work.alias)
+        work.make()
+        transaction.savepoint_rollback(savepoint, using=work.alias)
+        work.make()
+
+
+def raw_rollback_to(work: Work) -> None:
+    with transaction.atomic(using=work.alias):
+        work.make(1)
+        work.sql("SAVEPOINT mine")
+        work.make()
+        work.sql("ROLLBACK TO SAVEPOINT mine")
+        work.make()
+
+
+def raw_rollback(work: Work) -> None:
+    work.sql("BEGIN")
+    work.make()
+    work.sql("ROLLBACK")
+    work.make()
+
+
+def raw_transaction_after_a_read(work: Work) -> None:
+    work.sql("BEGIN")
+    work.read()
+    with work.step():
+        work.invoices += segments["app.invoice"].next_ids(2 * STEP)
+    work.make(1)
+    work.sql("COMMIT")
+
+
+def while_reading_rows(work: Work) -> None:
+    """Django keeps a SELECT open; under WAL it fixes what the connection may still write."""
+    work.make(6)
+    for _ in Invoice.objects.using(work.alias).iterator(chunk_size=2):
+        if len(work.invoices) > 3 * STEP:
+            break
+        work.make(STEP)
+
+
+def without_autocommit(work: Work) -> None:
+    transaction.set_autocommit(False, using=work.alias)
+    try:
+        work.read()
+        work.make()
+        transaction.rollback(using=work.alias)
+        work.make()
+        transaction.commit(using=work.alias)
+    finally:
+        transaction.set_autocommit(True, using=work.alias)
+
+
+def in_one_insert(work: Work) -> None:
+    with work.undone():
+        work.read()
+        with work.step():
+            made = Invoice.objects.using(work.alias).bulk_create(Invoice() for _ in range(3 * STEP))
+        work.invoices += [invoice.pk for invoice in made]
+    work.make()
+
+
+SCENARIOS = [
+    committed,
+    after_a_write,
+    after_a_read,
+    ids_between_read_and_write,
+    durable,
+    rolled_back,
+    rolled_back_savepoint,
+    savepoint_rollback,
+    raw_rollback_to,
+    raw_rollback,
+    raw_transaction_after_a_read,
+    while_reading_rows,
+    without_autocommit,
+    in_one_insert,
+]
+
+
+def assert_steady(alias: str, scenario: Callable[[Work], None]) -> None:
+    runs = [Work(alias) for _ in range(RUNS)]
+    started = Work(alias)
+    started.make()  # from here on the generators hold their grants
+    for work in runs:
+        scenario(work)
+    for name in ("invoices", "folders"):
+        ids = [value for work in (started, *runs) for value in getattr(work, name)]
+        assert len(set(ids)) == len(ids)
+    slowest = [work.slowest for work in runs]
+    assert max(slowest) < NEVER
+    # Of three runs, one in which nothing else kept the machine busy.
+    assert min(slowest) < BOUND
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_no_step_repeats_or_waits(place: str, scenario: Callable[[Work], None]) -> None:
+    """Whatever becomes of the caller's transaction, no id comes twice and no step waits."""
+    assert_steady(place, scenario)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_the_first_ids_of_all(place: str, scenario: Callable[[Work], None]) -> None:
+    """Nor where it happens at first use: our tables are made and a lease taken inside it."""
+    work = Work(place)
+    scenario(work)
+    assert len(set(work.invoices)) == len(work.invoices)
+    assert len(set(work.folders)) == len(work.folders)
+    assert work.slowest < NEVER
+
+
+# --- requests -----------------------------------------------------------------
+
+_requests: list[Work] = []
+
+
+def _buy(request: HttpRequest) -> HttpResponse:
+    work = _requests[-1]
+    work.read()
+    work.make()
+    if "fail" in request.GET:
+        raise Undo
+    return HttpResponse()
+
+
+urlpatterns = [path("", _buy)]
+
+
+def _request(work: Work) -> None:
+    _requests.append(work)
+    client = Client(raise_request_exception=False)
+    with override_settings(ROOT_URLCONF=__name__, MIDDLEWARE=[]):
+        assert client.get("/").status_code == 200
+        assert client.get("/?fail").status_code == 500
+        assert client.get("/").status_code == 200
+
+
+@pytest.mark.filterwarnings("ignore:Internal Server Error")
+def test_atomic_requests(place: str) -> None:
+    """With ATOMIC_REQUESTS no step of a view waits, and a failed request's ids don't come again."""
+    connections.settings[place]["ATOMIC_REQUESTS"] = True
+    try:
+        assert_steady(place, _request)
+    finally:
+        connections.settings[place]["ATOMIC_REQUESTS"] = False
+        _requests.clear()
+
+
+# --- others who hold locks ------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock", ["IMMEDIATE", "EXCLUSIVE"])
+@pytest.mark.parametrize("kind", places.SQLITE)
+def test_a_locked_sqlite_database_blocks_no_id(
+    kind: str, lock: str, tmp_path: Path, django_db_blocker: Any
+) -> None:
+    """Ids go on while somebody else holds the database's write lock for long."""
+    with django_db_blocker.unblock(), places.sqlite(tmp_path, kind) as alias:
+        work = Work(alias)
+        work.make(1)
+        with closing(sqlite3.connect(tmp_path / "shop.sqlite3", isolation_level=None)) as other:
+            other.execute(f"BEGIN {lock}")
+            with work.step():
+                ids = segments["app.invoice"].next_ids(10 * STEP)
+            with work.step():
+                handlers.reset()  # gives the worker id back
+            with work.step():
+                stamped = [next_id() for _ in range(10)]
+            other.execute("ROLLBACK")
+        work.make(1)
+        assert len({*ids, *work.invoices}) == 10 * STEP + 2
+        assert len({*stamped, *work.folders}) == 12
+        assert work.slowest < NEVER
+
+
+def test_the_callers_lock_blocks_no_other_thread(place: str) -> None:
+    """While one thread's transaction has written, another one gets ids."""
+    work, other = Work(place), Work(place)
+
+    def take() -> None:
+        with other.step():
+            other.invoices += segments["app.invoice"].next_ids(10 * STEP)
+        with other.step():
+            other.folders.append(next_id())
+        connections.close_all()
+
+    with transaction.atomic(using=place):
+        work.make()
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join()
+        work.make()
+    assert other.folders
+    assert not set(work.invoices) & set(other.invoices)
+    assert other.slowest < NEVER
+
+
+# --- what the caller's connection sees --------------------------------------------
+
+
+def test_grants_are_no_queries_of_the_callers(place: str) -> None:
+    """Neither a first use nor a fetch runs a query on the caller's connection."""
+    with CaptureQueriesContext(connections[place]) as queries:
+        next_id()
+        segments["app.invoice"].next_ids(3 * STEP)
+        generators["default"].next_ids(10)
+    assert list(queries) == []
+
+
+@pytest.mark.parametrize("model", [Invoice, Folder])
+def test_a_row_is_one_query(place: str, model: type[models.Model]) -> None:
+    """A create() is one INSERT, also where it takes a new segment, inside atomic() or not."""
+    manager = model._default_manager.using(place)
+    with CaptureQueriesContext(connections[place]) as queries:
+        for _ in range(2 * STEP):
+            manager.create()
+    assert len(queries) == 2 * STEP
+    assert all(query["sql"].startswith("INSERT") for query in queries)
+    with transaction.atomic(using=place), CaptureQueriesContext(connections[place]) as queries:
+        for _ in range(2 * STEP):
+            manager.create()
+    assert len(queries) == 2 * STEP

@@ -1,0 +1,206 @@
+"""A user's own tests, run as the user runs them: nothing is set up for django_idgen.
+
+The project is in ``projects/``. Each test here runs its tests in a process of its
+own, on one database, with one runner. ``IDGEN_LONG=1`` runs every combination.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from tests import servers
+
+PROJECT = Path(__file__).parent / "projects"
+LONG = os.environ.get("IDGEN_LONG") == "1"
+
+RUNNERS = {
+    "manage": ["-W", "error", "manage.py", "test"],
+    "parallel": ["-W", "error", "manage.py", "test", "--parallel", "2"],
+    "pytest": ["-m", "pytest", "-q"],
+    "xdist": ["-m", "pytest", "-q", "-n", "2"],
+}
+SQLITE: dict[str, dict[str, Any]] = {
+    "memory": {},
+    "journal": {},
+    "wal": {"init_command": "PRAGMA journal_mode=WAL"},
+    "immediate": {"transaction_mode": "IMMEDIATE"},
+}
+DATABASES = [*SQLITE, *servers.URLS]
+SHORT = [
+    *((name, "manage") for name in DATABASES),
+    *((name, "parallel") for name in ("memory", "journal", "postgres", "mariadb")),
+    *((name, "pytest") for name in ("memory", "wal", "postgres")),
+    *((name, "xdist") for name in ("immediate", "mariadb")),
+]
+# Django copies a database's main file only: under WAL the copies lack its tables.
+EVERY = [
+    (name, runner)
+    for name in DATABASES
+    for runner in RUNNERS
+    if (name, runner) != ("wal", "parallel")
+]
+
+_serial = count(1)
+
+
+@dataclass
+class Shop:
+    """The sample project on one database; ``directory`` is where its files would be."""
+
+    directory: Path
+    name: str
+    aliases: tuple[str, ...] = ("default",)
+    environment: dict[str, str] = field(default_factory=dict)
+    number: int = field(default_factory=lambda: next(_serial))
+
+    def run(self, *command: str) -> str:
+        """What ``python`` ``command`` printed; the test fails if it does."""
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "COV"))
+        }
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=PROJECT,
+            env={
+                **environment,
+                "DJANGO_SETTINGS_MODULE": "project_settings",
+                "PYTHONPATH": os.pathsep.join([str(PROJECT.parents[1]), str(PROJECT)]),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "SHOP_DATABASES": json.dumps(
+                    {alias: self.database(alias) for alias in self.aliases}
+                ),
+                **self.environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def database(self, alias: str) -> dict[str, Any]:
+        if self.name == "memory":
+            return {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+        if self.name in SQLITE:
+            return {
+                "ENGINE": "django.db.backends.sqlite3",
+                "NAME": str(self.directory / f"{alias}.sqlite3"),
+                "OPTIONS": SQLITE[self.name],
+                "TEST": {"NAME": str(self.directory / f"test_{alias}.sqlite3")},
+            }
+        # The database itself is not there: a test run has no business in it.
+        own = {"NAME": f"shop_{os.getpid()}_nowhere", "TEST": {"NAME": self.test_name(alias)}}
+        return {**servers.database(self.name), **own}
+
+    def test_name(self, alias: str) -> str:
+        return f"shop_{os.getpid()}_{self.number}_{alias}"
+
+    def left_behind(self) -> list[str]:
+        """Files, or databases on the server, that the runs have left."""
+        if self.name in SQLITE:
+            return sorted(path.name for path in self.directory.iterdir())
+        query = {
+            "postgres": "SELECT datname FROM pg_database",
+            "mariadb": "SELECT schema_name FROM information_schema.schemata",
+        }[self.name]
+        with connections[self.name]._nodb_cursor() as cursor:
+            cursor.execute(query)
+            names = [name for (name,) in cursor.fetchall()]
+        return sorted(
+            name for name in names if name.startswith(f"shop_{os.getpid()}_{self.number}")
+        )
+
+    def remove(self) -> None:
+        if self.name in SQLITE:
+            return
+        for name in self.left_behind():
+            with connections[self.name]._nodb_cursor() as cursor:
+                cursor.execute(f"DROP DATABASE {name}")
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: Any) -> Iterator[Shop]:
+    """The project on the database that the test is parametrized with."""
+    if request.param in servers.URLS:
+        servers.require(request.param)
+    with django_db_blocker.unblock():
+        made = Shop(tmp_path, request.param)
+        yield made
+        made.remove()
+
+
+def assert_silent(output: str) -> None:
+    # The databases' names don't contain it: whatever does is a word of ours.
+    assert "idgen" not in output.lower(), output
+    assert "warning" not in output.lower(), output
+
+
+@pytest.mark.parametrize(("shop", "runner"), EVERY if LONG else SHORT, indirect=["shop"])
+def test_users_tests_pass_and_leave_nothing(shop: Shop, runner: str) -> None:
+    """TestCase, TransactionTestCase, SimpleTestCase and LiveServerTestCase pass, unprepared.
+
+    Nothing of ours is printed, and the test databases are dropped with all that was ours.
+    """
+    assert_silent(shop.run(*RUNNERS[runner]))
+    assert shop.left_behind() == []
+
+
+@pytest.mark.parametrize("shop", DATABASES if LONG else ["wal", "postgres"], indirect=True)
+def test_several_databases(shop: Shop) -> None:
+    """Tests that use two aliases pass, and so do those that may use one of them only."""
+    shop.aliases = ("default", "second")
+    assert_silent(shop.run(*RUNNERS["manage"]))
+    assert shop.left_behind() == []
+
+
+# Django itself can't do that with SQLite in a file.
+@pytest.mark.parametrize("shop", ["memory"], indirect=True)
+def test_parallel_runs_whose_processes_inherit_nothing(shop: Shop) -> None:
+    """A spawned process goes on where the migrations of the copied database left off."""
+    shop.environment["SHOP_START_METHOD"] = "spawn"
+    assert_silent(shop.run(*RUNNERS["parallel"]))
+    assert shop.left_behind() == []
+
+
+@pytest.mark.parametrize("shop", DATABASES if LONG else ["journal", "mariadb"], indirect=True)
+@pytest.mark.parametrize(
+    "command",
+    [[*RUNNERS["manage"], "--keepdb"], [*RUNNERS["pytest"], "--reuse-db"]],
+    ids=["keepdb", "reuse-db"],
+)
+def test_a_database_that_is_kept(shop: Shop, command: list[str]) -> None:
+    """A second run on the database of the first repeats none of its ids."""
+    assert_silent(shop.run(*command))
+    kept = shop.left_behind()
+    assert_silent(shop.run(*command))
+    assert shop.left_behind() == kept
+    if shop.name in SQLITE and shop.name != "memory":
+        assert "test_default.sqlite3-idgen" in kept  # it belongs to the database
+
+
+@pytest.mark.parametrize("shop", DATABASES if LONG else ["journal", "postgres"], indirect=True)
+def test_tables_made_without_migrations(shop: Shop) -> None:
+    """Our tables are made on first use where MIGRATION_MODULES turns migrations off."""
+    shop.environment["SHOP_NO_MIGRATIONS"] = "1"
+    assert_silent(shop.run(*RUNNERS["manage"]))
+    assert shop.left_behind() == []
+
+
+@pytest.mark.parametrize("shop", DATABASES if LONG else ["memory", "mariadb"], indirect=True)
+def test_pytest_without_migrations(shop: Shop) -> None:
+    """The same with pytest-django's --nomigrations."""
+    assert_silent(shop.run(*RUNNERS["pytest"], "--nomigrations"))
+    assert shop.left_behind() == []
