@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from .core.errors import InvalidTag
 from .core.segment import MAX_ID, MAX_STEP, MAX_TAG_LENGTH, check_tag
 
-__all__ = ["Installation", "LeafAlloc", "NamespaceRecord", "WorkerLease"]
+__all__ = ["Installation", "LeafAlloc", "NamespaceRecord", "SegmentHistory", "WorkerLease"]
 
 DEFAULT_STEP = 1000
 
@@ -65,6 +65,30 @@ class LeafAlloc(models.Model):
     description = models.CharField(_("description"), max_length=256, blank=True, db_default="")
     update_time = models.DateTimeField(_("last change"), auto_now=True, db_default=Now())
 
+    # Past Leaf's own columns; each has a database default, so that Leaf can go on inserting.
+    delta = models.PositiveIntegerField(
+        _("delta"),
+        default=1,
+        db_default=1,
+        validators=[MinValueValidator(1)],
+        help_text=_("Distance between two ids; the number of databases that share the tag."),
+    )
+    remainder = models.PositiveIntegerField(
+        _("remainder"),
+        default=0,
+        db_default=0,
+        help_text=_("What this database's ids leave when divided by delta."),
+    )
+    largest_step = models.BigIntegerField(_("largest step"), default=0, db_default=0)
+    """The longest range, in ids of max_id, that one fetch ever took."""
+    server = models.CharField(_("database server"), max_length=200, blank=True, db_default="")
+    """Which server the last fetch was made on; another one may have missed fetches."""
+    rate = models.FloatField(_("ids a second"), default=0.0, db_default=0.0)
+    """The fleet's consumption when it was last measured, for forecasts."""
+    measured_at = models.DateTimeField(_("measured"), null=True, blank=True)
+    measured_used = models.BigIntegerField(_("used when measured"), default=0, db_default=0)
+    """``max_id`` at that time, less what lay in the pool."""
+
     class Meta:
         managed = False
         db_table = "leaf_alloc"
@@ -84,6 +108,32 @@ class LeafAlloc(models.Model):
         return super()._do_update(base_qs, using, pk_val, raised, *args)
 
 
+class SegmentHistory(models.Model):
+    """Who was given a range of a tag's ids; written only where history is switched on."""
+
+    id = models.BigAutoField(primary_key=True)
+    tag = models.CharField(_("tag"), max_length=MAX_TAG_LENGTH)
+    start = models.BigIntegerField(_("first id"))
+    stop = models.BigIntegerField(_("end (not included)"))
+    delta = models.PositiveIntegerField(_("delta"), default=1)
+    holder = models.CharField(_("holder"), max_length=200)
+    """The process that it was given to: a label (host and process), or the pool."""
+    taken_at = models.DateTimeField(_("taken"), db_index=True)
+
+    class Meta:
+        managed = False
+        db_table = "django_idgen_history"
+        ordering: ClassVar[list[str]] = ["-taken_at", "-id"]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["tag", "start"], name="django_idgen_history_tag"),
+        ]
+        verbose_name = _("segment history")
+        verbose_name_plural = _("segment history")
+
+    def __str__(self) -> str:
+        return f"{self.tag} [{self.start}, {self.stop})"
+
+
 class Installation(models.Model):
     """This database as a lender of worker ids; there is one row, with key 1.
 
@@ -100,6 +150,12 @@ class Installation(models.Model):
     A namespace named here whose record is gone was lost. The name "" stands for
     any: this row was made anew, and what it once named is not known.
     """
+    server = models.CharField(max_length=200, blank=True, default="", db_default="")
+    """Which server segments were last taken on; another one may have missed fetches."""
+    largest_step = models.BigIntegerField(default=0, db_default=0)
+    """The longest range that one fetch of any tag ever took."""
+    first_id = models.BigIntegerField(default=1, db_default=1)
+    """Where a new tag starts: past 1 once a server took over that may have lost whole tags."""
 
     class Meta:
         managed = False
@@ -124,6 +180,10 @@ class NamespaceRecord(models.Model):
     """The highest mark of any worker id ever, for when worker rows are deleted."""
     workers_made = models.BigIntegerField(_("worker ids ever lent"), default=0)
     """How many worker rows were ever made; fewer rows than that means that some were deleted."""
+    ceiling = models.BigIntegerField(_("ceiling (ticks)"), default=0, db_default=0)
+    """The first tick that a registry outside this database may not lend; 0 if there is none."""
+    incarnation = models.CharField(_("incarnation"), max_length=200, blank=True, db_default="")
+    """Which life of that registry this generation was opened for."""
     protocol = models.PositiveSmallIntegerField()
 
     class Meta:

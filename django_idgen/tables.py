@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["MODELS", "make_missing_tables", "missing_columns", "missing_tables"]
 
 # The installation's row is there before any namespace's table: see _make_identity.
-MODELS = ("LeafAlloc", "Installation", "NamespaceRecord", "WorkerLease")
+MODELS = ("LeafAlloc", "Installation", "NamespaceRecord", "WorkerLease", "SegmentHistory")
 
 
 def make_missing_tables(

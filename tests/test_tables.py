@@ -22,6 +22,7 @@ TABLES = [
     "django_idgen_installation",
     "django_idgen_namespace",
     "django_idgen_workerlease",
+    "django_idgen_history",
 ]
 
 

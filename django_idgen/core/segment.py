@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from .errors import ConfigurationError, InvalidTag
 
-__all__ = ["MAX_ID", "MAX_TAG_LENGTH", "Segment", "SegmentSource", "check_step", "check_tag"]
+__all__ = [
+    "LONGEST_STEP",
+    "MAX_ID",
+    "MAX_TAG_LENGTH",
+    "STEP",
+    "Demand",
+    "Segment",
+    "SegmentSource",
+    "check_step",
+    "check_tag",
+]
 
 MAX_ID = 2**63 - 1
 MAX_TAG_LENGTH = 128
 MAX_STEP = 1_000_000_000
 """A step past this would use up the 63 bits in a human lifetime's worth of restarts."""
+
+LONGEST_STEP = 1_000_000
+"""Ids. What follows consumption does not grow past it; a row's own step may (as in Leaf)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """How long a segment a process wants, as a multiple of the row's step. Frozen.
+
+    The row's step is read in the fetch, so that an edit of it counts from the next one on.
+    """
+
+    times: int = 1
+    """1 or more: how often the row's step fits the consumption."""
+    at_least: int = 1
+    """Ids that a caller is waiting for, at once."""
+
+    def length(self, step: int) -> int:
+        """How many ids to take where the row says ``step``."""
+        return max(self.at_least, min(step * self.times, max(step, LONGEST_STEP)))
+
+
+STEP = Demand()
+"""Just the row's step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +79,24 @@ class SegmentSource(Protocol):
     sent again, and never runs inside the caller's transaction.
     """
 
-    def fetch(self, tag: str, *, floor: int = 0) -> Segment:
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """Take the next segment of ``tag``; the tag is made if it is not there.
 
-        ``floor`` is the end (exclusive) of the highest segment of this tag that
-        the process was ever granted: the new one lies wholly at or above it, so
-        that a flushed or restored table can't give a range again.
+        It has ``demand.length(step)`` ids, or fewer at the very end of the ids.
+        ``floor`` is the end (exclusive) of the highest segment of this tag that the
+        process was ever granted: the new one lies wholly at or above it, so that a
+        flushed or restored table can't give a range again.
 
         Raises :class:`~.errors.SegmentUnavailable` (with the cause chained),
         :class:`~.errors.SegmentExhausted` or :class:`~.errors.InvalidTag`.
+        """
+        ...
+
+    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
+        """Take back ids of ``tag`` that were fetched here and will not be given out.
+
+        Each range is one that no other call ever gave back. A source that has no place
+        for them lets them be a gap. Never raises.
         """
         ...
 

@@ -52,6 +52,9 @@ class Migration(migrations.Migration):
                 ("identity", models.CharField(max_length=32)),
                 ("protocol", models.PositiveSmallIntegerField()),
                 ("namespaces", models.TextField(default="{}")),
+                ("server", models.CharField(blank=True, db_default="", default="", max_length=200)),
+                ("largest_step", models.BigIntegerField(db_default=0, default=0)),
+                ("first_id", models.BigIntegerField(db_default=1, default=1)),
             ],
             options={"db_table": "django_idgen_installation", "managed": False},
         ),
@@ -87,6 +90,16 @@ class Migration(migrations.Migration):
                 (
                     "workers_made",
                     models.BigIntegerField(default=0, verbose_name="worker ids ever lent"),
+                ),
+                (
+                    "ceiling",
+                    models.BigIntegerField(db_default=0, default=0, verbose_name="ceiling (ticks)"),
+                ),
+                (
+                    "incarnation",
+                    models.CharField(
+                        blank=True, db_default="", max_length=200, verbose_name="incarnation"
+                    ),
                 ),
                 ("protocol", models.PositiveSmallIntegerField()),
             ],
@@ -185,6 +198,51 @@ class Migration(migrations.Migration):
                         verbose_name="last change",
                     ),
                 ),
+                (
+                    "delta",
+                    models.PositiveIntegerField(
+                        db_default=1,
+                        default=1,
+                        help_text=(
+                            "Distance between two ids; the number of databases that share the tag."
+                        ),
+                        validators=[django.core.validators.MinValueValidator(1)],
+                        verbose_name="delta",
+                    ),
+                ),
+                (
+                    "remainder",
+                    models.PositiveIntegerField(
+                        db_default=0,
+                        default=0,
+                        help_text="What this database's ids leave when divided by delta.",
+                        verbose_name="remainder",
+                    ),
+                ),
+                (
+                    "largest_step",
+                    models.BigIntegerField(db_default=0, default=0, verbose_name="largest step"),
+                ),
+                (
+                    "server",
+                    models.CharField(
+                        blank=True, db_default="", max_length=200, verbose_name="database server"
+                    ),
+                ),
+                (
+                    "rate",
+                    models.FloatField(db_default=0.0, default=0.0, verbose_name="ids a second"),
+                ),
+                (
+                    "measured_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="measured"),
+                ),
+                (
+                    "measured_used",
+                    models.BigIntegerField(
+                        db_default=0, default=0, verbose_name="used when measured"
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "segment tag",
@@ -192,6 +250,28 @@ class Migration(migrations.Migration):
                 "db_table": "leaf_alloc",
                 "managed": False,
                 "ordering": ["biz_tag"],
+            },
+        ),
+        migrations.CreateModel(
+            name="SegmentHistory",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("tag", models.CharField(max_length=128, verbose_name="tag")),
+                ("start", models.BigIntegerField(verbose_name="first id")),
+                ("stop", models.BigIntegerField(verbose_name="end (not included)")),
+                ("delta", models.PositiveIntegerField(default=1, verbose_name="delta")),
+                ("holder", models.CharField(max_length=200, verbose_name="holder")),
+                ("taken_at", models.DateTimeField(db_index=True, verbose_name="taken")),
+            ],
+            options={
+                "verbose_name": "segment history",
+                "verbose_name_plural": "segment history",
+                "db_table": "django_idgen_history",
+                "ordering": ["-taken_at", "-id"],
+                "managed": False,
+                "indexes": [
+                    models.Index(fields=["tag", "start"], name="django_idgen_history_tag"),
+                ],
             },
         ),
     ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .. import memory_rows
 from ..connection import Place, place_of
 from ..core.errors import SegmentUnavailable
-from ..core.segment import MAX_STEP, Segment, SegmentSource
+from ..core.segment import MAX_STEP, STEP, Demand, Segment, SegmentSource
 from ..stores import PlacedLoader, Stores, caller_of, marks_of, mirror_of
 from .memory import MemorySource
 from .server import ServerSource
@@ -29,16 +31,16 @@ class DatabaseSource:
         """By tag: the step that its marks had at our last fetch."""
         self._stores: Stores[SegmentSource] = Stores(database, self._make)
 
-    def fetch(self, tag: str, *, floor: int = 0) -> Segment:
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """See :meth:`~..core.segment.SegmentSource.fetch`."""
         store = self._stores.current()
         if isinstance(store, SqliteSource):
-            return self._fetch_mirrored(store, tag, floor)
+            return self._fetch_mirrored(store, tag, floor, demand)
         if isinstance(store, MemorySource) and place_of(self.database) is Place.MEMORY:
-            return self._fetch_in_memory(store, tag, floor)
-        return store.fetch(tag, floor=floor)
+            return self._fetch_in_memory(store, tag, floor, demand)
+        return store.fetch(tag, floor=floor, demand=demand)
 
-    def _fetch_mirrored(self, store: SqliteSource, tag: str, floor: int) -> Segment:
+    def _fetch_mirrored(self, store: SqliteSource, tag: str, floor: int, demand: Demand) -> Segment:
         mirror = mirror_of(store.marks)
         caller = caller_of(self.database, mirror)
         row = mirror.row_of(tag, caller)
@@ -47,20 +49,25 @@ class DatabaseSource:
             floor = max(floor, row.max_id)
             if self._steps.get(tag) != row.step:
                 store.set_step(tag, self._checked(tag, row.step))
-        segment = store.fetch(tag, floor=floor)
+        segment = store.fetch(tag, floor=floor, demand=demand)
         self._steps[tag] = segment.step
         mirror.tag_changed(tag)
         mirror.catch_up(caller)
         return segment
 
-    def _fetch_in_memory(self, store: MemorySource, tag: str, floor: int) -> Segment:
+    def _fetch_in_memory(
+        self, store: MemorySource, tag: str, floor: int, demand: Demand
+    ) -> Segment:
         row = memory_rows.row_of(self.database, tag)
         if row is not None:
             floor = max(floor, row.max_id)
             store.set_step(tag, self._checked(tag, row.step))
-        segment = store.fetch(tag, floor=floor)
+        segment = store.fetch(tag, floor=floor, demand=demand)
         memory_rows.changed(self.database, tag, segment.stop, segment.step)
         return segment
+
+    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
+        """There is no place for them here: they are a gap. See :mod:`.pool`."""
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from django_idgen.core.errors import SegmentExhausted
-from django_idgen.core.segment import MAX_ID, Segment, check_step, check_tag
+from django_idgen.core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
 
 __all__ = ["MemorySource"]
 
@@ -29,7 +29,7 @@ class MemorySource:
         self._max_ids: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def fetch(self, tag: str, *, floor: int = 0) -> Segment:
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """The next segment of ``tag``, at or above ``floor``; the very last one may be short.
 
         Raises :class:`~django_idgen.core.errors.InvalidTag` or
@@ -44,8 +44,11 @@ class MemorySource:
                     f"Use another tag, with a table of its own."
                 )
             step = self._steps.get(tag, self.default_step)
-            self._max_ids[tag] = stop = min(start + step, MAX_ID + 1)
+            self._max_ids[tag] = stop = min(start + demand.length(step), MAX_ID + 1)
             return Segment(tag, start, stop, step)
+
+    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
+        """There is no place for them: they are a gap."""
 
     def set_step(self, tag: str, step: int) -> None:
         """Change the number of ids in a segment of ``tag``, from the next fetch on."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..core.errors import SegmentExhausted, SegmentUnavailable
-from ..core.segment import MAX_ID, Segment, check_step, check_tag
+from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
 from ..marks import MarksError, MarksFile, MarksLost
 
 __all__ = ["SqliteSource"]
@@ -27,7 +27,7 @@ class SqliteSource:
         self.marks = marks
         self.default_step = check_step(default_step)
 
-    def fetch(self, tag: str, *, floor: int = 0) -> Segment:
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """See :meth:`~..core.segment.SegmentSource.fetch`."""
         check_tag(tag)
 
@@ -35,7 +35,7 @@ class SqliteSource:
             max_id, step = self._row(db, tag)
             start = max(max_id, floor)
             # In Python: SQLite would turn a sum past 2**63 into a float.
-            stop = min(start + step, MAX_ID)
+            stop = min(start + demand.length(step), MAX_ID)
             if start >= stop:
                 raise SegmentExhausted(
                     f"Tag {tag!r} has reached {start} of at most {MAX_ID}: there are no "
@@ -45,6 +45,9 @@ class SqliteSource:
             return Segment(tag, start, stop, step)
 
         return self._run(job)
+
+    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
+        """There is no place for them: they are a gap."""
 
     def set_step(self, tag: str, step: int) -> None:
         """From the next fetch on, ``tag`` takes ``step`` ids at a time.

@@ -32,7 +32,7 @@ from django_idgen.core.errors import (
     SegmentUnavailable,
 )
 from django_idgen.core.loader import InlineLoader, Loader
-from django_idgen.core.segment import MAX_ID, Segment
+from django_idgen.core.segment import MAX_ID, STEP, Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import LockedSegmentGenerator, SegmentGenerator
 from django_idgen.core.segment_loads import STALE_AFTER
@@ -75,7 +75,7 @@ class ScriptedSource(MemorySource):
         self.gate.set()
         self.abandoned = self.closed = 0
 
-    def fetch(self, tag, *, floor=0):
+    def fetch(self, tag, *, floor=0, demand=STEP):
         self.floors.append(floor)
         self.entered.release()
         assert self.gate.wait(LIMIT)
@@ -740,7 +740,7 @@ class Histories(RuleBasedStateMachine):
         self.backwards = 0
         self.source.fetch = self.fetch
 
-    def fetch(self, tag, *, floor=0):
+    def fetch(self, tag, *, floor=0, demand=STEP):
         if self.outages:
             self.outages -= 1
             raise OSError("down")
