@@ -115,11 +115,13 @@ class AnchoredClock:
     Not thread-safe by itself: the keeper calls it under its lock.
     """
 
-    __slots__ = ("_anchor", "_elapsed_ns", "skew_limit_us")
+    __slots__ = ("_anchor", "_elapsed_ns", "_lag_ns", "skew_limit_us")
 
     def __init__(self, clock: Clock, skew_limit_us: int) -> None:
         self._elapsed_ns = clock.elapsed_ns
         self._anchor: Reading | None = None
+        self._lag_ns = 0
+        """What elapsed time lacks of the registry's: kept, since each new tick asks for it."""
         self.skew_limit_us = skew_limit_us
 
     @property
@@ -128,10 +130,9 @@ class AnchoredClock:
 
     def now_us(self) -> int:
         """Microseconds since 1970 on the registry's clock. Needs an anchor."""
-        anchor = self._anchor
-        if anchor is None:
+        if self._anchor is None:
             raise RuntimeError("The registry's clock was never read.")
-        return anchor.registry_us + (self._elapsed_ns() - anchor.at_ns) // 1000
+        return (self._elapsed_ns() + self._lag_ns) // 1000
 
     def observe(self, reading: Reading, *, restart: bool = False) -> int | None:
         """Take ``reading`` into account.
@@ -141,12 +142,16 @@ class AnchoredClock:
         any case: a new lease starts on the registry's time, whatever was before.
         """
         if self._anchor is None or restart:
-            self._anchor = reading
+            self._drop_anchor_at(reading)
             return None
-        expected = self._anchor.registry_us + (reading.at_ns - self._anchor.at_ns) // 1000
+        expected = (reading.at_ns + self._lag_ns) // 1000
         offset = reading.registry_us - expected
         if abs(offset) > max(self.skew_limit_us, reading.round_trip_us):
             return offset
         if abs(offset) > reading.round_trip_us:
-            self._anchor = reading
+            self._drop_anchor_at(reading)
         return None
+
+    def _drop_anchor_at(self, reading: Reading) -> None:
+        self._anchor = reading
+        self._lag_ns = reading.registry_us * 1000 - reading.at_ns

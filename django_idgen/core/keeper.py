@@ -158,13 +158,13 @@ class LeaseKeeper:
         if lease is None or self.lost:
             return False
         now = self._clock.elapsed_ns()
-        if self._thread.is_alive():
-            # It tries by itself. Only if it did not even try is it stuck.
-            due = now - self._tried_ns >= 2e9 * self._third
-        else:
-            due = now - self._renewed_ns >= 1e9 * self._third
+        if now - self._renewed_ns < 1e9 * self._third:
+            return False
+        # A living thread tries by itself. Only if it did not even try is it stuck.
+        if self._thread.is_alive() and now - self._tried_ns < 2e9 * self._third:
+            return False
         # Past the window extend() comes anyway: a dead registry is not asked twice.
-        return due and now - self._tried_ns >= 1e9 * self._retry and not self._is_over(lease)
+        return now - self._tried_ns >= 1e9 * self._retry and not self._is_over(lease)
 
     def renew_in_background(self) -> float:
         """One turn of the renewal thread; returns the seconds until the next."""

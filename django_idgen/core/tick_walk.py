@@ -72,12 +72,16 @@ class TickWalk:
         waited = 0.0
         while True:
             lease = self._lease()
-            now = self.keeper.now_tick()
+            # In this order, so that a block is taken to be fresh too briefly at most.
+            read_at = SYSTEM_CLOCK.stopwatch()
+            now_us = self.keeper.now_us()
+            now = self.keeper.namespace.tick_at(now_us)
             last = self.keeper.last_tick
             current = max(now, lease.start)
             if last >= current and length_hint(self._block):
                 # Behind or within the last tick: its sequence is not used up.
-                return self._stay_on(last, now)
+                self._stay_on(last, now)
+                return self._fresh_block(last, read_at, now_us)
             tick = max(current, last + 1)
             if tick >= self.layout.max_ticks:
                 raise self._exhausted(tick)
@@ -86,7 +90,8 @@ class TickWalk:
             elif tick >= lease.until:
                 self._extend(tick)
             else:
-                return self._load(lease, tick, now)
+                self._load(lease, tick, now)
+                return self._fresh_block(tick, read_at, now_us)
 
     def _lease(self) -> Lease:
         if self._closed:
@@ -106,13 +111,11 @@ class TickWalk:
 
     # --- one tick -------------------------------------------------------------
 
-    def _stay_on(self, tick: int, now: int) -> Iterator[int]:
+    def _stay_on(self, tick: int, now: int) -> None:
         if tick > now + self._lead():
             self._note_backwards(tick - now)
-        self._mark_fresh(tick)
-        return self._block
 
-    def _load(self, lease: Lease, tick: int, now: int) -> Iterator[int]:
+    def _load(self, lease: Lease, tick: int, now: int) -> None:
         self._count_load(tick, now)
         # What idle time won back is not borrowed again, but for max_ahead.
         self.keeper.offset = min(self.keeper.offset, max(tick - now, 0) + self._ahead)
@@ -122,7 +125,12 @@ class TickWalk:
         # covers every id that a thread may still take from the block.
         self.keeper.last_tick = tick
         self._block = iter(ids)
-        self._mark_fresh(tick)
+
+    def _fresh_block(self, tick: int, read_at: float, now_us: int) -> Iterator[int]:
+        """The block, to be used unasked until ``tick`` ends; it was ``now_us`` at ``read_at``."""
+        # With a clock of the caller's the slow path looks at it each time.
+        if self._clock.stopwatch is SYSTEM_CLOCK.stopwatch:
+            self._fresh = read_at + (self._begins_us(tick + 1) - now_us) / 1e6
         return self._block
 
     def _ids_of(self, lease: Lease, tick: int) -> range:
@@ -139,15 +147,11 @@ class TickWalk:
         self._counts.ticks += 1
         self._counts.borrowed += tick > now
 
-    def _mark_fresh(self, tick: int) -> None:
-        if self._clock.stopwatch is not SYSTEM_CLOCK.stopwatch:
-            return  # a clock of the caller's: the slow path looks at it each time
-        read_at = SYSTEM_CLOCK.stopwatch()
-        self._fresh = read_at + self._seconds_until(tick + 1)
+    def _begins_us(self, tick: int) -> int:
+        return self.layout.epoch_us + tick * self.layout.tick_us
 
     def _seconds_until(self, tick: int) -> float:
-        begins_us = self.layout.epoch_us + tick * self.layout.tick_us
-        return (begins_us - self.keeper.now_us()) / 1e6
+        return (self._begins_us(tick) - self.keeper.now_us()) / 1e6
 
     # --- between two ticks ------------------------------------------------------
 

@@ -25,12 +25,18 @@ START = """
 import json, os, sys, threading, time
 from tests.faults.site.taking import record, take, wait_for
 """
+# Python leaves it alone where it was started with the signal ignored, as a shell does with "&".
+INTERRUPT = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.raise_signal(signal.SIGINT)
+"""
 ENDINGS = {
     "end": ("", 0),
     "sys.exit": ("sys.exit(3)", 3),
     "exception": ("raise LookupError('meant')", 1),
     "thread": ("threading.Thread(target=lambda: record(take(5))).start()", 0),
-    "interrupt": ("import signal; signal.raise_signal(signal.SIGINT)", -signal.SIGINT),
+    "interrupt": (INTERRUPT, -signal.SIGINT),
 }
 
 
