@@ -25,6 +25,8 @@ from .core.segment import MAX_ID, MAX_STEP, MAX_TAG_LENGTH, check_tag
 __all__ = ["Installation", "LeafAlloc", "NamespaceRecord", "SegmentHistory", "WorkerLease"]
 
 DEFAULT_STEP = 1000
+RISING = ("max_id", "largest_step")
+"""Columns of a tag that no save may lower."""
 
 
 def validate_tag(value: str) -> None:
@@ -80,7 +82,10 @@ class LeafAlloc(models.Model):
         help_text=_("What this database's ids leave when divided by delta."),
     )
     largest_step = models.BigIntegerField(_("largest step"), default=0, db_default=0)
-    """The longest range, in ids of max_id, that one fetch ever took."""
+    """No fetch moves max_id by more before this was raised, in an earlier transaction.
+
+    It is kept at twice the longest one, which the next may double and be lost.
+    """
     server = models.CharField(_("database server"), max_length=200, blank=True, db_default="")
     """Which server the last fetch was made on; another one may have missed fetches."""
     rate = models.FloatField(_("ids a second"), default=0.0, db_default=0.0)
@@ -102,7 +107,7 @@ class LeafAlloc(models.Model):
     # The one place that loaddata passes, too.
     def _do_update(self, base_qs: Any, using: Any, pk_val: Any, values: Any, *args: Any) -> Any:
         raised = [
-            (field, model, Greatest(F("max_id"), value) if field.name == "max_id" else value)
+            (field, model, Greatest(F(field.name), value) if field.name in RISING else value)
             for field, model, value in values
         ]
         return super()._do_update(base_qs, using, pk_val, raised, *args)
@@ -153,9 +158,15 @@ class Installation(models.Model):
     server = models.CharField(max_length=200, blank=True, default="", db_default="")
     """Which server segments were last taken on; another one may have missed fetches."""
     largest_step = models.BigIntegerField(default=0, db_default=0)
-    """The longest range that one fetch of any tag ever took."""
+    """As a tag's own, over all tags: what a tag that was lost whole may have taken."""
     first_id = models.BigIntegerField(default=1, db_default=1)
     """Where a new tag starts: past 1 once a server took over that may have lost whole tags."""
+    delta = models.PositiveIntegerField(default=1, db_default=1)
+    """How many databases share their tags; 1 if this one stands alone."""
+    remainder = models.PositiveIntegerField(default=0, db_default=0)
+    """What the ids of this one leave when divided by delta: new tags are made so."""
+    growing = models.BooleanField(default=False, db_default=False)
+    """Whether processes that know of fewer databases are still welcome."""
 
     class Meta:
         managed = False

@@ -55,6 +55,11 @@ segment_load_failed = Signal()
 """``tag``, ``error``: it is tried again."""
 segment_waited = Signal()
 """``tag``, ``seconds``: a caller had nothing left and waited."""
+segment_given_back = Signal()
+"""``tag``, ``ids``: how many ids that were left over went back to the source."""
+segment_skipped = Signal()
+"""``tag``, ``database``, ``start``, ``stop``, ``why``: nobody is given the ids from start up to
+stop, which may have been given out before another server took over, or a table was restored."""
 
 SIGNALS: Mapping[str, Signal] = {
     name: value for name, value in globals().items() if isinstance(value, Signal)
@@ -73,6 +78,8 @@ LEVELS: Mapping[str, int] = {
     "segment_loaded": logging.DEBUG,
     "segment_load_failed": logging.WARNING,
     "segment_waited": logging.DEBUG,
+    "segment_given_back": logging.DEBUG,
+    "segment_skipped": logging.WARNING,
 }
 
 

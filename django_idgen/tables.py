@@ -5,6 +5,10 @@
 id before any migration has run; and a test runner that skips migrations makes
 no unmanaged table. So whoever finds a table missing makes it, as Django does
 with ``django_migrations``; the migration then finds it there.
+
+A table that is there already may be a live Leaf's: ``migrate`` adds the columns that
+it lacks, each with a default in the database, and touches nothing else. That is
+left to ``migrate``: a first use must not alter somebody's table.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from django.apps import apps as installed_apps
 from django.db import DatabaseError, IntegrityError, transaction
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 from .core.lease import PROTOCOL_VERSION
 from .row_writes import insert_row
@@ -25,7 +30,14 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models import Model
 
-__all__ = ["MODELS", "make_missing_tables", "missing_columns", "missing_tables"]
+__all__ = [
+    "MODELS",
+    "add_missing_columns",
+    "make_missing_tables",
+    "missing_columns",
+    "missing_tables",
+    "table_of",
+]
 
 # The installation's row is there before any namespace's table: see _make_identity.
 MODELS = ("LeafAlloc", "Installation", "NamespaceRecord", "WorkerLease", "SegmentHistory")
@@ -49,6 +61,21 @@ def make_missing_tables(
     return made
 
 
+def add_missing_columns(connection: BaseDatabaseWrapper, apps: Apps | None = None) -> list[str]:
+    """Add the columns that those of our tables lack which are there; returns ``table.column``.
+
+    Others may write to the tables meanwhile, and two processes may do it at once.
+    Raises what the database says if it doesn't let us.
+    """
+    made = []
+    tables = _table_names(connection)
+    for model in (_model(name, apps) for name in MODELS):
+        if model._meta.db_table in tables:
+            columns = _lacking(connection, model)
+            made += [column for column in columns if _add_column(connection, model, column)]
+    return made
+
+
 def missing_tables(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
     """Those of the tables of the models ``names`` that ``connection`` lacks."""
     found = _table_names(connection)
@@ -58,15 +85,39 @@ def missing_tables(connection: BaseDatabaseWrapper, names: Iterable[str] = MODEL
 
 def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
     """``table.column`` for every column that an existing table of ours lacks."""
-    missing = []
-    for model in map(_model, names):
-        table = model._meta.db_table
-        with connection.cursor() as cursor:
-            described = connection.introspection.get_table_description(cursor, table)
-        found = {column.name for column in described}
-        wanted = [field.column for field in model._meta.local_concrete_fields]
-        missing += [f"{table}.{column}" for column in wanted if column not in found]
-    return missing
+    return [column for name in names for column in _lacking(connection, _model(name))]
+
+
+def _lacking(connection: BaseDatabaseWrapper, model: type[Model]) -> list[str]:
+    table = model._meta.db_table
+    with connection.cursor() as cursor:
+        # Django's introspection asks twice, and fails if a column was added in between.
+        cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)} WHERE 1 = 0")  # noqa: S608
+        found = {column[0] for column in cursor.description}
+    wanted = [field.column for field in model._meta.local_concrete_fields]
+    return [f"{table}.{column}" for column in wanted if column not in found]
+
+
+def _add_column(connection: BaseDatabaseWrapper, model: type[Model], name: str) -> bool:
+    fields = model._meta.local_concrete_fields
+    field = next(field for field in fields if name == f"{model._meta.db_table}.{field.column}")
+    try:
+        with _rolled_back_whole(connection):
+            editor = connection.schema_editor(atomic=False)
+            editor.deferred_sql = []  # none of the columns that came later has an index
+            # Not SQLite's own, which makes the table anew with all of the model's columns.
+            BaseDatabaseSchemaEditor.add_field(editor, model, field)
+    except DatabaseError:
+        # Another process was quicker, or we really may not.
+        if name not in _lacking(connection, model):
+            return False
+        raise
+    return True
+
+
+def table_of(name: str) -> str:
+    """The table of our model ``name``."""
+    return _model(name)._meta.db_table
 
 
 def _model(name: str, apps: Apps | None = None) -> type[Model]:

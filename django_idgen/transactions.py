@@ -15,7 +15,7 @@ from . import vendor
 from .connection import LOCK_TIMEOUT, OwnConnection
 from .core.clock import SYSTEM_CLOCK
 from .core.errors import IdgenError
-from .tables import make_missing_tables, missing_columns, missing_tables
+from .tables import make_missing_tables, missing_columns, missing_tables, table_of
 
 __all__ = ["Rerun", "Transactions"]
 
@@ -51,10 +51,14 @@ class Transactions:
         self._models = models
         self._unavailable = unavailable
 
-    def run(self, body: Callable[[BaseDatabaseWrapper], T]) -> T:
-        """What ``body`` returns, once it is committed. What it raises rolls back."""
+    def run(self, body: Callable[[BaseDatabaseWrapper], T], *, timeout: float | None = None) -> T:
+        """What ``body`` returns, once it is committed. What it raises rolls back.
+
+        ``timeout`` stands in for that of all transactions.
+        """
+        timeout = self.timeout if timeout is None else timeout
         try:
-            return self.own.run(partial(self._attempts, body), timeout=self.timeout)
+            return self.own.run(partial(self._attempts, body, timeout), timeout=timeout)
         except AnyDatabaseError as error:
             words = " ".join(str(error).split())  # psycopg's have several lines
             raise self._unavailable(
@@ -64,15 +68,18 @@ class Transactions:
             ) from error
         except (TimeoutError, CancelledError) as error:
             raise self._unavailable(
-                f"Database {self.own.alias!r} did not answer within {self.timeout:g} s. What it "
+                f"Database {self.own.alias!r} did not answer within {timeout:g} s. What it "
                 f"may still grant is given up. See what holds the server up (a locked row of "
                 f"the django_idgen tables?), or raise the 'timeout' option."
             ) from error
 
     def _attempts(
-        self, body: Callable[[BaseDatabaseWrapper], T], connection: BaseDatabaseWrapper
+        self,
+        body: Callable[[BaseDatabaseWrapper], T],
+        timeout: float,
+        connection: BaseDatabaseWrapper,
     ) -> T:
-        deadline = SYSTEM_CLOCK.stopwatch() + self.timeout
+        deadline = SYSTEM_CLOCK.stopwatch() + timeout
         tables_checked = False
         for _ in range(ATTEMPTS):
             attempt = _Attempt(connection)
@@ -100,12 +107,14 @@ class Transactions:
             return False
         try:
             tables = missing_tables(connection, self._models)
-            columns = [] if tables else missing_columns(connection, self._models)
+            there = [name for name in self._models if table_of(name) not in tables]
+            columns = missing_columns(connection, there)
         except AnyDatabaseError:
             raise error from error.__cause__
         if columns:
             raise self._unavailable(
-                f"Database {self.own.alias!r} is half-migrated: it lacks {', '.join(columns)}. "
+                f"Database {self.own.alias!r} is half-migrated, or the table is Leaf's own: "
+                f"it lacks {', '.join(columns)}. "
                 f"Run 'manage.py migrate django_idgen --database {self.own.alias}'."
             ) from error
         if tables:

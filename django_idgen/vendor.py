@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .core.clock import SYSTEM_CLOCK
 
-__all__ = ["begin", "is_conflict", "now_us", "server_identity"]
+__all__ = ["begin", "identity_sql", "is_conflict", "now_us", "server_identity"]
 
 # clock_timestamp(), because now() stands still in a transaction that waited for a lock.
 _POSTGRESQL_NOW = "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint"
@@ -29,9 +29,12 @@ _NOW = {"postgresql": _POSTGRESQL_NOW, "mysql": _MYSQL_NOW, "oracle": _ORACLE_NO
 
 # The file that is being written: pg_control_checkpoint() still names the old
 # timeline for minutes after a promotion.
-_POSTGRESQL_TIMELINE = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
-_POSTGRESQL_SYSTEM = "SELECT system_identifier::text FROM pg_control_system()"
-_MARIADB_FALLBACK = "SELECT CONCAT_WS(':', @@hostname, @@port, @@datadir)"
+_POSTGRESQL_TIMELINE = "'/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+_POSTGRESQL_SYSTEM = "(SELECT system_identifier::text FROM pg_control_system())"
+# In the order in which they are tried: the user may be refused the system's identifier.
+_POSTGRESQL_IDENTITY = (f"{_POSTGRESQL_SYSTEM} || {_POSTGRESQL_TIMELINE}", _POSTGRESQL_TIMELINE)
+_MARIADB_IDENTITY = ("@@server_uid", "CONCAT_WS(':', @@hostname, @@port, @@datadir)")
+_MYSQL_IDENTITY = ("@@server_uuid",)
 
 _CONFLICTS = frozenset({"40001", "40P01"})
 """SQLSTATEs of a serialization failure and of a deadlock."""
@@ -57,14 +60,33 @@ def server_identity(connection: BaseDatabaseWrapper) -> str:
     listens and stores on a version that has none. Must be called in a
     transaction, which goes on whatever the server answers.
     """
+    return _identity(connection)[1]
+
+
+def identity_sql(connection: BaseDatabaseWrapper) -> str:
+    """The SQL expression that :func:`server_identity` comes from; "" if there is none.
+
+    For a statement that asks for something else anyway. Must be called in a
+    transaction, which goes on.
+    """
+    return _identity(connection)[0]
+
+
+def _identity(connection: BaseDatabaseWrapper) -> tuple[str, str]:
+    for sql in _identities(connection):
+        answer = _asked(connection, f"SELECT {sql}")
+        if answer:
+            return sql, answer
+    return "", ""
+
+
+def _identities(connection: BaseDatabaseWrapper) -> tuple[str, ...]:
     if connection.vendor == "postgresql":
-        timeline = _asked(connection, _POSTGRESQL_TIMELINE)
-        return f"{_asked(connection, _POSTGRESQL_SYSTEM)}/{timeline}" if timeline else ""
+        return _POSTGRESQL_IDENTITY
     if connection.vendor != "mysql":
-        return ""
-    if connection.mysql_is_mariadb:  # type: ignore[attr-defined]
-        return _asked(connection, "SELECT @@server_uid") or _asked(connection, _MARIADB_FALLBACK)
-    return _asked(connection, "SELECT @@server_uuid")
+        return ()
+    mariadb = connection.mysql_is_mariadb  # type: ignore[attr-defined]
+    return _MARIADB_IDENTITY if mariadb else _MYSQL_IDENTITY
 
 
 def begin(connection: BaseDatabaseWrapper, *, lock_timeout: int) -> None:

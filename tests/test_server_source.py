@@ -17,26 +17,8 @@ from django_idgen.core.segment import MAX_ID, MAX_STEP, Segment
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
 from django_idgen.tables import missing_tables
+from tests.leaf import migrated_leaf
 from tests.server_tools import at_once, execute, python
-
-LEAF_SQL = {
-    "mariadb": """
-        CREATE TABLE `leaf_alloc` (
-          `biz_tag` varchar(128)  NOT NULL DEFAULT '',
-          `max_id` bigint(20) NOT NULL DEFAULT '1',
-          `step` int(11) NOT NULL,
-          `description` varchar(256)  DEFAULT NULL,
-          `update_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
-          PRIMARY KEY (`biz_tag`)
-        ) ENGINE=InnoDB""",
-    "postgres": """
-        CREATE TABLE leaf_alloc (
-          biz_tag varchar(128) NOT NULL DEFAULT '' PRIMARY KEY,
-          max_id bigint NOT NULL DEFAULT 1,
-          step integer NOT NULL,
-          description varchar(256) DEFAULT NULL,
-          update_time timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP)""",
-}
 
 
 @pytest.fixture
@@ -135,7 +117,7 @@ def test_a_floor_near_the_end_does_not_overflow(source: ServerSource) -> None:
 @pytest.mark.parametrize("step", [0, -1, MAX_STEP + 1])
 def test_an_impossible_step_is_named(server_alias: str, step: int) -> None:
     """With the tag and the step, and the row stays as it is."""
-    execute(server_alias, LEAF_SQL[server_alias])
+    migrated_leaf(server_alias)
     execute(
         server_alias, f"INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 41, {step})"
     )
@@ -214,23 +196,6 @@ print(*at_once(4, lambda _: " ".join(str(source.fetch("a").start) for _ in range
     processes = [python(server_alias, code) for _ in range(3)]
     starts = [start for p in processes for start in p.communicate(timeout=120)[0].split()]
     assert sorted(map(int, starts)) == list(range(1, 601, 5))
-
-
-def test_leafs_own_table_can_be_shared(server_alias: str) -> None:
-    """With a running Leaf, that is, with Leaf's SQL on the table that Leaf's SQL made."""
-    execute(server_alias, LEAF_SQL[server_alias])
-    execute(server_alias, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 1, 50)")
-    source = ServerSource(alias=server_alias)
-    segments = []
-    for _ in range(3):
-        execute(server_alias, "UPDATE leaf_alloc SET max_id = max_id + step WHERE biz_tag = 'a'")
-        max_id, step = execute(
-            server_alias, "SELECT max_id, step FROM leaf_alloc WHERE biz_tag = 'a'"
-        )[0]
-        segments += [Segment("a", max_id - step, max_id, step), source.fetch("a")]
-    assert [segment.start for segment in segments] == [1, 51, 101, 151, 201, 251]
-    assert source.fetch("new").start == 1
-    assert missing_tables(connections[server_alias], ["Installation"])
 
 
 def test_a_flush_under_a_fleet_gives_no_process_what_another_holds(server_alias: str) -> None:

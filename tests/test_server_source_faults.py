@@ -13,8 +13,8 @@ from django_idgen.connection import own_connection
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
+from tests.leaf import migrated_leaf
 from tests.server_tools import at_once, execute, execute_apart, lossy_wire, sessions
-from tests.test_server_source import LEAF_SQL
 
 WAITING = {
     "postgres": "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
@@ -101,7 +101,7 @@ def test_a_fetch_within_the_loader_runs_at_once(source: ServerSource) -> None:
 
 def test_a_failed_fetch_within_the_loader_is_unavailable(source: ServerSource) -> None:
     """The error is the same as from outside, and the next job has a connection again."""
-    execute(source.alias, LEAF_SQL[source.alias])
+    migrated_leaf(source.alias)
     execute(source.alias, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 1, 0)")
     failed = source.loader.submit(lambda: source.fetch("a"))
     worked = source.loader.submit(lambda: source.fetch("b"))

@@ -6,13 +6,15 @@ import django.db.models.functions.datetime
 from django.db import migrations, models
 
 import django_idgen.models
-from django_idgen.tables import MODELS, make_missing_tables
+from django_idgen.tables import MODELS, add_missing_columns, make_missing_tables
 
 logger = logging.getLogger("django_idgen")
 
 
 def make_tables(apps: Any, schema_editor: Any) -> None:
     make_missing_tables(schema_editor.connection, apps)
+    # A Leaf's own table lacks those that came later.
+    add_missing_columns(schema_editor.connection, apps)
 
 
 def drop_tables(apps: Any, schema_editor: Any) -> None:
@@ -55,6 +57,9 @@ class Migration(migrations.Migration):
                 ("server", models.CharField(blank=True, db_default="", default="", max_length=200)),
                 ("largest_step", models.BigIntegerField(db_default=0, default=0)),
                 ("first_id", models.BigIntegerField(db_default=1, default=1)),
+                ("delta", models.PositiveIntegerField(db_default=1, default=1)),
+                ("remainder", models.PositiveIntegerField(db_default=0, default=0)),
+                ("growing", models.BooleanField(db_default=False, default=False)),
             ],
             options={"db_table": "django_idgen_installation", "managed": False},
         ),

@@ -2,19 +2,28 @@
 
 A fetch is one transaction on a connection of our own: one UPDATE moves the
 row's ``max_id`` up by its ``step``, and keeps the row locked while we read what
-it moved it to (Leaf's scheme).
+it moved it to (Leaf's scheme). Whatever that doesn't fit is left to
+:mod:`.row_opening`, and tried again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
 
-from django.db.models import BigIntegerField, F, QuerySet, Value
-from django.db.models.expressions import Combinable
+from django.db import DatabaseError
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import BigIntegerField, F, QuerySet, TextField, Value
+from django.db.models.expressions import Combinable, RawSQL
 from django.db.models.functions import Cast, Greatest, Least, Now
 
+from .. import history, vendor
 from ..connection import OwnConnection, own_connection
-from ..core.errors import SegmentExhausted, SegmentUnavailable
+from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable
+from ..core.events import Emit
 from ..core.loader import Loader
 from ..core.segment import (
     LONGEST_STEP,
@@ -26,18 +35,42 @@ from ..core.segment import (
     check_step,
     check_tag,
 )
+from ..grid import MAX_DELTA, Grid
 from ..models import DEFAULT_STEP, LeafAlloc
-from ..row_writes import insert_row
+from ..signals import emit as emit_signal
 from ..transactions import Transactions
+from .rates import Rate
+from .row_opening import FLOOR, SERVER_LENGTH, RowOpening, Skip
 
-__all__ = ["ServerSource"]
+__all__ = ["FAILOVER_SKIP", "ServerSource"]
+
+FAILOVER_SKIP = 50
+"""Fetches of the longest kind that a fleet may lose with a server: its processes, a few each."""
+ATTEMPTS = 8
+_LONGEST_MOVE = MAX_STEP * MAX_DELTA
+_READ = ("max_id", "step", "delta", "remainder", "server", "update_time")
+_MEASURED = ("rate", "measured_at", "measured_used")
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What one transaction came to."""
+
+    segment: Segment | None = None
+    skips: Sequence[Skip] = ()
 
 
 class ServerSource:
     """A segment source in the ``leaf_alloc`` table of database ``alias``. Thread-safe.
 
     ``default_step`` (ids) is given to tags that are made on first use; ``timeout``
-    (seconds) bounds each fetch that comes from outside of ``loader``.
+    (seconds) bounds each transaction that comes from outside of ``loader``.
+    ``grid``: which ids the settings leave to this database; a row that says
+    otherwise is refused. ``failover_skip``: how many of the longest fetches are
+    skipped when another server has taken over; ``server_identity=False`` turns that
+    off, as is right where a balancer spreads connections over servers that commit
+    in step (Galera). ``history``: each fetch leaves a row. ``measures``: about once a
+    minute a fetch writes the tag's rate into its row.
 
     Raises what :class:`~django_idgen.core.segment.SegmentSource` says.
     """
@@ -48,13 +81,34 @@ class ServerSource:
         alias: str,
         default_step: int = DEFAULT_STEP,
         timeout: float = 5.0,
+        grid: Grid | None = None,
+        failover_skip: int = FAILOVER_SKIP,
+        server_identity: bool = True,
+        history: bool = False,
+        measures: bool = True,
         own: OwnConnection | None = None,
+        emit: Emit = emit_signal,
     ) -> None:
         self.alias = alias
         self.default_step = check_step(default_step)
+        self.grid = grid
         self._own = own or own_connection(alias)
+        self._server_identity = server_identity
+        self._history = history
+        self._measures = measures
+        self._emit = emit
+        self._identity_sql: str | None = None if server_identity else ""
+        """How to ask who the server is; None if that has to be found out."""
+        self._opening = RowOpening(
+            alias,
+            default_step=default_step,
+            grid=grid,
+            failover_skip=check_failover_skip(failover_skip),
+            server_identity=server_identity,
+        )
+        models = ("LeafAlloc", "Installation", *(("SegmentHistory",) if history else ()))
         self._transactions = Transactions(
-            self._own, timeout=timeout, models=("LeafAlloc",), unavailable=SegmentUnavailable
+            self._own, timeout=timeout, models=models, unavailable=SegmentUnavailable
         )
 
     @property
@@ -63,11 +117,45 @@ class ServerSource:
         return self._own.loader
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
+        """See :meth:`~..core.segment.SegmentSource.fetch`."""
+        return self.fetch_within(None, tag, floor=floor, demand=demand)
+
+    def fetch_within(
+        self, timeout: float | None, tag: str, *, floor: int = 0, demand: Demand = STEP
+    ) -> Segment:
+        """As :meth:`fetch`, with a ``timeout`` (seconds) of its own for each transaction."""
         check_tag(tag)
         if floor >= MAX_ID:
-            raise _exhausted(tag, self.alias)
+            raise self._exhausted(tag)
         lowest = max(floor, 1)  # whatever a row says, ids are positive
-        return self._transactions.run(lambda _connection: self._fetch(tag, lowest, demand))
+        for number in range(ATTEMPTS):
+            take = self._take_carefully if number % 2 else self._take
+            taken = self._run(partial(take, tag, lowest, demand), timeout)
+            for skip in taken.skips:
+                self._report(tag, skip)
+            if taken.segment is not None:
+                return taken.segment
+        raise SegmentUnavailable(
+            f"The row of tag {tag!r} in leaf_alloc of database {self.alias!r} changes all the "
+            f"time. See who else writes to it."
+        )
+
+    def record_rate(self, tag: str, used: int, now: datetime) -> float:
+        """Measure ``tag`` from outside: the fleet had used the ids below ``used`` at ``now``.
+
+        For whoever keeps a stock of segments: ``used`` is ``max_id`` less that. Give a
+        source without ``measures`` then. Returns the smoothed ids a second; 0.0 at the
+        first measurement, and for a tag that is not there.
+        """
+
+        def body(_connection: BaseDatabaseWrapper) -> float:
+            row = self._rows(tag).select_for_update().first()
+            if row is None:
+                return 0.0
+            known = Rate(row.rate, row.measured_at, row.measured_used)
+            return self._store(tag, known.measured(used, now, delta=max(row.delta, 1)))
+
+        return self._transactions.run(body)
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         """There is no place for them: they are a gap."""
@@ -78,41 +166,149 @@ class ServerSource:
     def close(self) -> None:
         """Nothing to free: the connection closes by itself when there is nothing to do."""
 
+    def _run(self, body: Callable[[BaseDatabaseWrapper], _Taken], timeout: float | None) -> _Taken:
+        try:
+            return self._transactions.run(body, timeout=timeout)
+        except SegmentUnavailable as error:
+            if isinstance(error.__cause__, DatabaseError) and self._server_identity:
+                # Perhaps the server is another one by now, and wants to be asked otherwise.
+                self._identity_sql = None
+            raise
+
     def _rows(self, tag: str) -> QuerySet[LeafAlloc]:
         return LeafAlloc.objects.using(self.alias).filter(pk=tag)
 
-    def _fetch(self, tag: str, lowest: int, demand: Demand) -> Segment:
-        sound = {"step__range": (1, MAX_STEP), "max_id__lte": MAX_ID - MAX_STEP}
-        if lowest <= MAX_ID - MAX_STEP and self._rows(tag).filter(**sound).update(
-            max_id=Greatest(F("max_id"), _big(lowest)) + _length(demand),
-            update_time=Now(),
-        ):
-            max_id, step = self._rows(tag).values_list("max_id", "step").get()
-            return Segment(tag, max_id - demand.length(step), max_id, step)
-        return self._fetch_carefully(tag, lowest, demand)
+    # --- the ordinary fetch ----------------------------------------------------
 
-    def _fetch_carefully(self, tag: str, lowest: int, demand: Demand) -> Segment:
-        """For a tag that is missing, near the end of the ids, or edited by hand."""
-        row = self._rows(tag).select_for_update().first()
-        step = self.default_step if row is None else row.step
-        if not 1 <= step <= MAX_STEP:
-            raise SegmentUnavailable(
-                f"Tag {tag!r} has step {step} in leaf_alloc of database {self.alias!r}; it must "
-                f"be 1 to {MAX_STEP}. Correct the row, in the admin for example."
+    def _take(
+        self, tag: str, lowest: int, demand: Demand, connection: BaseDatabaseWrapper
+    ) -> _Taken:
+        identity = self._identity(connection)
+        if not self._move(tag, lowest, demand):
+            return _Taken()
+        row = self._read(tag, identity)
+        if identity and str(row["identity"])[:SERVER_LENGTH] != row["server"]:
+            return _Taken()  # the ids just passed over are a gap
+        grid = Grid(row["delta"], row["remainder"])
+        self._opening.check(tag, grid)
+        base = row["max_id"] - demand.length(row["step"]) * grid.delta
+        return _Taken(self._grant(tag, row, base))
+
+    def _identity(self, connection: BaseDatabaseWrapper) -> str:
+        if self._identity_sql is None:
+            self._identity_sql = vendor.identity_sql(connection)
+        return self._identity_sql
+
+    def _move(self, tag: str, lowest: int, demand: Demand) -> bool:
+        """Move ``max_id`` of a row that is as it should be."""
+        if lowest > MAX_ID - _LONGEST_MOVE or demand.at_least > MAX_STEP:
+            return False
+        move = _length(demand) * Cast("delta", BigIntegerField())
+        rows = self._rows(tag).filter(
+            step__range=(1, MAX_STEP),
+            delta__range=(1, MAX_DELTA),
+            remainder__lt=F("delta"),
+            max_id__range=(1 if self._shared else lowest, MAX_ID - _LONGEST_MOVE),
+            largest_step__gte=move,
+        )
+        # Shared tags stand at different heights, so that passing ids over is nothing to tell.
+        base = Greatest(F("max_id"), _big(lowest)) if self._shared else F("max_id")
+        return bool(
+            rows.update(
+                max_id=base + move,
+                largest_step=Greatest(F("largest_step"), move * _big(2)),
+                update_time=Now(),
             )
-        start = max(lowest, 1 if row is None else row.max_id)
-        stop = min(
-            start + demand.length(step), MAX_ID
-        )  # the table's BIGINT holds no exclusive end past it
-        if start >= stop:
-            raise _exhausted(tag, self.alias)
-        if row is None:
-            # Two at once: the second one's whole transaction fails and is run again.
-            # Going on after the error would risk a deadlock on MySQL.
-            insert_row(LeafAlloc(biz_tag=tag, max_id=stop, step=step), self.alias)
-        else:
-            self._rows(tag).update(max_id=stop, update_time=Now())
-        return Segment(tag, start, stop, step)
+        )
+
+    @property
+    def _shared(self) -> bool:
+        return self.grid is not None and self.grid.delta > 1
+
+    def _read(self, tag: str, identity: str = "") -> dict[str, Any]:
+        rows: QuerySet[LeafAlloc, Any] = self._rows(tag)
+        names = (*_READ, *(_MEASURED if self._measures else ()))
+        if identity:
+            # A constant of ours.
+            rows = rows.annotate(identity=RawSQL(identity, (), TextField()))  # noqa: S611
+            names += ("identity",)
+        return dict(rows.values(*names).get())
+
+    # --- the careful one ---------------------------------------------------------
+
+    def _take_carefully(
+        self, tag: str, lowest: int, demand: Demand, connection: BaseDatabaseWrapper
+    ) -> _Taken:
+        """For a tag that is missing, near the end of the ids, below the floor, edited by hand."""
+        opened = self._opening.open(connection, tag, lowest, demand)
+        if opened.changed:
+            return _Taken(skips=opened.skips)
+        row = opened.row
+        base = max(row.max_id, lowest)
+        # The table's BIGINT holds no exclusive end past it.
+        stop = min(base + demand.length(row.step) * row.delta, MAX_ID)
+        if Grid(row.delta, row.remainder).first(base) >= stop:
+            raise self._exhausted(tag)
+        skips = [Skip(row.max_id, lowest, FLOOR)] if self._is_jump(row.max_id, lowest) else []
+        self._rows(tag).update(
+            max_id=stop,
+            update_time=Now(),
+            measured_at=None if skips else F("measured_at"),  # what is skipped was not used
+        )
+        return _Taken(self._grant(tag, self._read(tag), base), skips)
+
+    def _is_jump(self, max_id: int, lowest: int) -> bool:
+        return lowest > max(max_id, 1) and not self._shared
+
+    # --- either ------------------------------------------------------------------
+
+    def _grant(self, tag: str, row: dict[str, Any], base: int) -> Segment:
+        """The segment above ``base``, with what is to be written about it."""
+        grid = Grid(row["delta"], row["remainder"])
+        segment = Segment(tag, grid.first(base), row["max_id"], row["step"], grid.delta)
+        now = row["update_time"]
+        if self._history:
+            history.record(segment, self.alias, now)
+        if self._measures:
+            known = Rate(row["rate"], row["measured_at"], row["measured_used"])
+            if known.is_due(now):
+                self._store(tag, known.measured(base, now, delta=grid.delta))
+        return segment
+
+    def _store(self, tag: str, rate: Rate) -> float:
+        self._rows(tag).update(
+            rate=rate.a_second,
+            measured_at=rate.at,
+            measured_used=rate.used,
+            update_time=F("update_time"),
+        )
+        return rate.a_second
+
+    def _report(self, tag: str, skip: Skip) -> None:
+        self._emit(
+            "segment_skipped",
+            tag=tag,
+            database=self.alias,
+            start=skip.start,
+            stop=skip.stop,
+            why=skip.why,
+        )
+
+    def _exhausted(self, tag: str) -> SegmentExhausted:
+        return SegmentExhausted(
+            f"Tag {tag!r} of database {self.alias!r} has come to 2**63-1: there are no higher "
+            f"ids. Lower max_id in leaf_alloc if it was raised by mistake, or use another tag."
+        )
+
+
+def check_failover_skip(value: object) -> int:
+    """Return ``value`` if it can be a ``failover_skip``, else raise ConfigurationError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
+        raise ConfigurationError(
+            f"failover_skip must be a whole number of 1 to 1000000, not {value!r}. "
+            f"server_identity=False turns it off."
+        )
+    return value
 
 
 def _length(demand: Demand) -> Combinable:
@@ -126,10 +322,3 @@ def _length(demand: Demand) -> Combinable:
 
 def _big(value: int) -> Value:
     return Value(value, BigIntegerField())
-
-
-def _exhausted(tag: str, alias: str) -> SegmentExhausted:
-    return SegmentExhausted(
-        f"Tag {tag!r} of database {alias!r} has come to 2**63-1: there are no higher ids. "
-        f"Lower max_id in leaf_alloc if it was raised by mistake, or use another tag."
-    )

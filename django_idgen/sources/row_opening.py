@@ -1,0 +1,278 @@
+"""Seeing to a tag's row before ids are taken of it: made, mended, or refused.
+
+An ordinary fetch asks for nothing of this; it comes here when it finds a row missing
+or not as it should be. What is written here is committed before it is used:
+
+* the row of a new tag;
+* the longest range that a fetch may take, so that a server that takes over knows
+  how much may have been lost;
+* that another server has taken over: since it may have missed the last fetches,
+  ``failover_skip`` times the longest range is skipped, and tags made from then on
+  start past what a tag may have taken that was lost whole.
+
+Locks are taken in one order: the installation's row, then the tag's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from secrets import token_hex
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Max, QuerySet
+from django.db.models.functions import Now
+
+from .. import vendor
+from ..core.errors import ConfigurationError, SegmentUnavailable
+from ..core.lease import PROTOCOL_VERSION
+from ..core.segment import MAX_ID, MAX_STEP, Demand
+from ..grid import ALONE, Grid
+from ..models import Installation, LeafAlloc
+from ..row_writes import insert_row, update_row
+
+__all__ = ["FLOOR", "SERVER_LENGTH", "GridUnknown", "Opened", "RowOpening", "Skip"]
+
+SERVER_LENGTH = 200
+FLOOR = "this process was granted ids up to there: the table was flushed or restored"
+ANY = ""
+"""Stands for every namespace in an installation's row that was made anew."""
+
+
+class GridUnknown(SegmentUnavailable):
+    """A new tag, in a database that was never told which databases it shares its tags with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Ids of a tag that nobody is given, as they may have been given out already."""
+
+    start: int
+    stop: int
+    why: str
+
+
+@dataclass(slots=True)
+class Opened:
+    """A tag whose rows this transaction has locked."""
+
+    row: LeafAlloc
+    changed: bool = False
+    """Whether anything was written: it is to be committed before ids are taken."""
+    skips: list[Skip] = field(default_factory=list)
+
+
+class RowOpening:
+    """Opens rows of ``alias`` in the transaction of the calling thread.
+
+    ``grid`` is what the settings say of the database, if they do. Holds no state of
+    its own, so that threads may share it.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        default_step: int,
+        grid: Grid | None,
+        failover_skip: int,
+        server_identity: bool,
+    ) -> None:
+        self.alias = alias
+        self._default_step = default_step
+        self._grid = grid
+        self._failover_skip = failover_skip
+        self._server_identity = server_identity
+
+    def open(
+        self, connection: BaseDatabaseWrapper, tag: str, lowest: int, demand: Demand
+    ) -> Opened:
+        """Lock the rows, and mend what has to be.
+
+        Raises :class:`SegmentUnavailable`, :class:`ConfigurationError` or
+        :class:`GridUnknown`.
+        """
+        installation = self._installation()
+        server = vendor.server_identity(connection)[:SERVER_LENGTH] if self._server_identity else ""
+        changed = self._notice_server(installation, server)
+        row = self._rows(tag).select_for_update().first()
+        if row is None:
+            opened = self._make(installation, tag, lowest, demand, server)
+        else:
+            opened = self._mend(installation, row, demand, server)
+        opened.changed |= changed
+        return opened
+
+    def check(self, tag: str, grid: Grid) -> None:
+        """Raise :class:`ConfigurationError` if a row with ``grid`` isn't what we are set to."""
+        ours = self._grid
+        if ours is None or grid == ours:
+            return
+        if grid.sound and grid.within(ours) and self._is_growing():
+            return
+        raise ConfigurationError(
+            f"Tag {tag!r} has {grid} in leaf_alloc of database {self.alias!r}, but this process' "
+            f"'databases' make it {ours}. Going on would repeat ids. Give all processes the "
+            f"same list, in the same order; 'manage.py idgen_grow' moves the rows over to a "
+            f"longer one."
+        )
+
+    # --- the installation ----------------------------------------------------
+
+    def _installation(self) -> Installation:
+        rows = Installation.objects.using(self.alias).filter(pk=1)
+        return rows.select_for_update().first() or self._remade()
+
+    def _remade(self) -> Installation:
+        """The row anew, which somebody deleted: with what the tags' rows know."""
+        known = LeafAlloc.objects.using(self.alias).aggregate(
+            largest=Max("largest_step", default=0), delta=Max("delta", default=1)
+        )
+        made = Installation(
+            key=1,
+            identity=token_hex(16),
+            protocol=PROTOCOL_VERSION,
+            namespaces=json.dumps({ANY: {}}),
+            largest_step=known["largest"],
+            first_id=self._past_loss(1, known["largest"]),
+        )
+        rows = LeafAlloc.objects.using(self.alias).filter(delta=known["delta"])
+        remainders = set(rows.values_list("remainder", flat=True)[:2])
+        if len(remainders) == 1:
+            made.delta, made.remainder = known["delta"], remainders.pop()
+        insert_row(made, self.alias)
+        return made
+
+    def _notice_server(self, installation: Installation, server: str) -> bool:
+        if not server or installation.server == server:
+            return False
+        if installation.server:
+            longest = max(installation.largest_step, 1)
+            installation.first_id = self._past_loss(installation.first_id, longest)
+        installation.server = server
+        update_row(installation, self.alias, "server", "first_id")
+        return True
+
+    def _past_loss(self, mark: int, longest: int) -> int:
+        return min(mark + self._failover_skip * longest, MAX_ID)
+
+    def _raise_longest(self, installation: Installation, wanted: int) -> bool:
+        if installation.largest_step >= wanted:
+            return False
+        installation.largest_step = wanted
+        update_row(installation, self.alias, "largest_step")
+        return True
+
+    def _is_growing(self) -> bool:
+        rows = Installation.objects.using(self.alias).filter(pk=1)
+        return bool(rows.values_list("growing", flat=True).first())
+
+    # --- the tag ---------------------------------------------------------------
+
+    def _rows(self, tag: str) -> QuerySet[LeafAlloc]:
+        return LeafAlloc.objects.using(self.alias).filter(pk=tag)
+
+    def _make(
+        self, installation: Installation, tag: str, lowest: int, demand: Demand, server: str
+    ) -> Opened:
+        grid = self._grid_of_new_rows(installation, tag)
+        wanted = _longest(demand.length(self._default_step) * grid.delta)
+        if self._raise_longest(installation, wanted):
+            # Alone: were the row lost with it, nobody would know how far the tag came.
+            return Opened(LeafAlloc(biz_tag=tag), changed=True)
+        start = max(lowest, installation.first_id)
+        row = LeafAlloc(
+            biz_tag=tag,
+            max_id=start,
+            step=self._default_step,
+            delta=grid.delta,
+            remainder=grid.remainder,
+            largest_step=wanted,
+            server=server,
+        )
+        # Two at once: the second one's whole transaction fails and is run again.
+        # Going on after the error would risk a deadlock on MySQL.
+        insert_row(row, self.alias)
+        return Opened(row, changed=True, skips=self._skipped_by(installation, start, grid))
+
+    def _skipped_by(self, installation: Installation, start: int, grid: Grid) -> list[Skip]:
+        if installation.first_id >= start > 1:
+            return [Skip(1, start, "another server had taken over before this tag was made")]
+        return [Skip(1, start, FLOOR)] if start > 1 and grid.delta == 1 else []
+
+    def _mend(
+        self, installation: Installation, row: LeafAlloc, demand: Demand, server: str
+    ) -> Opened:
+        self._check_numbers(row)
+        opened = Opened(row)
+        changes = self._adopt(installation, row)
+        self.check(row.biz_tag, Grid(row.delta, row.remainder))
+        changes |= self._follow_server(installation, opened, server)
+        needed = demand.length(row.step) * row.delta
+        if row.largest_step < needed:
+            row.largest_step = _longest(needed)
+            changes |= {"largest_step"}
+            self._raise_longest(installation, row.largest_step)
+        if changes:
+            row.update_time = Now()
+            update_row(row, self.alias, "update_time", *changes)
+        opened.changed = bool(changes)
+        return opened
+
+    def _adopt(self, installation: Installation, row: LeafAlloc) -> set[str]:
+        """Have a row that Leaf or the admin made give out this database's ids alone."""
+        shared = self._grid is not None and self._grid.delta > 1
+        if row.largest_step or row.delta > 1 or not (shared or installation.delta > 1):
+            return set()
+        grid = self._grid_of_new_rows(installation, row.biz_tag)
+        row.delta, row.remainder = grid.delta, grid.remainder
+        return {"delta", "remainder"}
+
+    def _follow_server(self, installation: Installation, opened: Opened, server: str) -> set[str]:
+        row = opened.row
+        if not server or row.server == server:
+            return set()
+        # A row without one, where servers have changed, may have lost its first fetch.
+        if row.server or installation.first_id > 1:
+            longest = row.largest_step or max(installation.largest_step, row.step)
+            before, row.max_id = row.max_id, self._past_loss(max(row.max_id, 1), longest)
+            row.measured_at = None  # what is skipped was not used
+            why = f"server {row.server or '(unknown)'} was followed by {server}"
+            opened.skips.append(Skip(before, row.max_id, why))
+        row.server = server
+        return {"server", "max_id", "measured_at"}
+
+    def _grid_of_new_rows(self, installation: Installation, tag: str) -> Grid:
+        stored = Grid(installation.delta, installation.remainder)
+        ours = self._grid
+        if ours is None or stored == ours or (installation.growing and stored.within(ours)):
+            return stored
+        if stored == ALONE:
+            raise GridUnknown(
+                f"Database {self.alias!r} has never shared its tags, so that tag {tag!r} can't be "
+                f"made with {ours}. Use it through DatabaseSource(databases=[...])."
+            )
+        raise ConfigurationError(
+            f"Database {self.alias!r} makes tags with {stored}, but this process' 'databases' "
+            f"make it {ours}. Going on would repeat ids. Give all processes the same list, in "
+            f"the same order; 'manage.py idgen_grow' moves the rows over to a longer one."
+        )
+
+    def _check_numbers(self, row: LeafAlloc) -> None:
+        if not 1 <= row.step <= MAX_STEP:
+            raise SegmentUnavailable(
+                f"Tag {row.biz_tag!r} has step {row.step} in leaf_alloc of database "
+                f"{self.alias!r}; it must be 1 to {MAX_STEP}. Correct the row, in the admin for "
+                f"example."
+            )
+        if not Grid(row.delta, row.remainder).sound:
+            raise SegmentUnavailable(
+                f"Tag {row.biz_tag!r} has delta={row.delta}, remainder={row.remainder} in "
+                f"leaf_alloc of database {self.alias!r}; delta must be 1 to 1024, and the "
+                f"remainder less than it. Correct the row."
+            )
+
+
+def _longest(moved: int) -> int:
+    """What to keep as the longest range: the next one may be twice as long, and be lost."""
+    return min(2 * moved, MAX_ID)
