@@ -22,6 +22,8 @@ from .core.errors import ConfigurationError, WorkerOutOfRange
 from .core.layout import BitLayout
 from .core.presets import parse_layout
 from .core.segment import check_step
+from .core.segment_allocator import IDLE_AFTER
+from .core.step import SEGMENT_DURATION, Growth
 
 __all__ = [
     "DEFAULT_ALIAS",
@@ -30,6 +32,8 @@ __all__ = [
     "IdgenSettings",
     "SegmentSettings",
     "SettingsError",
+    "nested_leases",
+    "nested_workers",
     "read_settings",
 ]
 
@@ -44,7 +48,14 @@ DEFAULT_STEP = 1000
 
 LEASE_OPTIONS = ("window", "workers")
 """Options of LEASES that the namespace takes, whatever the backend."""
-SEGMENT_OPTIONS = ("default_step", "timeout")
+SEGMENT_OPTIONS = (
+    "default_step",
+    "timeout",
+    "segment_duration",
+    "longest_step",
+    "longest_chain",
+    "idle_after",
+)
 
 
 class SettingsError(ConfigurationError, ImproperlyConfigured):
@@ -121,6 +132,9 @@ class SegmentSettings:
     default_step: int
     timeout: float
     """Seconds that a caller with nothing left waits."""
+    growth: Growth
+    idle_after: float
+    """Seconds after which a tag that nobody uses gives its ids back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +202,42 @@ def _segments(entry: object) -> SegmentSettings:
         source=_backend(f"{where}['SOURCE']", raw.get("SOURCE", {}), DEFAULT_SOURCE),
         default_step=step,
         timeout=_seconds(where, "timeout", options.get("timeout", DEFAULT_TIMEOUT)),
+        growth=_growth(where, options),
+        idle_after=_seconds(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
     )
+
+
+def _growth(where: str, options: Mapping[str, Any]) -> Growth:
+    duration = _seconds(
+        where, "segment_duration", options.get("segment_duration", SEGMENT_DURATION)
+    )
+    counts = {name: options[name] for name in ("longest_step", "longest_chain") if name in options}
+    try:
+        return Growth(duration, **counts)
+    except ConfigurationError as error:
+        raise SettingsError(f"{where}['OPTIONS']: {error}") from error
+
+
+def nested_leases(outer: BackendSettings, name: str) -> BackendSettings:
+    """The registry that option ``name`` of another registry describes.
+
+    Raises :class:`SettingsError`.
+    """
+    where = f"{outer.where}['OPTIONS'][{name!r}]"
+    nested = _backend(where, outer.options.get(name, {}), DEFAULT_LEASES)
+    if "window" in nested.options:
+        raise SettingsError(
+            f"{where}['OPTIONS'] has 'window', which goes one level up: a holder's window is as "
+            f"long whoever lends it."
+        )
+    return nested
+
+
+def nested_workers(leases: BackendSettings, default: range, layout: BitLayout) -> range:
+    """The worker ids of a nested registry. Raises :class:`SettingsError`."""
+    if "workers" not in leases.options:
+        return default
+    return _workers(leases.where, leases.options["workers"], layout)
 
 
 def _backend(where: str, entry: object, default: str) -> BackendSettings:
@@ -234,8 +283,9 @@ def _lender(leases: BackendSettings) -> tuple[object, ...]:
     options = dict(leases.options)
     if leases.path == DEFAULT_LEASES:
         options.setdefault("database", DEFAULT_ALIAS)
-    places = (options.get(key) for key in ("database", "directory", "alias"))
-    return (leases.path, *(place for place in places if place is not None))
+    keys = ("database", "directory", "alias", "primary", "secondary")
+    places = (str(options[key]) for key in keys if key in options)
+    return (leases.path, *places)
 
 
 def _overlap(first: GeneratorSettings, second: GeneratorSettings) -> bool:

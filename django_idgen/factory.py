@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .conf import (
@@ -12,6 +14,9 @@ from .conf import (
     BackendSettings,
     GeneratorSettings,
     SegmentSettings,
+    SettingsError,
+    nested_leases,
+    nested_workers,
     read_settings,
 )
 from .core.errors import ConfigurationError
@@ -60,9 +65,14 @@ def import_backends() -> None:
     with suppress(ConfigurationError, ImportError):
         settings = read_settings()
         for entry in settings.generators.values():
-            entry.leases.load()
+            _import_leases(entry.leases)
             entry.backend.load()
         settings.segments.source.load()
+
+
+def _import_leases(leases: BackendSettings) -> None:
+    for name in getattr(leases.load(), "nested", ()):
+        _import_leases(nested_leases(leases, name))
 
 
 def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any:
@@ -79,18 +89,41 @@ def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any
 
 
 def build_registry(settings: GeneratorSettings) -> Any:
-    """The lease registry of one alias."""
-    leases = settings.leases
+    """The lease registry of one alias, with those that it wraps."""
+    return _registry(settings.leases, _namespace(settings), settings)
+
+
+def build_namespace(settings: GeneratorSettings) -> Namespace:
+    """What the holders of the namespace must agree on."""
+    return _agreed(_namespace(settings), settings.leases)
+
+
+def _registry(leases: BackendSettings, namespace: Namespace, settings: GeneratorSettings) -> Any:
     options = {key: value for key, value in leases.options.items() if key not in LEASE_OPTIONS}
     if "workers" in leases.options and _is_told_its_workers(leases):
         # One that knows no other process must be told which ids are this host's.
-        options["workers"] = settings.workers
+        options["workers"] = namespace.workers
+    for name, part in _wrapped(leases, namespace).items():
+        nested = nested_leases(leases, name)
+        workers = nested_workers(nested, part.workers, settings.layout)
+        options[name] = _registry(nested, replace(part, workers=workers), settings)
     backend = BackendSettings(leases.where, leases.path, options)
-    return backend.build(build_namespace(settings, kind=_kind_of(leases)))
+    return backend.build(_agreed(namespace, leases))
 
 
-def build_namespace(settings: GeneratorSettings, *, kind: str) -> Namespace:
-    """What the holders of the namespace must agree on."""
+def _wrapped(leases: BackendSettings, namespace: Namespace) -> Mapping[str, Namespace]:
+    """The namespaces of the registries that this one wraps, by the option that describes each."""
+    wrapped = getattr(leases.load(), "wrapped", None)
+    if wrapped is None:
+        return {}
+    try:
+        parts: Mapping[str, Namespace] = wrapped(namespace)
+    except ConfigurationError as error:
+        raise SettingsError(f"{leases.where}['OPTIONS']: {error}") from error
+    return parts
+
+
+def _namespace(settings: GeneratorSettings) -> Namespace:
     layout = settings.layout
     return Namespace(
         name=settings.namespace,
@@ -101,15 +134,16 @@ def build_namespace(settings: GeneratorSettings, *, kind: str) -> Namespace:
         window_ticks=_ticks(settings.window, layout),
         skew_ticks=_ticks(settings.skew_limit, layout),
         ahead_ticks=_ticks(_max_ahead(settings), layout),
-        fingerprint=_fingerprint(settings, kind),
+        fingerprint=layout.fingerprint(),
     )
 
 
-def _fingerprint(settings: GeneratorSettings, kind: str) -> dict[str, object]:
-    fingerprint = {**settings.layout.fingerprint(), "registry": kind}
-    if _is_told_its_workers(settings.leases):
-        return fingerprint  # they differ from host to host
-    return {**fingerprint, "workers": [settings.workers.start, settings.workers.stop]}
+def _agreed(namespace: Namespace, leases: BackendSettings) -> Namespace:
+    """With the lender in the fingerprint: another one would lend the same worker ids again."""
+    fingerprint = {**namespace.fingerprint, "registry": _kind_of(leases)}
+    if not _is_told_its_workers(leases):  # else they differ from host to host
+        fingerprint["workers"] = [namespace.workers.start, namespace.workers.stop]
+    return replace(namespace, fingerprint=fingerprint)
 
 
 def _is_told_its_workers(leases: BackendSettings) -> bool:
@@ -121,7 +155,14 @@ def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
     source = settings.source.build(default_step=settings.default_step)
     # A source without a loader of its own is quick enough for the caller's thread.
     loader = getattr(source, "loader", None) or InlineLoader()
-    return SegmentAllocator(source, loader, timeout=settings.timeout, on_event=emit)
+    return SegmentAllocator(
+        source,
+        loader,
+        timeout=settings.timeout,
+        growth=settings.growth,
+        idle_after=settings.idle_after,
+        on_event=emit,
+    )
 
 
 def _kind_of(leases: BackendSettings) -> str:

@@ -16,6 +16,7 @@ from django_idgen import handlers, segments
 from django_idgen.conf import SettingsError, read_settings
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed
 from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.step import Growth
 from django_idgen.factory import build_allocator, build_generator, build_namespace
 from django_idgen.testing import no_registry
 
@@ -46,6 +47,17 @@ def test_no_setting_at_all_describes_one_generator_in_the_default_database() -> 
     assert default.window == 180
     assert default.workers == range(1024)
     assert (read.segments.default_step, read.segments.timeout) == (1000, 0.5)
+
+
+def test_what_segments_follow_can_be_told() -> None:
+    """Each option of the segments comes to the allocator that is built."""
+    options = {"segment_duration": 60, "longest_step": 1, "longest_chain": 2, "idle_after": 5}
+    with override_settings(IDGEN={"SEGMENTS": {"OPTIONS": options}}):
+        allocator = build_allocator(read_settings().segments)
+    assert allocator.growth == Growth(duration=60.0, longest_step=1, longest_chain=2)
+    assert allocator.idle_after == 5.0
+    assert read_settings().segments.growth == Growth(900.0, 1_000_000, 8)
+    assert read_settings().segments.idle_after == 900.0
 
 
 def test_the_default_generator_is_there_beside_those_that_are_named() -> None:
@@ -128,6 +140,10 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ({"SEGMENTS": {"OPTIONS": {"default_step": "9"}}}, ["default_step", "'9'"]),
     ({"SEGMENTS": {"OPTIONS": {"step": 9}}}, ["'step'", "default_step"]),
     ({"SEGMENTS": {"OPTIONS": {"timeout": 0}}}, ["timeout", "0"]),
+    ({"SEGMENTS": {"OPTIONS": {"segment_duration": 0}}}, ["segment_duration", "0"]),
+    ({"SEGMENTS": {"OPTIONS": {"idle_after": "900"}}}, ["idle_after", "'900'"]),
+    ({"SEGMENTS": {"OPTIONS": {"longest_step": 1_000_001}}}, ["longest_step", "1000001"]),
+    ({"SEGMENTS": {"OPTIONS": {"longest_chain": True}}}, ["longest_chain", "True"]),
     ({"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": "nowhere"}}}}, ["'nowhere'"]),
     ({"SEGMENTS": {"SOURCE": {"OPTIONS": {"databases": []}}}}, ["'databases'", "database"]),
 ]
@@ -262,7 +278,7 @@ def test_a_tag_that_is_made_while_all_are_closed_works_afterwards(
 def test_the_namespace_knows_how_far_its_holders_run_ahead() -> None:
     """After a loss the fence must lie past the windows of those who borrowed the future."""
     with override_settings(IDGEN=generator(OPTIONS={"max_ahead": 30})):
-        namespace = build_namespace(read_settings().generators["default"], kind="database")
+        namespace = build_namespace(read_settings().generators["default"])
     assert namespace.ahead_ticks == 30_000
     assert namespace.reach_ticks == 210_000
 

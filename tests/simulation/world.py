@@ -146,6 +146,9 @@ class Link:
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         return self._call("release", last_tick, lambda r: r.release(lease, last_tick=last_tick))
 
+    def renew_seen(self, *, idle_after: float) -> int:
+        return self._call("renew_seen", idle_after, lambda r: r.renew_seen(idle_after=idle_after))
+
     def abandon(self) -> None:
         self.abandoned += 1
 

@@ -1,0 +1,250 @@
+"""Two registries, of which the second lends while the first can't be reached.
+
+They have worker ids of their own, so that whoever lends, and whatever the one
+knows of the other, no two processes stamp with one worker id. A holder that the
+first registry leaves alone uses up its window, goes on under a worker id of the
+second, and comes back in the same way once the first one answers again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.errors import (
+    ConfigurationError,
+    LeaseError,
+    LeaseLost,
+    NoFreeWorker,
+    RegistryUnavailable,
+)
+from ..core.lease import Grant, Lease, LeaseRegistry, Namespace
+
+__all__ = ["FallbackLeases"]
+
+RETRY_AFTER: Final = 30.0
+"""Seconds that a registry which failed is left alone."""
+_SUFFIX: Final = "/fallback"
+
+
+class FallbackLeases:
+    """Lends from ``primary``, and from ``secondary`` while that one is unavailable or full.
+
+    ``retry_after`` (seconds): how long ``primary`` is left alone after it failed, so
+    that its timeout is not waited for again and again. Thread-safe.
+
+    Raises :class:`ConfigurationError` if the two can lend one and the same worker id.
+    """
+
+    kind = "fallback"
+    nested = ("primary", "secondary")
+    """The options that describe registries."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        primary: LeaseRegistry,
+        secondary: LeaseRegistry,
+        retry_after: float = RETRY_AFTER,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        _check_disjoint(namespace, primary.namespace.workers, secondary.namespace.workers)
+        if isinstance(retry_after, bool) or not 0 <= retry_after <= 1e6:
+            raise ConfigurationError(
+                f"retry_after must be 0 to 1000000 seconds, not {retry_after!r}."
+            )
+        self.namespace = namespace
+        self.primary = primary
+        self.secondary = secondary
+        self._retry_after_ns = int(retry_after * 1e9)
+        self._clock = clock
+        self._failed_ns: int | None = None
+        """When ``primary`` failed last; ``None`` if it answered since."""
+        self._failure: LeaseError | None = None
+        self._guests: set[str] = set()
+        """The tokens of ``secondary``'s leases that are there for want of ``primary``."""
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def wrapped(namespace: Namespace) -> Mapping[str, Namespace]:
+        """The namespaces of the two, unless told otherwise: the second has a quarter of the ids."""
+        workers = namespace.workers
+        if len(workers) < 2:
+            raise ConfigurationError(
+                f"A fallback needs two worker ids at least, one for each registry, and namespace "
+                f"{namespace.name!r} has {len(workers)}. Widen 'workers', or take another layout."
+            )
+        split = workers.stop - max(1, len(workers) // 4)
+        return {
+            "primary": replace(namespace, workers=range(workers.start, split)),
+            # A record of its own, since the two may stand in one database.
+            "secondary": replace(
+                namespace,
+                name=f"{namespace.name}{_SUFFIX}",
+                workers=range(split, workers.stop),
+            ),
+        }
+
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.acquire`."""
+        grant, failure = self._from_primary(holder, not_before, avoid)
+        if grant is not None:
+            return grant
+        try:
+            grant = self.secondary.acquire(holder=holder, not_before=not_before, avoid=avoid)
+        except (NoFreeWorker, RegistryUnavailable) as error:
+            raise self._neither(failure, error) from error
+        if not isinstance(failure, NoFreeWorker):
+            self._guests.add(grant.lease.token)
+        return grant
+
+    def _from_primary(
+        self, holder: str, not_before: int, avoid: int | None
+    ) -> tuple[Grant | None, LeaseError | None]:
+        if not self._may_ask():
+            return None, self._failure
+        try:
+            grant = self.primary.acquire(holder=holder, not_before=not_before, avoid=avoid)
+        except NoFreeWorker as error:
+            self._note_answer()
+            return None, error
+        except RegistryUnavailable as error:
+            self._note_failure(error)
+            return None, error
+        self._note_answer()
+        return grant, None
+
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.renew`.
+
+        :class:`~..core.errors.LeaseLost` is also said to move a holder: one whose window
+        is used up while ``primary`` does not answer, and one that ``secondary`` lends to
+        while ``primary`` answers again. Both go on to the end of what they hold.
+        """
+        if lease.worker in self.secondary.namespace.workers:
+            if lease.token in self._guests and self._is_back(lease, last_tick):
+                self._guests.discard(lease.token)
+                raise LeaseLost(
+                    f"Worker id {lease.worker} of namespace {self.namespace.name!r} is let go: "
+                    f"the first registry answers again, and lends the next one."
+                )
+            return self.secondary.renew(lease, last_tick=last_tick)
+        return self._renew_primary(lease, last_tick)
+
+    def _renew_primary(self, lease: Lease, last_tick: int) -> Grant:
+        try:
+            grant = self.primary.renew(lease, last_tick=last_tick)
+        except RegistryUnavailable as error:
+            self._note_failure(error)
+            if last_tick < lease.until:
+                raise
+            raise LeaseLost(
+                f"Worker id {lease.worker} of namespace {self.namespace.name!r} can't be kept: "
+                f"its window is over, and the first registry does not answer. The next one is "
+                f"lent by the second."
+            ) from error
+        self._note_answer()
+        return grant
+
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+        self._guests.discard(lease.token)
+        return self._lender(lease).release(lease, last_tick=last_tick)
+
+    def renew_seen(self, *, idle_after: float) -> int:
+        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`; the sum of both.
+
+        Raises :class:`RegistryUnavailable` only if neither can be reached.
+        """
+        renewed: list[int] = []
+        failures: list[RegistryUnavailable] = []
+        for registry in (self.primary, self.secondary):
+            try:
+                renewed.append(registry.renew_seen(idle_after=idle_after))
+            except RegistryUnavailable as error:
+                failures.append(error)
+        if not renewed:
+            raise failures[0]
+        return sum(renewed)
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited."""
+        self._lock = threading.Lock()
+        self._guests = set()
+        self.primary.abandon()
+        self.secondary.abandon()
+
+    def close(self) -> None:
+        """Free local resources of both. May be called twice."""
+        self.primary.close()
+        self.secondary.close()
+
+    def _lender(self, lease: Lease) -> LeaseRegistry:
+        own = lease.worker in self.secondary.namespace.workers
+        return self.secondary if own else self.primary
+
+    # --- whether the primary is worth asking -----------------------------------
+
+    def _may_ask(self) -> bool:
+        """Whether it is not known to be down; after a pause one caller finds out for all."""
+        with self._lock:
+            if self._failed_ns is None:
+                return True
+            now = self._clock.elapsed_ns()
+            if now - self._failed_ns < self._retry_after_ns:
+                return False
+            self._failed_ns = now
+            return True
+
+    def _note_failure(self, error: LeaseError) -> None:
+        with self._lock:
+            self._failed_ns = self._clock.elapsed_ns()
+            # Without its frames: they would keep alive whatever they refer to.
+            self._failure = error.with_traceback(None)
+
+    def _note_answer(self) -> None:
+        with self._lock:
+            self._failed_ns = self._failure = None
+
+    def _neither(self, first: LeaseError | None, second: LeaseError) -> LeaseError:
+        if isinstance(first, NoFreeWorker) and isinstance(second, NoFreeWorker):
+            return NoFreeWorker(self.namespace.name, self.namespace.workers)
+        return RegistryUnavailable(
+            f"Neither registry of namespace {self.namespace.name!r} lends a worker id. "
+            f"The first: {first} The second: {second}"
+        )
+
+    def _is_back(self, lease: Lease, last_tick: int) -> bool:
+        if not self._may_ask():
+            return False
+        try:
+            # It never lent this one: it says so, and nothing changes, or it can't be reached.
+            with suppress(LeaseLost):
+                self.primary.renew(lease, last_tick=last_tick)
+        except RegistryUnavailable as error:
+            self._note_failure(error)
+            return False
+        self._note_answer()
+        return True
+
+
+def _check_disjoint(namespace: Namespace, first: range, second: range) -> None:
+    whole = namespace.workers
+    for workers in (first, second):
+        if workers.start < whole.start or workers.stop > whole.stop:
+            raise ConfigurationError(
+                f"A fallback's registry can't lend worker ids {workers.start} to "
+                f"{workers.stop - 1}: namespace {namespace.name!r} has {whole.start} to "
+                f"{whole.stop - 1}."
+            )
+    if max(first.start, second.start) < min(first.stop, second.stop):
+        raise ConfigurationError(
+            f"The two registries of namespace {namespace.name!r} lend worker ids {first.start} "
+            f"to {first.stop - 1} and {second.start} to {second.stop - 1}: one id could be lent "
+            f"twice. Give them 'workers' that don't overlap."
+        )
