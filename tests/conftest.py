@@ -69,6 +69,16 @@ def server_alias(
         yield alias
 
 
+@pytest.fixture
+def redis() -> Iterator[str]:
+    """The cache alias of a Redis that is shared: keep to keys of the test's own."""
+    servers.require("redis")
+    from tests.redis_servers import cache_alias
+
+    with cache_alias("redis", servers.REDIS["redis"]) as alias:
+        yield alias
+
+
 def _drop_tables(name: str) -> None:
     connection = connections[name]
     with connection.constraint_checks_disabled(), connection.cursor() as cursor:

@@ -173,6 +173,18 @@ class LeaseRegistry(Protocol):
         """
         ...
 
+    def renew_seen(self, *, idle_after: float) -> int:
+        """Renew all leases whose holders were seen in the last ``idle_after`` seconds.
+
+        For holders that can't do it themselves just now, idle or blocked: a scheduler
+        calls it. Seen is who acquired or renewed; this does not count as such, so that
+        a holder that is gone lapses in the end. What has lapsed stays so, no mark is
+        lowered. Returns how many leases there were. Safe to call twice at once.
+
+        Raises as :meth:`renew`, but for :class:`~.errors.LeaseLost`.
+        """
+        ...
+
     def abandon(self) -> None:
         """Drop what a forked child inherited, without a word to the registry."""
         ...

@@ -37,8 +37,10 @@ __all__ = [
     "Record",
     "check_fingerprint",
     "extend",
+    "extend_seen",
     "fingerprint_text",
     "lend",
+    "opened_record",
     "take_back",
 ]
 
@@ -86,6 +88,14 @@ class LeaseBook(Protocol):
 
     def save_mark(self, mark: Mark) -> None: ...
 
+    def save_end(self, mark: Mark) -> None:
+        """Save the ``until`` of a mark that is there; its holder was not seen by that."""
+        ...
+
+    def seen(self, since_us: int) -> Sequence[Mark]:
+        """The marks whose holders were seen at or after ``since_us`` (µs since 1970)."""
+        ...
+
     def held(self, now: int, generation: int) -> Collection[int]:
         """The worker ids that are not free at tick ``now``."""
         ...
@@ -105,7 +115,7 @@ def lend(
     avoid: int | None = None,
 ) -> Lease:
     """Grant a free worker id at tick ``now``. Raises as :meth:`LeaseRegistry.acquire`."""
-    record = _opened(book, namespace, now)
+    record = opened_record(book, namespace, now)
 
     def is_held(worker: int) -> bool:
         mark = book.mark(worker)
@@ -136,6 +146,28 @@ def extend(
     until = extend_window(namespace, mark, now=now, last_tick=last_tick)
     _save(book, namespace, record, replace(mark, until=until))
     return replace(lease, until=until)
+
+
+def extend_seen(book: LeaseBook, namespace: Namespace, *, now: int, since_us: int) -> int:
+    """Extend what is held, not lapsed, and whose holder was seen since; how many there were."""
+    record = book.record()
+    if record is None or book.count() < record.workers_made:
+        return 0  # the next who acquires opens a new generation
+    check_fingerprint(namespace, record.fingerprint)
+    marks = [
+        mark
+        for mark in book.seen(since_us)
+        if mark.generation == record.generation and not is_free(mark, now)
+    ]
+    for mark in marks:
+        until = extend_window(namespace, mark, now=now, last_tick=mark.start)
+        book.save_end(replace(mark, until=until))
+        record = replace(record, highest_until=max(record.highest_until, until))
+    if marks:
+        book.save_record(
+            replace(record, largest_window=max(record.largest_window, namespace.reach_ticks))
+        )
+    return len(marks)
 
 
 def take_back(book: LeaseBook, lease: Lease, *, last_tick: int | None) -> bool:
@@ -182,7 +214,11 @@ def _is_current(record: Record, mark: Mark, lease: Lease) -> bool:
     )
 
 
-def _opened(book: LeaseBook, namespace: Namespace, now: int) -> Record:
+def opened_record(book: LeaseBook, namespace: Namespace, now: int) -> Record:
+    """The record of the namespace, a new or (after a loss) a mended one; not saved yet.
+
+    Raises :class:`~.errors.NamespaceMismatch`.
+    """
     record = book.record()
     if record is None:
         if not book.was_opened():

@@ -35,7 +35,7 @@ class DatabaseLeases:
         namespace: Namespace,
         *,
         database: str = "default",
-        timeout: float = 5.0,
+        timeout: float = 10.0,
         server_identity: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -81,6 +81,10 @@ class DatabaseLeases:
         known = store.release(lease, last_tick=last_tick)
         self._sync(store)
         return known
+
+    def renew_seen(self, *, idle_after: float) -> int:
+        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
+        return self._stores.current().renew_seen(idle_after=idle_after)
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.lease import Grant, Lease, Mark, Namespace, is_free
-from ..core.lending import Record, extend, lend, take_back
+from ..core.lending import Record, extend, extend_seen, lend, take_back
 
-__all__ = ["MemoryLeases", "MemoryMarks"]
+__all__ = ["MemoryBook", "MemoryLeases", "MemoryMarks"]
 
 
 class MemoryMarks:
@@ -22,10 +22,10 @@ class MemoryMarks:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.books: dict[str, _MemoryBook] = {}
+        self.books: dict[str, MemoryBook] = {}
 
-    def book(self, namespace: str) -> _MemoryBook:
-        return self.books.setdefault(namespace, _MemoryBook())
+    def book(self, namespace: str) -> MemoryBook:
+        return self.books.setdefault(namespace, MemoryBook())
 
 
 class MemoryLeases:
@@ -54,7 +54,7 @@ class MemoryLeases:
         with self._marks.lock:
             reading = self._read()
             lease = lend(
-                self._marks.book(self.namespace.name),
+                self._book(reading),
                 self.namespace,
                 now=self.namespace.tick_at(reading.registry_us),
                 holder=holder,
@@ -68,7 +68,7 @@ class MemoryLeases:
         with self._marks.lock:
             reading = self._read()
             lease = extend(
-                self._marks.book(self.namespace.name),
+                self._book(reading),
                 self.namespace,
                 lease,
                 now=self.namespace.tick_at(reading.registry_us),
@@ -79,7 +79,18 @@ class MemoryLeases:
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         """See :meth:`~..core.lease.LeaseRegistry.release`."""
         with self._marks.lock:
-            return take_back(self._marks.book(self.namespace.name), lease, last_tick=last_tick)
+            return take_back(self._book(self._read()), lease, last_tick=last_tick)
+
+    def renew_seen(self, *, idle_after: float) -> int:
+        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
+        with self._marks.lock:
+            reading = self._read()
+            return extend_seen(
+                self._book(reading),
+                self.namespace,
+                now=self.namespace.tick_at(reading.registry_us),
+                since_us=reading.registry_us - int(idle_after * 1e6),
+            )
 
     def clear(self) -> None:
         """Delete the row of every worker id, as somebody might in a database."""
@@ -93,17 +104,25 @@ class MemoryLeases:
     def close(self) -> None:
         """Nothing to free."""
 
+    def _book(self, reading: Reading) -> MemoryBook:
+        book = self._marks.book(self.namespace.name)
+        book.now_us = reading.registry_us
+        return book
+
     def _read(self) -> Reading:
         sent = self._clock.elapsed_ns()
         now = self._read_now_us()
         return Reading(now, sent, self._clock.elapsed_ns())
 
 
-class _MemoryBook:
+class MemoryBook:
     """A :class:`~..core.lending.LeaseBook`; its owner holds the lock."""
 
     def __init__(self) -> None:
         self.marks: dict[int, Mark] = {}
+        self.now_us = 0
+        """When the holder of a mark that is saved now was seen, µs since 1970."""
+        self._seen: dict[int, int] = {}
         self._record: Record | None = None
         self._generation = 0
 
@@ -133,6 +152,13 @@ class _MemoryBook:
         # Put last, so that the order of the dictionary is the order of use.
         self.marks.pop(mark.worker, None)
         self.marks[mark.worker] = mark
+        self._seen[mark.worker] = self.now_us
+
+    def save_end(self, mark: Mark) -> None:
+        self.marks[mark.worker] = mark  # keeps its place in the order
+
+    def seen(self, since_us: int) -> Sequence[Mark]:
+        return [mark for mark in self.marks.values() if self._seen[mark.worker] >= since_us]
 
     def held(self, now: int, generation: int) -> Collection[int]:
         return {

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import BigIntegerField, F, Max, Value
+from django.db.models.functions import Greatest, Least
 from django.utils.timezone import make_naive
 
 from .. import vendor
@@ -63,7 +65,7 @@ class ServerLeases:
         namespace: Namespace,
         *,
         alias: str,
-        timeout: float = 5.0,
+        timeout: float = 10.0,
         clock: Clock = SYSTEM_CLOCK,
         server_identity: bool = True,
         read_now: Callable[[BaseDatabaseWrapper], int] | None = None,
@@ -73,7 +75,12 @@ class ServerLeases:
         self.alias = alias
         self._own = own or own_connection(alias)
         self._transactions = Transactions(
-            self._own, timeout=timeout, models=MODELS, unavailable=RegistryUnavailable
+            self._own,
+            timeout=timeout,
+            models=MODELS,
+            unavailable=RegistryUnavailable,
+            # All of a fleet that starts at once stand in line for the namespace's row.
+            lock_timeout=max(1, min(int(timeout), SOCKET_TIMEOUT - 2)),
         )
         self._opening = NamespaceOpening(
             namespace,
@@ -99,6 +106,9 @@ class ServerLeases:
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         return self._operate(lambda opened: self._release(opened, lease, last_tick))
+
+    def renew_seen(self, *, idle_after: float) -> int:
+        return self._operate(lambda opened: self._renew_seen(opened, idle_after))
 
     def abandon(self) -> None:
         self._own.reset()
@@ -174,6 +184,20 @@ class ServerLeases:
             lease.namespace, lease.worker, lease.token, row.start, row.until, row.generation
         )
         return Grant(renewed, opened.reading)
+
+    def _renew_seen(self, opened: Opened, idle_after: float) -> int:
+        now, record = opened.now, opened.record
+        since = _moment(opened.reading.registry_us - int(idle_after * 1e6))
+        held = self._opening.workers().filter(generation=record.generation, until__gt=now)
+        seen = held.filter(seen_at__gte=since).exclude(token="")
+        # The rule of core.lease.extend_window, in SQL.
+        latest = Greatest(F("start"), Value(now, BigIntegerField()))
+        limit = Value(self.namespace.max_ticks, BigIntegerField())
+        end = Least(latest + self.namespace.window_ticks, limit)
+        count = seen.update(until=Greatest(F("until"), end))
+        if count:
+            self._raise_highest(record, seen.aggregate(until=Max("until", default=0))["until"])
+        return count
 
     def _release(self, opened: Opened, lease: Lease, last_tick: int | None) -> bool:
         row = self._held_row(lease, opened.record.generation)

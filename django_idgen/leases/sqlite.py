@@ -10,10 +10,10 @@ from typing import TypeVar
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import RegistryUnavailable
 from ..core.lease import Grant, Lease, Mark, Namespace
-from ..core.lending import Record, extend, lend, take_back
+from ..core.lending import Record, extend, extend_seen, lend, take_back
 from ..marks import MarksError, MarksFile
 
-__all__ = ["SqliteLeases"]
+__all__ = ["SqliteBook", "SqliteLeases"]
 
 T = TypeVar("T")
 
@@ -76,6 +76,20 @@ class SqliteLeases:
             lambda db: take_back(self._book(db, self._read()), lease, last_tick=last_tick)
         )
 
+    def renew_seen(self, *, idle_after: float) -> int:
+        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
+
+        def job(db: sqlite3.Connection) -> int:
+            reading = self._read()
+            return extend_seen(
+                self._book(db, reading),
+                self.namespace,
+                now=self.namespace.tick_at(reading.registry_us),
+                since_us=reading.registry_us - int(idle_after * 1e6),
+            )
+
+        return self._run(job)
+
     def abandon(self) -> None:
         """Nothing was inherited: no connection outlives a call."""
 
@@ -93,11 +107,11 @@ class SqliteLeases:
         now = self._read_now_us()
         return Reading(now, sent, self._clock.elapsed_ns())
 
-    def _book(self, db: sqlite3.Connection, reading: Reading) -> _SqliteBook:
-        return _SqliteBook(db, self.namespace.name, reading.registry_us)
+    def _book(self, db: sqlite3.Connection, reading: Reading) -> SqliteBook:
+        return SqliteBook(db, self.namespace.name, reading.registry_us)
 
 
-class _SqliteBook:
+class SqliteBook:
     """A :class:`~..core.lending.LeaseBook` inside a write transaction."""
 
     def __init__(self, db: sqlite3.Connection, namespace: str, seen: int) -> None:
@@ -169,6 +183,20 @@ class _SqliteBook:
                 self._seen,
             ),
         )
+
+    def save_end(self, mark: Mark) -> None:
+        self._db.execute(
+            "UPDATE leases SET until = ? WHERE namespace = ? AND worker = ?",
+            (mark.until, self._namespace, mark.worker),
+        )
+
+    def seen(self, since_us: int) -> Sequence[Mark]:
+        rows = self._db.execute(
+            "SELECT worker, token, start, until, generation, holder FROM leases "
+            "WHERE namespace = ? AND seen >= ?",
+            (self._namespace, since_us),
+        ).fetchall()
+        return [Mark(*row) for row in rows]
 
     def held(self, now: int, generation: int) -> Collection[int]:
         rows = self._db.execute(

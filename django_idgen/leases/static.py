@@ -123,6 +123,10 @@ class StaticLeases:
             locks.pop(mark.worker).close()
             return True
 
+    def renew_seen(self, *, idle_after: float) -> int:  # noqa: ARG002 - nobody else's are known
+        """0: whose lock is held needs no renewal by others, and nobody else can take its id."""
+        return 0
+
     def abandon(self) -> None:
         """Close what was inherited. The lock is the parent's: closing leaves it held."""
         for pid in list(self._held):

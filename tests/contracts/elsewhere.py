@@ -16,3 +16,20 @@ def server_leases(alias: str, database: str, namespace: Namespace) -> LeaseRegis
 
     connections.settings[alias]["NAME"] = database
     return ServerLeases(namespace, alias=alias)
+
+
+def redis_leases(url: str, alias: str, database: str, namespace: Namespace) -> LeaseRegistry:
+    """A registry in the Redis at ``url``, whose root is ``database`` of server ``alias``."""
+    import django
+
+    django.setup()
+    from django.conf import settings
+    from django.db import connections
+
+    settings.CACHES = {
+        "redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url, "OPTIONS": {}}
+    }
+    from django_idgen.leases.redis import RedisLeases
+
+    connections.settings[alias]["NAME"] = database
+    return RedisLeases(namespace, alias="redis", database=alias, timeout=30)

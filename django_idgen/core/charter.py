@@ -1,0 +1,93 @@
+"""What a registry that can forget may lend: ticks that are lent to it in turn (rule L6).
+
+A database remembers; Redis may be flushed, evicted, restarted empty, or replaced by
+a replica that missed the last writes. So the ticks that such a registry may grant
+are themselves a grant, of the database: those of ``[fence, ceiling)``. Whatever is
+forgotten lay below the ceiling, and the next *generation* begins at it.
+
+The rules here are pure; whoever stores a charter applies them in a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .lease import Namespace
+
+__all__ = ["Change", "Charter", "reaching"]
+
+
+@dataclass(frozen=True, slots=True)
+class Charter:
+    """What the database has lent to the current generation of a registry. Frozen."""
+
+    installation: str
+    """Whose database it is."""
+    generation: int
+    fence: int
+    """The first tick that may be lent."""
+    ceiling: int
+    """The first tick that may not; only ever raised. Not past the fence: nothing is lent yet."""
+    incarnation: str = ""
+    """Which life of the registry the generation was opened for."""
+
+    @property
+    def is_laid(self) -> bool:
+        """Whether anything may be lent; not so before the first use, and after a loss (L7)."""
+        return self.ceiling > self.fence
+
+    def serves(self, other: Charter) -> bool:
+        """Whether ``other`` is of the same generation: a fence tells more than a number."""
+        return (self.generation, self.fence, self.incarnation) == (
+            other.generation,
+            other.fence,
+            other.incarnation,
+        )
+
+    def opened(self, incarnation: str, *, now: int, stride: int) -> Charter:
+        """The charter of ``incarnation``, a new generation unless it has one already.
+
+        Nothing that an earlier generation may have lent lies past its ceiling.
+        """
+        if self.is_laid and self.incarnation == incarnation:
+            return self
+        if not self.ceiling:  # nothing was ever lent
+            fence, generation = self.fence, self.generation
+        else:
+            fence, generation = max(self.fence, self.ceiling, now), self.generation + 1
+        return replace(
+            self,
+            generation=generation,
+            fence=fence,
+            ceiling=max(fence, now) + stride,
+            incarnation=incarnation,
+        )
+
+    def lifted(self, *, wanted: int, stride: int) -> Charter:
+        """The charter with its ceiling ``stride`` past ``wanted``, the latest tick in use."""
+        return replace(self, ceiling=max(self.ceiling, max(self.fence, wanted) + stride))
+
+    def raised_for(self, seen: Charter, *, now: int, wanted: int, stride: int) -> Charter:
+        """What becomes of it when a user of generation ``seen`` asks for a higher ceiling.
+
+        Only the current generation is lifted. One that a loss of the database has
+        left without ticks goes to whoever asks first; another stays as it is.
+        """
+        if not self.is_laid:
+            return self.opened(seen.incarnation, now=now, stride=stride)
+        return self.lifted(wanted=wanted, stride=stride) if self.serves(seen) else self
+
+
+Change = Callable[[Charter], Charter]
+"""What a transaction makes of a charter."""
+
+
+def reaching(namespace: Namespace, charter: Charter, *, now: int, stride: int) -> Namespace:
+    """``namespace`` with the largest window that a loss of ``charter`` must reckon with (L7).
+
+    Since then its ceiling may have been raised, to as far past the time as it lay at
+    ``now``, or a generation may have been opened at it: that is a stride more.
+    """
+    lead = max(charter.ceiling - now, stride)
+    return replace(namespace, window_ticks=namespace.window_ticks + lead + stride)

@@ -1,0 +1,209 @@
+"""The scripts that lend worker ids inside Redis: one a call, each in one round trip.
+
+Each finds its hash, checks that it is whole and of this server's present life, does
+its work and answers with the server's time. What it can't do it says, and has then
+changed nothing that was granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+from random import SystemRandom
+from typing import Any
+
+import redis
+
+from ..core.charter import Charter
+from ..core.clock import Clock, Reading
+from ..core.errors import RegistryUnavailable
+from ..core.lease import PROTOCOL_VERSION, Lease, Namespace, new_token
+from ..core.lending import fingerprint_text
+from ..redis_client import OwnRedis
+
+__all__ = ["HOLDER_LENGTH", "LAST_TICK", "LeaseScripts", "Reply", "key_of"]
+
+HOLDER_LENGTH = 200
+LAST_TICK = 2**52
+"""Lua counts in doubles: up to here, and a window further, every tick is exact."""
+RANDOM_TRIES = 10
+# Processes started from one image, or forked, must not all try the same ones.
+_random = SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a script answered: its first word, and the words after it."""
+
+    status: str
+    words: tuple[str, ...]
+    sent_ns: int
+    received_ns: int
+
+    @property
+    def reading(self) -> Reading:
+        return Reading(int(self.words[0]), self.sent_ns, self.received_ns)
+
+    @property
+    def now(self) -> int:
+        """The tick that the server's clock stands at (of ``ok``, ``raise`` and ``open``)."""
+        return int(self.words[1])
+
+    @property
+    def wanted(self) -> int:
+        """The tick that a ceiling is to be raised past (of ``raise``)."""
+        return int(self.words[2])
+
+    @property
+    def window(self) -> tuple[int, int, int]:
+        """Worker id, start and end of the lease (of ``ok``)."""
+        worker, start, until = map(int, self.words[2:5])
+        return worker, start, until
+
+    def charter(self, installation: str) -> Charter:
+        """What the hash holds of its charter (of ``ok`` and ``raise``)."""
+        *numbers, incarnation = self.words[-4:]
+        generation, fence, ceiling = map(int, numbers)
+        return Charter(installation, generation, fence, ceiling, incarnation)
+
+
+class LeaseScripts:
+    """Calls the scripts for one namespace. Thread-safe.
+
+    ``read_now_us`` gives the time (µs since 1970) instead of the server's clock.
+    Every method raises :class:`RegistryUnavailable` where no answer came.
+    """
+
+    def __init__(
+        self,
+        own: OwnRedis,
+        namespace: Namespace,
+        *,
+        clock: Clock,
+        read_now_us: Callable[[], int] | None = None,
+    ) -> None:
+        self.own = own
+        self.namespace = namespace
+        self._clock = clock
+        self._read_now_us = read_now_us
+        self._fingerprint = fingerprint_text(namespace)
+
+    def acquire(
+        self,
+        installation: str,
+        *,
+        holder: str,
+        token: str,
+        not_before: int,
+        avoid: int | None,
+        preferred: int | None,
+        short: bool,
+        waiting: bool,
+    ) -> Reply:
+        span = self.namespace.workers
+        tries = min(RANDOM_TRIES, len(span)) if len(span) > RANDOM_TRIES else 0
+        return self._call(
+            "acquire",
+            installation,
+            span.start,
+            span.stop,
+            holder[:HOLDER_LENGTH],
+            token,
+            min(not_before, LAST_TICK),
+            -1 if avoid is None else avoid,
+            int(short),
+            int(waiting),
+            -1 if preferred is None else preferred,
+            _random.randrange(len(span)),
+            *_random.sample(span, tries),
+        )
+
+    def renew(self, installation: str, lease: Lease, *, last_tick: int, short: bool) -> Reply:
+        return self._call(
+            "renew",
+            installation,
+            lease.worker,
+            lease.token,
+            lease.start,
+            lease.generation,
+            min(last_tick, LAST_TICK),
+            int(short),
+        )
+
+    def release(self, installation: str, lease: Lease, *, last_tick: int | None) -> Reply:
+        last = lease.start - 1 if last_tick is None else min(last_tick, LAST_TICK)
+        return self._call(
+            "release", installation, lease.worker, lease.token, lease.generation, last
+        )
+
+    def renew_seen(self, installation: str, *, idle_us: int, short: bool) -> Reply:
+        return self._call("renew_seen", installation, idle_us, int(short))
+
+    def install(self, charter: Charter) -> Reply:
+        """Enter ``charter``; ``lost`` if the hash is gone, or has a later one."""
+        return self._call(
+            "install",
+            charter.installation,
+            charter.generation,
+            charter.fence,
+            charter.ceiling,
+            charter.incarnation,
+        )
+
+    def restart(self, installation: str, incarnation: str) -> Reply:
+        """Give up the life ``incarnation`` of the hash, if that is still its present one."""
+        return self._call("restart", installation, incarnation)
+
+    def _call(self, name: str, installation: str, *words: object) -> Reply:
+        space = self.namespace
+        given = (
+            installation,
+            self._fingerprint,
+            PROTOCOL_VERSION,
+            new_token(),
+            "" if self._read_now_us is None else self._read_now_us(),
+            space.epoch_us,
+            space.tick_us,
+            space.max_ticks,
+            min(space.window_ticks, space.max_ticks),
+            *words,
+        )
+        key = key_of(installation, space.name)
+        sent = self._clock.elapsed_ns()
+        answer = self.own.ask(
+            lambda client: _run(client, name, key, given), unavailable=RegistryUnavailable
+        )
+        received = self._clock.elapsed_ns()
+        status, *rest = [_text(word) for word in answer]
+        return Reply(status, tuple(rest), sent, received)
+
+
+def key_of(installation: str, namespace: str) -> str:
+    """The key of the hash; two projects on one Redis have different ones."""
+    return f"django_idgen:{{{installation}:{namespace}}}"
+
+
+def _run(client: redis.Redis, name: str, key: str, given: tuple[Any, ...]) -> list[Any]:
+    script, digest = _script(name)
+    try:
+        return client.execute_command("EVALSHA", digest, 1, key, *given)  # type: ignore[no-any-return, no-untyped-call]
+    except redis.exceptions.NoScriptError:
+        # That answer says that nothing was run: this is not a repetition.
+        return client.execute_command("EVAL", script, 1, key, *given)  # type: ignore[no-any-return, no-untyped-call]
+
+
+@cache
+def _script(name: str) -> tuple[str, str]:
+    """A script's text, and the digest that a server knows it by once it has run."""
+    folder = files(__package__) / "lua"
+    text = "\n".join(
+        (folder / f"{part}.lua").read_text(encoding="utf-8") for part in ("common", name)
+    )
+    return text, sha1(text.encode()).hexdigest()  # noqa: S324 - what Redis names scripts by
+
+
+def _text(word: object) -> str:
+    return word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)

@@ -1,0 +1,73 @@
+"""The registry in Redis keeps the contract, whichever database remembers for it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from django.db import connections
+
+from django_idgen.core.lease import LeaseRegistry, Namespace
+from django_idgen.leases.redis import RedisLeases
+from django_idgen.leases.redis_scripts import key_of
+from django_idgen.models import Installation
+from django_idgen.redis_client import raw_client
+from tests import servers
+
+from .elsewhere import redis_leases
+from .lease_contract import LeaseContract
+from .lenders import Lender
+
+
+class RedisLender(Lender):
+    def __init__(self, alias: str, database: str) -> None:
+        super().__init__(f"contract-{secrets.token_hex(4)}")
+        self.alias = alias
+        self.database = database
+
+    def make(self, namespace: Namespace) -> LeaseRegistry:
+        return RedisLeases(
+            namespace,
+            alias=self.alias,
+            database=self.database,
+            timeout=30,
+            read_now_us=self.time.read,
+        )
+
+    def forget(self) -> None:
+        """Delete the field of every worker id, as somebody with redis-cli might."""
+        client = raw_client(self.alias)
+        for key in client.scan_iter(f"django_idgen:{{*:{self.namespace.name}}}"):
+            fields = [field for field in client.hkeys(key) if field.startswith(b"w:")]
+            if fields:
+                client.hdel(key, *fields)
+        client.close()
+
+    def crash(self, registry: LeaseRegistry) -> None:
+        """A dead process says nothing to Redis; what it holds lapses."""
+
+    def elsewhere(self, namespace: Namespace) -> Callable[[], LeaseRegistry]:
+        name = connections.settings[self.database]["NAME"]
+        return partial(redis_leases, servers.REDIS["redis"], self.database, name, namespace)
+
+    def close(self) -> None:
+        super().close()
+        client = raw_client(self.alias)
+        for key in client.scan_iter(f"django_idgen:{{*:{self.namespace.name}}}"):
+            client.delete(key)
+        client.close()
+
+
+class TestRedisLeases(LeaseContract):
+    examples = 12
+
+    @pytest.fixture
+    def _backing(self, redis: str, server_alias: str) -> None:
+        self.alias, self.database = redis, server_alias
+
+    @contextmanager
+    def new_lender(self) -> Iterator[Lender]:
+        yield RedisLender(self.alias, self.database)
