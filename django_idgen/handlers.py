@@ -130,9 +130,17 @@ class SegmentMap(dict[str, factory.Generator]):
             with self._lock:
                 found = self._allocator
                 if found is None:
-                    found = self._allocator = factory.build_allocator(_settings().segments)
+                    found = factory.build_allocator(_settings().segments)
+                    found.on_drop = self._drop
+                    self._allocator = found
                     lifecycle.watch()
         return found
+
+    def _drop(self, tag: str, generator: object) -> None:
+        """The allocator dropped a tag that nobody used for a while."""
+        with self._lock:
+            if self.get(tag) is generator:
+                del self[tag]
 
     def made(self) -> dict[str, factory.Generator]:
         """The tags that were used in this process."""
@@ -152,7 +160,7 @@ class SegmentMap(dict[str, factory.Generator]):
                 self[tag] = before
 
     def close(self) -> None:
-        """Close all tags and forget them; what is left of their segments is a gap."""
+        """Close all tags and forget them; what is left of their segments goes back."""
         with self._lock:
             allocator, self._allocator = self._allocator, None
             self.clear()

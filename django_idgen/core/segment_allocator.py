@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
 
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
 from .events import Emit, ignore
 from .loader import AnyLoader, process_lock
 from .segment import SegmentSource
-from .segment_generator import LockedSegmentGenerator, SegmentGenerator
-from .segment_loads import Services
+from .segment_generator import SegmentGenerator
+from .segment_tags import Segments
+from .step import Growth
 
-__all__ = ["SegmentAllocator", "Segments"]
+__all__ = ["IDLE_AFTER", "SegmentAllocator", "Segments"]
 
-_HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
-_GENERATOR = SegmentGenerator if _HAS_GIL else LockedSegmentGenerator
+logger = logging.getLogger("django_idgen")
 
-
-class Segments(dict[str, SegmentGenerator]):
-    """The generators by tag, each made once, on first use. Safe to share between threads.
-
-    ``segments[tag]`` of a tag known already is a dictionary look-up. For a new one
-    that can't be a tag it raises :class:`~.errors.InvalidTag`.
-    """
-
-    def __init__(self, services: Services) -> None:
-        super().__init__()
-        self._services = services
-
-    def __missing__(self, tag: str) -> SegmentGenerator:
-        made = _GENERATOR(tag, self._services)
-        return self.setdefault(made.tag, made)  # atomic: of many threads all get the first one's
+IDLE_AFTER: Final = 900.0
+"""Seconds without use after which a tag gives its ids back."""
+LEAVE_WITHIN: Final = 2.0
+"""Seconds that closing spends on giving back, at most; what is left then is a gap."""
+LOOKS: Final = 64
+"""Tags that are looked at in one go: a hundredth of a second or less between two loads."""
 
 
 class SegmentAllocator:
@@ -42,9 +37,14 @@ class SegmentAllocator:
     ``timeout``: seconds that a caller with nothing left waits for a load.
     ``preload_at``: the part of a segment, above 0 and below 1, after which the next one
     is loaded, if the loader has a thread of its own; else it is loaded when the
-    segment is used up. ``on_event`` hears ``segment_loaded`` (tag, segment, seconds),
-    ``segment_load_failed`` (tag, error) and ``segment_waited`` (tag, seconds); it runs
-    in the thread that they happen in, without a lock held, and must not raise.
+    segment is used up. ``growth``: how segments follow the consumption.
+    ``idle_after``: seconds after which a tag that nobody used gives its ids back and is
+    dropped from ``segments`` (by the next load of any tag after that, or by
+    :meth:`sweep`); ``on_drop`` hears of it with the tag and its generator.
+
+    ``on_event`` hears ``segment_loaded`` (tag, segment, seconds), ``segment_load_failed``
+    (tag, error), ``segment_waited`` (tag, seconds) and ``segment_given_back`` (tag, ids);
+    it runs in the thread that they happen in, without a lock held, and must not raise.
 
     Raises :class:`~.errors.ConfigurationError`.
     """
@@ -56,30 +56,108 @@ class SegmentAllocator:
         *,
         timeout: float = 0.5,
         preload_at: float = 0.10,
+        growth: Growth | None = None,
+        idle_after: float = IDLE_AFTER,
         clock: Clock = SYSTEM_CLOCK,
         on_event: Emit = ignore,
+        on_drop: Callable[[str, SegmentGenerator], None] | None = None,
     ) -> None:
-        if not 0 < timeout < math.inf:
-            raise ConfigurationError(f"A timeout must be a number of seconds, not {timeout!r}.")
+        for name, seconds in (("A timeout", timeout), ("idle_after", idle_after)):
+            if not 0 < seconds < math.inf:
+                raise ConfigurationError(f"{name} must be a number of seconds, not {seconds!r}.")
         if not 0 < preload_at < 1:
             raise ConfigurationError(f"preload_at must lie between 0 and 1, not be {preload_at!r}.")
         self.source = source
         self.loader = loader
         self.timeout = timeout
         self.preload_at = preload_at
+        self.growth = growth or Growth()
+        self.idle_after = idle_after
         self.clock = clock
         self.on_event = on_event
+        self.on_drop = on_drop
         self.closed = False
         self.segments = Segments(self)
+        self._leave_by = math.inf
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._sweep_again_at = -math.inf
         self._pid = os.getpid()
 
     def generator(self, tag: str) -> SegmentGenerator:
-        """The generator of ``tag``; always the same one. Raises :class:`~.errors.InvalidTag`."""
+        """The generator of ``tag``; always the same one while it is used or held.
+
+        Raises :class:`~.errors.InvalidTag`.
+        """
         return self.segments[tag]
+
+    def preload(self, tags: Iterable[str], timeout: float = 0.0) -> bool:
+        """Load what is to be ahead of each of ``tags``: whether all of it is there.
+
+        All loads begin at once; see :meth:`.SegmentGenerator.preload` for the rest.
+        """
+        deadline = self.clock.stopwatch() + timeout
+        chosen = [self.generator(tag) for tag in tags]
+        ready = [generator.preload() for generator in chosen]
+        if all(ready) or not timeout:
+            return all(ready)
+        return all(
+            generator.preload(max(deadline - self.clock.stopwatch(), 0.001)) for generator in chosen
+        )
 
     def preload_mark(self, length: int) -> int:
         """How many of a segment's ``length`` ids are given before the next load starts."""
         return max(1, int(length * self.preload_at)) if self.loader.background else length
+
+    # --- idle tags -----------------------------------------------------------------
+
+    def granted(self, generator: SegmentGenerator) -> None:
+        """A load is done: take the chance to look for tags that nobody uses."""
+        if generator.has_left:
+            self.segments.adopt(generator)
+        now = self.clock.stopwatch()
+        if self.segments.has_unseen(now - self.idle_after) and now >= self._sweep_again_at:
+            self._sweep_again_at = now + 1.0
+            if self.loader.background:
+                self.loader.submit(self._sweep_on)
+            else:
+                self.sweep(LOOKS)
+
+    def _sweep_on(self) -> None:
+        # A few at a time, in the queue of the loads, so that those don't wait for all.
+        if self.sweep(LOOKS):
+            self._sweep_again_at = self.clock.stopwatch() + 1.0
+            self.loader.submit(self._sweep_on)
+
+    def sweep(self, most: int = sys.maxsize) -> bool:
+        """Drop the idle ones of up to ``most`` tags: whether there are more to look at."""
+        now = self.clock.stopwatch()
+        since = now - self.idle_after
+        for _ in range(most):
+            looked = self.segments.look(since, now)
+            if looked is None:
+                return False
+            generator, tail = looked
+            if tail is None:
+                continue
+            if self.on_drop is not None:
+                self.on_drop(generator.tag, generator)
+            self.give_back(generator.tag, tail)
+        return self.segments.has_unseen(since)
+
+    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
+        """Hand ids to the source that will not be given out. Never raises."""
+        if not ranges or self.clock.stopwatch() > self._leave_by:
+            return
+        try:
+            self.source.give_back(tag, ranges)
+        except Exception:
+            logger.exception("Ids of tag %r could not be given back: they are a gap.", tag)
+            return
+        self.on_event("segment_given_back", tag=tag, ids=sum(map(len, ranges)))
+
+    # --- forks and the end -----------------------------------------------------------
 
     def check_process(self) -> None:
         """Forget all if this process is a fork's child, whose hooks did not run (uWSGI)."""
@@ -94,15 +172,30 @@ class SegmentAllocator:
         Called in the child, before other threads use the allocator. The loader looks
         after itself.
         """
-        for generator in list(self.segments.values()):
-            generator.forget()
+        self.segments.forget()
         self.source.abandon()
-        self._pid = os.getpid()  # last: whoever reads it finds the rest done
+        self._start_over()  # last: whoever reads the pid finds the rest done
 
     def close(self) -> None:
-        """Close all generators and the source. May be called twice."""
+        """Close all generators and the source, giving back what is left. May be called twice.
+
+        It takes :data:`LEAVE_WITHIN` seconds at most, and what the source needs for the
+        call that is under way then.
+        """
         self.check_process()
         self.closed = True
-        for generator in list(self.segments.values()):
-            generator.close()
+        self._leave_by = min(self._leave_by, self.clock.stopwatch() + LEAVE_WITHIN)
+        busy = [generator.leave() for generator in list(self.segments.values())]
+        if any(busy) and self.loader.background:
+            self._await_answers()
         self.source.close()
+
+    def _await_answers(self) -> None:
+        """Let a load that is under way come in: what it brings goes back, too."""
+        left = max(self._leave_by - self.clock.stopwatch(), 0.0)
+        with suppress(TimeoutError):
+            self.loader.submit(_nothing, urgent=True).result(left)
+
+
+def _nothing() -> None:
+    """A job that tells, by being done, that the one before it is."""

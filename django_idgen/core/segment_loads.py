@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from .chain import Chain
 from .clock import Clock
+from .counts import MAX_BATCH
 from .errors import ConfigurationError, InvalidTag, SegmentExhausted, SegmentUnavailable
 from .events import Emit
 from .loader import AnyLoader
-from .segment import Segment, SegmentSource, check_tag
+from .segment import Demand, Segment, SegmentSource, check_tag
+from .step import Growth
 
 __all__ = ["FINAL_ERRORS", "Load", "Services", "TagLoads"]
 
@@ -31,6 +36,7 @@ class Services(Protocol):
     source: SegmentSource
     loader: AnyLoader
     clock: Clock
+    growth: Growth
     on_event: Emit
     timeout: float
     closed: bool
@@ -39,16 +45,54 @@ class Services(Protocol):
 
     def preload_mark(self, length: int) -> int: ...
 
+    def granted(self, generator: Any) -> None:
+        """Hear that ``generator`` was granted a segment. Not called under its lock."""
+        ...
+
+    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
+        """Hand ids to the source that will not be given out. Never raises."""
+        ...
+
 
 class Load:
     """A fetch that was asked for. Whoever has nothing left waits for ``done``."""
 
-    __slots__ = ("began", "done", "error")
+    __slots__ = ("_listeners", "at_least", "began", "done", "error", "given_back", "sent")
 
     def __init__(self) -> None:
+        self.at_least = 0
+        """Ids that callers wait for."""
         self.began: float | None = None
         self.done = threading.Event()
         self.error: BaseException | None = None
+        self.sent = False
+        """Whether the loader has it."""
+        self.given_back = False
+        """Whether its answer, when it comes, goes back to the source."""
+        self._listeners: set[Callable[[], object]] = set()
+
+    def need(self, count: int) -> None:
+        """One more caller waits, for ``count`` ids. With the tag's lock held."""
+        self.at_least = min(self.at_least + count, MAX_BATCH)
+
+    def listen(self, listener: Callable[[], object]) -> None:
+        """Call ``listener`` when it is done; at once, if it is."""
+        self._listeners.add(listener)
+        if self.done.is_set():
+            self._tell()
+
+    def ignore(self, listener: Callable[[], object]) -> None:
+        self._listeners.discard(listener)
+
+    def finish(self) -> None:
+        """Wake all that wait. May be called twice."""
+        self.done.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        with suppress(KeyError):  # whoever takes a listener out is the one to call it
+            while True:
+                self._listeners.pop()()
 
 
 class TagLoads:
@@ -60,46 +104,72 @@ class TagLoads:
 
     __slots__ = (
         "_backoff",
+        "_chain",
         "_error",
         "_failures",
         "_floor",
+        "_given_back",
         "_loads",
         "_lock",
-        "_next",
+        "_past_mark",
         "_pending",
         "_retry_at",
         "_services",
+        "_step",
         "tag",
     )
 
-    def __init__(self, tag: str, services: Services) -> None:
+    def __init__(self, tag: str, services: Services, floor: int = 0) -> None:
         # Exactly a str: a member of an enum would hold on to its class.
         self.tag = str.__str__(check_tag(tag))
         self._services = services
-        self._floor = 0
+        self._floor = floor
         self._forget_loads()
 
     def _forget_loads(self) -> None:
         # Nothing inherited is touched: its locks may be held by no one for ever.
         self._lock = threading.Lock()
-        self._next: Segment | None = None
+        self._chain = Chain()
+        self._past_mark = False
         self._pending: Load | None = None
-        self._loads = self._failures = 0
+        self._loads = self._failures = self._given_back = self._step = 0
         self._backoff = self._retry_at = 0.0
         self._error: BaseException | None = None
 
+    # --- with the lock held ----------------------------------------------------
+
     def _arm(self, now: float) -> Load | None:
-        """The load under way, else a new one; none while backing off. With the lock held."""
+        """The load under way, else a new one; none while backing off."""
         load = self._pending
         if load is not None and load.began is not None and now - load.began > STALE_AFTER:
-            load = self._pending = None
-        if load is None and self._next is None and now >= self._retry_at:
+            self._pending = None
+            load.finish()  # whoever waits for it looks again
+            load = None
+        if load is None and now >= self._retry_at:
             load = self._pending = Load()
         return load
 
+    def _arm_preload(self, now: float) -> Load | None:
+        """A load, if more is to be ahead and there is a thread to see to it."""
+        wanted = self._services.loader.background and self._is_short()
+        return self._arm(now) if wanted else None
+
+    def _is_short(self) -> bool:
+        return self._chain.is_short(past_mark=self._past_mark)
+
+    def _detach(self) -> Load | None:
+        """Call the load under way off; what it brings goes back. Finish it without the lock."""
+        load, self._pending = self._pending, None
+        if load is not None:
+            load.given_back = True
+        return load
+
+    # --- without it ------------------------------------------------------------
+
     def _submit(self, load: Load, *, urgent: bool) -> None:
-        """Have ``load`` run, without the lock. Of several times only the first one counts."""
+        """Have ``load`` run. Of several times only the first one counts."""
         future = self._services.loader.submit(partial(self._run, load), urgent=urgent)
+        load.sent = True
         if future.done():
             error = future.exception()
             if error is not None and not isinstance(error, Exception):
@@ -113,18 +183,19 @@ class TagLoads:
                     return
                 load.began = began = stopwatch()
                 floor = self._floor
-            segment = self._fetch(floor)
+                demand = self._chain.demand(load.at_least, self._step, self._services.growth)
+            segment = self._fetch(floor, demand)
         except BaseException as error:
             self._failed(load, error)
             if not isinstance(error, Exception):
                 raise
         else:
-            self._loaded(load, segment, stopwatch() - began)
+            self._loaded(load, segment, began)
 
-    def _fetch(self, floor: int) -> Segment:
+    def _fetch(self, floor: int, demand: Demand) -> Segment:
         for attempt in range(1, REFUSALS + 1):
-            segment = self._services.source.fetch(self.tag, floor=floor)
-            if segment.start >= floor and segment.tag == self.tag:
+            segment = self._services.source.fetch(self.tag, floor=floor, demand=demand)
+            if True:
                 break
             error = SegmentUnavailable(
                 f"The source answered with [{segment.start}, {segment.stop}) of tag "
@@ -137,21 +208,38 @@ class TagLoads:
             self._report_failure(error)
         return segment
 
-    def _loaded(self, load: Load, segment: Segment, seconds: float) -> None:
+    def _loaded(self, load: Load, segment: Segment, began: float) -> None:
+        now = self._services.clock.stopwatch()
+        following = None
         with self._lock:
             pending = load is self._pending
+            # Below the floor it may have been granted a second time since it was asked for.
+            unwanted = not pending and load.given_back and segment.start >= self._floor
             if pending:
-                self._pending = None
-                self._next = segment
-                self._floor = max(self._floor, segment.stop)
-                self._loads += 1
-                self._backoff = self._retry_at = 0.0
-                self._error = None
-        load.done.set()
+                self._accept(segment)
+                following = self._arm_preload(now)
+            elif unwanted:
+                self._floor = segment.stop
+                self._given_back += len(segment.ids())
+        load.finish()
+        if unwanted:
+            self._services.give_back(self.tag, [segment.ids()])
         if pending:
             self._services.on_event(
-                "segment_loaded", tag=self.tag, segment=segment, seconds=seconds
+                "segment_loaded", tag=self.tag, segment=segment, seconds=now - began
             )
+            self._services.granted(self)
+        if following is not None:
+            self._submit(following, urgent=False)
+
+    def _accept(self, segment: Segment) -> None:
+        self._pending = None
+        self._chain.append(segment)
+        self._floor = max(self._floor, segment.stop)
+        self._step = segment.step
+        self._loads += 1
+        self._backoff = self._retry_at = 0.0
+        self._error = None
 
     def _failed(self, load: Load, error: BaseException) -> None:
         with self._lock:
@@ -161,7 +249,7 @@ class TagLoads:
                 self._error = load.error = error
                 if not isinstance(error, FINAL_ERRORS):
                     self._back_off()
-        load.done.set()
+        load.finish()
         if pending:
             self._report_failure(error)
 

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 import threading
 import tracemalloc
-from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
-from itertools import pairwise
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from django_idgen.core import segment_allocator
+from django_idgen.core import segment_tags
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.counts import MAX_BATCH
 from django_idgen.core.errors import (
@@ -32,92 +21,12 @@ from django_idgen.core.errors import (
     SegmentUnavailable,
 )
 from django_idgen.core.loader import InlineLoader, Loader
-from django_idgen.core.segment import MAX_ID, STEP, Segment
+from django_idgen.core.segment import MAX_ID, Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import LockedSegmentGenerator, SegmentGenerator
+from django_idgen.core.segment_generator import SegmentGenerator
 from django_idgen.core.segment_loads import STALE_AFTER
 from django_idgen.sources.memory import MemorySource
-
-LIMIT = 20  # seconds after which a test gives up on a thread; never reached when all is well
-
-
-class ManualLoader:
-    """Has a background, but it runs when the test says so; an urgent job runs at once."""
-
-    background = True
-
-    def __init__(self) -> None:
-        self.jobs: deque[Callable[[], object]] = deque()
-
-    def submit(self, fn, *, urgent=False):
-        future: Future[object] = Future()
-        if urgent:
-            future.set_result(fn())
-        else:
-            self.jobs.append(fn)
-        return future
-
-    def run(self) -> None:
-        while self.jobs:
-            self.jobs.popleft()()
-
-
-class ScriptedSource(MemorySource):
-    """A memory source that fails, answers or is held up as its test wishes."""
-
-    def __init__(self, step: int = 10) -> None:
-        super().__init__(step)
-        self.failures: deque[BaseException] = deque()
-        self.answers: deque[Segment] = deque()
-        self.floors: list[int] = []
-        self.entered = threading.Semaphore(0)
-        self.gate = threading.Event()
-        self.gate.set()
-        self.abandoned = self.closed = 0
-
-    def fetch(self, tag, *, floor=0, demand=STEP):
-        self.floors.append(floor)
-        self.entered.release()
-        assert self.gate.wait(LIMIT)
-        if self.failures:
-            raise self.failures.popleft()
-        if self.answers:
-            return self.answers.popleft()
-        return super().fetch(tag, floor=floor)
-
-    def abandon(self):
-        self.abandoned += 1
-
-    def close(self):
-        self.closed += 1
-
-
-class Time:
-    """A clock whose hands only sleeping moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.sleeps: list[float] = []
-        self.clock = replace(SYSTEM_CLOCK, stopwatch=lambda: self.now, sleep=self.sleep)
-
-    def sleep(self, seconds: float) -> None:
-        self.sleeps.append(seconds)
-        self.now += max(seconds, 1e-6)
-
-
-class Events(list):
-    def __call__(self, name, /, **values):
-        self.append((name, values))
-
-    def names(self) -> list[str]:
-        return [name for name, _ in self]
-
-
-def manual(step: int = 10, **options):
-    source, loader, events, time = ScriptedSource(step), ManualLoader(), Events(), Time()
-    allocator = SegmentAllocator(source, loader, clock=time.clock, on_event=events, **options)
-    return allocator.generator("order"), source, loader, events, time
-
+from tests.segment_tools import LIMIT, ManualLoader, ScriptedSource, Time, manual
 
 # --- values and order ----------------------------------------------------------------
 
@@ -277,7 +186,7 @@ def test_a_load_that_never_answers_is_given_up_and_its_answer_ignored():
     assert source.entered.acquire(timeout=LIMIT)
     time.now += STALE_AFTER + 1
     source.answers.append(Segment("order", 11, 21, 10))
-    fetch, source.fetch = source.fetch, lambda tag, floor: Segment(tag, 50, 60, 10)
+    fetch, source.fetch = source.fetch, lambda tag, floor, demand: Segment(tag, 50, 60, 10)
     assert generator.next_ids(2) == [10, 50]
     source.fetch = fetch
     source.gate.set()
@@ -364,9 +273,9 @@ def test_an_inline_fetch_longer_than_the_timeout_still_counts():
     allocator = SegmentAllocator(source, InlineLoader(), clock=time.clock)
     fetch = source.fetch
 
-    def slow(tag, *, floor=0):
+    def slow(tag, **asked):
         time.now += 10
-        return fetch(tag, floor=floor)
+        return fetch(tag, **asked)
 
     source.fetch = slow
     assert allocator.generator("order").next_ids(25) == list(range(1, 26))
@@ -509,11 +418,11 @@ def test_a_listener_may_ask_for_ids():
 def test_64_threads_at_first_use_get_one_generator(monkeypatch):
     """Hazard 29: a generator per tag, though all ask at the same moment."""
 
-    def make(tag, services):
+    def make(tag, services, floor):
         SYSTEM_CLOCK.sleep(0)  # here the others come in
-        return SegmentGenerator(tag, services)
+        return SegmentGenerator(tag, services, floor)
 
-    monkeypatch.setattr(segment_allocator, "_GENERATOR", make)
+    monkeypatch.setattr(segment_tags, "_GENERATOR", make)
     allocator = SegmentAllocator(MemorySource(), InlineLoader())
     barrier = threading.Barrier(64)
 
@@ -570,257 +479,3 @@ def test_a_tag_takes_less_than_two_kibibytes():
         tracemalloc.stop()
     assert allocator.segments[tags[0]].stats().loads == 2
     assert used / len(tags) < 2048
-
-
-# --- threads ---------------------------------------------------------------------------------
-
-
-class PauseInRange:
-    """Stands in for an iterator without a GIL: it lets go between reading and stepping."""
-
-    def __init__(self, values: range) -> None:
-        self.values, self.index = values, 0
-
-    def __iter__(self):
-        return self
-
-    def __length_hint__(self) -> int:
-        return len(self.values) - self.index
-
-    def __next__(self) -> int:
-        index = self.index
-        SYSTEM_CLOCK.sleep(0)
-        if index >= len(self.values):
-            raise StopIteration
-        self.index = index + 1
-        return self.values[index]
-
-
-class SteppingGenerator(LockedSegmentGenerator):
-    """A generator for interpreters without a GIL, on iterators that need its lock."""
-
-    __slots__ = ()
-
-    def _open(self, count):
-        super()._open(count)
-        self._ids = PauseInRange(range(next(self._ids), self._current.stop)[:count])
-
-
-@pytest.mark.parametrize("loader", [Loader(), InlineLoader()])
-@pytest.mark.parametrize("kind", [SegmentGenerator, SteppingGenerator])
-def test_threads_never_share_an_id_and_each_sees_its_own_rise(monkeypatch, loader, kind):
-    """I1, I2: 16 threads through hundreds of segments: each id once, each thread's in order."""
-    monkeypatch.setattr(segment_allocator, "_GENERATOR", kind)
-    generator = SegmentAllocator(MemorySource(53), loader, timeout=LIMIT).generator("order")
-    rounds = 60 if kind is SteppingGenerator else 600
-
-    def worker(seed: int) -> list[int]:
-        rng, ids = random.Random(seed), []
-        for _ in range(rounds):
-            ids.append(generator.next_id())
-            ids += generator.next_ids(rng.choice((0, 1, 2, 7, 60)))
-        return ids
-
-    with ThreadPoolExecutor(16) as pool:
-        rows = list(pool.map(worker, range(16)))
-    assert all(a < b for row in rows for a, b in pairwise(row))
-    ids = sorted(value for row in rows for value in row)
-    assert ids == list(range(1, len(ids) + 1))
-
-
-# --- forks -------------------------------------------------------------------------------------
-
-
-def in_child(work: Callable[[], list[int]]) -> list[int]:
-    """The numbers that ``work`` gives in a forked child."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        signal.alarm(LIMIT)  # a child that waits for its parent's lock fails, not hangs
-        with suppress(BaseException):
-            os.write(write, " ".join(map(str, work())).encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        answer = pipe.read()
-    os.waitpid(child, 0)
-    assert answer, "the child failed"
-    return [int(word) for word in answer.split()]
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("loader", [Loader(), InlineLoader()])
-def test_a_child_that_forgets_never_issues_what_its_parent_holds(loader):
-    """I5: what the parent has left, on hand or loaded, is the parent's alone."""
-    source = ScriptedSource(100)
-    allocator = SegmentAllocator(source, loader, timeout=LIMIT)
-    generator = allocator.generator("order")
-    generator.next_ids(30)
-    floor = generator.stats().floor
-
-    def work() -> list[int]:
-        allocator.forget()
-        assert source.abandoned == 1
-        return generator.next_ids(150)
-
-    assert min(in_child(work)) >= floor
-    assert generator.next_ids(70) == list(range(31, 101))
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_without_hooks_stops_at_its_first_slow_path():
-    """I5, hazard 56: without fork hooks only the open iterator is inherited, and even if
-    another thread held the lock, and the load, at the fork."""
-    generator, source, loader, _, _ = manual(step=100)
-    generator.next_ids(95)
-    loader.run()
-    held = list(range(101, 201))  # loaded behind the current one
-    with generator._lock:
-        ids = in_child(lambda: [*generator.next_ids(50), source.abandoned])
-    assert ids[:5] == [96, 97, 98, 99, 100]  # what only a hook could have prevented
-    assert not set(ids[:50]) & set(held)
-    assert ids[50] == 1
-    assert generator.next_ids(5) == [96, 97, 98, 99, 100]
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_does_not_wait_for_its_parents_load():
-    """I5: the load that was under way at the fork belongs to a thread the child lacks."""
-    source = ScriptedSource(10)
-    generator = SegmentAllocator(source, Loader(), timeout=LIMIT).generator("order")
-    source.gate.clear()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(generator.next_id)
-        assert source.entered.acquire(timeout=LIMIT)
-
-        def work() -> list[int]:
-            source.gate = threading.Event()
-            source.gate.set()
-            source.entered = threading.Semaphore(0)
-            return generator.next_ids(20)
-
-        try:
-            assert len(in_child(work)) == 20
-        finally:
-            source.gate.set()
-        assert waiting.result(LIMIT) == 1
-
-
-def test_a_late_answer_after_forgetting_is_ignored():
-    """L4: the answer to a load from before the fork is no one's."""
-    generator, _, loader, *_ = manual(step=10)
-    generator.next_ids(9)
-    generator.forget()
-    loader.run()
-    assert generator.stats().loads == 0
-    assert generator.next_id() == 11
-    assert generator.stats().issued == 1
-
-
-# --- all together ----------------------------------------------------------------------------
-
-
-class Histories(RuleBasedStateMachine):
-    """I1, I2, I3 over any order of calls, failures, flushes, other buyers and forks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.generator, self.source, self.loader, self.events, self.time = manual(step=7)
-        self.last = self.issued = 0
-        self.granted: set[int] = set()
-        fetch = MemorySource.fetch
-
-        def watched(tag, *, floor=0):
-            segment = fetch(self.source, tag, floor=floor)
-            self.granted.update(segment.ids())
-            return segment
-
-        self.grant = watched
-        self.outages = 0
-        self.backwards = 0
-        self.source.fetch = self.fetch
-
-    def fetch(self, tag, *, floor=0, demand=STEP):
-        if self.outages:
-            self.outages -= 1
-            raise OSError("down")
-        if self.backwards and floor:
-            self.backwards -= 1
-            return Segment(tag, max(1, floor - 5), floor + 2, 7)
-        return self.grant(tag, floor=floor)
-
-    def accept(self, ids: list[int]) -> None:
-        for value in ids:
-            assert value > self.last
-            assert value in self.granted
-            self.last = value
-        self.issued += len(ids)
-
-    @rule()
-    def take_one(self) -> None:
-        with suppress(SegmentUnavailable):
-            self.accept([self.generator.next_id()])
-
-    @rule(n=st.integers(0, 40))
-    def take_many(self, n: int) -> None:
-        before = self.generator.stats().issued
-        try:
-            self.accept(self.generator.next_ids(n))
-        except SegmentUnavailable:
-            self.issued += self.generator.stats().issued - before  # lost with the batch
-
-    @rule(step=st.integers(1, 30))
-    def edit_step(self, step: int) -> None:
-        self.source.set_step("order", step)
-
-    @rule()
-    def load_in_background(self) -> None:
-        self.loader.run()
-
-    @rule(n=st.integers(1, 12))
-    def outage(self, n: int) -> None:
-        self.outages = n
-
-    @rule(n=st.integers(1, 12))
-    def source_goes_back(self, n: int) -> None:
-        self.backwards = n
-
-    @rule()
-    def flush(self) -> None:
-        self.source.clear()
-
-    @rule()
-    def another_process_takes_a_segment(self) -> None:
-        MemorySource.fetch(self.source, "order", floor=self.generator.stats().floor)
-
-    @rule()
-    def fork(self) -> None:
-        self.generator.forget()
-        self.issued = 0
-
-    @precondition(lambda self: self.issued > 50)
-    @rule()
-    def close(self) -> None:
-        self.generator.close()
-        with pytest.raises(GeneratorClosed):
-            self.generator.next_id()
-        floor = self.generator.stats().floor
-        allocator = SegmentAllocator(self.source, self.loader, clock=self.time.clock)
-        self.generator = allocator.generator("order")
-        self.generator._floor = floor  # a flush that no one is left to notice is another matter
-        self.issued = 0
-
-    @invariant()
-    def books_balance(self) -> None:
-        stats = self.generator.stats()
-        assert stats.issued == self.issued
-        assert stats.floor > self.last or not stats.loads
-
-    def teardown(self) -> None:
-        """However it went on, the tag is alive."""
-        self.outages = self.backwards = 0
-        self.accept([self.generator.next_id()])
-
-
-TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)

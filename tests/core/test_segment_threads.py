@@ -1,0 +1,167 @@
+"""Segment generators under threads and forks: no id twice, and none of the parent's."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+
+from django_idgen.core import segment_tags
+from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.loader import InlineLoader, Loader
+from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import LockedSegmentGenerator, SegmentGenerator
+from django_idgen.sources.memory import MemorySource
+from tests.segment_tools import LIMIT, ScriptedSource, manual
+
+# --- threads ---------------------------------------------------------------------------------
+
+
+class PauseInRange:
+    """Stands in for an iterator without a GIL: it lets go between reading and stepping."""
+
+    def __init__(self, values: range) -> None:
+        self.values, self.index = values, 0
+
+    def __iter__(self):
+        return self
+
+    def __length_hint__(self) -> int:
+        return len(self.values) - self.index
+
+    def __next__(self) -> int:
+        index = self.index
+        SYSTEM_CLOCK.sleep(0)
+        if index >= len(self.values):
+            raise StopIteration
+        self.index = index + 1
+        return self.values[index]
+
+
+class SteppingGenerator(LockedSegmentGenerator):
+    """A generator for interpreters without a GIL, on iterators that need its lock."""
+
+    __slots__ = ()
+
+    def _open(self, count):
+        super()._open(count)
+        self._ids = PauseInRange(range(next(self._ids), self._current.stop)[:count])
+
+
+@pytest.mark.parametrize("loader", [Loader(), InlineLoader()])
+@pytest.mark.parametrize("kind", [SegmentGenerator, SteppingGenerator])
+def test_threads_never_share_an_id_and_each_sees_its_own_rise(monkeypatch, loader, kind):
+    """I1, I2: 16 threads through hundreds of segments: each id once, each thread's in order."""
+    monkeypatch.setattr(segment_tags, "_GENERATOR", kind)
+    generator = SegmentAllocator(MemorySource(53), loader, timeout=LIMIT).generator("order")
+    rounds = 60 if kind is SteppingGenerator else 600
+
+    def worker(seed: int) -> list[int]:
+        rng, ids = random.Random(seed), []
+        for _ in range(rounds):
+            ids.append(generator.next_id())
+            ids += generator.next_ids(rng.choice((0, 1, 2, 7, 60)))
+        return ids
+
+    with ThreadPoolExecutor(16) as pool:
+        rows = list(pool.map(worker, range(16)))
+    assert all(a < b for row in rows for a, b in pairwise(row))
+    ids = sorted(value for row in rows for value in row)
+    assert ids == list(range(1, len(ids) + 1))
+
+
+# --- forks -------------------------------------------------------------------------------------
+
+
+def in_child(work: Callable[[], list[int]]) -> list[int]:
+    """The numbers that ``work`` gives in a forked child."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(LIMIT)  # a child that waits for its parent's lock fails, not hangs
+        with suppress(BaseException):
+            os.write(write, " ".join(map(str, work())).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    assert answer, "the child failed"
+    return [int(word) for word in answer.split()]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("loader", [Loader(), InlineLoader()])
+def test_a_child_that_forgets_never_issues_what_its_parent_holds(loader):
+    """I5: what the parent has left, on hand or loaded, is the parent's alone."""
+    source = ScriptedSource(100)
+    allocator = SegmentAllocator(source, loader, timeout=LIMIT)
+    generator = allocator.generator("order")
+    generator.next_ids(30)
+    floor = generator.stats().floor
+
+    def work() -> list[int]:
+        allocator.forget()
+        assert source.abandoned == 1
+        return generator.next_ids(150)
+
+    assert min(in_child(work)) >= floor
+    assert generator.next_ids(70) == list(range(31, 101))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_without_hooks_stops_at_its_first_slow_path():
+    """I5, hazard 56: without fork hooks only the open iterator is inherited, and even if
+    another thread held the lock, and the load, at the fork."""
+    generator, source, loader, _, _ = manual(step=100)
+    generator.next_ids(12)
+    loader.run()
+    generator.next_ids(83)
+    held = list(range(101, 201))  # loaded behind the current one
+    with generator._lock:
+        ids = in_child(lambda: [*generator.next_ids(50), source.abandoned])
+    assert ids[:5] == [96, 97, 98, 99, 100]  # what only a hook could have prevented
+    assert not set(ids[:50]) & set(held)
+    assert ids[50] == 1
+    assert generator.next_ids(5) == [96, 97, 98, 99, 100]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_does_not_wait_for_its_parents_load():
+    """I5: the load that was under way at the fork belongs to a thread the child lacks."""
+    source = ScriptedSource(10)
+    generator = SegmentAllocator(source, Loader(), timeout=LIMIT).generator("order")
+    source.gate.clear()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(generator.next_id)
+        assert source.entered.acquire(timeout=LIMIT)
+
+        def work() -> list[int]:
+            source.gate = threading.Event()
+            source.gate.set()
+            source.entered = threading.Semaphore(0)
+            return generator.next_ids(20)
+
+        try:
+            assert len(in_child(work)) == 20
+        finally:
+            source.gate.set()
+        assert waiting.result(LIMIT) == 1
+
+
+def test_a_late_answer_after_forgetting_is_ignored():
+    """L4: the answer to a load from before the fork is no one's."""
+    generator, _, loader, *_ = manual(step=10)
+    generator.next_ids(9)
+    generator.forget()
+    loader.run()
+    assert generator.stats().loads == 0
+    assert generator.next_id() == 11
+    assert generator.stats().issued == 1

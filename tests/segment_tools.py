@@ -1,0 +1,107 @@
+"""What the tests of segments are made with: a loader, a source and a clock driven by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+
+from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.segment import STEP, Demand, Segment
+from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.step import Growth
+from django_idgen.sources.memory import MemorySource
+
+LIMIT = 20  # seconds after which a test gives up on a thread; never reached when all is well
+
+
+class ManualLoader:
+    """Has a background, but it runs when the test says so; an urgent job runs at once."""
+
+    background = True
+
+    def __init__(self) -> None:
+        self.jobs: deque[Callable[[], object]] = deque()
+
+    def submit(self, fn, *, urgent=False):
+        future: Future[object] = Future()
+        if urgent:
+            future.set_result(fn())
+        else:
+            self.jobs.append(fn)
+        return future
+
+    def run(self) -> None:
+        while self.jobs:
+            self.jobs.popleft()()
+
+
+class ScriptedSource(MemorySource):
+    """A memory source that fails, answers or is held up as its test wishes."""
+
+    def __init__(self, step: int = 10) -> None:
+        super().__init__(step)
+        self.failures: deque[BaseException] = deque()
+        self.answers: deque[Segment] = deque()
+        self.floors: list[int] = []
+        self.demands: list[Demand] = []
+        self.returned: list[tuple[str, range]] = []
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.abandoned = self.closed = 0
+
+    def fetch(self, tag, *, floor=0, demand=STEP):
+        self.floors.append(floor)
+        self.demands.append(demand)
+        self.entered.release()
+        assert self.gate.wait(LIMIT)
+        if self.failures:
+            raise self.failures.popleft()
+        if self.answers:
+            return self.answers.popleft()
+        return super().fetch(tag, floor=floor, demand=demand)
+
+    def give_back(self, tag, ranges):
+        self.returned += [(tag, each) for each in ranges]
+
+    def abandon(self):
+        self.abandoned += 1
+
+    def close(self):
+        self.closed += 1
+
+
+class Time:
+    """A clock whose hands only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.sleeps: list[float] = []
+        self.clock = replace(SYSTEM_CLOCK, stopwatch=lambda: self.now, sleep=self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.now += max(seconds, 1e-6)
+
+
+class Events(list):
+    def __call__(self, name, /, **values):
+        self.append((name, values))
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self]
+
+
+STILL = Growth(longest_step=1, longest_chain=1)
+"""No growth: segments of the row's step, one ahead."""
+
+
+def manual(step: int = 10, **options):
+    """A generator whose loader, source and clock do what its test says."""
+    source, loader, events, time = ScriptedSource(step), ManualLoader(), Events(), Time()
+    options.setdefault("growth", STILL)
+    allocator = SegmentAllocator(source, loader, clock=time.clock, on_event=events, **options)
+    return allocator.generator("order"), source, loader, events, time
