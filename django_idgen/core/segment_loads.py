@@ -195,7 +195,7 @@ class TagLoads:
     def _fetch(self, floor: int, demand: Demand) -> Segment:
         for attempt in range(1, REFUSALS + 1):
             segment = self._services.source.fetch(self.tag, floor=floor, demand=demand)
-            if True:
+            if segment.start >= floor and segment.tag == self.tag:
                 break
             error = SegmentUnavailable(
                 f"The source answered with [{segment.start}, {segment.stop}) of tag "
