@@ -35,7 +35,8 @@ class Transactions:
     only if it surely had no effect: when a statement *before* the commit lost
     against a rival, or found one of the tables of ``models`` missing (which is
     then made). What else goes wrong in the database, or takes too long, becomes
-    an ``unavailable``, with the cause chained.
+    an ``unavailable``, with the cause chained. For a row that somebody else has
+    locked it waits ``lock_timeout`` seconds.
     """
 
     def __init__(
@@ -45,9 +46,11 @@ class Transactions:
         timeout: float,
         models: tuple[str, ...],
         unavailable: type[IdgenError],
+        lock_timeout: int = LOCK_TIMEOUT,
     ) -> None:
         self.own = own
         self.timeout = timeout
+        self._lock_timeout = lock_timeout
         self._models = models
         self._unavailable = unavailable
 
@@ -82,7 +85,7 @@ class Transactions:
         deadline = SYSTEM_CLOCK.stopwatch() + timeout
         tables_checked = False
         for _ in range(ATTEMPTS):
-            attempt = _Attempt(connection)
+            attempt = _Attempt(connection, self._lock_timeout)
             try:
                 return attempt.run(body)
             except Rerun:
@@ -136,14 +139,15 @@ class Transactions:
 class _Attempt:
     """One transaction, and how far it came."""
 
-    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+    def __init__(self, connection: BaseDatabaseWrapper, lock_timeout: int) -> None:
         self._connection = connection
+        self._lock_timeout = lock_timeout
         self.reached_commit = False
         """From then on an error doesn't tell whether the transaction took effect."""
 
     def run(self, body: Callable[[BaseDatabaseWrapper], T]) -> T:
         with transaction.atomic(using=self._connection.alias, durable=True):
-            vendor.begin(self._connection, lock_timeout=LOCK_TIMEOUT)
+            vendor.begin(self._connection, lock_timeout=self._lock_timeout)
             result = body(self._connection)
             self.reached_commit = True
         return result

@@ -18,7 +18,7 @@ from django.db.models.functions import Greatest, Least
 from django.utils.timezone import make_naive
 
 from .. import vendor
-from ..connection import OwnConnection, own_connection
+from ..connection import SOCKET_TIMEOUT, OwnConnection, own_connection
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import LeaseLost, RegistryUnavailable
 from ..core.lease import (
