@@ -11,8 +11,9 @@ occasion. Nobody is waited for.
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,10 @@ from .mirror_rows import Row, Rows
 
 __all__ = ["Caller", "Mirror"]
 
+Taken = tuple[str, int, int, int, str, str]
+"""A row of history: tag, start, stop, delta, holder, time."""
+MOST_TAKEN = 10_000
+"""Rows of history that may be pending."""
 PATIENCE = 0.2
 """Seconds that reading the seed may wait for a writer, at most."""
 
@@ -48,6 +53,7 @@ class Mirror:
         self.marks: MarksFile | None = None
         self._tags: set[str] = set()
         self._leases = False
+        self._taken: deque[Taken] = deque(maxlen=MOST_TAKEN)
 
     # --- reading --------------------------------------------------------------
 
@@ -100,26 +106,39 @@ class Mirror:
         """The rows of the namespaces and of the worker leases are."""
         self._leases = True
 
+    def taken(self, tag: str, start: int, stop: int, delta: int, holder: str) -> None:
+        """A row of history is to be written; it is lost if the process ends before."""
+        self._taken.append((tag, start, stop, delta, holder, mirror_rows.now()))
+
     def catch_up(self, caller: Caller) -> bool:
         """Write what is pending; False where that has to wait for another occasion."""
-        if not (self._tags or self._leases):
+        if not (self._tags or self._leases or self._taken):
             return True
         if caller.in_transaction or self.marks is None or not self.database.exists():
             return False
-        tags, leases = sorted(self._tags), self._leases
+        tags, leases, taken = sorted(self._tags), self._leases, self._pop_taken()
         # Before the marks are read: what changes from now on is pending again.
         self._tags.difference_update(tags)
         self._leases = False
         try:
-            self._write(caller, self.marks.run(lambda db: mirror_rows.dump(db, tags, leases)))
+            rows = self.marks.run(lambda db: mirror_rows.dump(db, tags, leases))
+            self._write(caller, {**rows, "history": taken})
         except (sqlite3.Error, MarksError):
-            self._pend_again(tags, leases)
+            self._pend_again(tags, leases, taken)
             return False
         return True
 
-    def _pend_again(self, tags: list[str], leases: bool) -> None:
+    def _pend_again(self, tags: list[str], leases: bool, taken: list[Taken]) -> None:
         self._tags.update(tags)
         self._leases = self._leases or leases
+        self._taken.extendleft(reversed(taken))
+
+    def _pop_taken(self) -> list[Taken]:
+        taken = []
+        with suppress(IndexError):  # another thread may be at it
+            while True:
+                taken.append(self._taken.popleft())
+        return taken
 
     def _write(self, caller: Caller, rows: Rows) -> None:
         if caller.connection is not None:

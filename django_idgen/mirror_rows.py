@@ -20,6 +20,7 @@ __all__ = [
     "dump",
     "identity",
     "namespaces_of",
+    "now",
     "read_row",
     "segments_of",
     "write",
@@ -49,7 +50,7 @@ def write_rows(db: sqlite3.Connection, rows: Iterable[tuple[str, int, int]]) -> 
         "INSERT INTO leaf_alloc (biz_tag, max_id, step, description, update_time) "
         "VALUES (?, ?, ?, '', ?) ON CONFLICT (biz_tag) DO UPDATE SET "
         "max_id = max(max_id, excluded.max_id), update_time = excluded.update_time",
-        [(*row, _now()) for row in rows],
+        [(*row, now()) for row in rows],
     )
 
 
@@ -59,6 +60,7 @@ def write(db: sqlite3.Connection, rows: Rows) -> None:
         _write_installation(db, rows)
         _write_tags(db, rows)
         _write_leases(db, rows)
+        _write_history(db, rows)
         db.execute("COMMIT")
     finally:
         if db.in_transaction:
@@ -147,7 +149,7 @@ def _write_leases(db: sqlite3.Connection, rows: Rows) -> None:
             ((*row, "", PROTOCOL_VERSION) for row in rows["namespaces"]),
         )
     if "django_idgen_workerlease" in tables:
-        now = _now()
+        moment = now()
         _upsert(
             db,
             "django_idgen_workerlease",
@@ -164,11 +166,24 @@ def _write_leases(db: sqlite3.Connection, rows: Rows) -> None:
                 "seen_at",
                 "protocol",
             ),
-            ((f"{row[0]}/{row[1]}", *row, now, now, PROTOCOL_VERSION) for row in rows["leases"]),
+            (
+                (f"{row[0]}/{row[1]}", *row, moment, moment, PROTOCOL_VERSION)
+                for row in rows["leases"]
+            ),
         )
 
 
-def _now() -> str:
+def _write_history(db: sqlite3.Connection, rows: Rows) -> None:
+    if "django_idgen_history" in _tables(db):
+        db.executemany(
+            "INSERT INTO django_idgen_history (tag, start, stop, delta, holder, taken_at) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            rows.get("history", ()),
+        )
+
+
+def now() -> str:
+    """The time as our tables have it."""
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
 
 

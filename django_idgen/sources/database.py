@@ -1,103 +1,168 @@
-"""Segments from the project's own database: the default source."""
+"""Segments from the project's own databases: the default source."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from functools import partial
+from typing import Any
 
-from .. import memory_rows
-from ..connection import Place, place_of
-from ..core.errors import SegmentUnavailable
-from ..core.segment import MAX_STEP, STEP, Demand, Segment, SegmentSource
-from ..stores import PlacedLoader, Stores, caller_of, marks_of, mirror_of
-from .memory import MemorySource
-from .server import ServerSource
-from .sqlite import SqliteSource
+from ..connection import Place, own_connection, place_of
+from ..core.errors import ConfigurationError
+from ..core.loader import AnyLoader
+from ..core.segment import STEP, Demand, Segment, check_tag
+from ..grid import Grid
+from ..stores import PlacedLoader
+from .health import Health
+from .lanes import Lanes
+from .placed import PlacedSource
+from .router import Route, check_databases, fixed, router_of
+from .server import FAILOVER_SKIP, ServerSource, check_failover_skip
+from .several import SeveralDatabases
 
 __all__ = ["DatabaseSource"]
+
+DEFAULT_DATABASE = "default"
 
 
 class DatabaseSource:
     """Segments of ``LeafAlloc`` in ``database`` (an alias of ``DATABASES``). Thread-safe.
 
-    A new tag takes ``default_step`` ids at a time. On SQLite the marks stand in a
-    file beside the database, and ``LeafAlloc`` is their mirror.
+    ``databases``, a list of aliases, has each tag come from all of them, each giving
+    out the ids that leave its place in the list when divided by their number; one that
+    is dead is passed over. ``router`` is the dotted path of a function from a tag to
+    its alias, or list of aliases. Give one of the three at most.
+
+    A new tag takes ``default_step`` ids at a time. ``failover_skip``,
+    ``server_identity``, ``history`` and ``measures``: see
+    :class:`~.server.ServerSource`. On SQLite the marks stand in a file beside the
+    database, and ``LeafAlloc`` is their mirror.
+
+    Raises :class:`~..core.errors.ConfigurationError`.
     """
 
-    def __init__(self, *, default_step: int, database: str = "default") -> None:
-        self.database = database
-        self.loader = PlacedLoader(database)
+    def __init__(
+        self,
+        *,
+        default_step: int,
+        database: str | None = None,
+        databases: Sequence[str] | None = None,
+        router: str | Callable[[str], str | Sequence[str]] | None = None,
+        failover_skip: int = FAILOVER_SKIP,
+        server_identity: bool = True,
+        history: bool = False,
+        measures: bool = True,
+    ) -> None:
+        _check_one_of(database, databases, router)
         self._default_step = default_step
-        self._steps: dict[str, int] = {}
-        """By tag: the step that its marks had at our last fetch."""
-        self._stores: Stores[SegmentSource] = Stores(database, self._make)
+        self._history = _flag("history", history)
+        self._options: dict[str, Any] = {
+            "failover_skip": check_failover_skip(failover_skip),
+            "server_identity": _flag("server_identity", server_identity),
+            "history": self._history,
+            "measures": _flag("measures", measures),
+        }
+        self._placed: dict[tuple[str, Grid | None], PlacedSource] = {}
+        self._health: dict[str, Health] = {}
+        self._several: dict[Route, SeveralDatabases] = {}
+        self.loader: AnyLoader
+        if databases is None and router is None:
+            route = check_databases("'database' is", database or DEFAULT_DATABASE)
+            self._route = fixed(route)
+            self._place(route[0], None)
+            self.loader = PlacedLoader(route[0])
+        elif router is not None:
+            self._route = router_of(router)
+            # As far as is known: no tag was routed yet.
+            self.loader = Lanes(lambda: bool(self._placed) and self._are_servers())
+        else:
+            route = check_databases("'databases' is", databases)
+            self._route = fixed(route)
+            self._source(route)
+            self.loader = Lanes(self._are_servers)
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """See :meth:`~..core.segment.SegmentSource.fetch`."""
-        store = self._stores.current()
-        if isinstance(store, SqliteSource):
-            return self._fetch_mirrored(store, tag, floor, demand)
-        if isinstance(store, MemorySource) and place_of(self.database) is Place.MEMORY:
-            return self._fetch_in_memory(store, tag, floor, demand)
-        return store.fetch(tag, floor=floor, demand=demand)
+        route = self._route(check_tag(tag))
+        if len(route) > 1:
+            return self._source(route).fetch(tag, floor=floor, demand=demand)
+        source = self._place(route[0], None)
+        if isinstance(self.loader, PlacedLoader):
+            return source.fetch(tag, floor=floor, demand=demand)
+        with self._health_of(source).attempt():
+            return source.fetch(tag, floor=floor, demand=demand)
 
-    def _fetch_mirrored(self, store: SqliteSource, tag: str, floor: int, demand: Demand) -> Segment:
-        mirror = mirror_of(store.marks)
-        caller = caller_of(self.database, mirror)
-        row = mirror.row_of(tag, caller)
-        if row is not None:
-            # Ahead of the marks only where somebody skipped ahead by hand.
-            floor = max(floor, row.max_id)
-            if self._steps.get(tag) != row.step:
-                store.set_step(tag, self._checked(tag, row.step))
-        segment = store.fetch(tag, floor=floor, demand=demand)
-        self._steps[tag] = segment.step
-        mirror.tag_changed(tag)
-        mirror.catch_up(caller)
-        return segment
+    def record_rate(self, tag: str, used: int, now: datetime) -> float:
+        """See :meth:`~.server.ServerSource.record_rate`; 0.0 on SQLite, which keeps no rates.
 
-    def _fetch_in_memory(
-        self, store: MemorySource, tag: str, floor: int, demand: Demand
-    ) -> Segment:
-        row = memory_rows.row_of(self.database, tag)
-        if row is not None:
-            floor = max(floor, row.max_id)
-            store.set_step(tag, self._checked(tag, row.step))
-        segment = store.fetch(tag, floor=floor, demand=demand)
-        memory_rows.changed(self.database, tag, segment.stop, segment.step)
-        return segment
+        Where databases share the tag it is the first one's row that is measured.
+        """
+        route = self._route(check_tag(tag))
+        server = self._place(route[0], _grid_of(route, 0)).server
+        return server.record_rate(tag, used, now) if server is not None else 0.0
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         """There is no place for them here: they are a gap. See :mod:`.pool`."""
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
-        self._stores.reset()
-        for store in self._stores.all():
-            store.abandon()
+        self._health = {}
+        self._several = {}
+        self.loader.reset()
+        for source in list(self._placed.values()):
+            source.abandon()
 
     def close(self) -> None:
         """Free local resources. May be called twice."""
-        for store in self._stores.all():
-            if isinstance(store, SqliteSource):
-                mirror = mirror_of(store.marks)
-                mirror.catch_up(caller_of(self.database, mirror))
-            store.close()
+        for source in list(self._placed.values()):
+            source.close()
 
-    def _checked(self, tag: str, step: int) -> int:
-        if not 1 <= step <= MAX_STEP:
-            raise SegmentUnavailable(
-                f"Tag {tag!r} has step {step} in leaf_alloc of database {self.database!r}; it "
-                f"must be 1 to {MAX_STEP}. Correct the row, in the admin for example."
-            )
-        return step
+    def _are_servers(self) -> bool:
+        return all(place_of(alias) is Place.SERVER for alias, _ in list(self._placed))
 
-    def _make(self, place: Place) -> SegmentSource:
-        if place is Place.FORBIDDEN:
-            # One id at a time: what is left of a longer segment would be used on the
-            # database, once it is allowed again, where somebody else may have those ids.
-            return MemorySource(default_step=1)
-        if place is Place.MEMORY:
-            return MemorySource(default_step=self._default_step)
-        if place is Place.FILE:
-            return SqliteSource(marks=marks_of(self.database), default_step=self._default_step)
-        return ServerSource(alias=self.database, default_step=self._default_step)
+    def _source(self, route: Route) -> SeveralDatabases:
+        found = self._several.get(route)
+        if found is None:
+            placed = [self._place(alias, _grid_of(route, n)) for n, alias in enumerate(route)]
+            members = [(source, self._health_of(source)) for source in placed]
+            found = self._several.setdefault(route, SeveralDatabases(members))
+        return found
+
+    def _place(self, alias: str, grid: Grid | None) -> PlacedSource:
+        found = self._placed.get((alias, grid))
+        if found is None:
+            step = self._default_step
+            make = partial(ServerSource, alias=alias, default_step=step, grid=grid, **self._options)
+            made = PlacedSource(alias, default_step=step, history=self._history, make_server=make)
+            found = self._placed.setdefault((alias, grid), made)
+        return found
+
+    def _health_of(self, source: PlacedSource) -> Health:
+        alias = source.database
+        return self._health.get(alias) or self._health.setdefault(
+            alias, Health(alias, partial(_probe, source))
+        )
+
+
+def _probe(source: PlacedSource) -> Future[None]:
+    def ping() -> None:
+        if source.server is not None:
+            source.server.ping()
+
+    return own_connection(source.database).loader.submit(ping)
+
+
+def _grid_of(route: Route, number: int) -> Grid | None:
+    return Grid(len(route), number) if len(route) > 1 else None
+
+
+def _check_one_of(*given: object) -> None:
+    if sum(value is not None for value in given) > 1:
+        raise ConfigurationError("Of 'database', 'databases' and 'router' only one can be given.")
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, not {value!r}.")
+    return value

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Max, QuerySet
+from django.db.models import Max, Q, QuerySet
 from django.db.models.functions import Now
 
 from .. import vendor
@@ -116,6 +116,23 @@ class RowOpening:
             f"same list, in the same order; 'manage.py idgen_grow' moves the rows over to a "
             f"longer one."
         )
+
+    def share(self, *, write: bool) -> None:
+        """Have new tags be made with our grid; without ``write``, see only if they can be.
+
+        Raises :class:`ConfigurationError` where the database gives out ids otherwise.
+        """
+        installation = self._installation()
+        grid, ours = Grid(installation.delta, installation.remainder), self._grid or ALONE
+        if grid == ours or (installation.growing and grid.within(ours)):
+            return
+        used = LeafAlloc.objects.using(self.alias).filter(Q(max_id__gt=1) | Q(largest_step__gt=0))
+        tag = used.values_list("pk", flat=True).first()
+        if grid != ALONE or tag is not None:
+            raise self._other_grid(f"tags (such as {tag!r})", grid)
+        if write:
+            installation.delta, installation.remainder = ours.delta, ours.remainder
+            update_row(installation, self.alias, "delta", "remainder")
 
     # --- the installation ----------------------------------------------------
 
@@ -252,10 +269,13 @@ class RowOpening:
                 f"Database {self.alias!r} has never shared its tags, so that tag {tag!r} can't be "
                 f"made with {ours}. Use it through DatabaseSource(databases=[...])."
             )
-        raise ConfigurationError(
-            f"Database {self.alias!r} makes tags with {stored}, but this process' 'databases' "
-            f"make it {ours}. Going on would repeat ids. Give all processes the same list, in "
-            f"the same order; 'manage.py idgen_grow' moves the rows over to a longer one."
+        raise self._other_grid("tags", stored)
+
+    def _other_grid(self, what: str, stored: Grid) -> ConfigurationError:
+        return ConfigurationError(
+            f"Database {self.alias!r} has {what} with {stored}, but this process' 'databases' "
+            f"make it {self._grid}. Going on would repeat ids. Give all processes the same list, "
+            f"in the same order; 'manage.py idgen_grow' moves the rows over to a longer one."
         )
 
     def _check_numbers(self, row: LeafAlloc) -> None:

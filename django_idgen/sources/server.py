@@ -157,6 +157,14 @@ class ServerSource:
 
         return self._transactions.run(body)
 
+    def share(self, *, write: bool) -> None:
+        """Make this database one of several, with our grid: see :meth:`RowOpening.share`."""
+        self._transactions.run(lambda _connection: self._opening.share(write=write))
+
+    def ping(self) -> None:
+        """Raise :class:`SegmentUnavailable` unless the server answers."""
+        self._transactions.run(lambda _connection: None)
+
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         """There is no place for them: they are a gap."""
 

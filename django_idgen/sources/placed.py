@@ -1,0 +1,121 @@
+"""Segments from one database alias, wherever its marks are: see :mod:`..stores`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .. import memory_rows
+from ..connection import Place, place_of
+from ..core.errors import SegmentUnavailable
+from ..core.segment import MAX_STEP, STEP, Demand, Segment, SegmentSource
+from ..history import holder
+from ..stores import Stores, caller_of, marks_of, mirror_of
+from .memory import MemorySource
+from .server import ServerSource
+from .sqlite import SqliteSource
+
+__all__ = ["PlacedSource"]
+
+
+class PlacedSource:
+    """Segments of ``LeafAlloc`` in ``database`` (an alias of ``DATABASES``). Thread-safe.
+
+    ``make_server`` makes the source that is used while the alias is a server's. On
+    SQLite the marks stand in a file beside the database, and ``LeafAlloc`` is their
+    mirror.
+    """
+
+    def __init__(
+        self,
+        database: str,
+        *,
+        default_step: int,
+        history: bool = False,
+        make_server: Callable[[], ServerSource],
+    ) -> None:
+        self.database = database
+        self._default_step = default_step
+        self._history = history
+        self._make_server = make_server
+        self._steps: dict[str, int] = {}
+        """By tag: the step that its marks had at our last fetch."""
+        self._stores: Stores[SegmentSource] = Stores(database, self._make)
+
+    @property
+    def server(self) -> ServerSource | None:
+        """The source on a server, if that is what the alias is."""
+        store = self._stores.current()
+        return store if isinstance(store, ServerSource) else None
+
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
+        """See :meth:`~..core.segment.SegmentSource.fetch`."""
+        store = self._stores.current()
+        if isinstance(store, SqliteSource):
+            return self._fetch_mirrored(store, tag, floor, demand)
+        if isinstance(store, MemorySource) and place_of(self.database) is Place.MEMORY:
+            return self._fetch_in_memory(store, tag, floor, demand)
+        return store.fetch(tag, floor=floor, demand=demand)
+
+    def _fetch_mirrored(self, store: SqliteSource, tag: str, floor: int, demand: Demand) -> Segment:
+        mirror = mirror_of(store.marks)
+        caller = caller_of(self.database, mirror)
+        row = mirror.row_of(tag, caller)
+        if row is not None:
+            # Ahead of the marks only where somebody skipped ahead by hand.
+            floor = max(floor, row.max_id)
+            if self._steps.get(tag) != row.step:
+                store.set_step(tag, self._checked(tag, row.step))
+        segment = store.fetch(tag, floor=floor, demand=demand)
+        self._steps[tag] = segment.step
+        mirror.tag_changed(tag)
+        if self._history:
+            mirror.taken(tag, segment.start, segment.stop, segment.delta, holder())
+        mirror.catch_up(caller)
+        return segment
+
+    def _fetch_in_memory(
+        self, store: MemorySource, tag: str, floor: int, demand: Demand
+    ) -> Segment:
+        row = memory_rows.row_of(self.database, tag)
+        if row is not None:
+            floor = max(floor, row.max_id)
+            store.set_step(tag, self._checked(tag, row.step))
+        segment = store.fetch(tag, floor=floor, demand=demand)
+        memory_rows.changed(self.database, tag, segment.stop, segment.step)
+        return segment
+
+    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
+        """There is no place for them here: they are a gap. See :mod:`.pool`."""
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited."""
+        self._stores.reset()
+        for store in self._stores.all():
+            store.abandon()
+
+    def close(self) -> None:
+        """Free local resources. May be called twice."""
+        for store in self._stores.all():
+            if isinstance(store, SqliteSource):
+                mirror = mirror_of(store.marks)
+                mirror.catch_up(caller_of(self.database, mirror))
+            store.close()
+
+    def _checked(self, tag: str, step: int) -> int:
+        if not 1 <= step <= MAX_STEP:
+            raise SegmentUnavailable(
+                f"Tag {tag!r} has step {step} in leaf_alloc of database {self.database!r}; it "
+                f"must be 1 to {MAX_STEP}. Correct the row, in the admin for example."
+            )
+        return step
+
+    def _make(self, place: Place) -> SegmentSource:
+        if place is Place.FORBIDDEN:
+            # One id at a time: what is left of a longer segment would be used on the
+            # database, once it is allowed again, where somebody else may have those ids.
+            return MemorySource(default_step=1)
+        if place is Place.MEMORY:
+            return MemorySource(default_step=self._default_step)
+        if place is Place.FILE:
+            return SqliteSource(marks=marks_of(self.database), default_step=self._default_step)
+        return self._make_server()

@@ -1,0 +1,124 @@
+"""One tag over several databases, each of which gives out its own remainder."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+from ..connection import Place, place_of
+from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable
+from ..core.segment import STEP, Demand, Segment
+from .health import Health
+from .placed import PlacedSource
+from .row_opening import GridUnknown
+from .server import ServerSource
+
+__all__ = ["SKIP_AFTER", "SeveralDatabases"]
+
+SKIP_AFTER = 1.0
+"""Seconds after which the next database is asked, as long as there is one."""
+
+
+class NotAgreed(SegmentUnavailable):
+    """A database is away that the others have never shared a tag with."""
+
+
+class SeveralDatabases:
+    """Takes segments from ``members`` in turn; one that is dead is passed over. Thread-safe.
+
+    The first one to be asked is chosen at random, so that the load of a fleet spreads.
+    Raises what :class:`~..core.segment.SegmentSource` says, and
+    :class:`~..core.errors.ConfigurationError` where the databases were told otherwise.
+    """
+
+    def __init__(self, members: Sequence[tuple[PlacedSource, Health]]) -> None:
+        self._members = list(members)
+        self._turns = count(random.randrange(len(self._members)))
+
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
+        first = self._members[0][0]
+        if first.server is None:
+            # In a test that keeps its marks in memory one place has all ids.
+            return first.fetch(tag, floor=floor, demand=demand)
+        failures: list[SegmentUnavailable | SegmentExhausted] = []
+        for member, timeout in self._attempts():
+            try:
+                return self._fetch_from(member, timeout, tag, floor, demand)
+            except NotAgreed:
+                raise
+            except (SegmentUnavailable, SegmentExhausted) as error:
+                failures.append(error)
+        raise self._failed(tag, failures)
+
+    def _attempts(self) -> Iterator[tuple[tuple[PlacedSource, Health], float | None]]:
+        """First those that are up, each for a moment; then all of them, for as long as it takes."""
+        turn = next(self._turns) % len(self._members)
+        members = self._members[turn:] + self._members[:turn]
+        for member in members:
+            if member[1].is_up():
+                yield member, SKIP_AFTER
+        for member in members:
+            yield member, None
+
+    def _fetch_from(
+        self,
+        member: tuple[PlacedSource, Health],
+        timeout: float | None,
+        tag: str,
+        floor: int,
+        demand: Demand,
+    ) -> Segment:
+        source, health = member
+        server = _server(source)
+        try:
+            with health.attempt():
+                segment = server.fetch_within(timeout, tag, floor=floor, demand=demand)
+        except GridUnknown:
+            self._agree()
+            segment = server.fetch_within(None, tag, floor=floor, demand=demand)
+        except SegmentUnavailable:
+            health.failed()
+            raise
+        health.succeeded()
+        return segment
+
+    def _agree(self) -> None:
+        """Tell each database of the others; on the first use of all, and all have to be there.
+
+        A database that is away may have given out, alone, the very ids that the
+        others would.
+        """
+        for write in (False, True):
+            for source, _ in self._members:
+                try:
+                    _server(source).share(write=write)
+                except SegmentUnavailable as error:
+                    names = ", ".join(repr(member.database) for member, _ in self._members)
+                    raise NotAgreed(
+                        f"Databases {names} are to share their tags for the first time, but "
+                        f"{source.database!r} can't be asked whether it gives out ids alone: "
+                        f"{error} All of them must be there for the first use."
+                    ) from error
+
+    def _failed(
+        self, tag: str, failures: Sequence[SegmentUnavailable | SegmentExhausted]
+    ) -> SegmentUnavailable | SegmentExhausted:
+        last = failures[-len(self._members) :]
+        if all(isinstance(error, SegmentExhausted) for error in last):
+            return last[-1]
+        words = " ".join(dict.fromkeys(str(error) for error in last))
+        made = SegmentUnavailable(f"No database has a segment of tag {tag!r}. {words}")
+        made.__cause__ = next(error for error in last if isinstance(error, SegmentUnavailable))
+        return made
+
+
+def _server(source: PlacedSource) -> ServerSource:
+    server = source.server
+    if server is None:
+        where = " (SQLite)" if place_of(source.database) is Place.FILE else ""
+        raise ConfigurationError(
+            f"Database {source.database!r}{where} can't share its tags: several databases "
+            f"must all be servers."
+        )
+    return server

@@ -1,0 +1,54 @@
+"""Several databases, each a real one with rows of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from tests import servers
+from tests.conftest import _drop_tables, _execute
+
+PLACES = {"east": "postgres", "west": "mariadb", "north": "postgres", "south": "mariadb"}
+
+
+def _name(alias: str) -> str:
+    return f"idgen_{alias}_{os.getpid()}"
+
+
+def _drop(alias: str, server: str) -> None:
+    force = " WITH (FORCE)" if server == "postgres" else ""
+    _execute(server, f"DROP DATABASE IF EXISTS {_name(alias)}{force}")
+
+
+@pytest.fixture(scope="session")
+def _shards(django_db_blocker: Any) -> Iterator[None]:
+    for server in servers.URLS:
+        servers.require(server)
+    with django_db_blocker.unblock():
+        for alias, server in PLACES.items():
+            _drop(alias, server)
+            _execute(server, f"CREATE DATABASE {_name(alias)}")
+    yield
+    with django_db_blocker.unblock():
+        for alias, server in PLACES.items():
+            _drop(alias, server)
+
+
+@pytest.fixture
+def shards(_shards: None, django_db_blocker: Any) -> Iterator[list[str]]:
+    """The aliases of four empty databases, without tables: two of each server."""
+    with django_db_blocker.unblock():
+        for alias, server in PLACES.items():
+            connections.settings[alias] = {**connections.settings[server], "NAME": _name(alias)}
+            _drop_tables(alias)
+        try:
+            yield list(PLACES)
+        finally:
+            for alias in PLACES:
+                connections[alias].close()
+                del connections[alias]
+                del connections.settings[alias]

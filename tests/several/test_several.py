@@ -1,0 +1,284 @@
+"""One tag over several databases: Flickr's ticket servers, without their two faults."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+
+from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.errors import ConfigurationError, SegmentUnavailable
+from django_idgen.core.loader import Loader
+from django_idgen.core.segment import Segment
+from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.models import Installation, LeafAlloc
+from django_idgen.sources import health
+from django_idgen.sources.database import DatabaseSource
+from django_idgen.sources.several import SKIP_AFTER
+from tests.server_tools import at_once
+
+REFUSING_PORT = "1"
+
+
+def source_of(databases: list[str], step: int = 10, **options: Any) -> DatabaseSource:
+    return DatabaseSource(default_step=step, databases=databases, **options)
+
+
+def ids_of(segments: list[Segment]) -> list[int]:
+    return [number for segment in segments for number in segment.ids()]
+
+
+def assert_disjoint(segments: list[Segment]) -> None:
+    assert max(Counter(ids_of(segments)).values()) == 1
+
+
+def fetch_rising(source: DatabaseSource, count: int, tag: str = "t") -> list[Segment]:
+    """As a process does: each at or above the end of the last."""
+    found: list[Segment] = []
+    for _ in range(count):
+        found.append(source.fetch(tag, floor=found[-1].stop if found else 0))
+    return found
+
+
+@contextmanager
+def away(alias: str) -> Iterator[None]:
+    """The server of ``alias`` refuses connections for the block."""
+    settings = connections.settings[alias]
+    port, settings["PORT"] = settings["PORT"], REFUSING_PORT
+    try:
+        yield
+    finally:
+        settings["PORT"] = port
+
+
+def test_each_database_gives_out_its_own_remainder(shards: list[str]) -> None:
+    """Its place in the list; delta and remainder stand in the rows, and in the segments."""
+    source = source_of(shards[:3])
+    segments = [source.fetch("t") for _ in range(9)]
+    assert {segment.delta for segment in segments} == {3}
+    assert Counter(segment.start % 3 for segment in segments) == {0: 3, 1: 3, 2: 3}
+    assert all(len(segment.ids()) == 10 for segment in segments)
+    assert_disjoint(segments)
+    assert min(ids_of(segments)) == 1
+    for place, alias in enumerate(shards[:3]):
+        row = LeafAlloc.objects.using(alias).get()
+        assert (row.delta, row.remainder) == (3, place)
+
+
+def test_a_process_gets_rising_ids_from_databases_at_different_heights(shards: list[str]) -> None:
+    """I2: the floor goes with the process from one database to the next."""
+    source = source_of(shards[:2])
+    assert_disjoint(fetch_rising(source, 4))
+    LeafAlloc.objects.using(shards[0]).update(max_id=100_000)
+    segments = fetch_rising(source, 9)
+    assert all(one.stop <= other.start for one, other in pairwise(segments))
+    assert {segment.start % 2 for segment in segments} == {0, 1}
+
+
+def test_the_generator_rises_over_several_databases(shards: list[str]) -> None:
+    """I2: next_id() goes up from one segment to the next, whichever database it is of."""
+    source = source_of(shards)
+    allocator = SegmentAllocator(source, source.loader, timeout=30)
+    ids = [allocator.generator("t").next_id() for _ in range(500)]
+    allocator.close()
+    assert ids == sorted(set(ids))
+    assert len({number % 4 for number in ids}) > 1
+
+
+def test_threads_and_processes_alike_share_no_id(shards: list[str]) -> None:
+    """I1: eight sources over three databases, from their first use on."""
+    found = at_once(8, lambda _: fetch_rising(source_of(shards[:3], step=3), 12))
+    assert_disjoint([segment for segments in found for segment in segments])
+
+
+def test_a_dead_database_is_passed_over(shards: list[str]) -> None:
+    """The others go on at once, for a known tag and for a new one; it is back by itself."""
+    source = source_of(shards[:2])
+    before = fetch_rising(source, 4)
+    with away(shards[0]):
+        during = [source.fetch("t") for _ in range(4)] + [source.fetch("new")]
+    assert {segment.start % 2 for segment in during} == {1}
+    assert_disjoint(before + during[:-1])
+
+
+def test_a_dead_database_is_tried_again_in_the_background(
+    shards: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the probe; once it succeeds the database has its turn again."""
+    source = source_of(shards[:2])
+    fetch_rising(source, 2)
+    with away(shards[0]):
+        [source.fetch("t") for _ in range(2)]
+    assert {source.fetch("t").start % 2 for _ in range(4)} == {1}
+    monkeypatch.setattr(health, "RETRY_AFTER", 0.0)
+    source._health[shards[0]]._retry_at = 0.0
+    deadline = SYSTEM_CLOCK.stopwatch() + 30
+    while source.fetch("t").start % 2 == 1:
+        assert SYSTEM_CLOCK.stopwatch() < deadline
+
+
+def test_a_silent_database_holds_nobody_up(shards: list[str]) -> None:
+    """A locked row, or a server that says nothing, is left after a second."""
+    source = source_of(shards[:2])
+    fetch_rising(source, 2)
+    with transaction.atomic(using=shards[0]):
+        LeafAlloc.objects.using(shards[0]).select_for_update().get()
+        began = SYSTEM_CLOCK.stopwatch()
+        segments = [source.fetch("t") for _ in range(6)]
+        # Waited for once, by one of the six.
+        assert SYSTEM_CLOCK.stopwatch() - began < 6 * SKIP_AFTER
+    assert {segment.start % 2 for segment in segments} == {1}
+
+
+def test_all_of_them_dead_is_said_of_each(shards: list[str]) -> None:
+    """The error names every database and chains the cause; ids come back with any of them."""
+    source = source_of(shards[:2])
+    fetch_rising(source, 2)
+    with (
+        away(shards[0]),
+        away(shards[1]),
+        pytest.raises(SegmentUnavailable, match=r"'east'.*'west'|'west'.*'east'") as caught,
+    ):
+        source.fetch("t")
+    assert isinstance(caught.value.__cause__, SegmentUnavailable)
+    assert source.fetch("t").start
+
+
+# --- settings that differ ----------------------------------------------------------------------
+
+
+def test_a_setting_that_differs_is_refused(shards: list[str]) -> None:
+    """Another order, another number: both values are named, and nothing is given out."""
+    fetch_rising(source_of(shards[:2]), 4)
+    heights = [LeafAlloc.objects.using(alias).get().max_id for alias in shards[:2]]
+    with pytest.raises(ConfigurationError, match=r"delta=2, remainder=[01].*delta=2, remainder="):
+        source_of([shards[1], shards[0]]).fetch("t")
+    with pytest.raises(ConfigurationError, match=r"delta=2, remainder=[01].*delta=3, remainder="):
+        source_of(shards[:2] + shards[2:3]).fetch("t", floor=0)
+    with pytest.raises(ConfigurationError, match="delta=2"):
+        source_of([shards[1], shards[0]]).fetch("new")
+    assert [LeafAlloc.objects.using(a).get(pk="t").max_id for a in shards[:2]] == heights
+
+
+@pytest.mark.parametrize("tag", ["old", "new"])
+def test_a_database_that_gave_out_ids_alone_is_not_joined_by_a_setting(
+    shards: list[str], tag: str
+) -> None:
+    """From one to two by rolling out settings would repeat ids at once (hazard 58)."""
+    DatabaseSource(default_step=10, database=shards[0]).fetch("old")
+    for _ in range(4):  # whichever of the two it begins with
+        with pytest.raises(ConfigurationError, match="idgen_grow"):
+            source_of(shards[:2]).fetch(tag)
+    # Nothing at all may have been made in the second one.
+    with suppress(Exception):
+        assert not LeafAlloc.objects.using(shards[1]).exists()
+
+
+def test_the_first_use_of_all_asks_all_of_them(shards: list[str]) -> None:
+    """One that is away may have given out the ids alone; afterwards it may be away."""
+    with away(shards[1]), pytest.raises(SegmentUnavailable, match="'west' can't be asked"):
+        source_of(shards[:2]).fetch("t")
+    assert source_of(shards[:2]).fetch("t").delta == 2
+
+
+def test_a_process_that_knows_one_database_gives_out_that_ones_ids(shards: list[str]) -> None:
+    """What stands in the rows, and in the installation, counts for it, too."""
+    fetch_rising(source_of(shards[:2]), 2)
+    alone = DatabaseSource(default_step=10, database=shards[1])
+    segments = [alone.fetch("t"), alone.fetch("new")]
+    assert [(segment.delta, segment.start % 2) for segment in segments] == [(2, 1), (2, 1)]
+
+
+def test_a_row_from_the_admin_joins_its_database(shards: list[str]) -> None:
+    """It was made with the table's defaults, delta 1: as its first fetch finds it."""
+    fetch_rising(source_of(shards[:2]), 2)
+    for alias in shards[:2]:
+        LeafAlloc.objects.using(alias).create(biz_tag="made", max_id=51, step=5)
+    source = source_of(shards[:2])
+    segments = [source.fetch("made") for _ in range(4)]
+    assert {segment.delta for segment in segments} == {2}
+    assert min(ids_of(segments)) >= 51
+    assert_disjoint(segments)
+
+
+def test_an_impossible_grid_in_a_row_is_named(shards: list[str]) -> None:
+    """A delta of 0, or a remainder past it, gives nothing out."""
+    source = DatabaseSource(default_step=10, database=shards[0])
+    source.fetch("t")
+    LeafAlloc.objects.using(shards[0]).update(delta=2, remainder=2)
+    with pytest.raises(SegmentUnavailable, match="delta=2, remainder=2"):
+        source.fetch("t")
+
+
+def test_the_installation_knows_its_place(shards: list[str]) -> None:
+    """So that a row that was deleted is made anew as it was."""
+    source = source_of(shards[:2])
+    segments = fetch_rising(source, 4)
+    for place, alias in enumerate(shards[:2]):
+        row = Installation.objects.using(alias).get()
+        assert (row.delta, row.remainder, row.growing) == (2, place, False)
+        LeafAlloc.objects.using(alias).all().delete()
+    after = source.fetch("t", floor=segments[-1].stop)
+    assert after.delta == 2
+    assert_disjoint([*segments, after])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"databases": []}, "'databases'"),
+        ({"databases": ["default", "default"]}, "different"),
+        ({"databases": ["default", "nowhere"]}, "nowhere"),
+        ({"databases": 5}, "5"),
+        ({"database": "nowhere"}, "nowhere"),
+        ({"database": "default", "databases": ["default"]}, "only one"),
+        ({"router": "tests.nowhere.at_all"}, "tests.nowhere"),
+        ({"router": 5}, "function"),
+        ({"failover_skip": 0}, "failover_skip"),
+        ({"history": 1}, "history"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, Any], words: str) -> None:
+    """When the source is made, with the value named."""
+    with pytest.raises(ConfigurationError, match=words):
+        DatabaseSource(default_step=10, **options)
+
+
+def test_sqlite_can_not_be_one_of_several(shards: list[str], django_db_blocker: Any) -> None:
+    """Its marks are in a file of one host."""
+    with pytest.raises(ConfigurationError, match="SQLite"):
+        source_of([shards[0], "default"]).fetch("t")
+
+
+# --- the loader ----------------------------------------------------------------------------------
+
+
+def test_a_fetch_that_hangs_stops_no_other(shards: list[str]) -> None:
+    """Tags of a dead server wait in threads of their own; others are loaded meanwhile."""
+    source = DatabaseSource(
+        default_step=10, router=lambda tag: shards[0] if tag.startswith("a") else shards[1]
+    )
+    [source.fetch(tag) for tag in ("a", "b")]
+    with transaction.atomic(using=shards[0]):
+        LeafAlloc.objects.using(shards[0]).select_for_update().get(pk="a")
+        stuck = [source.loader.submit(lambda: source.fetch("a")) for _ in range(3)]
+        others = [source.loader.submit(lambda: source.fetch("b")).result(30) for _ in range(5)]
+        assert len({segment.start for segment in others}) == 5
+        for future in stuck:
+            with pytest.raises(SegmentUnavailable):
+                future.result(30)
+    assert source.fetch("a").start >= 11  # one that was still queued may have come through
+
+
+def test_a_single_database_keeps_its_own_loader(shards: list[str]) -> None:
+    """Nothing stands between the allocator and the thread that owns the connection."""
+    source = DatabaseSource(default_step=10, database=shards[0])
+    allocator = SegmentAllocator(source, source.loader, timeout=30)
+    assert allocator.generator("t").next_ids(25) == list(range(1, 26))
+    allocator.close()
+    assert not isinstance(source.loader, Loader)
