@@ -51,6 +51,8 @@ class LeaseContract:
     """Whether processes of one host see the same marks."""
     lapses_while_held = True
     """Whether a window that is over frees the worker id of a process that still lives."""
+    renews_for_others = True
+    """Whether a scheduler can renew the leases of other processes."""
     examples = 40
     """Random histories to try."""
     acquirers = 64
@@ -227,6 +229,72 @@ class LeaseContract:
         for n in range(WORKERS):
             claims.granted(lender.registry().acquire(holder=f"h{n}").lease)
         claims.check()
+
+    # --- renewal by a scheduler -------------------------------------------------
+
+    def test_a_scheduler_renews_for_who_was_seen_of_late(self, lender: Lender) -> None:
+        """A holder that is blocked keeps its worker id past its window, and goes on with it."""
+        holder, scheduler = lender.registry(), lender.registry()
+        lease = holder.acquire(holder="blocked").lease
+        for _ in range(3):
+            lender.time.pass_ticks(WINDOW - 1)
+            assert scheduler.renew_seen(idle_after=5.0) == int(self.renews_for_others)
+        if self.renews_for_others:
+            others = {scheduler.acquire(holder=f"o{n}").lease.worker for n in range(WORKERS - 1)}
+            assert lease.worker not in others
+            with pytest.raises(NoFreeWorker):
+                scheduler.acquire(holder="late")
+            now = lender.namespace.tick_at(lender.time.now_us)
+            assert holder.renew(lease, last_tick=now).lease.until == now + WINDOW
+
+    def test_renewal_by_a_scheduler_does_not_count_as_seen(self, lender: Lender) -> None:
+        """A holder that is gone lapses, however often the scheduler comes by."""
+        if not self.renews_for_others:
+            return
+        holder, scheduler = lender.registry(), lender.registry()
+        lease = holder.acquire(holder="gone").lease
+        found = []
+        for _ in range(6):
+            lender.time.pass_ticks(WINDOW // 2)
+            found.append(scheduler.renew_seen(idle_after=1.2))
+        assert found == [1, 1, 0, 0, 0, 0]
+        taken = scheduler.acquire(holder="gone").lease
+        assert taken.worker == lease.worker
+        assert taken.start >= lease.until
+
+    def test_a_renewal_of_its_own_counts_as_seen(self, lender: Lender) -> None:
+        """Who renews by itself is looked after from then on."""
+        holder = lender.registry()
+        lease = holder.acquire(holder="a").lease
+        lender.time.pass_ticks(WINDOW // 2)
+        holder.renew(lease, last_tick=lease.start)
+        lender.time.pass_ticks(WINDOW - 1)
+        assert holder.renew_seen(idle_after=1.2) == int(self.renews_for_others)
+
+    def test_a_scheduler_revives_nothing(self, lender: Lender) -> None:
+        """What has lapsed or was given back stays free, and is lent from where it ended."""
+        registry = lender.registry()
+        released = registry.acquire(holder="released").lease
+        lapsed = registry.acquire(holder="lapsed").lease
+        registry.release(released, last_tick=released.start + 2)
+        assert registry.renew_seen(idle_after=9.0) == int(self.renews_for_others)
+        lender.time.pass_ticks(WINDOW)
+        assert registry.renew_seen(idle_after=9.0) == 0
+        if self.lapses_while_held:
+            again = {lease.worker: lease for lease in self._all(lender)}
+            assert again[lapsed.worker].start == lapsed.until
+            assert again[released.worker].start == released.start + WINDOW
+
+    def _all(self, lender: Lender) -> list[Lease]:
+        return [lender.registry().acquire(holder=f"h{n}").lease for n in range(WORKERS)]
+
+    def test_a_scheduler_never_lowers_an_end(self, lender: Lender) -> None:
+        """With the registry's clock an hour back, a bulk renewal leaves the ends where they are."""
+        registry = lender.registry()
+        lease = registry.acquire(holder="a").lease
+        lender.time.now_us -= HOUR_US
+        registry.renew_seen(idle_after=9.0)
+        assert registry.renew(lease, last_tick=lease.start).lease == lease
 
     # --- loss, late and repeated messages --------------------------------------
 

@@ -89,6 +89,10 @@ class LeaseHistories(RuleBasedStateMachine):
             self.claims.given_back(held.lease, last)
             held.claimed = False
 
+    @rule(idle_after=st.floats(0, 5))
+    def a_scheduler_renews(self, idle_after: float) -> None:
+        self.lender.registry().renew_seen(idle_after=idle_after)
+
     @precondition(lambda self: self.held)
     @rule(pick=PICK)
     def crash(self, pick: int) -> None:

@@ -6,16 +6,17 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connections
 
 from django_idgen.core.lease import LeaseRegistry, Namespace
 from django_idgen.leases.redis import RedisLeases
-from django_idgen.leases.redis_scripts import key_of
-from django_idgen.models import Installation
 from django_idgen.redis_client import raw_client
 from tests import servers
+from tests.places import empty_sqlite
 
 from .elsewhere import redis_leases
 from .lease_contract import LeaseContract
@@ -61,13 +62,44 @@ class RedisLender(Lender):
         client.close()
 
 
-class TestRedisLeases(LeaseContract):
+class TestRedisLeasesOverPostgres(LeaseContract):
     examples = 12
 
     @pytest.fixture
-    def _backing(self, redis: str, server_alias: str) -> None:
-        self.alias, self.database = redis, server_alias
+    def _backing(self, redis: str, postgres: str) -> None:
+        self.alias, self.database = redis, postgres
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:
         yield RedisLender(self.alias, self.database)
+
+
+class TestRedisLeasesOverSqlite(LeaseContract):
+    examples = 8
+
+    @pytest.fixture
+    def _backing(self, redis: str, tmp_path: Path, django_db_blocker: Any) -> Iterator[None]:
+        self.alias = redis
+        with django_db_blocker.unblock(), empty_sqlite(tmp_path / "shop.sqlite3"):
+            yield
+
+    @contextmanager
+    def new_lender(self) -> Iterator[Lender]:
+        yield RedisLender(self.alias, "default")
+
+
+class TestRedisLeasesOverMemory(LeaseContract):
+    examples = 20
+    shared_by_processes = False
+
+    @pytest.fixture
+    def _backing(self, redis: str, django_db_blocker: Any) -> Iterator[None]:
+        self.alias = redis
+        with django_db_blocker.unblock(), empty_sqlite(Path(":memory:")):
+            yield
+
+    @contextmanager
+    def new_lender(self) -> Iterator[Lender]:
+        lender = RedisLender(self.alias, "default")
+        lender.elsewhere = partial(Lender.elsewhere, lender)  # type: ignore[method-assign]
+        yield lender

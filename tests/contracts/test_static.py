@@ -57,6 +57,7 @@ class StaticLender(Lender):
 
 class TestStaticLeases(LeaseContract):
     lapses_while_held = False
+    renews_for_others = False
     examples = 25
 
     @contextmanager
