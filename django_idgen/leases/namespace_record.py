@@ -84,7 +84,7 @@ class NamespaceOpening:
         """
         installation = self._installation(lock=thorough)
         record = self._records().select_for_update().filter(pk=self.namespace.name).first()
-        reading = self._read(connection)
+        reading = self.read(connection)
         now = self.namespace.tick_at(reading.registry_us)
         server = self._server(connection)
         if record is not None:
@@ -99,6 +99,10 @@ class NamespaceOpening:
     def workers(self) -> QuerySet[WorkerLease]:
         """The worker rows of this namespace."""
         return WorkerLease.objects.using(self.alias).filter(namespace=self.namespace.name)
+
+    def records(self, generation: int) -> QuerySet[NamespaceRecord]:
+        """The record, if that is its generation."""
+        return self._records().filter(pk=self.namespace.name, generation=generation)
 
     def _records(self) -> QuerySet[NamespaceRecord]:
         return NamespaceRecord.objects.using(self.alias)
@@ -117,7 +121,8 @@ class NamespaceOpening:
         insert_row(made, self.alias)
         return made
 
-    def _read(self, connection: BaseDatabaseWrapper) -> Reading:
+    def read(self, connection: BaseDatabaseWrapper) -> Reading:
+        """The database's clock."""
         sent = self._clock.elapsed_ns()
         registry_us = self._read_now(connection)
         return Reading(registry_us, sent, self._clock.elapsed_ns())
