@@ -8,6 +8,7 @@ happens when that range ends or its tick is over, under a lock: :mod:`.tick_walk
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable
@@ -123,10 +124,27 @@ class SnowflakeGenerator(TickWalk):
         Raises :class:`TypeError` for a count that is no int, :class:`ConfigurationError`
         for one outside 0 to 10,000,000, else as :meth:`next_id`.
         """
-        check_count(count)
-        self._check_process()
-        ids = list(islice(self._block, count)) if self._clock.stopwatch() < self._fresh else []
+        ids = self._take_fresh(check_count(count))
         return ids if len(ids) == count else self._next_ids_slowly(count, ids)
+
+    async def anext_id(self) -> int:
+        """As :meth:`next_id`, for coroutines: the event loop is never held up.
+
+        Whatever may wait or do I/O runs in a thread of asyncio's default executor.
+        """
+        return (await self.anext_ids(1))[0]
+
+    async def anext_ids(self, count: int) -> list[int]:
+        """As :meth:`next_ids`, for coroutines."""
+        ids = self._take_fresh(check_count(count))
+        if len(ids) == count:
+            return ids
+        return await asyncio.to_thread(self._next_ids_slowly, count, ids)
+
+    def _take_fresh(self, count: int) -> list[int]:
+        """What there is of ``count`` ids without waiting, if the tick is not over."""
+        self._check_process()
+        return list(islice(self._block, count)) if self._clock.stopwatch() < self._fresh else []
 
     def _next_ids_slowly(self, count: int, ids: list[int]) -> list[int]:
         self._check_process()
@@ -231,6 +249,12 @@ def locked_next_ids(self: SnowflakeGenerator, count: int) -> list[int]:
     return self._next_ids_slowly(check_count(count), [])
 
 
+def take_none(self: SnowflakeGenerator, count: int) -> list[int]:  # noqa: ARG001
+    """``_take_fresh`` where there is no GIL: for coroutines, too, the lock is needed."""
+    return []
+
+
 if not getattr(sys, "_is_gil_enabled", lambda: True)():  # pragma: no cover - free-threaded builds
     SnowflakeGenerator.next_id = locked_next_id
     SnowflakeGenerator.next_ids = locked_next_ids  # type: ignore[method-assign]
+    SnowflakeGenerator._take_fresh = take_none  # type: ignore[method-assign]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -31,7 +32,7 @@ class Histories(RuleBasedStateMachine):
         self.allocator = self.generator._services
         self.granted: set[int] = set()
         self.out: set[int] = set()
-        self.last = self.lost = 0
+        self.last = self.lost = self.issued = 0
         self.outages = self.backwards = 0
         self.meanwhile: Callable[[Segment], None] | None = None
         self.source.fetch = self.fetch
@@ -57,6 +58,7 @@ class Histories(RuleBasedStateMachine):
             assert value in self.granted
             self.last = value
         self.out.update(ids)
+        self.issued += len(ids)
 
     @property
     def returned(self) -> list[int]:
@@ -76,7 +78,9 @@ class Histories(RuleBasedStateMachine):
         try:
             self.accept(self.generator.next_ids(n))
         except SegmentUnavailable:
-            self.lost += self.generator.stats().issued - before  # with the batch
+            lost = self.generator.stats().issued - before  # with the batch
+            self.lost += lost
+            self.issued += lost
 
     @rule()
     def preload(self) -> None:
@@ -93,17 +97,20 @@ class Histories(RuleBasedStateMachine):
         self.generator.close()
         with pytest.raises(GeneratorClosed):
             self.generator.next_id()
-        self.idle(kept=False)
+        self.idle(held=False, found=True)
 
-    @rule(kept=st.booleans())
-    def idle(self, kept: bool) -> None:
+    @rule(held=st.booleans(), found=st.booleans())
+    def idle(self, held: bool, found: bool) -> None:
         """Nobody uses the tag for a long time; somebody may still hold its generator."""
         for _ in range(2):
             self.time.now += 101
             self.allocator.sweep()
-        if not kept:
-            self.generator = None
+        if not held:
+            before, self.generator = weakref.ref(self.generator), None
             self.generator = self.allocator.generator("order")
+            self.issued = self.issued if before() is self.generator else 0
+        elif found:
+            assert self.allocator.generator("order") is self.generator
         assert self.generator.stats().remaining == 0 or self.loader.jobs
 
     @rule()
@@ -181,6 +188,7 @@ class Histories(RuleBasedStateMachine):
     def fork(self) -> None:
         self.lost += self.generator.stats().remaining
         self.allocator.forget()
+        self.issued = 0
 
     # --- the books --------------------------------------------------------------------
 
@@ -188,6 +196,7 @@ class Histories(RuleBasedStateMachine):
     def books_balance(self) -> None:
         stats = self.generator.stats()
         returned = self.returned
+        assert stats.issued == self.issued
         assert self.out.isdisjoint(returned)
         assert len(set(returned)) == len(returned)
         assert self.granted.issuperset(returned)

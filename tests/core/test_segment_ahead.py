@@ -1,0 +1,399 @@
+"""What is kept ahead: the chain, batches in one fetch, preloading, clearing, giving back."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+
+from django_idgen.core import segment_allocator
+from django_idgen.core.errors import GeneratorClosed, SegmentExhausted, SegmentUnavailable
+from django_idgen.core.loader import InlineLoader, Loader
+from django_idgen.core.segment import STEP, Demand, Segment
+from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.step import Growth
+from django_idgen.sources.memory import MemorySource
+from tests.segment_tools import LIMIT, STILL, ManualLoader, ScriptedSource, manual
+
+LEAF = Growth()
+
+
+# --- the step and the chain -------------------------------------------------------------
+
+
+def test_segments_grow_with_a_quick_pace():
+    """Leaf's rule end to end: s, s, 2s, 4s, with the load of each at the tenth before it."""
+    generator, source, loader, _, _ = manual(step=100, growth=Growth(longest_chain=1))
+    while len(source.demands) < 5:
+        generator.next_id()
+        loader.run()
+    assert [demand.times for demand in source.demands] == [1, 1, 2, 4, 8]
+    assert generator.stats().times == 8
+    assert generator.stats().waits == 1  # the first use
+
+
+def test_segments_shrink_with_a_slow_pace_but_not_below_the_rows_step():
+    """Used up in more than half an hour, a segment is followed by one half as long."""
+    generator, source, loader, _, time = manual(step=100, growth=LEAF)
+    generator._chain.times = 4
+    while len(source.demands) < 7:
+        generator.next_id()
+        loader.run()
+        time.now += 60.0
+    assert [demand.times for demand in source.demands] == [4, 4, 2, 1, 1, 1, 1]
+
+
+def test_an_edited_step_counts_from_the_next_load_up_and_down():
+    """Hazard 24: what was multiplied is the row's step as it is then."""
+    generator, source, loader, _, _ = manual(step=100, growth=LEAF)
+    lengths = []
+    for step in (100, 1000, 10):
+        source.set_step("order", step)
+        generator._chain.times = 4
+        generator.preload()
+        loader.run()
+        lengths.append(len(generator._chain.segments[-1].ids()))
+        generator.next_ids(generator.stats().remaining)
+    assert lengths == [400, 4000, 40]
+
+
+def test_a_step_raised_by_hand_does_not_make_endless_segments():
+    """From 1 to 1,000,000 while a process asks for 512 times the row's: one too long at most."""
+    generator, source, loader, _, _ = manual(step=1, growth=LEAF)
+    generator._chain.times = 512
+    source.set_step("order", 1_000_000)
+    generator.preload()
+    loader.run()
+    assert generator.stats().remaining == 1_000_000
+    generator.preload()
+    generator.next_ids(200_000)
+    loader.run()
+    assert source.demands[-1] == STEP
+
+
+def test_a_row_removed_is_made_anew_and_readers_go_on():
+    """Hazard 24: ids go on rising, whatever becomes of the row."""
+    generator, source, loader, _, _ = manual(step=10, growth=LEAF)
+    last = 0
+    for _ in range(20):
+        ids = generator.next_ids(7)
+        assert ids[0] > last
+        last = ids[-1]
+        source.clear()
+        loader.run()
+
+
+def test_hunger_loads_a_deeper_chain_at_once():
+    """A caller who had to wait doubles what is kept ahead, and the loads for it follow."""
+    generator, source, loader, _, _ = manual(step=10, growth=Growth(longest_step=1))
+    generator.next_ids(10)
+    generator.next_id()  # the preload was not run: the caller waits
+    assert generator.stats().distance == 2
+    assert generator.stats().hungers == 1
+    loader.run()
+    assert generator.stats().ahead == 1  # as many as before the mark, one more after it
+    generator.next_id()
+    loader.run()
+    assert generator.stats().ahead == 2
+    assert source.floors == [0, 11, 21, 31]
+
+
+def test_the_chain_is_used_in_order():
+    """Hazard 25: a later segment is never used before an earlier one."""
+    generator, _, loader, _, _ = manual(step=10, growth=Growth(longest_step=1))
+    generator._chain.distance = 8
+    generator.preload()
+    loader.run()
+    assert generator.stats().ahead == 8
+    assert [generator.next_id() for _ in range(80)] == list(range(1, 81))
+
+
+def test_an_inline_loader_has_no_chain_and_no_hunger():
+    """Where the caller's thread loads, every segment's end is waited for: that says nothing."""
+    source = ScriptedSource(10)
+    generator = SegmentAllocator(source, InlineLoader(), growth=STILL).generator("order")
+    generator.next_ids(35)
+    stats = generator.stats()
+    assert (stats.hungers, stats.distance, stats.ahead) == (0, 1, 0)
+
+
+def test_a_preload_that_fails_is_tried_again_before_the_segment_ends():
+    """Hazard 21: nobody waits for the end to find that the next one isn't there."""
+    generator, source, loader, _, time = manual(step=1000)
+    generator.next_ids(101)
+    source.failures.append(OSError("down"))
+    loader.run()
+    tries = 0
+    while not generator.stats().ahead:
+        generator.next_id()
+        time.now += 0.01
+        loader.run()
+        tries += 1
+    assert tries < 300
+    generator.next_ids(1000)
+    assert generator.stats().hungers == 0
+
+
+def test_a_preload_whose_armer_is_gone_is_tried_again_by_any_caller():
+    """Hazard 21: the thread that passed the mark ended; the next one's call arms it again."""
+    generator, source, loader, _, time = manual(step=100)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(generator.next_ids, 11).result(LIMIT)
+    source.failures.append(OSError("down"))
+    loader.run()
+    time.now += 1.0
+    generator.next_ids(30)
+    loader.run()
+    assert generator.stats().ahead == 1
+
+
+# --- batches --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held", [0, 5, 15])
+def test_a_batch_longer_than_the_step_is_one_fetch(held):
+    """What is held is used up, and what is missing is asked for at once."""
+    generator, source, loader, _, _ = manual(step=10)
+    assert generator.next_ids(held) == list(range(1, held + 1))
+    loader.run()
+    before, remaining = len(source.demands), generator.stats().remaining
+    assert generator.next_ids(5000)[-1] == held + 5000
+    new = source.demands[before:]
+    # The preload that the batch itself armed, if there was one, is asked for what is missing.
+    assert new == [Demand(1, 5000 - remaining)]
+
+
+def test_a_batch_that_runs_into_its_own_preload_asks_for_all_by_it():
+    """The load that is armed at the mark, on the way, knows what the caller will miss."""
+    generator, source, loader, _, _ = manual(step=1000)
+    generator.next_id()
+    generator.next_ids(5000)
+    assert [demand.at_least for demand in source.demands] == [1, 4001]
+    loader.run()
+
+
+def test_waiters_add_up_what_they_wait_for():
+    """Hazards 19, 20: sixteen callers, each for more than a step, are served by one load."""
+    source = ScriptedSource(10)
+    source.gate.clear()
+    generator = SegmentAllocator(source, Loader(), timeout=LIMIT, growth=STILL).generator("order")
+    blocker = threading.Event()
+    generator._services.loader.submit(lambda: blocker.wait(LIMIT))
+    with ThreadPoolExecutor(16) as pool:
+        waiting = [pool.submit(generator.next_ids, 25) for _ in range(16)]
+        while generator._pending is None or generator._pending.at_least < 16 * 25:
+            assert not any(future.done() for future in waiting)
+        blocker.set()
+        source.gate.set()
+        rows = [future.result(LIMIT) for future in waiting]
+    assert sorted(value for row in rows for value in row) == list(range(1, 401))
+    assert source.demands[0] == Demand(1, 400)
+
+
+# --- preload ----------------------------------------------------------------------------------
+
+
+def test_preloading_an_unused_tag_makes_its_first_id_come_without_waiting():
+    """With a background, it is begun and not waited for unless asked."""
+    generator, source, loader, _, _ = manual(step=10)
+    assert generator.preload() is False
+    loader.run()
+    assert generator.preload() is True
+    assert generator.next_id() == 1
+    assert (generator.stats().waits, source.floors) == (0, [0])
+
+
+def test_preloading_with_a_timeout_waits_until_it_is_there():
+    """Also where the loads run in another thread; all of what is to be ahead."""
+    allocator = SegmentAllocator(MemorySource(10), Loader())
+    assert allocator.generator("order").preload(LIMIT) is True
+    assert allocator.preload(["order", "invoice"], timeout=LIMIT) is True
+    assert allocator.generator("invoice").stats().ahead == 1
+
+
+def test_preloading_inline_loads_at_once():
+    """SQLite and memory have no thread: the caller's does it."""
+    allocator = SegmentAllocator(MemorySource(10), InlineLoader())
+    assert allocator.generator("order").preload() is True
+    assert allocator.generator("order").stats().loads == 1
+    assert allocator.preload(["order", "invoice"]) is True
+
+
+def test_preloading_names_what_went_wrong():
+    """I6: past the timeout the cause is chained; without one, False; what is final, at once."""
+    generator, source, _, _, _ = manual()
+    down = OSError("down")
+    source.failures.extend([down] * 1000)
+    with pytest.raises(SegmentUnavailable, match=r"within 0\.3 s.*down") as caught:
+        generator.preload(0.3)
+    assert caught.value.__cause__ is down
+    source.failures.clear()
+    source.failures.append(SegmentExhausted("the end"))
+    with pytest.raises(SegmentExhausted):
+        generator.preload(0.3)
+    generator.close()
+    with pytest.raises(GeneratorClosed):
+        generator.preload()
+
+
+# --- clear, close, and giving back ------------------------------------------------------------
+
+
+def test_clearing_gives_back_what_is_held_and_the_next_id_is_higher():
+    """The open part, the rest and the chain go back as one range; the ids go on above."""
+    generator, source, loader, events, _ = manual(step=100)
+    generator.next_ids(30)
+    loader.run()
+    assert generator.clear() == 170
+    assert source.returned == [("order", range(31, 201))]
+    assert ("segment_given_back", {"tag": "order", "ids": 170}) in events
+    assert generator.next_id() == 201
+    stats = generator.stats()
+    assert (stats.issued, stats.given_back, stats.remaining) == (31, 170, 99)
+
+
+def test_clearing_a_tag_that_holds_nothing_tells_nobody():
+    """There is nothing to give back."""
+    generator, source, _, events, _ = manual()
+    assert generator.clear() == 0
+    assert (source.returned, events) == ([], [])
+
+
+def test_ranges_of_another_delta_keep_it():
+    """Every seventh id goes back as every seventh."""
+    generator, source, loader, _, _ = manual()
+    source.answers += [Segment("order", 3, 703, 100, delta=7), Segment("order", 703, 710, 1, 7)]
+    generator.next_ids(20)
+    loader.run()
+    generator.clear()
+    held = [value for _, ids in source.returned for value in ids]
+    assert held == list(range(3, 710, 7))[20:]
+
+
+def test_an_answer_to_a_load_that_was_called_off_goes_back():
+    """A preload under way at the close is no gap; the caller is not kept by it."""
+    generator, source, loader, _, _ = manual(step=10)
+    generator.next_ids(9)
+    late = loader.jobs.popleft()
+    source.gate.clear()
+    source.entered = threading.Semaphore(0)
+    thread = threading.Thread(target=late)
+    thread.start()
+    assert source.entered.acquire(timeout=LIMIT)
+    generator.close()
+    assert source.returned == [("order", range(10, 11))]
+    source.gate.set()
+    thread.join(LIMIT)
+    assert source.returned[1:] == [("order", range(11, 21))]
+
+
+def test_an_answer_that_went_back_is_never_accepted_again():
+    """A source flushed meanwhile may grant the very range anew: it is below the floor by then."""
+    generator, source, loader, _, _ = manual(step=10)
+    generator.next_ids(2)
+    fetch = source.fetch
+
+    def cleared_meanwhile(tag, **asked):
+        segment = fetch(tag, **asked)
+        generator.clear()
+        return segment
+
+    source.fetch = cleared_meanwhile
+    loader.run()
+    source.fetch = fetch
+    assert source.returned[-1] == ("order", range(11, 21))
+    source.clear()
+    assert generator.next_id() == 21
+
+
+def test_closing_the_allocator_waits_for_the_load_under_way():
+    """A clean exit leaves no gap: what it brings goes back before the source is closed."""
+    source = ScriptedSource(100)
+    allocator = SegmentAllocator(source, Loader(), timeout=LIMIT, growth=STILL)
+    generator = allocator.generator("order")
+    generator.next_ids(5)
+    source.entered = threading.Semaphore(0)
+    source.gate.clear()
+    generator.next_ids(10)
+    assert source.entered.acquire(timeout=LIMIT)
+    threading.Timer(0.05, source.gate.set).start()
+    close, order = source.close, []
+    source.close = lambda: (order.extend(source.returned), close())
+    allocator.close()
+    assert order == [("order", range(16, 101)), ("order", range(101, 201))]
+
+
+def test_a_clean_restart_leaves_no_gap():
+    """Every id below the end of what was fetched is given out or back."""
+    source = ScriptedSource(100)
+    allocator = SegmentAllocator(source, Loader(), timeout=LIMIT)
+    out = [value for n in range(50) for value in allocator.generator(f"t{n % 5}").next_ids(n)]
+    allocator.close()
+    back = [value for _, ids in source.returned for value in ids]
+    fetched = sum(source.max_id(f"t{n}") - 1 for n in range(5))
+    assert len(out) + len(back) == fetched
+
+
+def test_leaving_takes_no_longer_than_its_time(monkeypatch):
+    """A place for the ids that doesn't answer holds up the exit once, not once a tag."""
+    generator, source, _, _, time = manual()
+    allocator = generator._services
+    for n in range(100):
+        allocator.generator(f"t{n}").next_id()
+    calls = []
+
+    def slow(tag, ranges):
+        calls.append(tag)
+        time.now += 1.5
+
+    source.give_back = slow
+    allocator.close()
+    assert len(calls) == 1 + segment_allocator.LEAVE_WITHIN // 1.5
+
+
+def test_a_source_that_fails_to_take_ids_back_fails_no_one(caplog):
+    """They are a gap, and the log says so."""
+    generator, source, _, _, _ = manual()
+    generator.next_id()
+
+    def broken(tag, ranges):
+        raise RuntimeError("a bug")
+
+    source.give_back = broken
+    generator.close()
+    assert "'order'" in caplog.text
+
+
+def test_draining_while_others_take_gives_each_id_to_one():
+    """Hazard 54: threads hold the very iterator that is given back."""
+    source = ScriptedSource(5000)
+    generator = SegmentAllocator(source, Loader(), timeout=LIMIT, growth=STILL).generator("order")
+    stop = threading.Event()
+
+    def take() -> list[int]:
+        ids = []
+        with suppress(GeneratorClosed):
+            while not stop.is_set():
+                ids.append(generator.next_id())
+        return ids
+
+    with ThreadPoolExecutor(8) as pool:
+        taking = [pool.submit(take) for _ in range(7)]
+        for _ in range(30):
+            pool.submit(generator.clear).result(LIMIT)
+        generator.close()
+        stop.set()
+        out = [value for future in taking for value in future.result(LIMIT)]
+    back = [value for _, ids in source.returned for value in ids]
+    assert len(set(out)) == len(out)
+    assert set(out).isdisjoint(back)
+    assert len(set(back)) == len(back)
+
+
+def test_a_manual_loader_never_holds_up_the_end():
+    """Loads that were never begun are not waited for."""
+    allocator = SegmentAllocator(MemorySource(10), ManualLoader())
+    allocator.generator("order").next_ids(5)
+    allocator.close()

@@ -1,0 +1,242 @@
+"""Tags that nobody uses: they give back what they hold, and ids go on rising all the same."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import tracemalloc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_idgen.core.errors import ConfigurationError
+from django_idgen.core.loader import InlineLoader, Loader
+from django_idgen.core.segment import Segment
+from django_idgen.core.segment_allocator import LOOKS, SegmentAllocator
+from django_idgen.sources.memory import MemorySource
+from tests.segment_tools import LIMIT, STILL, ManualLoader, ScriptedSource, Time, manual
+
+IDLE = 900.0
+
+
+def made(**options):
+    generator, source, loader, events, time = manual(step=100, **options)
+    return generator._services, source, loader, events, time
+
+
+def use(allocator, tag: str) -> int:
+    """Through the map alone: no one holds the generator."""
+    return allocator.segments[tag].next_id()
+
+
+def pass_idle(allocator, time: Time) -> None:
+    """Longer than a tag may be unused, with the sweeps that come in that time."""
+    for _ in range(2):
+        time.now += IDLE + 1
+        allocator.sweep()
+
+
+def test_an_idle_tag_gives_its_ids_back_and_is_dropped():
+    """After 15 minutes without use nothing is held, and the tag takes no memory but its floor."""
+    allocator, source, _, events, time = made()
+    assert use(allocator, "order") == 1
+    gone = weakref.ref(allocator.segments["order"])
+    pass_idle(allocator, time)
+    assert "order" not in allocator.segments
+    assert source.returned == [("order", range(2, 101))]
+    assert ("segment_given_back", {"tag": "order", "ids": 99}) in events
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_tag_in_use_is_kept():
+    """One id in 15 minutes is enough."""
+    allocator, source, _, _, time = made()
+    for number in range(1, 20):
+        assert use(allocator, "order") == number
+        time.now += IDLE
+        allocator.sweep()
+    assert source.returned == []
+
+
+def test_ids_of_a_dropped_tag_go_on_above_also_after_a_flush():
+    """Hazard 61: of a generator that is gone the floor stays known."""
+    allocator, source, _, _, time = made()
+    use(allocator, "order")
+    pass_idle(allocator, time)
+    gc.collect()
+    source.clear()
+    assert use(allocator, "order") == 101
+    assert source.floors[-1] == 101
+
+
+def test_who_still_holds_the_generator_goes_on_and_is_found_again():
+    """I1, I2: there are never two generators of one tag."""
+    allocator, _, _, _, time = made()
+    held = allocator.segments["order"]
+    held.next_id()
+    pass_idle(allocator, time)
+    assert "order" not in allocator.segments
+    assert held.next_id() == 101
+    assert allocator.segments["order"] is held
+    assert use(allocator, "order") == 102
+
+
+def test_a_dropped_generator_that_is_looked_up_is_the_same_while_it_lives():
+    """Whether it was used in between or not."""
+    allocator, _, _, _, time = made()
+    held = allocator.segments["order"]
+    held.next_id()
+    pass_idle(allocator, time)
+    assert allocator.segments["order"] is held
+    assert held.next_id() == 101
+    pass_idle(allocator, time)
+    assert "order" not in allocator.segments  # it is looked at again once it came back
+
+
+def test_a_closed_generator_is_replaced_after_a_while():
+    """Closing one tag is not for ever; the new one's ids are above."""
+    allocator, _, _, _, time = made()
+    held = allocator.segments["order"]
+    held.next_id()
+    held.close()
+    pass_idle(allocator, time)
+    assert use(allocator, "order") == 101
+
+
+def test_a_tag_with_a_load_under_way_is_not_idle():
+    """Somebody waits for it."""
+    allocator, _, loader, _, time = made()
+    allocator.segments["order"].next_ids(11)
+    assert len(loader.jobs) == 1
+    pass_idle(allocator, time)
+    assert "order" in allocator.segments
+    loader.run()
+
+
+def test_loads_of_other_tags_sweep(monkeypatch):
+    """There is no thread for it: whoever loads takes a few looks, in the loader's queue."""
+    allocator, source, loader, _, time = made()
+    for number in range(3 * LOOKS):
+        use(allocator, f"t{number}")
+    for _ in range(2):
+        time.now += IDLE + 1
+        use(allocator, "busy")
+        allocator.segments["busy"].next_ids(100)
+        jobs = 0
+        while loader.jobs:
+            loader.jobs.popleft()()
+            jobs += 1
+        assert jobs >= 3  # not all in one go
+    assert set(allocator.segments) == {"busy"}
+    assert len(source.returned) == 3 * LOOKS
+
+
+def test_inline_loads_sweep_a_few_each():
+    """Without a loader's thread a caller looks at a bounded number of tags."""
+    time = Time()
+    allocator = SegmentAllocator(MemorySource(10), InlineLoader(), clock=time.clock, growth=STILL)
+    for number in range(2 * LOOKS):
+        use(allocator, f"t{number}")
+    for _ in range(2):
+        time.now += IDLE + 1
+        for _ in range(4):
+            allocator.segments["busy"].next_ids(10)
+            time.now += 2.0
+    assert set(allocator.segments) == {"busy"}
+
+
+def test_the_owner_of_another_map_hears_of_what_is_dropped():
+    """The process-wide ``segments`` drops it, too."""
+    heard = []
+    allocator, _, _, _, time = made(on_drop=lambda tag, generator: heard.append((tag, generator)))
+    held = allocator.segments["order"]
+    pass_idle(allocator, time)
+    assert heard == [("order", held)]
+
+
+def test_a_child_of_a_fork_sweeps_its_own():
+    """Also if the parent was in the middle of looking at the fork."""
+    allocator, source, _, _, time = made()
+    use(allocator, "order")
+    allocator.segments._in_turn.clear()
+    allocator.forget()
+    assert use(allocator, "order") == 101
+    pass_idle(allocator, time)
+    assert source.returned == [("order", range(102, 201))]
+
+
+def test_threads_that_go_on_while_tags_are_dropped_never_share_an_id():
+    """I1, I2 under sweeps as fast as they go: each thread's ids rise, each id comes once."""
+    source = ScriptedSource(20)
+    allocator = SegmentAllocator(
+        source, Loader(), timeout=LIMIT, growth=STILL, idle_after=1e-6, on_drop=None
+    )
+    stop = threading.Event()
+
+    def work(seed: int) -> dict[str, list[int]]:
+        rows: dict[str, list[int]] = {"a": [], "b": []}
+        for turn in range(1500):
+            tag = "ab"[(turn + seed) % 2]
+            rows[tag].append(use(allocator, tag))
+        return rows
+
+    def sweep() -> None:
+        while not stop.wait(0.0005):
+            allocator.sweep()
+
+    with ThreadPoolExecutor(5) as pool:
+        sweeping = pool.submit(sweep)
+        working = [pool.submit(work, seed) for seed in range(4)]
+        try:
+            rows = [future.result(3 * LIMIT) for future in working]
+        finally:
+            stop.set()
+        sweeping.result(LIMIT)
+    assert source.returned  # some were dropped while in use
+    for tag in "ab":
+        out = [value for row in rows for value in row[tag]]
+        back = [value for name, ids in source.returned if name == tag for value in ids]
+        assert len(set(out)) == len(out)
+        assert set(out).isdisjoint(back)
+        assert all(row[tag] == sorted(row[tag]) for row in rows)
+    allocator.close()
+
+
+def test_a_hundred_thousand_dropped_tags_take_little():
+    """What stays of a tag is its floor: a fraction of a kibibyte."""
+    time = Time()
+    allocator = SegmentAllocator(MemorySource(10), ManualLoader(), clock=time.clock)
+    tags = [f"tag-{n}" for n in range(5000)]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for tag in tags:
+            use(allocator, tag)
+        allocator.loader.jobs.clear()
+        allocator.source.clear()
+        pass_idle(allocator, time)
+        gc.collect()
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(allocator.segments) == 0
+    assert used / len(tags) < 256
+
+
+@pytest.mark.parametrize("idle_after", [0, -1, float("inf")])
+def test_an_impossible_time_is_refused(idle_after):
+    """The error names the value."""
+    with pytest.raises(ConfigurationError, match=str(idle_after)):
+        SegmentAllocator(MemorySource(), InlineLoader(), idle_after=idle_after)
+
+
+def test_an_unused_segment_whole_goes_back():
+    """A tag that was only preloaded is idle like any other."""
+    allocator, source, loader, _, time = made()
+    source.answers.append(Segment("order", 5, 25, 20))
+    allocator.preload(["order"])
+    loader.run()
+    pass_idle(allocator, time)
+    assert source.returned == [("order", range(5, 25))]
