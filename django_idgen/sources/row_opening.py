@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from enum import Enum
 from secrets import token_hex
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -31,12 +32,23 @@ from ..grid import ALONE, Grid
 from ..models import Installation, LeafAlloc
 from ..row_writes import insert_row, update_row
 
-__all__ = ["FLOOR", "SERVER_LENGTH", "GridUnknown", "Opened", "RowOpening", "Skip"]
+__all__ = ["FLOOR", "SERVER_LENGTH", "GridUnknown", "Opened", "RowOpening", "Sharing", "Skip"]
 
 SERVER_LENGTH = 200
 FLOOR = "this process was granted ids up to there: the table was flushed or restored"
 ANY = ""
 """Stands for every namespace in an installation's row that was made anew."""
+
+
+class Sharing(Enum):
+    """How far a database is one of several."""
+
+    NEW = "new"
+    """It gave out nothing, and did not know of the others."""
+    READY = "ready"
+    """It knows its place, and gave out nothing yet."""
+    USED = "used"
+    """It gives out ids."""
 
 
 class GridUnknown(SegmentUnavailable):
@@ -117,22 +129,23 @@ class RowOpening:
             f"longer one."
         )
 
-    def share(self, *, write: bool) -> None:
+    def share(self, *, write: bool) -> Sharing:
         """Have new tags be made with our grid; without ``write``, see only if they can be.
 
         Raises :class:`ConfigurationError` where the database gives out ids otherwise.
         """
         installation = self._installation()
         grid, ours = Grid(installation.delta, installation.remainder), self._grid or ALONE
-        if grid == ours or (installation.growing and grid.within(ours)):
-            return
         used = LeafAlloc.objects.using(self.alias).filter(Q(max_id__gt=1) | Q(largest_step__gt=0))
         tag = used.values_list("pk", flat=True).first()
+        if grid == ours or (installation.growing and grid.within(ours)):
+            return Sharing.READY if tag is None else Sharing.USED
         if grid != ALONE or tag is not None:
-            raise self._other_grid(f"tags (such as {tag!r})", grid)
+            raise self._other_grid("tags" if tag is None else f"tags (such as {tag!r})", grid)
         if write:
             installation.delta, installation.remainder = ours.delta, ours.remainder
             update_row(installation, self.alias, "delta", "remainder")
+        return Sharing.NEW
 
     # --- the installation ----------------------------------------------------
 

@@ -40,7 +40,7 @@ from ..models import DEFAULT_STEP, LeafAlloc
 from ..signals import emit as emit_signal
 from ..transactions import Transactions
 from .rates import Rate
-from .row_opening import FLOOR, SERVER_LENGTH, RowOpening, Skip
+from .row_opening import FLOOR, SERVER_LENGTH, RowOpening, Sharing, Skip
 
 __all__ = ["FAILOVER_SKIP", "ServerSource"]
 
@@ -157,9 +157,9 @@ class ServerSource:
 
         return self._transactions.run(body)
 
-    def share(self, *, write: bool) -> None:
+    def share(self, *, write: bool) -> Sharing:
         """Make this database one of several, with our grid: see :meth:`RowOpening.share`."""
-        self._transactions.run(lambda _connection: self._opening.share(write=write))
+        return self._transactions.run(lambda _connection: self._opening.share(write=write))
 
     def ping(self) -> None:
         """Raise :class:`SegmentUnavailable` unless the server answers."""

@@ -11,7 +11,7 @@ from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailab
 from ..core.segment import STEP, Demand, Segment
 from .health import Health
 from .placed import PlacedSource
-from .row_opening import GridUnknown
+from .row_opening import GridUnknown, Sharing
 from .server import ServerSource
 
 __all__ = ["SKIP_AFTER", "SeveralDatabases"]
@@ -89,17 +89,29 @@ class SeveralDatabases:
         A database that is away may have given out, alone, the very ids that the
         others would.
         """
-        for write in (False, True):
-            for source, _ in self._members:
-                try:
-                    _server(source).share(write=write)
-                except SegmentUnavailable as error:
-                    names = ", ".join(repr(member.database) for member, _ in self._members)
-                    raise NotAgreed(
-                        f"Databases {names} are to share their tags for the first time, but "
-                        f"{source.database!r} can't be asked whether it gives out ids alone: "
-                        f"{error} All of them must be there for the first use."
-                    ) from error
+        states = {source.database: self._share(source, write=False) for source, _ in self._members}
+        new = [alias for alias, state in states.items() if state is Sharing.NEW]
+        used = [alias for alias, state in states.items() if state is Sharing.USED]
+        if new and used:
+            # It was emptied, or idgen_grow is on its way to it: it would start at 1.
+            raise ConfigurationError(
+                f"Database {used[0]!r} gives out ids, and {new[0]!r}, which is to share its tags, "
+                f"has never heard of them. Going on would repeat ids. 'manage.py idgen_grow "
+                f"{' '.join(states)}' makes its rows above those of the others."
+            )
+        for source, _ in self._members:
+            self._share(source, write=True)
+
+    def _share(self, source: PlacedSource, *, write: bool) -> Sharing:
+        try:
+            return _server(source).share(write=write)
+        except SegmentUnavailable as error:
+            names = ", ".join(repr(member.database) for member, _ in self._members)
+            raise NotAgreed(
+                f"Databases {names} are to share their tags for the first time, but "
+                f"{source.database!r} can't be asked whether it gives out ids alone: "
+                f"{error} All of them must be there for the first use."
+            ) from error
 
     def _failed(
         self, tag: str, failures: Sequence[SegmentUnavailable | SegmentExhausted]

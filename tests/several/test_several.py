@@ -49,6 +49,7 @@ def fetch_rising(source: DatabaseSource, count: int, tag: str = "t") -> list[Seg
 def away(alias: str) -> Iterator[None]:
     """The server of ``alias`` refuses connections for the block."""
     settings = connections.settings[alias]
+    connections[alias].close()
     port, settings["PORT"] = settings["PORT"], REFUSING_PORT
     try:
         yield
