@@ -33,6 +33,7 @@ __all__ = [
     "SegmentSettings",
     "SettingsError",
     "nested_leases",
+    "nested_source",
     "nested_workers",
     "read_settings",
 ]
@@ -45,8 +46,11 @@ DEFAULT_WINDOW = 180.0
 DEFAULT_SKEW_LIMIT = 10.0
 DEFAULT_TIMEOUT = 0.5
 DEFAULT_STEP = 1000
+DEFAULT_OUTAGE = 1200.0
+IDLE_WINDOWS = 5
+"""Windows after which a holder that was not seen is left to lapse: 15 minutes by default."""
 
-LEASE_OPTIONS = ("window", "workers")
+LEASE_OPTIONS = ("window", "workers", "idle_after")
 """Options of LEASES that the namespace takes, whatever the backend."""
 SEGMENT_OPTIONS = (
     "default_step",
@@ -55,6 +59,7 @@ SEGMENT_OPTIONS = (
     "longest_step",
     "longest_chain",
     "idle_after",
+    "outage",
 )
 
 
@@ -79,6 +84,9 @@ class BackendSettings:
             raise SettingsError(
                 f"{self.where}['BACKEND'] is {self.path!r}, which can't be imported: {error}"
             ) from error
+        except ConfigurationError as error:
+            # What it needs is not installed.
+            raise SettingsError(f"{self.where}['BACKEND'] is {self.path!r}: {error}") from error
         except RuntimeError as error:
             # What Django says of the models of an app that is not installed.
             if apps.is_installed("django_idgen"):
@@ -117,6 +125,8 @@ class GeneratorSettings:
     layout: BitLayout
     window: float
     """Seconds."""
+    idle_after: float
+    """Seconds after which a scheduler no longer renews for a holder that it has not seen."""
     workers: range
     skew_limit: float
     """Seconds."""
@@ -135,6 +145,8 @@ class SegmentSettings:
     growth: Growth
     idle_after: float
     """Seconds after which a tag that nobody uses gives its ids back."""
+    outage: float
+    """Seconds without a database that the segments kept ready in a pool are to last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +179,27 @@ def _generator(alias: object, entry: object) -> GeneratorSettings:
     )
     layout = _layout(where, raw)
     options = leases.options
+    window = _seconds(leases.where, "window", options.get("window", DEFAULT_WINDOW))
     return GeneratorSettings(
         alias=alias,
         namespace=_text(where, "NAMESPACE", raw.get("NAMESPACE", alias)),
         layout=layout,
-        window=_seconds(leases.where, "window", options.get("window", DEFAULT_WINDOW)),
+        window=window,
+        idle_after=_idle_after(leases, window),
         workers=_workers(leases.where, options.get("workers"), layout),
         skew_limit=_seconds(
             where, "skew_limit", backend.options.get("skew_limit", DEFAULT_SKEW_LIMIT), least=0.0
         ),
         leases=leases,
         backend=backend,
+    )
+
+
+def _idle_after(leases: BackendSettings, window: float) -> float:
+    longest = max(window, min(IDLE_WINDOWS * window, 1e6))
+    # A holder renews by itself only once in a third of a window.
+    return _seconds(
+        leases.where, "idle_after", leases.options.get("idle_after", longest), least=window
     )
 
 
@@ -204,6 +226,7 @@ def _segments(entry: object) -> SegmentSettings:
         timeout=_seconds(where, "timeout", options.get("timeout", DEFAULT_TIMEOUT)),
         growth=_growth(where, options),
         idle_after=_seconds(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
+        outage=_seconds(where, "outage", options.get("outage", DEFAULT_OUTAGE), least=0.0),
     )
 
 
@@ -225,12 +248,22 @@ def nested_leases(outer: BackendSettings, name: str) -> BackendSettings:
     """
     where = f"{outer.where}['OPTIONS'][{name!r}]"
     nested = _backend(where, outer.options.get(name, {}), DEFAULT_LEASES)
-    if "window" in nested.options:
-        raise SettingsError(
-            f"{where}['OPTIONS'] has 'window', which goes one level up: a holder's window is as "
-            f"long whoever lends it."
-        )
+    for option in ("window", "idle_after"):
+        if option in nested.options:
+            raise SettingsError(
+                f"{where}['OPTIONS'] has {option!r}, which goes one level up: it is the same for "
+                f"a holder whoever lends to it."
+            )
     return nested
+
+
+def nested_source(outer: BackendSettings, name: str) -> BackendSettings:
+    """The source that option ``name`` of another source describes.
+
+    Raises :class:`SettingsError`.
+    """
+    where = f"{outer.where}['OPTIONS'][{name!r}]"
+    return _backend(where, outer.options.get(name, {}), DEFAULT_SOURCE)
 
 
 def nested_workers(leases: BackendSettings, default: range, layout: BitLayout) -> range:

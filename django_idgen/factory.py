@@ -16,6 +16,7 @@ from .conf import (
     SegmentSettings,
     SettingsError,
     nested_leases,
+    nested_source,
     nested_workers,
     read_settings,
 )
@@ -67,12 +68,17 @@ def import_backends() -> None:
         for entry in settings.generators.values():
             _import_leases(entry.leases)
             entry.backend.load()
-        settings.segments.source.load()
+        _import_source(settings.segments.source)
 
 
 def _import_leases(leases: BackendSettings) -> None:
     for name in getattr(leases.load(), "nested", ()):
         _import_leases(nested_leases(leases, name))
+
+
+def _import_source(source: BackendSettings) -> None:
+    for name in getattr(source.load(), "nested", ()):
+        _import_source(nested_source(source, name))
 
 
 def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any:
@@ -152,7 +158,7 @@ def _is_told_its_workers(leases: BackendSettings) -> bool:
 
 def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
     """The maker of segment generators. Raises :class:`~.conf.SettingsError`."""
-    source = settings.source.build(default_step=settings.default_step)
+    source = _source(settings.source, settings.default_step)
     # A source without a loader of its own is quick enough for the caller's thread.
     loader = getattr(source, "loader", None) or InlineLoader()
     return SegmentAllocator(
@@ -163,6 +169,16 @@ def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
         idle_after=settings.idle_after,
         on_event=emit,
     )
+
+
+def _source(settings: BackendSettings, default_step: int) -> Any:
+    """A source, with the one that it takes from."""
+    names = getattr(settings.load(), "nested", ())
+    if not names:
+        return settings.build(default_step=default_step)
+    wrapped = {name: _source(nested_source(settings, name), default_step) for name in names}
+    options = {**settings.options, **wrapped}
+    return BackendSettings(settings.where, settings.path, options).build()
 
 
 def _kind_of(leases: BackendSettings) -> str:

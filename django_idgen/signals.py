@@ -60,6 +60,12 @@ segment_given_back = Signal()
 segment_skipped = Signal()
 """``tag``, ``database``, ``start``, ``stop``, ``why``: nobody is given the ids from start up to
 stop, which may have been given out before another server took over, or a table was restored."""
+pool_unavailable = Signal()
+"""``alias``, ``error``: the Redis of the pool; ids come from the database for a minute."""
+pool_available = Signal()
+"""``alias``: it answers again."""
+pool_dropped = Signal()
+"""``tag``, ``ids``: how many were thrown away, since the Redis was restarted or replaced."""
 
 SIGNALS: Mapping[str, Signal] = {
     name: value for name, value in globals().items() if isinstance(value, Signal)
@@ -80,6 +86,9 @@ LEVELS: Mapping[str, int] = {
     "segment_waited": logging.DEBUG,
     "segment_given_back": logging.DEBUG,
     "segment_skipped": logging.WARNING,
+    "pool_unavailable": logging.WARNING,
+    "pool_available": logging.INFO,
+    "pool_dropped": logging.INFO,
 }
 
 

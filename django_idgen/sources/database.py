@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
@@ -16,6 +17,7 @@ from ..grid import Grid
 from ..stores import PlacedLoader
 from .health import Health
 from .lanes import Lanes
+from .owner import DatabaseOwner
 from .placed import PlacedSource
 from .router import Route, check_databases, fixed, router_of
 from .server import FAILOVER_SKIP, ServerSource, check_failover_skip
@@ -66,6 +68,7 @@ class DatabaseSource:
         self._placed: dict[tuple[str, Grid | None], PlacedSource] = {}
         self._health: dict[str, Health] = {}
         self._several: dict[Route, SeveralDatabases] = {}
+        self._owners: dict[str, DatabaseOwner] = {}
         self.loader: AnyLoader
         if databases is None and router is None:
             route = check_databases("'database' is", database or DEFAULT_DATABASE)
@@ -101,6 +104,12 @@ class DatabaseSource:
         route = self._route(check_tag(tag))
         server = self._place(route[0], _grid_of(route, 0)).server
         return server.record_rate(tag, used, now) if server is not None else 0.0
+
+    def owner(self, tag: str, *, max_age: float = math.inf) -> str:
+        """See :class:`~.pool.PooledSource`. Of databases that share the tag it is the first's."""
+        alias = self._route(check_tag(tag))[0]
+        found = self._owners.get(alias) or self._owners.setdefault(alias, DatabaseOwner(alias))
+        return found.current(max_age=max_age)
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         """There is no place for them here: they are a gap. See :mod:`.pool`."""

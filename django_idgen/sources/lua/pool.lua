@@ -1,0 +1,108 @@
+-- Stands before each script. A key is the hash of one tag:
+--   incarnation      the life of the server that all ranges here were pushed in
+--   step             the step of the tag's row, when it was last heard of
+--   highest          the end of the highest range that was ever here
+--   <19 digits>      a range: next:delta:residue:count, where "next" follows its last id
+-- Ids have up to 19 digits, and Lua counts in doubles, which hold 15: an id is a text of
+-- 19 digits here, that is compared as a text, and counted on in two halves.
+local ZERO = string.rep('0', 19)
+local LOW = 1000000000
+local KEPT_MS = 30 * 24 * 3600 * 1000 -- a pool that nobody has used for so long is of no use
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function halves(id)
+  return tonumber(id:sub(1, 10)), tonumber(id:sub(11))
+end
+
+-- The id that lies "more" above; exact up to 2^53.
+local function plus(id, more)
+  local high, low = halves(id)
+  local sum = low + more
+  local rest = math.fmod(sum, LOW)
+  return string.format('%010.0f%09.0f', high + (sum - rest) / LOW, rest)
+end
+
+-- How far "id" lies above "base", which is no higher; exact up to 2^53.
+local function above(base, id)
+  local high, low = halves(id)
+  local base_high, base_low = halves(base)
+  return (high - base_high) * LOW + low - base_low
+end
+
+local function asked(section)
+  local reply = redis.pcall('INFO', section)
+  if type(reply) == 'table' then return nil, {'denied', reply.err} end
+  return reply
+end
+
+-- Which server this is, in which life of its data; or a reply that says why it can't be used.
+local function server()
+  local about, refusal = asked('server')
+  if not about then return nil, refusal end
+  local replication, refused = asked('replication')
+  if not replication then return nil, refused end
+  local run, data = about:match('run_id:(%w+)'), replication:match('master_replid:(%w+)')
+  if not run or not data then return nil, {'hidden'} end
+  if replication:match('role:(%w+)') ~= 'master' then return nil, {'replica'} end
+  return run .. '/' .. data
+end
+
+local function by_start(one, other)
+  return one.start < other.start
+end
+
+local function range_of(start, value)
+  if #start ~= 19 or start:find('%D') then return end
+  local next_id, delta, residue, count = value:match('^(%d+):(%d+):(%d+):(%d+)$')
+  if not next_id or #next_id ~= 19 then return end
+  return {start = start, next = next_id, delta = tonumber(delta), residue = tonumber(residue),
+          count = tonumber(count)}
+end
+
+local function packed(range)
+  return table.concat({range.next, text(range.delta), text(range.residue), text(range.count)}, ':')
+end
+
+-- What lies under "key", the lowest range first; "void" of another life of the server.
+local function read(key, incarnation)
+  local pool = {key = key, ranges = {}, stored = {}, total = 0, header = {}}
+  local fields = redis.call('HGETALL', key)
+  for place = 1, #fields, 2 do
+    local name, value = fields[place], fields[place + 1]
+    local range = range_of(name, value)
+    if range then
+      pool.ranges[#pool.ranges + 1] = range
+      pool.stored[name] = value
+      pool.total = pool.total + range.count
+    else
+      pool.header[name] = value
+    end
+  end
+  table.sort(pool.ranges, by_start)
+  pool.step = tonumber(pool.header.step) or 0
+  pool.highest = pool.header.highest or ZERO
+  pool.void = #fields > 0 and pool.header.incarnation ~= incarnation
+  return pool
+end
+
+-- As "read", but what is void is thrown away: another server, or this one before it was
+-- restarted, may have handed it out.
+local function opened(key, incarnation)
+  local pool = read(key, incarnation)
+  pool.incarnation, pool.dropped = incarnation, 0
+  if pool.void then
+    pool.dropped, pool.total, pool.ranges, pool.stored = pool.total, 0, {}, {}
+    redis.call('DEL', key)
+    redis.call('HSET', key, 'incarnation', incarnation, 'highest', pool.highest,
+               'step', text(pool.step))
+  end
+  return pool
+end
+
+-- Kept for a while; of no matter where that is not allowed.
+local function touch(key)
+  redis.pcall('PEXPIRE', key, KEPT_MS)
+end

@@ -1,0 +1,46 @@
+-- Take the lowest ids of a tag that a process may have.
+local floor = ARGV[1]
+local times, at_least, longest = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+
+local incarnation, refusal = server()
+if not incarnation then return refusal end
+local pool = opened(KEYS[1], incarnation)
+local step = pool.step
+local wanted = math.max(at_least, math.min(step * times, math.max(step, longest)))
+-- Crumbs are for those who need few: a busy process would come back at once.
+local least = times > 1 and math.max(at_least, step) or at_least
+
+-- The first of its ids at or above the floor, and how many lie below that.
+local function usable(range)
+  if range.start >= floor then return range.start, 0 end
+  if range.next <= floor then return nil, range.count end
+  local distance = above(range.start, floor)
+  local rest = math.fmod(distance, range.delta)
+  local below = (distance - rest) / range.delta + (rest > 0 and 1 or 0)
+  return plus(range.start, below * range.delta), below
+end
+
+local function take(range, from, below)
+  local count = math.min(wanted, range.count - below)
+  local kept = {}
+  redis.call('HDEL', pool.key, range.start)
+  if below > 0 then
+    kept[1] = range.start
+    kept[2] = packed({next = from, delta = range.delta, residue = range.residue, count = below})
+  end
+  local left = range.count - below - count
+  if left > 0 then
+    kept[#kept + 1] = plus(from, count * range.delta)
+    kept[#kept + 1] = packed({next = range.next, delta = range.delta, residue = range.residue,
+                              count = left})
+  end
+  if #kept > 0 then redis.call('HSET', pool.key, unpack(kept)) end
+  touch(pool.key)
+  return {'ok', pool.highest, text(pool.dropped), from, text(count), text(range.delta), text(step)}
+end
+
+for _, range in ipairs(pool.ranges) do
+  local from, below = usable(range)
+  if from and range.count - below >= least then return take(range, from, below) end
+end
+return {'none', pool.highest, text(pool.dropped)}

@@ -1,0 +1,251 @@
+"""Segments kept ready in Redis, in front of the source that they come from.
+
+What processes have left over, and what was fetched ahead of need, lies in the pool;
+a process takes from there, else from the source behind it. So nothing is wasted by
+restarts, and a database that is away for some minutes is not felt.
+
+Redis may forget all of it at any time: that is a gap. It must never bring anything
+back: see :mod:`.pool_scripts`. What was pushed or popped without an answer is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.errors import ConfigurationError
+from ..core.events import Emit
+from ..core.loader import AnyLoader, InlineLoader
+from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, SegmentSource, check_tag
+from ..core.tails import joined
+from ..redis_client import OwnRedis
+from ..signals import emit as emit_signal
+from .lanes import Lanes
+from .owner import NOBODY
+from .pool_link import PoolLink
+from .pool_scripts import MAX_RANGES, PoolScripts, Popped, Stock
+
+__all__ = ["MAX_IDS", "TIMEOUT", "PoolSource"]
+
+TIMEOUT = 0.2
+"""Seconds; well below the time that a caller with nothing left waits."""
+MAX_IDS = 20_000_000
+"""Ids of one tag: 20 minutes of 16,000 a second. So many are lost with the Redis."""
+LARGEST_POOL = 1_000_000_000
+OWNER_AGE = 60.0
+"""Seconds after which a fetch looks whether its database is still the same one."""
+
+
+class PooledSource(SegmentSource, Protocol):
+    """What can stand behind a pool: a source that says whose its ids are."""
+
+    def owner(self, tag: str, *, max_age: float = ...) -> str:
+        """A text that no other source of ids for ``tag`` has, in any project.
+
+        As it was up to ``max_age`` seconds ago. "" if the ids are this process' alone.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """What this process has had of a tag."""
+
+    owner: str
+    since: int
+    """What lies below came from another owner; 0 if there was none."""
+    step: int
+
+
+class PoolSource:
+    """A pool in the Redis of the cache ``alias`` (django-redis'), before ``source``. Thread-safe.
+
+    ``timeout`` (seconds, 0.01 to 60) bounds each call to Redis; after a failure the pool
+    is left alone for a minute, and ids come from ``source``. ``max_ids`` (1 to 1e9)
+    bounds what lies there of each tag.
+
+    An edited step counts from the next fetch of any process from ``source``.
+    """
+
+    nested: ClassVar[tuple[str, ...]] = ("source",)
+
+    def __init__(
+        self,
+        *,
+        alias: str,
+        source: PooledSource,
+        timeout: float = TIMEOUT,
+        max_ids: int = MAX_IDS,
+        clock: Clock = SYSTEM_CLOCK,
+        emit: Emit = emit_signal,
+        own: OwnRedis | None = None,
+    ) -> None:
+        if not callable(getattr(source, "owner", None)):
+            raise ConfigurationError(
+                f"'source' is a {type(source).__name__}, whose ids can't be pooled: it doesn't "
+                f"say whose they are. Use 'django_idgen.sources.database.DatabaseSource'."
+            )
+        self.source = source
+        self.max_ids = _checked_max_ids(max_ids)
+        self.loader: AnyLoader = Lanes(lambda: self._behind.background)
+        self._behind: AnyLoader = getattr(source, "loader", None) or InlineLoader()
+        self._own = own or OwnRedis(alias, timeout=_checked_timeout(timeout))
+        _ = self._own.client  # so that an alias that can't be one is told of at once
+        self._scripts = PoolScripts(self._own)
+        self._emit = emit
+        self._link = PoolLink(alias, clock=clock, emit=emit)
+        self._fetched: dict[str, _Fetched] = {}
+
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
+        """The lowest ids of the pool at or above ``floor``; else a segment of the source.
+
+        From the pool there may be fewer than ``demand`` asks for, but for ``at_least``.
+        See :meth:`~..core.segment.SegmentSource.fetch` for what it raises, and for
+        :class:`~..core.errors.ConfigurationError` :meth:`.PoolLink.ask`.
+        """
+        owner = self.source.owner(check_tag(tag))
+        popped = self._pop(owner, tag, floor, demand)
+        segment = popped.segment
+        if segment is None:
+            segment = self.source.fetch(tag, floor=max(floor, popped.highest), demand=demand)
+            owner = self.source.owner(tag, max_age=OWNER_AGE)
+        self._note(owner, segment)
+        return segment
+
+    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
+        """Put ids into the pool that came from here and were not given out. Never raises."""
+        known = self._fetched.get(tag)
+        if known is None or not known.owner or self.source.owner(tag) != known.owner:
+            return
+        whole = joined(each for each in ranges if each and each[0] >= known.since)
+        longest = sorted(whole, key=len, reverse=True)[:MAX_RANGES]
+        if longest:
+            self._push(known.owner, tag, longest, step=known.step, max_ids=self.max_ids)
+
+    # --- for whoever keeps a stock ------------------------------------------------
+
+    def stock(self, tags: Iterable[str]) -> Mapping[str, int]:
+        """How many ids of each of ``tags`` lie in the pool.
+
+        Raises :class:`~..core.errors.SegmentUnavailable` if Redis can't be asked.
+        """
+        return {tag: stock.ids for tag, stock in self._stocks(tags).items()}
+
+    def refill(self, tag: str, ids_wanted: int) -> int:
+        """Fetch ids of ``tag`` until ``ids_wanted`` (at most ``max_ids``) lie in the pool.
+
+        Returns how many were put in. Two at once put in too many, and repeat nothing; one
+        that is killed leaves a gap of a fetch. Raises what :meth:`fetch` does, and
+        :class:`~..core.errors.SegmentUnavailable` if Redis can't be asked.
+        """
+        if not self.source.owner(check_tag(tag)):
+            return 0
+        stock = self._stocks([tag])[tag]
+        wanted, put_in = min(ids_wanted, self.max_ids), 0
+        while (missing := wanted - stock.ids - put_in) > 0:
+            taken = self._fetch_and_push(tag, stock.highest, missing)
+            put_in += taken
+            if not taken:
+                break
+        return put_in
+
+    def clear(self, tags: Iterable[str]) -> None:
+        """Throw away what lies in the pool of ``tags``: a gap.
+
+        For when the database was restored to an earlier state while the pool could not be
+        asked, or ``max_id`` was lowered by hand. Raises
+        :class:`~..core.errors.SegmentUnavailable` if Redis can't be asked.
+        """
+        owners = [(self.source.owner(tag), tag) for tag in tags]
+        if owners:
+            self._link.demand(lambda: self._scripts.clear(owners))
+
+    # --- the process' life ----------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited."""
+        self._link.reset()
+        self._own.reset()
+        self.loader.reset()
+        self.source.abandon()
+
+    def close(self) -> None:
+        """Close the connections. May be called twice."""
+        self.source.close()
+        self._own.close()
+
+    # ----------------------------------------------------------------------------------
+
+    def _pop(self, owner: str, tag: str, floor: int, demand: Demand) -> Popped:
+        if owner == NOBODY or floor > MAX_ID:
+            return Popped()
+        popped = self._link.ask(lambda: self._scripts.pop(owner, tag, floor=floor, demand=demand))
+        if popped is None:
+            return Popped()
+        self._tell_dropped(tag, popped.dropped)
+        return popped
+
+    def _push(
+        self, owner: str, tag: str, ranges: Sequence[range], *, step: int, max_ids: int
+    ) -> int:
+        """How many ids there was room for; 0 if Redis can't be asked, and all are a gap."""
+        try:
+            pushed = self._link.ask(
+                lambda: self._scripts.push(owner, tag, ranges, step=step, max_ids=max_ids)
+            )
+        except ConfigurationError as error:
+            self._emit("pool_unavailable", alias=self._link.alias, error=error)
+            return 0
+        if pushed is None:
+            return 0
+        self._tell_dropped(tag, pushed.dropped)
+        return pushed.taken
+
+    def _fetch_and_push(self, tag: str, highest: int, missing: int) -> int:
+        demand = Demand(at_least=min(missing, LONGEST_STEP))
+        segment = self.source.fetch(tag, floor=highest, demand=demand)
+        owner = self.source.owner(tag, max_age=OWNER_AGE)
+        if not owner:
+            return 0
+        ids = segment.ids()
+        # A step is taken whole, though less may have been missing.
+        room = self.max_ids + len(ids)
+        return self._push(owner, tag, [ids], step=segment.step, max_ids=room)
+
+    def _stocks(self, tags: Iterable[str]) -> dict[str, Stock]:
+        owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
+        pooled = [(owner, tag) for owner, tag in owners if owner]
+        found = self._link.demand(lambda: self._scripts.stock(pooled)) if pooled else []
+        stocks = {tag: Stock() for _, tag in owners}
+        return stocks | {tag: stock for (_, tag), stock in zip(pooled, found, strict=True)}
+
+    def _note(self, owner: str, segment: Segment) -> None:
+        known = self._fetched.get(segment.tag)
+        if known is None:
+            self._fetched[segment.tag] = _Fetched(owner, 0, segment.step)
+        elif known.owner != owner:
+            self._fetched[segment.tag] = _Fetched(owner, segment.start, segment.step)
+        elif known.step != segment.step:
+            self._fetched[segment.tag] = replace(known, step=segment.step)
+
+    def _tell_dropped(self, tag: str, ids: int) -> None:
+        if ids:
+            self._emit("pool_dropped", tag=tag, ids=ids)
+
+
+def _checked_timeout(value: object) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0.01 <= value <= 60:  # type: ignore[operator]
+        raise ConfigurationError(f"'timeout' must be 0.01 to 60 seconds, not {value!r}.")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _checked_max_ids(value: object) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not 1 <= value <= LARGEST_POOL:  # type: ignore[operator]
+        raise ConfigurationError(
+            f"'max_ids' must be a whole number of 1 to {LARGEST_POOL}, not {value!r}."
+        )
+    return value  # type: ignore[return-value]

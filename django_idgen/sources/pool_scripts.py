@@ -1,0 +1,140 @@
+"""The scripts that keep the pool inside Redis: one a call, each in one round trip.
+
+A tag's pool is one hash, so that losing any of it loses all, or leaves a gap. It is
+stamped with the server's present life (``run_id`` and ``master_replid``): what was put
+in under another one is thrown away unread, since a restart, a restored file or a
+replica that took over may have brought back what had been handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..core.errors import SegmentUnavailable
+from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
+from ..redis_client import OwnRedis
+from ..redis_script import run_script
+
+__all__ = ["PoolScripts", "Popped", "Pushed", "Stock", "key_of"]
+
+MAX_RANGES = 256
+"""Of one tag. Those that adjoin are one; of more than that the shortest are thrown away."""
+PUSHED_AT_ONCE = 64
+DIGITS = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Popped:
+    """What a pop came to."""
+
+    segment: Segment | None = None
+    highest: int = 0
+    """The end of the highest range that was ever pooled: what is fetched starts there."""
+    dropped: int = 0
+    """Ids that were thrown away, as they were put in under another life of the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What a push came to."""
+
+    taken: int = 0
+    """Ids that there was room for."""
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What lies in the pool of one tag."""
+
+    ids: int = 0
+    ranges: int = 0
+    highest: int = 0
+    """The end of the highest range that was ever here."""
+
+
+class PoolScripts:
+    """Calls the scripts. Thread-safe.
+
+    Every method raises :class:`SegmentUnavailable` where no answer came, and
+    :class:`ConfigurationError` where the server's access rules are in the way.
+    """
+
+    def __init__(self, own: OwnRedis) -> None:
+        self.own = own
+
+    def pop(self, owner: str, tag: str, *, floor: int, demand: Demand) -> Popped:
+        """Take the lowest ids at or above ``floor`` (up to ``MAX_ID``) that suit ``demand``."""
+        given = (_text(floor), demand.times, demand.at_least, LONGEST_STEP)
+        status, *words = self._call("pop", [key_of(owner, tag)], *given)
+        highest, dropped = int(words[0]), int(words[1])
+        if status == "none":
+            return Popped(None, highest, dropped)
+        start, count, delta, step = map(int, words[2:])
+        last = start + (count - 1) * delta
+        return Popped(Segment(tag, start, last + 1, step, delta), highest, dropped)
+
+    def push(
+        self, owner: str, tag: str, ranges: Sequence[range], *, step: int, max_ids: int
+    ) -> Pushed:
+        """Add ``ranges``, of which none is empty."""
+        pushed = Pushed()
+        for first in range(0, len(ranges), PUSHED_AT_ONCE):
+            some = ranges[first : first + PUSHED_AT_ONCE]
+            words = [word for each in some for word in _words(each)]
+            given = (step, max_ids, MAX_RANGES, *words)
+            _, taken, dropped, _ = self._call("push", [key_of(owner, tag)], *given)
+            pushed = Pushed(pushed.taken + int(taken), pushed.dropped + int(dropped))
+        return pushed
+
+    def stock(self, owners: Sequence[tuple[str, str]]) -> list[Stock]:
+        """What lies there of each (owner, tag)."""
+        _, *words = self._call("stock", [key_of(owner, tag) for owner, tag in owners])
+        numbers = list(map(int, words))
+        return [Stock(*numbers[place : place + 3]) for place in range(0, len(numbers), 3)]
+
+    def clear(self, owners: Sequence[tuple[str, str]]) -> int:
+        """Throw away what lies there of each (owner, tag); returns of how many something did."""
+        _, count = self._call("clear", [key_of(owner, tag) for owner, tag in owners])
+        return int(count)
+
+    def _call(self, name: str, keys: Sequence[str], *words: object) -> list[str]:
+        parts = [f"{__package__}/{part}" for part in ("pool", name)]
+        answer = self.own.ask(
+            lambda client: run_script(client, parts, keys, words), unavailable=SegmentUnavailable
+        )
+        if answer[0] in {"ok", "none"}:
+            return answer
+        raise self._refusal(*answer)
+
+    def _refusal(self, status: str, reason: str = "") -> Exception:
+        if status == "denied":
+            return self.own.refused(reason)
+        alias = self.own.alias
+        if status == "replica":
+            return SegmentUnavailable(
+                f"The Redis of CACHES[{alias!r}] is a replica at the moment. Have the alias lead "
+                f"to the primary, or to its Sentinels."
+            )
+        return SegmentUnavailable(
+            f"The Redis of CACHES[{alias!r}] doesn't say which server it is ({status}): its INFO "
+            f"lacks run_id or master_replid. The pool needs a Redis of version 4 or later, "
+            f"without a proxy that hides it."
+        )
+
+
+def key_of(owner: str, tag: str) -> str:
+    """The key of a tag's hash. What another version keeps otherwise has another prefix."""
+    return f"django_idgen:pool1:{{{owner}}}:{tag}"
+
+
+def _words(ids: range) -> tuple[object, ...]:
+    last = ids[-1]
+    following = _text(last + ids.step)
+    stop = _text(min(last + 1, MAX_ID))
+    return (_text(ids[0]), following, stop, ids.step, ids[0] % ids.step, len(ids))
+
+
+def _text(number: int) -> str:
+    return f"{number:0{DIGITS}d}"
