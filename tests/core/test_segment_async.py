@@ -1,0 +1,277 @@
+"""Ids for coroutines and greenlets: nothing but the caller waits."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_idgen.core.errors import GeneratorClosed, SegmentExhausted, SegmentUnavailable
+from django_idgen.core.loader import InlineLoader, Loader
+from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import LockedSegmentGenerator
+from tests.segment_tools import LIMIT, STILL, ScriptedSource, manual
+
+LOADERS = [Loader(), InlineLoader()]
+
+
+def made(source: ScriptedSource, loader, **options):
+    options = {"timeout": LIMIT, "growth": STILL, **options}
+    return SegmentAllocator(source, loader, **options).generator("order")
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(LIMIT):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_coroutines_get_the_ids_that_threads_would(loader):
+    """One at a time and in batches longer than the step, rising and without a gap."""
+
+    async def work() -> list[int]:
+        generator = made(ScriptedSource(7), loader)
+        ids = [await generator.anext_id() for _ in range(20)]
+        return [*ids, *await generator.anext_ids(50), *await generator.anext_ids(0)]
+
+    assert asyncio.run(work()) == list(range(1, 71))
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_the_loop_goes_on_while_a_load_takes_its_time(loader):
+    """Also where loads have no thread of their own: SQLite's disk doesn't stop the server."""
+    source = ScriptedSource(10)
+    source.gate.clear()
+    generator = made(source, loader)
+
+    async def work() -> int:
+        waiting = asyncio.create_task(generator.anext_id())
+        ticks = 0
+        while ticks < 20:
+            await asyncio.sleep(0.001)
+            assert not waiting.done()
+            ticks += 1
+        source.gate.set()  # the loop itself lets the load go on: it can't be held up by it
+        return await waiting
+
+    assert asyncio.run(work()) == 1
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_thousands_of_tasks_are_served_by_one_load_and_no_thread_each(loader):
+    """Hazards 19, 20: all that wait are woken by the load, and each gets its own id."""
+    source = ScriptedSource(10_000)
+    source.gate.clear()
+    generator = made(source, loader)
+
+    async def work() -> tuple[list[int], int]:
+        tasks = [asyncio.create_task(generator.anext_id()) for _ in range(3000)]
+        await until(lambda: source.demands)
+        await asyncio.sleep(0)
+        threads = threading.active_count()
+        source.gate.set()
+        return await asyncio.gather(*tasks), threads
+
+    before = threading.active_count()
+    ids, threads = asyncio.run(work())
+    assert sorted(ids) == list(range(1, 3001))
+    assert len(source.demands) <= 2
+    assert threads <= before + 2
+    assert generator.stats().waits == 3000
+
+
+def test_tasks_and_threads_wait_for_the_same_load():
+    """A thread's next_id() and a task's anext_id() at one moment: one fetch."""
+    source = ScriptedSource(100)
+    source.gate.clear()
+    generator = made(source, Loader())
+
+    async def work() -> list[int]:
+        task = asyncio.create_task(generator.anext_ids(5))
+        await until(lambda: generator._pending is not None)
+        with ThreadPoolExecutor(1) as pool:
+            thread = asyncio.get_running_loop().run_in_executor(pool, generator.next_ids, 5)
+            await asyncio.sleep(0.01)
+            source.gate.set()
+            return [*await task, *await thread]
+
+    assert sorted(asyncio.run(work())) == list(range(1, 11))
+
+
+def test_a_cancelled_task_leaves_the_others_their_ids():
+    """The one who began the load goes; what it asked for is there for those who stay."""
+    for loader in LOADERS:
+        source = ScriptedSource(10)
+        source.gate.clear()
+        generator = made(source, loader)
+
+        async def work(generator=generator, source=source) -> list[int]:
+            first = asyncio.create_task(generator.anext_id())
+            await until(lambda: source.demands)
+            others = [asyncio.create_task(generator.anext_id()) for _ in range(3)]
+            await asyncio.sleep(0)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            source.gate.set()
+            return await asyncio.gather(*others)
+
+        assert sorted(asyncio.run(work())) == [1, 2, 3]
+
+
+def test_past_the_deadline_a_coroutine_is_told_why():
+    """I6: the same error as for threads, the cause chained; and the next call tries again."""
+    source = ScriptedSource(10)
+    generator = made(source, Loader(), timeout=0.05)
+    down = OSError("connection refused")
+
+    async def work() -> None:
+        source.failures.extend([down] * 1000)
+        with pytest.raises(SegmentUnavailable, match=r"0\.05 s.*refused") as caught:
+            await generator.anext_id()
+        assert caught.value.__cause__ is down
+        source.failures.clear()
+        await _id_in_time(generator)
+
+    asyncio.run(work())
+
+
+async def _id_in_time(generator) -> int:
+    async with asyncio.timeout(LIMIT):
+        while True:
+            try:
+                return await generator.anext_id()
+            except SegmentUnavailable:
+                continue
+
+
+def test_a_load_that_hangs_keeps_no_listener_of_those_that_gave_up():
+    """A minute of retries against a dead server doesn't pile up what is to be woken."""
+    source = ScriptedSource(10)
+    source.gate.clear()
+    generator = made(source, Loader(), timeout=0.01)
+
+    async def work() -> None:
+        for _ in range(3):
+            results = await asyncio.gather(
+                *(generator.anext_id() for _ in range(20)), return_exceptions=True
+            )
+            assert {type(result) for result in results} == {SegmentUnavailable}
+        assert generator._pending._listeners == set()
+        source.gate.set()
+
+    asyncio.run(work())
+
+
+def test_what_waiting_does_not_mend_is_raised_at_once_in_coroutines_too():
+    """The end of the ids, and a closed generator."""
+    generator, source, _, _, _ = manual()
+    source.failures.append(SegmentExhausted("the end"))
+
+    async def work() -> None:
+        with pytest.raises(SegmentExhausted):
+            await generator.anext_id()
+        waiting = asyncio.create_task(made_generator.anext_id())
+        await until(lambda: gated.demands)
+        made_generator.close()
+        with pytest.raises(GeneratorClosed):
+            await waiting
+        gated.gate.set()
+
+    gated = ScriptedSource()
+    gated.gate.clear()
+    made_generator = made(gated, Loader())
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("n", [True, -1, "3"])
+def test_a_wrong_count_is_refused_by_coroutines_too(n):
+    """As next_ids() does."""
+    with pytest.raises((TypeError, ValueError)):
+        asyncio.run(manual()[0].anext_ids(n))
+
+
+def test_without_a_gil_coroutines_take_under_the_lock():
+    """The locked variant gives coroutines the same ids."""
+    allocator = SegmentAllocator(ScriptedSource(7), InlineLoader(), growth=STILL)
+    generator = LockedSegmentGenerator("order", allocator)
+
+    async def work() -> list[int]:
+        return [await generator.anext_id() for _ in range(20)] + await generator.anext_ids(30)
+
+    assert asyncio.run(work()) == list(range(1, 51))
+
+
+def test_a_loop_that_is_gone_does_not_fail_the_load():
+    """A task's loop was closed while it waited: threads get their ids from that load."""
+    source = ScriptedSource(10)
+    source.gate.clear()
+    generator = made(source, Loader())
+    loop = asyncio.new_event_loop()
+    taking = generator.anext_id()
+    task = loop.create_task(taking)
+    loop.run_until_complete(asyncio.sleep(0))
+    load = generator._pending
+    assert load is not None
+    loop.run_until_complete(asyncio.sleep(0))
+    assert len(load._listeners) == 1
+    task._log_destroy_pending = False
+    listeners = set(load._listeners)
+    task.cancel()
+    loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+    loop.close()
+    load._listeners |= listeners  # as if it had been woken just before it took itself out
+    source.gate.set()
+    assert generator.next_id() == 1
+    assert load._listeners == set()
+
+
+# --- greenlets ------------------------------------------------------------------------------
+
+
+GREENLETS = """
+    from gevent import monkey
+    monkey.patch_all()
+    import gevent
+    from django_idgen.core.loader import Loader
+    from django_idgen.core.segment_allocator import SegmentAllocator
+    from django_idgen.sources.memory import MemorySource
+
+    class Slow(MemorySource):
+        fetches = 0
+        def fetch(self, tag, **asked):
+            Slow.fetches += 1
+            gevent.sleep(0.2)
+            return super().fetch(tag, **asked)
+
+    generator = SegmentAllocator(Slow(1000), Loader(), timeout=20).generator("order")
+    turns = []
+    def others():
+        while not all(task.ready() for task in tasks):
+            turns.append(1)
+            gevent.sleep(0.005)
+    tasks = [gevent.spawn(generator.next_id) for _ in range(50)]
+    going_on = gevent.spawn(others)
+    gevent.joinall(tasks, timeout=20)
+    going_on.join(20)
+    print(sorted(task.value for task in tasks) == list(range(1, 51)), len(turns) > 5, Slow.fetches)
+"""
+
+
+def test_greenlets_that_wait_let_the_others_go_on():
+    """With gevent's patches a wait yields to the hub; one load serves all."""
+    pytest.importorskip("gevent")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(GREENLETS)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.split() == ["True", "True", "1"], done.stderr
