@@ -12,7 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentExhausted
-from django_idgen.core.segment import MAX_ID, MAX_STEP, Segment, SegmentSource
+from django_idgen.core.segment import (
+    LONGEST_STEP,
+    MAX_ID,
+    MAX_STEP,
+    Demand,
+    Segment,
+    SegmentSource,
+)
 
 from .lease_contract import in_threads
 
@@ -119,6 +126,51 @@ class SourceContract:
         """No source can be made with a step that no segment can have."""
         with pytest.raises(ConfigurationError):
             shop.make(step)  # type: ignore[arg-type]
+
+    def test_a_demand_is_a_multiple_of_the_rows_step(self, shop: Shop) -> None:
+        """So many times the step that the row has at the fetch; an edit of it counts."""
+        source = shop.source()
+        length = len(source.fetch("t", demand=Demand(times=4)).ids())
+        assert length == 4 * DEFAULT_STEP
+        shop.set_step("t", 7)
+        assert source.fetch("t", demand=Demand(times=4)) == Segment("t", 41, 41 + 28, 7)
+        assert source.fetch("t") == Segment("t", 69, 76, 7)
+
+    def test_a_demand_is_at_least_what_a_caller_waits_for(self, shop: Shop) -> None:
+        """More than the step in one fetch; less than that is just the step."""
+        source = shop.source()
+        assert source.fetch("t", demand=Demand(at_least=1234)).ids() == range(1, 1235)
+        assert source.fetch("t", demand=Demand(at_least=3)).ids() == range(1235, 1245)
+        both = Demand(times=2, at_least=15)
+        assert source.fetch("t", demand=both, floor=5000).ids() == range(5000, 5020)
+
+    def test_a_demand_does_not_grow_past_the_longest_step(self, shop: Shop) -> None:
+        """What follows consumption has a bound; the row's own step and a caller's need don't."""
+        source = shop.source()
+        source.fetch("t")
+        shop.set_step("t", LONGEST_STEP - 1)
+        assert len(source.fetch("t", demand=Demand(times=64)).ids()) == LONGEST_STEP
+        shop.set_step("t", 2 * LONGEST_STEP)
+        assert len(source.fetch("t", demand=Demand(times=64)).ids()) == 2 * LONGEST_STEP
+        need = Demand(at_least=3 * LONGEST_STEP)
+        assert len(source.fetch("t", demand=need).ids()) == 3 * LONGEST_STEP
+
+    def test_a_demand_makes_a_row_with_the_default_step(self, shop: Shop) -> None:
+        """The first fetch of a tag may want more; the row says what the settings say."""
+        source = shop.source()
+        assert source.fetch("t", demand=Demand(8, 500)).ids() == range(1, 501)
+        assert source.fetch("t") == Segment("t", 501, 501 + DEFAULT_STEP, DEFAULT_STEP)
+
+    def test_what_is_given_back_is_never_granted_below_the_floor(self, shop: Shop) -> None:
+        """A source may hand it out again, though to no one who has come past it; it never fails."""
+        source = shop.source()
+        held = source.fetch("t", demand=Demand(at_least=40))
+        source.give_back("t", [held.ids()[5:9], held.ids()[20:]])
+        source.give_back("t", [])
+        source.give_back("never used", [range(1, 2)])
+        assert source.fetch("t", floor=held.stop).start >= held.stop
+        again = [shop.source().fetch("t") for _ in range(4)]
+        check_disjoint([*again, Segment("t", 1, 6, 10), Segment("t", 10, 21, 10)])
 
     def test_deleted_rows_do_not_bring_ids_back(self, shop: Shop) -> None:
         """With the floor of what it holds, a process never gets a range again (hazard 61)."""

@@ -149,6 +149,28 @@ def test_a_preload_whose_armer_is_gone_is_tried_again_by_any_caller():
     assert generator.stats().ahead == 1
 
 
+@pytest.mark.parametrize("outage", [1, 60, 3600])
+def test_ids_flow_again_within_a_second_of_the_sources_return(outage):
+    """However long it was away: nobody has to do more than to call."""
+    generator, source, _, _, time = manual(timeout=0.5)
+    generator.next_ids(10)
+    back = time.now + outage
+    fetch = source.fetch
+
+    def away(tag, **asked):
+        if time.now < back:
+            raise OSError("down")
+        return fetch(tag, **asked)
+
+    source.fetch = away
+    got = []
+    while not got:
+        with suppress(SegmentUnavailable):
+            got.append(generator.next_id())
+    assert got == [11]
+    assert back <= time.now < back + 1.0
+
+
 # --- batches --------------------------------------------------------------------------------
 
 
