@@ -13,9 +13,11 @@ W001      ``DEFAULT_AUTO_FIELD`` is a field of ours, for every app at once
 W002      a ``GenericForeignKey`` keeps ids in a column of 32 bits or fewer
 W003      a column in the database that has to hold our ids has 32 bits or fewer
 W004      the time bits of a generator's layout are used up within five years
+W005      the Redis that django_idgen relies on is used as a cache, too
+W006      the Redis that django_idgen relies on evicts keys
 ========  ======================================================================
 
-W003 looks at the database: it runs with ``migrate`` and ``check --database``.
+W003 and W006 ask servers: they run with ``migrate`` and ``check --database``.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from django.utils.module_loading import import_string
 from .conf import SettingsError, read_settings
 from .factory import build_allocator, build_generator
 from .fields import GeneratedOnSave
+from .redis_checks import check_eviction, check_shared_redis
 
 __all__ = [
     "check_columns",
@@ -71,6 +74,8 @@ def register() -> None:
     register_check(check_default_auto_field, Tags.models)
     register_check(check_generic_keys, Tags.models)
     register_check(check_columns, Tags.database)
+    register_check(check_shared_redis, Tags.caches)
+    register_check(check_eviction, Tags.database)
 
 
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:

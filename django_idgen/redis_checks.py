@@ -1,0 +1,96 @@
+"""System checks of the Redis that lends worker ids or keeps the pool.
+
+What is lost there is noticed, and repeats nothing; but each loss costs a piece of the
+id space, and makes stamps run ahead for a while. Both checks name how to lose less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Warning  # noqa: A004
+
+from .conf import BackendSettings, SettingsError, nested_leases, read_settings
+from .core.errors import ConfigurationError
+
+__all__ = ["check_eviction", "check_shared_redis"]
+
+USERS = ("django_idgen.leases.redis.RedisLeases", "django_idgen.sources.pool.PoolSource")
+"""The backends whose option ``alias`` names a cache."""
+DEFAULT = "default"
+
+
+def check_shared_redis(**_kwargs: Any) -> list[CheckMessage]:
+    """W005."""
+    return [
+        Warning(
+            f"CACHES[{alias!r}], whose Redis django_idgen relies on, is {reason}: "
+            f"cache.clear() empties all of it, and what a cache evicts may be ours.",
+            hint="Give django_idgen an alias of its own, with a Redis database of its own "
+            "(redis://host:6379/1) on a server with 'maxmemory-policy noeviction'.",
+            id="django_idgen.W005",
+        )
+        for alias in sorted(_aliases())
+        for reason in _shared_with(alias)
+    ]
+
+
+def check_eviction(databases: Sequence[str] | None = None, **_kwargs: Any) -> list[CheckMessage]:
+    """W006. Asks the server, so only where databases are asked as well."""
+    if not databases:
+        return []
+    return [
+        Warning(
+            f"The Redis of CACHES[{alias!r}] evicts keys when its memory is full "
+            f"(maxmemory-policy {policy}): worker ids or pooled segments would be lost.",
+            hint="Set 'maxmemory-policy noeviction' there, or give django_idgen a server of "
+            "its own.",
+            id="django_idgen.W006",
+        )
+        for alias in sorted(_aliases())
+        for policy in _evicting(alias)
+    ]
+
+
+def _aliases() -> set[str]:
+    try:
+        read = read_settings()
+        backends = [read.segments.source]
+        for entry in read.generators.values():
+            backends += _with_nested(entry.leases)
+    except (SettingsError, ImportError):
+        return set()  # E001 has said so
+    return {str(one.options.get("alias", DEFAULT)) for one in backends if one.path in USERS}
+
+
+def _with_nested(leases: BackendSettings) -> Iterator[BackendSettings]:
+    yield leases
+    for name in getattr(leases.load(), "nested", ()):
+        yield from _with_nested(nested_leases(leases, name))
+
+
+def _shared_with(alias: str) -> Iterator[str]:
+    caches: dict[str, dict[str, Any]] = settings.CACHES
+    if alias == DEFAULT:
+        yield "the project's default cache, too"
+    location = caches.get(alias, {}).get("LOCATION")
+    for other, entry in caches.items():
+        if other != alias and location is not None and entry.get("LOCATION") == location:
+            yield f"the same Redis database as CACHES[{other!r}]"
+
+
+def _evicting(alias: str) -> Iterator[str]:
+    from .redis_client import OwnRedis
+
+    own = OwnRedis(alias)
+    try:
+        memory = own.ask(lambda client: client.info("memory"), unavailable=ConfigurationError)
+    except ConfigurationError:
+        return  # whoever needs it will say so
+    finally:
+        own.close()
+    policy = str(memory.get("maxmemory_policy", "noeviction"))
+    if memory.get("maxmemory") and policy != "noeviction":
+        yield policy
