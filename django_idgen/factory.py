@@ -173,12 +173,24 @@ def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
 
 def _source(settings: BackendSettings, default_step: int) -> Any:
     """A source, with the one that it takes from."""
-    names = getattr(settings.load(), "nested", ())
+    backend = settings.load()
+    names = getattr(backend, "nested", ())
     if not names:
         return settings.build(default_step=default_step)
-    wrapped = {name: _source(nested_source(settings, name), default_step) for name in names}
+    defaults = getattr(backend, "nested_defaults", {})
+    wrapped = {
+        name: _source(_with_defaults(nested_source(settings, name), defaults), default_step)
+        for name in names
+    }
     options = {**settings.options, **wrapped}
     return BackendSettings(settings.where, settings.path, options).build()
+
+
+def _with_defaults(settings: BackendSettings, defaults: Mapping[str, Any]) -> BackendSettings:
+    """With those of ``defaults`` that the backend takes, unless it is told otherwise."""
+    known = inspect.signature(settings.load()).parameters
+    taken = {name: value for name, value in defaults.items() if name in known}
+    return replace(settings, options={**taken, **settings.options})
 
 
 def _kind_of(leases: BackendSettings) -> str:

@@ -7,6 +7,9 @@ Nothing in this package reports a failure by returning 0, -1 or ``None``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class IdgenError(Exception):
     """Base of everything that django_idgen raises on its own account."""
@@ -154,6 +157,23 @@ class SegmentUnavailable(SegmentError):
 
 class SegmentExhausted(SegmentError):
     """The tag has reached 2**63 - 1: there are no higher ids."""
+
+
+# --- upkeep -----------------------------------------------------------------
+
+
+class UpkeepFailed(IdgenError):
+    """Of a periodic job some part failed, while the rest was done; the cause is chained."""
+
+    def __init__(self, what: str, done: Mapping[str, Any]) -> None:
+        self.what = what
+        self.done = done
+        """What the job would have returned, with an ``error`` in each part that failed."""
+        # Both, so that it can be pickled: a task's exception goes to the worker's parent.
+        super().__init__(what, done)
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.done}"
 
 
 # --- generators -------------------------------------------------------------

@@ -9,6 +9,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from django.db import connections
+
 from ..connection import Place, own_connection, place_of
 from ..core.errors import ConfigurationError
 from ..core.loader import AnyLoader
@@ -69,10 +71,11 @@ class DatabaseSource:
         self._health: dict[str, Health] = {}
         self._several: dict[Route, SeveralDatabases] = {}
         self._owners: dict[str, DatabaseOwner] = {}
+        self._databases: Route = ()
         self.loader: AnyLoader
         if databases is None and router is None:
             route = check_databases("'database' is", database or DEFAULT_DATABASE)
-            self._route = fixed(route)
+            self._route, self._databases = fixed(route), route
             self._place(route[0], None)
             self.loader = PlacedLoader(route[0])
         elif router is not None:
@@ -81,7 +84,7 @@ class DatabaseSource:
             self.loader = Lanes(lambda: bool(self._placed) and self._are_servers())
         else:
             route = check_databases("'databases' is", databases)
-            self._route = fixed(route)
+            self._route, self._databases = fixed(route), route
             self._source(route)
             self.loader = Lanes(self._are_servers)
 
@@ -91,7 +94,8 @@ class DatabaseSource:
         if len(route) > 1:
             return self._source(route).fetch(tag, floor=floor, demand=demand)
         source = self._place(route[0], None)
-        if isinstance(self.loader, PlacedLoader):
+        if source.server is None or own_connection(source.database).loader.inside:
+            # It is done in this very thread: nobody else waits for it with us.
             return source.fetch(tag, floor=floor, demand=demand)
         with self._health_of(source).attempt():
             return source.fetch(tag, floor=floor, demand=demand)
@@ -104,6 +108,14 @@ class DatabaseSource:
         route = self._route(check_tag(tag))
         server = self._place(route[0], _grid_of(route, 0)).server
         return server.record_rate(tag, used, now) if server is not None else 0.0
+
+    def databases(self) -> Sequence[str]:
+        """Every alias that may have tags of this source; all that there are if one routes them."""
+        return self._databases or tuple(connections.settings)
+
+    def route(self, tag: str) -> Route:
+        """The aliases that share ``tag``; raises as :meth:`fetch` for one that can't be."""
+        return self._route(check_tag(tag))
 
     def owner(self, tag: str, *, max_age: float = math.inf) -> str:
         """See :class:`~.pool.PooledSource`. Of databases that share the tag it is the first's."""

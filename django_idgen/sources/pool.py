@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import ConfigurationError
@@ -70,6 +70,8 @@ class PoolSource:
     """
 
     nested: ClassVar[tuple[str, ...]] = ("source",)
+    nested_defaults: ClassVar[Mapping[str, Any]] = {"measures": False}
+    """Options of what stands behind: what is fetched for the pool is not used yet."""
 
     def __init__(
         self,

@@ -1,0 +1,108 @@
+"""Periodic tasks for Celery, and their schedule: ``app.conf.beat_schedule = {**BEAT_SCHEDULE}``.
+
+``renew_worker_leases`` keeps the worker ids of processes that are blocked,
+``preload_segments`` keeps ids ready for when the database is away, and
+``prune_history`` deletes old rows. Each may come late, run twice at once, or be
+killed in its middle; none needs a result backend; each returns what it did, as JSON.
+
+What the tasks do is in :mod:`.upkeep_leases`, :mod:`.preloading` and :mod:`.pruning`;
+``manage.py idgen_upkeep`` does the same without Celery. This module can be imported
+before Django is set up (from the project's ``celery.py`` or its settings), and where
+Celery is not installed: then only the use of a name says so, since other task queues
+import every app's ``tasks``, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from .conf import DEFAULT_WINDOW, read_settings
+from .core.errors import ConfigurationError
+
+try:
+    shared_task: Any = import_module("celery").shared_task
+except ImportError:
+    shared_task = None
+
+__all__ = ["BEAT_SCHEDULE", "preload_segments", "prune_history", "renew_worker_leases"]
+
+_NEEDS_CELERY = __all__
+RENEWED_A_WINDOW = 3
+"""How often in a window: one run may be lost, and one be late."""
+LONGEST_INTERVAL = 60.0
+PRELOADED_EVERY = 60.0
+"""Seconds: so much of the outage to be survived may be used up when it begins."""
+PRUNED_EVERY = 86_400.0
+CLOCKS_DIFFER = 10.0
+"""Seconds. Beat says when a task expires, by its clock, and the worker looks at its own."""
+
+
+def renewed_every() -> float:
+    """Seconds between two renewals: a third of the shortest window, 60 at most.
+
+    A whole number from one second on, as django-celery-beat has it.
+    """
+    try:
+        windows = [entry.window for entry in read_settings().generators.values()]
+    except ImproperlyConfigured:
+        windows = [DEFAULT_WINDOW]  # the checks say what is wrong with the settings
+    seconds = min(LONGEST_INTERVAL, min(windows) / RENEWED_A_WINDOW)
+    return float(int(seconds)) if seconds >= 1 else seconds
+
+
+def _task(work: str, expires: float, time_limit: int) -> Any:
+    """The task of the function ``work`` ("module.function"), which is imported when it runs.
+
+    An older message asks for nothing that a newer one doesn't: it expires when the next
+    one comes. Said of the task, too, since django-celery-beat drops the schedule's.
+    """
+    module, name = work.split(".")
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        # Not before Django is set up.
+        function: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), name)
+        return function(*args, **kwargs)
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"See :func:`{__package__}.{work}`."
+    decorate = shared_task(
+        name=f"{__name__}.{name}",
+        expires=expires,
+        soft_time_limit=time_limit,
+        time_limit=time_limit + 15,
+    )
+    return decorate(run)
+
+
+def _entry(task: str, every: float, expires: float) -> dict[str, Any]:
+    return {"task": f"{__name__}.{task}", "schedule": every, "options": {"expires": expires}}
+
+
+if shared_task is not None:
+    _renewed_every = renewed_every()
+    _renewal_expires = max(_renewed_every, CLOCKS_DIFFER)
+
+    renew_worker_leases = _task("upkeep_leases.renew_worker_leases", _renewal_expires, 60)
+    preload_segments = _task("preloading.preload_segments", PRELOADED_EVERY, 60)
+    prune_history = _task("pruning.prune_history", PRUNED_EVERY, 3600)
+
+    BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
+        "idgen-renew-worker-leases": _entry(
+            "renew_worker_leases", _renewed_every, _renewal_expires
+        ),
+        "idgen-preload-segments": _entry("preload_segments", PRELOADED_EVERY, PRELOADED_EVERY),
+        "idgen-prune-history": _entry("prune_history", PRUNED_EVERY, PRUNED_EVERY),
+    }
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name in _NEEDS_CELERY:
+            raise ConfigurationError(
+                f"{__name__}.{name} needs Celery: pip install 'django-idgen[celery]'. Without it, "
+                f"have 'manage.py idgen_upkeep' run once a minute."
+            )
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
