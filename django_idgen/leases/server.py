@@ -49,6 +49,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
+class _Unused(Exception):
+    """No worker id of the namespace was ever lent: what was opened for it is rolled back."""
+
+
 class ServerLeases:
     """A lease registry in the tables of database ``alias``. Thread-safe.
 
@@ -111,7 +115,10 @@ class ServerLeases:
         return self._transactions.run(partial(self._release, lease, last_tick))
 
     def renew_seen(self, *, idle_after: float) -> int:
-        return self._operate(lambda opened: self._renew_seen(opened, idle_after))
+        try:
+            return self._operate(lambda opened: self._renew_seen(opened, idle_after))
+        except _Unused:
+            return 0
 
     def abandon(self) -> None:
         self._own.reset()
@@ -190,6 +197,9 @@ class ServerLeases:
 
     def _renew_seen(self, opened: Opened, idle_after: float) -> int:
         now, record = opened.now, opened.record
+        if not record.workers_made:
+            # Nor may its settings be final just because a scheduler came by.
+            raise _Unused
         since = _moment(opened.reading.registry_us - int(idle_after * 1e6))
         held = self._opening.workers().filter(generation=record.generation, until__gt=now)
         seen = held.filter(seen_at__gte=since).exclude(token="")
