@@ -18,7 +18,7 @@ from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, F, QuerySet, TextField, Value
 from django.db.models.expressions import Combinable, RawSQL
-from django.db.models.functions import Cast, Greatest, Least, Now
+from django.db.models.functions import Cast, Greatest, Least, Now, Substr
 
 from .. import history, vendor
 from ..connection import OwnConnection, own_connection
@@ -48,7 +48,7 @@ FAILOVER_SKIP = 50
 """Fetches of the longest kind that a fleet may lose with a server: its processes, a few each."""
 ATTEMPTS = 8
 _LONGEST_MOVE = MAX_STEP * MAX_DELTA
-_READ = ("max_id", "step", "delta", "remainder", "server", "update_time")
+_READ = ("max_id", "step", "delta", "remainder", "update_time")
 _MEASURED = ("rate", "measured_at", "measured_used")
 
 
@@ -191,12 +191,9 @@ class ServerSource:
     def _take(
         self, tag: str, lowest: int, demand: Demand, connection: BaseDatabaseWrapper
     ) -> _Taken:
-        identity = self._identity(connection)
-        if not self._move(tag, lowest, demand):
+        if not self._move(tag, lowest, demand, self._identity(connection)):
             return _Taken()
-        row = self._read(tag, identity)
-        if identity and str(row["identity"])[:SERVER_LENGTH] != row["server"]:
-            return _Taken()  # the ids just passed over are a gap
+        row = self._read(tag)
         grid = Grid(row["delta"], row["remainder"])
         self._opening.check(tag, grid)
         base = row["max_id"] - demand.length(row["step"]) * grid.delta
@@ -207,8 +204,8 @@ class ServerSource:
             self._identity_sql = vendor.identity_sql(connection)
         return self._identity_sql
 
-    def _move(self, tag: str, lowest: int, demand: Demand) -> bool:
-        """Move ``max_id`` of a row that is as it should be."""
+    def _move(self, tag: str, lowest: int, demand: Demand, identity: str) -> bool:
+        """Move ``max_id`` of a row that is as it should be, on the server that it knows."""
         if lowest > MAX_ID - _LONGEST_MOVE or demand.at_least > MAX_STEP:
             return False
         move = _length(demand) * Cast("delta", BigIntegerField())
@@ -219,6 +216,9 @@ class ServerSource:
             max_id__range=(1 if self._shared else lowest, MAX_ID - _LONGEST_MOVE),
             largest_step__gte=move,
         )
+        if identity:
+            server = RawSQL(identity, (), TextField())  # noqa: S611 - a constant of ours
+            rows = rows.filter(server=Substr(server, 1, SERVER_LENGTH))
         # Shared tags stand at different heights, so that passing ids over is nothing to tell.
         base = Greatest(F("max_id"), _big(lowest)) if self._shared else F("max_id")
         return bool(
@@ -233,14 +233,9 @@ class ServerSource:
     def _shared(self) -> bool:
         return self.grid is not None and self.grid.delta > 1
 
-    def _read(self, tag: str, identity: str = "") -> dict[str, Any]:
-        rows: QuerySet[LeafAlloc, Any] = self._rows(tag)
+    def _read(self, tag: str) -> dict[str, Any]:
         names = (*_READ, *(_MEASURED if self._measures else ()))
-        if identity:
-            # A constant of ours.
-            rows = rows.annotate(identity=RawSQL(identity, (), TextField()))  # noqa: S611
-            names += ("identity",)
-        return dict(rows.values(*names).get())
+        return dict(self._rows(tag).values(*names).get())
 
     # --- the careful one ---------------------------------------------------------
 
