@@ -15,7 +15,7 @@ from django_idgen.core.errors import GeneratorClosed, SegmentExhausted, SegmentU
 from django_idgen.core.loader import InlineLoader, Loader
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import LockedSegmentGenerator
-from tests.segment_tools import LIMIT, STILL, ScriptedSource, manual
+from tests.segment_tools import LIMIT, STILL, Events, ScriptedSource, manual
 
 LOADERS = [Loader(), InlineLoader()]
 
@@ -84,6 +84,26 @@ def test_thousands_of_tasks_are_served_by_one_load_and_no_thread_each(loader):
     assert len(source.demands) <= 2
     assert threads <= before + 2
     assert generator.stats().waits == 3000
+
+
+def test_of_many_tasks_one_has_an_inline_load_run():
+    """The executor's queue, which others use, too, is not filled with a job a task."""
+    source = ScriptedSource(10_000)
+    source.gate.clear()
+    generator = made(source, InlineLoader())
+    jobs = []
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        run, loop.run_in_executor = loop.run_in_executor, lambda *job: (jobs.append(job), run(*job))
+        tasks = [asyncio.create_task(generator.anext_id()) for _ in range(100)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        source.gate.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(work())
+    assert len(jobs) == 1
 
 
 def test_tasks_and_threads_wait_for_the_same_load():
@@ -210,9 +230,9 @@ def test_without_a_gil_coroutines_take_under_the_lock():
 
 def test_a_loop_that_is_gone_does_not_fail_the_load():
     """A task's loop was closed while it waited: threads get their ids from that load."""
-    source = ScriptedSource(10)
+    source, events = ScriptedSource(10), Events()
     source.gate.clear()
-    generator = made(source, Loader())
+    generator = made(source, Loader(), on_event=events)
     loop = asyncio.new_event_loop()
     taking = generator.anext_id()
     task = loop.create_task(taking)
@@ -230,6 +250,9 @@ def test_a_loop_that_is_gone_does_not_fail_the_load():
     source.gate.set()
     assert generator.next_id() == 1
     assert load._listeners == set()
+    generator._services.close()
+    generator._services.loader.submit(lambda: None, urgent=True).result(LIMIT)  # the job is over
+    assert "segment_loaded" in events.names()
 
 
 # --- greenlets ------------------------------------------------------------------------------
