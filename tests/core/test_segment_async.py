@@ -88,22 +88,20 @@ def test_thousands_of_tasks_are_served_by_one_load_and_no_thread_each(loader):
 
 def test_of_many_tasks_one_has_an_inline_load_run():
     """The executor's queue, which others use, too, is not filled with a job a task."""
-    source = ScriptedSource(10_000)
-    source.gate.clear()
-    generator = made(source, InlineLoader())
-    jobs = []
+    generator = made(ScriptedSource(10_000), InlineLoader())
+    queue = []
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
-        run, loop.run_in_executor = loop.run_in_executor, lambda *job: (jobs.append(job), run(*job))
+        run, loop.run_in_executor = loop.run_in_executor, lambda *job: queue.append(job)
         tasks = [asyncio.create_task(generator.anext_id()) for _ in range(100)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        source.gate.set()
+        await until(lambda: generator._pending and len(generator._pending._listeners) == 100)
+        for job in queue:
+            await run(*job)
         await asyncio.gather(*tasks)
 
     asyncio.run(work())
-    assert len(jobs) == 1
+    assert len(queue) == 1
 
 
 def test_tasks_and_threads_wait_for_the_same_load():
