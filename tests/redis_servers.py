@@ -210,6 +210,8 @@ class SentinelServer(RedisServer):
 class RedisFarm:
     """Makes servers for one test, and ends them all."""
 
+    first: RedisServer
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._servers: list[RedisServer] = []

@@ -11,6 +11,7 @@ that the old one can have lent.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from ..core.charter import Charter
@@ -26,8 +27,11 @@ from .redis_scripts import LAST_TICK, LeaseScripts, Reply
 
 __all__ = ["RedisLeases"]
 
-ATTEMPTS = 12
-"""How many answers that only ask for something else are followed up, in one operation."""
+ATTEMPTS = 6
+"""How many answers that only ask for something else are followed up, in one operation.
+
+Few, since each loss in between costs a generation, whose fence lies a stride further ahead.
+"""
 AFTER_LOSS = ("ahead", "wait")
 DEFAULT_TIMEOUT = 3.0
 RETRY_SECONDS = 20.0
@@ -35,6 +39,14 @@ RETRY_SECONDS = 20.0
 
 Ask = Callable[[str, bool], Reply]
 """A script, of an installation; and whether a window may be cut short at the ceiling."""
+
+
+class _TakenOver(RegistryUnavailable):
+    """Another Redis lends for the namespace now; this one may use up what it has."""
+
+
+class _Unused(Exception):
+    """The database never lent anything to a Redis; raised to have it roll back."""
 
 
 class RedisLeases:
@@ -152,6 +164,8 @@ class RedisLeases:
         idle_us = int(idle_after * 1e6)
         if self._lenders.is_forbidden():
             return self._memory.renew_seen(idle_after=idle_after)
+        if not self._is_in_use():
+            return 0
         reply = self._granted(
             lambda installation, short: self._scripts.renew_seen(
                 installation, idle_us=idle_us, short=short
@@ -200,8 +214,10 @@ class RedisLeases:
                 waited = self._waited(reply)
             elif reply.status == "raise" and failure is None:
                 failure = self._failure_to_raise(lender, reply)
+            elif reply.status == "raise" and isinstance(failure, _TakenOver):
+                raise failure
             else:
-                raise refusal(reply, self.namespace, self._own) from failure
+                raise refusal(reply, self.namespace, self._own, failure) from failure
         raise RegistryUnavailable(
             f"What the Redis of CACHES[{self.alias!r}] knows of namespace "
             f"{self.namespace.name!r} is lost again and again. See what deletes it, or whether "
@@ -230,6 +246,15 @@ class RedisLeases:
             self._not_before_ns = self._clock.elapsed_ns() + int(RETRY_SECONDS * 1e9)
 
     # --- the database -------------------------------------------------------
+
+    def _is_in_use(self) -> bool:
+        """Whether anything was ever lent; opens nothing, else its settings would be final."""
+        lender = self._lenders.current()
+        if lender in self._installations:
+            return True
+        with suppress(_Unused):
+            self._noted(lender, lender.change(_used))
+        return lender in self._installations
 
     def _known_installation(self) -> str | None:
         if self._lenders.is_forbidden():
@@ -270,7 +295,7 @@ class RedisLeases:
             # Whatever took over lends no more: this Redis may begin anew.
             self._scripts.restart(charter.installation, seen.incarnation)
         else:
-            raise RegistryUnavailable(
+            raise _TakenOver(
                 f"The Redis of CACHES[{self.alias!r}] lends for generation {seen.generation} of "
                 f"namespace {self.namespace.name!r}, but another Redis has taken over with "
                 f"generation {charter.generation}. See that all processes reach the same server; "
@@ -290,6 +315,12 @@ class RedisLeases:
 
     def _seconds(self, ticks: int) -> float:
         return ticks * self.namespace.tick_us / 1e6
+
+
+def _used(charter: Charter) -> Charter:
+    if not charter.ceiling:
+        raise _Unused
+    return charter
 
 
 def _stride(namespace: Namespace, stride: float | None) -> int:

@@ -19,8 +19,10 @@ from .redis_scripts import Reply
 __all__ = ["refusal"]
 
 
-def refusal(reply: Reply, namespace: Namespace, own: OwnRedis) -> IdgenError:
-    """The error for an answer other than a grant."""
+def refusal(
+    reply: Reply, namespace: Namespace, own: OwnRedis, failure: Exception | None = None
+) -> IdgenError:
+    """The error for an answer other than a grant; ``failure`` is why no ceiling was raised."""
     words = reply.words
     match reply.status:
         case "none":
@@ -54,10 +56,10 @@ def refusal(reply: Reply, namespace: Namespace, own: OwnRedis) -> IdgenError:
                 f"the registry in the database."
             )
         case _:
-            return RegistryUnavailable(_words(reply, namespace, own))
+            return RegistryUnavailable(_words(reply, namespace, own, failure))
 
 
-def _words(reply: Reply, namespace: Namespace, own: OwnRedis) -> str:
+def _words(reply: Reply, namespace: Namespace, own: OwnRedis, failure: Exception | None) -> str:
     redis = f"The Redis of CACHES[{own.alias!r}]"
     match reply.status:
         case "replica":
@@ -71,9 +73,9 @@ def _words(reply: Reply, namespace: Namespace, own: OwnRedis) -> str:
             )
         case "raise":
             return (
-                f"{redis} has lent all that the database has lent it for namespace "
-                f"{namespace.name!r}, and the database could not raise that. See what ails the "
-                f"database; a longer 'stride' survives a longer outage."
+                f"{redis} has lent all ticks that it may for namespace {namespace.name!r}, and "
+                f"the database has not lent it more: {failure} (A longer 'stride' survives a "
+                f"longer outage of the database.)"
             )
     return f"{redis} answered with {reply.status!r}, which is not understood."
 

@@ -14,7 +14,9 @@ end
 local latest = math.max(now, last)
 local wanted = math.min(latest + window, max_ticks)
 local till = math.max(mark.till, math.min(wanted, top()))
-if till < wanted and not short then return too_low(latest) end
+-- Cut short it must still be of use: a later end than before, and past the latest tick.
+local useful = short and till > mark.till and till > latest
+if till < wanted and not useful then return too_low(latest) end
 mark.till, mark.seen = till, text(now_us)
 redis.call('HSET', key, 'w:' .. text(worker), packed(mark))
 return {'ok', text(now_us), text(now), text(worker), text(start), text(till), standing()}
