@@ -99,7 +99,7 @@ def python(alias: str, code: str) -> subprocess.Popen[str]:
 
 
 class LossyWire:
-    """A TCP proxy that can let a COMMIT through and lose the answer."""
+    """A TCP proxy that can let a COMMIT through and lose the answer, or lose it on its way."""
 
     def __init__(self, host: str, port: int) -> None:
         self._server = (host, port)
@@ -107,6 +107,7 @@ class LossyWire:
         self.port: int = self._listener.getsockname()[1]
         self.commits = 0
         self.losing = False
+        self.dropping = False
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -134,6 +135,8 @@ class LossyWire:
                         return
                     commits = source is client and COMMIT.search(data) is not None
                     self.commits += commits
+                    if commits and self.dropping:
+                        return  # the server sees the client go, with its transaction open
                     (server if source is client else client).sendall(data)
                     if commits and self.losing:
                         server.recv(65536)  # it is committed; the client never hears of it

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from django.db import DatabaseError, connections, transaction
 from django.test import override_settings
 
-from django_idgen.connection import own_connection
+from django_idgen.connection import OwnConnection, own_connection
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
 from tests.leaf import migrated_leaf
-from tests.server_tools import at_once, execute, execute_apart, lossy_wire, sessions
+from tests.server_tools import (
+    at_once,
+    execute,
+    execute_apart,
+    kill_session_of,
+    lossy_wire,
+    sessions,
+)
 
 WAITING = {
     "postgres": "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
     "AND datname = current_database() AND pid <> pg_backend_pid()",
     "mariadb": "SELECT id FROM information_schema.processlist "
     "WHERE db = database() AND id <> connection_id() AND info LIKE 'UPDATE%'",
+}
+OURS = {
+    "postgres": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+    "AND pid <> pg_backend_pid() AND state <> 'idle' ORDER BY random()",
+    "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() "
+    "AND id <> connection_id() AND info IS NOT NULL ORDER BY rand()",
 }
 KILL = {"postgres": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
 
@@ -136,6 +151,101 @@ def test_a_fetch_whose_answer_was_lost_is_not_repeated(source: ServerSource) -> 
         assert wire.commits == 1
     assert row_of(source).max_id == 201
     assert source.fetch("a").start == 201
+
+
+def test_a_commit_that_never_arrived_is_a_fetch_that_never_was(source: ServerSource) -> None:
+    """The error is the same, for nobody can tell; the next fetch may have that very segment."""
+    source.fetch("a")
+    with lossy_wire(source.alias) as wire:
+        wire.dropping = True
+        with pytest.raises(SegmentUnavailable):
+            source.fetch("a")
+        assert wire.commits == 1
+    assert source.fetch("a").start == 101
+
+
+def test_a_backend_killed_before_the_commit(
+    source: ServerSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the UPDATE and the COMMIT: nothing was given out, nothing is lost."""
+    source.fetch("a")
+    grant = source._grant
+
+    def killed(tag: str, *args: Any) -> Any:
+        kill_session_of(connections[source.alias])  # in the loader's thread: our own
+        return grant(tag, *args)
+
+    monkeypatch.setattr(source, "_grant", killed)
+    with pytest.raises(SegmentUnavailable):
+        source.fetch("a")
+    monkeypatch.undo()
+    assert source.fetch("a").start == 101
+
+
+def test_a_backend_killed_at_the_commit(postgres: str) -> None:
+    """PostgreSQL, amid its own commit: the transaction is rolled back."""
+    source = ServerSource(alias=postgres, default_step=100)
+    source.fetch("a")
+    execute(
+        postgres,
+        "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$",
+    )
+    try:
+        execute(
+            postgres,
+            "CREATE CONSTRAINT TRIGGER die AFTER UPDATE ON leaf_alloc "
+            "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION die()",
+        )
+        with pytest.raises(SegmentUnavailable):
+            source.fetch("a")
+    finally:
+        execute(postgres, "DROP FUNCTION die CASCADE")
+    assert source.fetch("a").start == 101
+
+
+def test_backends_killed_at_random_under_load(source: ServerSource) -> None:
+    """I1: forty of them, whatever they were at; those who go on never share an id."""
+    source.fetch("a")
+    done = threading.Event()
+
+    def fetch_on(_: int) -> list[int]:
+        own = OwnConnection(source.alias)
+        mine = ServerSource(alias=source.alias, default_step=100, own=own)
+        found = []
+        while not done.is_set():
+            with suppress(SegmentUnavailable):
+                found.append(mine.fetch("a").start)
+        return found
+
+    def kill_on(number: int) -> list[int]:
+        try:
+            kills = 0
+            while kills < 40:
+                for (session,) in execute_apart(source.alias, OURS[source.alias])[:1]:
+                    with suppress(DatabaseError):  # it may be gone by itself
+                        execute_apart(source.alias, KILL[source.alias].format(session))
+                        kills += 1
+        finally:
+            done.set()
+        return []
+
+    jobs = [fetch_on] * 4 + [kill_on]
+    starts = [start for found in at_once(5, lambda n: jobs[n](n)) for start in found]
+    assert len(starts) == len(set(starts)) > 0
+    assert all((start - 1) % 100 == 0 for start in starts)
+
+
+def test_a_locked_row_holds_other_tags_up_no_longer_than_its_timeout(source: ServerSource) -> None:
+    """Hazard 68: queued behind it in the one thread, they come through while it is locked."""
+    source.fetch("a")
+    source.fetch("b")
+    with transaction.atomic(using=source.alias):
+        LeafAlloc.objects.using(source.alias).select_for_update().get(pk="a")
+        first = source.loader.submit(lambda: source.fetch("a"))
+        others = [source.loader.submit(lambda: source.fetch("b")) for _ in range(3)]
+        assert [future.result(30).start for future in others] == [101, 201, 301]
+        assert isinstance(first.exception(30), SegmentUnavailable)
 
 
 @pytest.fixture

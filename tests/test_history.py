@@ -1,0 +1,107 @@
+"""Who was given which ids."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.utils import timezone
+
+from django_idgen.core.errors import SegmentUnavailable
+from django_idgen.history import prune_history, who_issued
+from django_idgen.models import LeafAlloc, SegmentHistory
+from django_idgen.sources.database import DatabaseSource
+from django_idgen.sources.server import ServerSource
+from django_idgen.tables import make_missing_tables, missing_tables
+from tests.places import empty_sqlite
+from tests.server_tools import execute, lossy_wire
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
+    """The alias of an empty SQLite database with our tables."""
+    with django_db_blocker.unblock(), empty_sqlite(tmp_path / "db.sqlite3") as alias:
+        make_missing_tables(connections[alias])
+        yield alias
+
+
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
+def alias(request: pytest.FixtureRequest) -> str:
+    """The alias of an empty database of each kind in turn."""
+    return str(request.getfixturevalue(request.param))
+
+
+def test_each_fetch_leaves_a_row(alias: str) -> None:
+    """With the range, the process and the time; and whoever issued an id is found by it."""
+    source = DatabaseSource(default_step=10, database=alias, history=True)
+    before = timezone.now() - timedelta(seconds=5)
+    segments = [source.fetch(tag) for tag in ("t", "t", "u")]
+    assert SegmentHistory.objects.using(alias).count() == 3
+    (row,) = who_issued("t", segments[1].start, database=alias)
+    assert (row.start, row.stop, row.delta) == (segments[1].start, segments[1].stop, 1)
+    assert row.holder == f"{socket.gethostname()}:{os.getpid()}"
+    assert before < row.taken_at < timezone.now() + timedelta(seconds=5)
+    assert who_issued("t", segments[1].stop, database=alias) == []
+    assert who_issued("nobody", 1, database=alias) == []
+
+
+def test_history_is_off_unless_asked_for(server_alias: str) -> None:
+    """Not even its table is made."""
+    DatabaseSource(default_step=10, database=server_alias).fetch("t")
+    assert missing_tables(connections[server_alias], ["SegmentHistory"])
+
+
+def test_ids_between_those_of_a_database_are_not_its_own(server_alias: str) -> None:
+    """Of a range with delta 3 every third id was given out."""
+    source = ServerSource(alias=server_alias, default_step=5, history=True)
+    source.fetch("t")
+    LeafAlloc.objects.using(server_alias).update(delta=3, remainder=2, max_id=1, largest_step=100)
+    ids = [*source.fetch("t").ids()]
+    assert ids == [2, 5, 8, 11, 14]
+    SegmentHistory.objects.using(server_alias).filter(delta=1).delete()
+    found = [number for number in range(1, 20) if who_issued("t", number, database=server_alias)]
+    assert found == ids
+
+
+def test_a_repeat_shows(server_alias: str) -> None:
+    """A table that was restored by hand: both who had the id are named."""
+    for _ in range(2):
+        ServerSource(alias=server_alias, history=True).fetch("t")
+        LeafAlloc.objects.using(server_alias).update(max_id=1)
+    assert len(who_issued("t", 7, database=server_alias)) == 2
+
+
+def test_the_row_is_written_with_the_range_or_not_at_all(server_alias: str) -> None:
+    """A fetch that fails leaves none; one whose answer was lost leaves one."""
+    source = ServerSource(alias=server_alias, history=True)
+    source.fetch("t")
+    with lossy_wire(server_alias) as wire:
+        wire.losing = True
+        with pytest.raises(SegmentUnavailable):
+            source.fetch("t")
+    assert len(who_issued("t", 1001, database=server_alias)) == 1
+    execute(server_alias, "DROP TABLE django_idgen_history")
+    assert source.fetch("t").start == 2001  # made on first use, as the others are
+    assert len(who_issued("t", 2001, database=server_alias)) == 1
+
+
+def test_old_rows_are_pruned_in_batches(alias: str) -> None:
+    """Those before a moment, however many; the rest stays."""
+    now = timezone.now()
+    rows = [
+        SegmentHistory(
+            tag="t", start=n, stop=n + 1, holder="h", taken_at=now - timedelta(days=n % 2)
+        )
+        for n in range(1, 26)
+    ]
+    make_missing_tables(connections[alias])
+    SegmentHistory.objects.using(alias).bulk_create(rows)
+    assert prune_history(now - timedelta(hours=1), database=alias, batch=4) == 13
+    assert SegmentHistory.objects.using(alias).count() == 12
+    assert prune_history(now - timedelta(hours=1), database=alias) == 0
