@@ -72,10 +72,12 @@ class Charter:
         """What becomes of it when a user of generation ``seen`` asks for a higher ceiling.
 
         Only the current generation is lifted. One that a loss of the database has
-        left without ticks goes to whoever asks first; another stays as it is.
+        left without ticks goes to whoever asks first, past what that one still knows
+        to have been lent; another stays as it is.
         """
         if not self.is_laid:
-            return self.opened(seen.incarnation, now=now, stride=stride)
+            known = replace(self, fence=max(self.fence, seen.ceiling))
+            return known.opened(seen.incarnation, now=now, stride=stride)
         return self.lifted(wanted=wanted, stride=stride) if self.serves(seen) else self
 
 

@@ -1,0 +1,140 @@
+"""What the database lends to a registry that can forget: no tick to two lives of it (L6, L7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from django_idgen.core.charter import Charter, reaching
+from django_idgen.core.lease import Namespace, loss_fence
+
+STRIDE = 360
+SPACE = Namespace("shop", 0, 1000, 2**41, range(4), window_ticks=180, skew_ticks=10)
+NEW = Charter("me", 1, 0, 0)
+PICK = st.integers(0, 10**6)
+
+
+def test_a_first_charter_begins_where_nothing_was_lent() -> None:
+    """No fence ahead of the time, and a stride of room."""
+    assert NEW.opened("a", now=500, stride=STRIDE) == Charter("me", 1, 0, 500 + STRIDE, "a")
+
+
+def test_opening_twice_is_opening_once() -> None:
+    """Whoever comes second adopts what the first opened, as long as nothing was lost again."""
+    once = NEW.opened("a", now=500, stride=STRIDE)
+    assert once.opened("a", now=900, stride=STRIDE) == once
+
+
+def test_a_new_life_begins_at_the_ceiling_of_the_old_one() -> None:
+    """Or at the present, where that is later."""
+    old = Charter("me", 3, 100, 900, "a")
+    assert old.opened("b", now=500, stride=STRIDE) == Charter("me", 4, 900, 900 + STRIDE, "b")
+    assert old.opened("b", now=2000, stride=STRIDE) == Charter("me", 4, 2000, 2360, "b")
+
+
+def test_only_the_current_generation_is_raised() -> None:
+    """One of another life, generation or fence stays with what it has."""
+    kept = Charter("me", 3, 100, 900, "b")
+    for seen in (
+        replace(kept, incarnation="a"),
+        replace(kept, generation=2),
+        replace(kept, fence=50),
+    ):
+        assert kept.raised_for(seen, now=800, wanted=800, stride=STRIDE) == kept
+    raised = kept.raised_for(replace(kept, ceiling=600), now=800, wanted=800, stride=STRIDE)
+    assert raised == replace(kept, ceiling=800 + STRIDE)
+
+
+def test_a_ceiling_never_falls() -> None:
+    """Also where the clock went back."""
+    kept = Charter("me", 3, 100, 900, "b")
+    assert kept.raised_for(kept, now=1, wanted=1, stride=STRIDE) == kept
+
+
+@dataclass
+class Life:
+    """A life of the registry's data, and the charter that it knows."""
+
+    name: str
+    charter: Charter | None = None
+    alive: bool = True
+
+
+class Histories(RuleBasedStateMachine):
+    """Flushes, lives that go on unseen, and a database that forgets its last commits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000
+        self.kept, self.window = NEW, SPACE.reach_ticks
+        self.commits = [(self.kept, self.window)]
+        self.lives = [Life("0")]
+        self.spans: dict[tuple[str, int, int], int] = {}
+        self.missed = 0
+
+    @rule(ticks=st.integers(0, 3 * STRIDE))
+    def time_passes(self, ticks: int) -> None:
+        self.now += ticks
+
+    @rule()
+    def a_new_life(self) -> None:
+        self.lives.append(Life(str(len(self.lives))))
+
+    @rule(pick=PICK)
+    def open(self, pick: int) -> None:
+        life = self.lives[pick % len(self.lives)]
+        if life.charter is None:
+            life.charter = self._commit(self.kept.opened(life.name, now=self.now, stride=STRIDE))
+
+    @rule(pick=PICK, wanted=st.integers(-500, 500))
+    def ask_for_more(self, pick: int, wanted: int) -> None:
+        life = self.lives[pick % len(self.lives)]
+        if life.charter is None:
+            return
+        # Nobody uses a tick that was not lent.
+        latest = min(max(self.now, life.charter.fence) + max(wanted, 0), life.charter.ceiling)
+        charter = self._commit(
+            self.kept.raised_for(
+                life.charter, now=self.now, wanted=max(latest, self.now), stride=STRIDE
+            )
+        )
+        if charter.incarnation == life.name and charter.fence >= life.charter.fence:
+            life.charter = charter
+
+    @rule(back=st.integers(1, 2))
+    def a_stale_replica_takes_the_database_over(self, back: int) -> None:
+        """It missed the last commits, as much as one generation's opening among them."""
+        before = self.commits[max(0, len(self.commits) - 1 - back) :]
+        generations = {(kept.generation, kept.fence) for kept, _ in before}
+        if len(generations) > 2 or not before[0][0].ceiling:
+            return  # more was missed than can be made good
+        self.kept, self.window = before[0]
+        fence = max(self.kept.fence, self.kept.ceiling)
+        fence = loss_fence(SPACE, now=self.now, fence=fence, largest_window=self.window)
+        generation = self.kept.generation + 1
+        self.kept = replace(self.kept, fence=fence, generation=generation)
+        self.commits = [(self.kept, self.window)]
+
+    def _commit(self, charter: Charter) -> Charter:
+        if charter != self.kept:
+            self.kept = charter
+            self.window = reaching(SPACE, charter, now=self.now, stride=STRIDE).reach_ticks
+            self.commits.append((self.kept, self.window))
+        if charter.is_laid:
+            key = (charter.incarnation, charter.generation, charter.fence)
+            self.spans[key] = max(self.spans.get(key, 0), charter.ceiling)
+        return charter
+
+    @invariant()
+    def no_tick_is_lent_to_two(self) -> None:
+        ends = sorted((fence, ceiling) for (_, _, fence), ceiling in self.spans.items())
+        for (_, ceiling), (fence, _) in pairwise(ends):
+            assert ceiling <= fence
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
