@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,12 @@ def _name(alias: str) -> str:
 def _drop(alias: str, server: str) -> None:
     force = " WITH (FORCE)" if server == "postgres" else ""
     _execute(server, f"DROP DATABASE IF EXISTS {_name(alias)}{force}")
+
+
+def _wait_for_loaders() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("idgen-"):
+            thread.join(30)
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +55,7 @@ def shards(_shards: None, django_db_blocker: Any) -> Iterator[list[str]]:
         try:
             yield list(PLACES)
         finally:
+            _wait_for_loaders()
             for alias in PLACES:
                 connections[alias].close()
                 del connections[alias]
