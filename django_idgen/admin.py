@@ -24,7 +24,7 @@ from django.utils.translation import gettext_lazy
 
 from .conf import DEFAULT_STEP, SettingsError, read_settings
 from .core.moments import MAX_UNIX_US, moment
-from .models import LeafAlloc, NamespaceRecord, WorkerLease
+from .models import LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
 from .tables import missing_tables
 
 if TYPE_CHECKING:
@@ -33,7 +33,12 @@ if TYPE_CHECKING:
 else:
     ModelAdmin, TagForm = admin.ModelAdmin, forms.ModelForm
 
-__all__ = ["LeafAllocAdmin", "NamespaceRecordAdmin", "WorkerLeaseAdmin"]
+__all__ = [
+    "LeafAllocAdmin",
+    "NamespaceRecordAdmin",
+    "SegmentHistoryAdmin",
+    "WorkerLeaseAdmin",
+]
 
 
 class GrantsAdmin(ModelAdmin):
@@ -114,20 +119,24 @@ class LeafAllocForm(TagForm):
         )
 
 
+FROM_FETCHES = ("delta", "remainder", "largest_step", "server", "rate", "update_time")
+"""Fields that only fetches, and ``idgen_grow``, write."""
+
+
 @admin.register(LeafAlloc)
 class LeafAllocAdmin(GrantsAdmin):
     """Tags. On SQLite the rows mirror a file, which takes a step or a higher ``max_id`` over."""
 
     form = LeafAllocForm
-    list_display = ("biz_tag", "max_id", "step", "description", "update_time")
+    list_display = ("biz_tag", "max_id", "step", "rate", "description", "update_time")
     search_fields = ("biz_tag", "description")
-    readonly_fields = ("update_time",)
-    fields = ("biz_tag", "max_id", "step", "description", "update_time")
+    readonly_fields = FROM_FETCHES
+    fields = ("biz_tag", "max_id", "step", "description", *FROM_FETCHES)
 
     def get_fields(self, request: HttpRequest, obj: models.Model | None = None) -> Any:
         shown = super().get_fields(request, obj)
         # A tag that is being added was never changed.
-        return shown if obj is not None else [name for name in shown if name != "update_time"]
+        return shown if obj is not None else [name for name in shown if name not in FROM_FETCHES]
 
     def get_changeform_initial_data(self, request: HttpRequest) -> Any:
         return {"step": _default_step(), **super().get_changeform_initial_data(request)}
@@ -225,6 +234,16 @@ class NamespaceRecordAdmin(ReadOnlyAdmin):
 
     list_display = ("name", "generation", "fence", "largest_window", "workers_made", "server")
     search_fields = ("name",)
+
+
+@admin.register(SegmentHistory)
+class SegmentHistoryAdmin(ReadOnlyAdmin):
+    """Who was given which range, where history is switched on."""
+
+    list_display = ("tag", "start", "stop", "delta", "holder", "taken_at")
+    search_fields = ("=tag", "holder")
+    # Of a table this long, counting is the slow part.
+    show_full_result_count = False
 
 
 def _promised_until(lease: WorkerLease) -> datetime | None:

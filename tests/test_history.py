@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.db import connections
+from django.test import Client
 from django.utils import timezone
 
 from django_idgen.core.errors import SegmentUnavailable
@@ -105,3 +106,33 @@ def test_old_rows_are_pruned_in_batches(alias: str) -> None:
     assert prune_history(now - timedelta(hours=1), database=alias, batch=4) == 13
     assert SegmentHistory.objects.using(alias).count() == 12
     assert prune_history(now - timedelta(hours=1), database=alias) == 0
+
+
+@pytest.mark.django_db
+def test_the_admin_shows_it_and_changes_nothing(admin_client: Client) -> None:
+    """Found by its tag; there is no page to add, change or delete a row."""
+    make_missing_tables(connections["default"])
+    rows = SegmentHistory.objects
+    for tag in ("t", "other"):
+        rows.create(tag=tag, start=1, stop=11, holder="web-1:77", taken_at=timezone.now())
+    page = "/admin/django_idgen/segmenthistory/"
+    text = admin_client.get(page, {"q": "t"}).content.decode()
+    assert text.count("web-1:77") == 1
+    row = rows.get(tag="t").pk
+    assert admin_client.get(f"{page}{row}/change/").status_code == 200
+    assert admin_client.post(f"{page}{row}/change/", {"stop": 99}).status_code == 403
+    assert admin_client.post(f"{page}{row}/delete/", {"post": "yes"}).status_code == 403
+    assert admin_client.get(f"{page}add/").status_code == 403
+    assert rows.get(tag="t").stop == 11
+
+
+@pytest.mark.django_db
+def test_the_admin_shows_what_fetches_write(admin_client: Client) -> None:
+    """Rate, delta and server of a tag can be looked at, and not be edited."""
+    LeafAlloc.objects.create(biz_tag="t", rate=12.5, server="a server")
+    page = "/admin/django_idgen/leafalloc/t/change/"
+    assert "a server" in admin_client.get(page).content.decode()
+    data = {"max_id": 1, "initial-max_id": 1, "step": 5, "delta": 7, "server": "mine"}
+    assert admin_client.post(page, data).status_code == 302
+    row = LeafAlloc.objects.get()
+    assert (row.step, row.delta, row.server) == (5, 1, "a server")
