@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from django.db import connections
+
 from ..core.loader import InlineLoader, Loader
 from ..prefork import is_prefork
 
@@ -20,7 +22,8 @@ MOST = 16
 
 class _Lane:
     def __init__(self, number: int) -> None:
-        self.loader = Loader(f"idgen-lane-{number}")
+        # Receivers of signals may open connections in its thread.
+        self.loader = Loader(f"idgen-lane-{number}", on_idle=connections.close_all)
         self.jobs: set[object] = set()  # adding and discarding are atomic
 
     def submit(self, fn: Callable[[], T], urgent: bool) -> Future[T]:

@@ -21,6 +21,7 @@ __all__ = ["PoolScripts", "Popped", "Pushed", "Stock", "key_of"]
 MAX_RANGES = 256
 """Of one tag. Those that adjoin are one; of more than that the shortest are thrown away."""
 PUSHED_AT_ONCE = 64
+KEYS_AT_ONCE = 200
 DIGITS = 19
 
 
@@ -90,9 +91,13 @@ class PoolScripts:
 
     def stock(self, owners: Sequence[tuple[str, str]]) -> list[Stock]:
         """What lies there of each (owner, tag)."""
-        _, *words = self._call("stock", [key_of(owner, tag) for owner, tag in owners])
-        numbers = list(map(int, words))
-        return [Stock(*numbers[place : place + 3]) for place in range(0, len(numbers), 3)]
+        found: list[Stock] = []
+        for first in range(0, len(owners), KEYS_AT_ONCE):
+            some = owners[first : first + KEYS_AT_ONCE]
+            _, *words = self._call("stock", [key_of(owner, tag) for owner, tag in some])
+            numbers = list(map(int, words))
+            found += [Stock(*numbers[place : place + 3]) for place in range(0, len(numbers), 3)]
+        return found
 
     def clear(self, owners: Sequence[tuple[str, str]]) -> int:
         """Throw away what lies there of each (owner, tag); returns of how many something did."""

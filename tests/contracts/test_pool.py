@@ -1,0 +1,80 @@
+"""A source with a pool before it keeps the contract of sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from django_idgen.core.segment import STEP, Demand, Segment, SegmentSource, check_step, check_tag
+from tests.redis_pool.shop import OwnedSource, pool
+
+from .source_contract import Shop, SourceContract
+from .test_server import ServerShop
+
+
+class Rows(OwnedSource):
+    """Keeps the step that a tag was made with, as a row does."""
+
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
+        self._steps.setdefault(check_tag(tag), self.default_step)
+        return super().fetch(tag, floor=floor, demand=demand)
+
+
+class PooledMemoryShop(Shop):
+    def __init__(self, alias: str) -> None:
+        super().__init__()
+        self.alias = alias
+        self.behind = Rows()
+
+    def make(self, default_step: int) -> SegmentSource:
+        self.behind.default_step = check_step(default_step)
+        return pool(self.alias, self.behind)
+
+    def set_step(self, tag: str, step: int) -> None:
+        self.behind.set_step(tag, step)
+
+    def forget(self) -> None:
+        self.behind.clear()
+
+    def tags(self) -> list[str]:
+        return sorted(self.behind._max_ids)
+
+
+class TestPoolOverMemory(SourceContract):
+    examples = 15
+    fetchers = 16
+
+    @pytest.fixture
+    def _backing(self, redis: str) -> None:
+        self.alias = redis
+
+    @contextmanager
+    def new_shop(self) -> Iterator[Shop]:
+        yield PooledMemoryShop(self.alias)
+
+
+class PooledServerShop(ServerShop):
+    def __init__(self, alias: str, cache: str) -> None:
+        super().__init__(alias)
+        self.cache = cache
+        self.whose = OwnedSource().whose
+
+    def make(self, default_step: int) -> SegmentSource:
+        behind = super().make(default_step)
+        behind.owner = lambda tag, *, max_age=0: self.whose  # type: ignore[attr-defined]
+        return pool(self.cache, behind)
+
+
+class TestPoolOverServer(SourceContract):
+    examples = 4
+    fetchers = 16
+
+    @pytest.fixture
+    def _backing(self, postgres: str, redis: str) -> None:
+        self.alias, self.cache = postgres, redis
+
+    @contextmanager
+    def new_shop(self) -> Iterator[Shop]:
+        yield PooledServerShop(self.alias, self.cache)
