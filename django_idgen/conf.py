@@ -41,6 +41,7 @@ __all__ = [
 DEFAULT_ALIAS = "default"
 DEFAULT_GENERATOR = "django_idgen.core.snowflake.SnowflakeGenerator"
 DEFAULT_LEASES = "django_idgen.leases.database.DatabaseLeases"
+REDIS_LEASES = "django_idgen.leases.redis.RedisLeases"
 DEFAULT_SOURCE = "django_idgen.sources.database.DatabaseSource"
 DEFAULT_WINDOW = 180.0
 DEFAULT_SKEW_LIMIT = 10.0
@@ -314,8 +315,10 @@ def _refuse_shared_namespaces(generators: Mapping[str, GeneratorSettings]) -> No
 
 def _lender(leases: BackendSettings) -> tuple[object, ...]:
     options = dict(leases.options)
-    if leases.path == DEFAULT_LEASES:
+    if leases.path in (DEFAULT_LEASES, REDIS_LEASES):
         options.setdefault("database", DEFAULT_ALIAS)
+    if leases.path == REDIS_LEASES:
+        options.setdefault("alias", DEFAULT_ALIAS)
     keys = ("database", "directory", "alias", "primary", "secondary")
     places = (str(options[key]) for key in keys if key in options)
     return (leases.path, *places)

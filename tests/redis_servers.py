@@ -106,7 +106,8 @@ class RedisServer:
 
     def client(self, **options: Any) -> redis.Redis:
         """A client for the test's own use; close it."""
-        given = {"socket_timeout": 5, "socket_connect_timeout": 5, **options}
+        password = self.options.get("requirepass")
+        given = {"socket_timeout": 5, "socket_connect_timeout": 5, "password": password, **options}
         return redis.Redis(host="127.0.0.1", port=self.port, **given)
 
     def run(self, *command: Any) -> Any:
