@@ -100,13 +100,13 @@ def merge_namespaces(db: sqlite3.Connection, seed: Seed, *, anyway: bool) -> Non
             # One more worker than there are rows: whoever opens it sees the loss,
             # and lays the fence with the settings that are not known here.
             db.execute(
-                "INSERT INTO namespaces VALUES (?1, '', 0, 0, ?2, "
-                "1 + (SELECT count(*) FROM leases WHERE namespace = ?1), ?3) "
+                "INSERT INTO namespaces VALUES (?, '', 0, 0, ?, "
+                "1 + (SELECT count(*) FROM leases WHERE namespace = ?), ?) "
                 "ON CONFLICT (name) DO UPDATE SET "
                 "largest_window = max(largest_window, excluded.largest_window), "
                 "workers_made = max(workers_made, excluded.workers_made), "
                 "highest_until = max(highest_until, excluded.highest_until)",
-                (name, window, until),
+                (name, window, name, until),
             )
 
 
