@@ -154,24 +154,29 @@ class RowOpening:
         return rows.select_for_update().first() or self._remade()
 
     def _remade(self) -> Installation:
-        """The row anew, which somebody deleted: with what the tags' rows know."""
-        known = LeafAlloc.objects.using(self.alias).aggregate(
-            largest=Max("largest_step", default=0), delta=Max("delta", default=1)
-        )
+        """The row anew, which somebody deleted."""
         made = Installation(
             key=1,
             identity=token_hex(16),
             protocol=PROTOCOL_VERSION,
             namespaces=json.dumps({ANY: {}}),
-            largest_step=known["largest"],
-            first_id=self._past_loss(1, known["largest"]),
         )
-        rows = LeafAlloc.objects.using(self.alias).filter(delta=known["delta"])
-        remainders = set(rows.values_list("remainder", flat=True)[:2])
-        if len(remainders) == 1:
-            made.delta, made.remainder = known["delta"], remainders.pop()
+        self._recall(made)
         insert_row(made, self.alias)
         return made
+
+    def _recall(self, installation: Installation) -> None:
+        """Have a row that was made anew know what the tags' rows do, and suppose a loss."""
+        tags = LeafAlloc.objects.using(self.alias)
+        known = tags.aggregate(
+            largest=Max("largest_step", default=0), delta=Max("delta", default=1)
+        )
+        installation.largest_step = max(installation.largest_step, known["largest"])
+        installation.first_id = self._past_loss(installation.first_id, known["largest"])
+        rows = tags.filter(delta=known["delta"]).values_list("remainder", flat=True)
+        remainders = set(rows.distinct()[:2])
+        if len(remainders) == 1:
+            installation.delta, installation.remainder = known["delta"], remainders.pop()
 
     def _notice_server(self, installation: Installation, server: str) -> bool:
         if not server or installation.server == server:
@@ -179,8 +184,11 @@ class RowOpening:
         if installation.server:
             longest = max(installation.largest_step, 1)
             installation.first_id = self._past_loss(installation.first_id, longest)
+        elif LeafAlloc.objects.using(self.alias).exclude(server="").exists():
+            self._recall(installation)  # it is a registry of leases that made it anew
         installation.server = server
-        update_row(installation, self.alias, "server", "first_id")
+        names = ("server", "first_id", "largest_step", "delta", "remainder")
+        update_row(installation, self.alias, *names)
         return True
 
     def _past_loss(self, mark: int, longest: int) -> int:

@@ -76,20 +76,24 @@ def pointing_at(server: Server, alias: str) -> Iterator[None]:
     connections[alias].close()
     settings.update(HOST="127.0.0.1", PORT=str(server.port), USER="root", PASSWORD="", NAME="ids")
     try:
-        _wait_for(alias)
+        _wait_for(server, alias)
         yield
     finally:
         connections[alias].close()
         settings.update(configured)
 
 
-def _wait_for(alias: str) -> None:
+def _wait_for(server: Server, alias: str) -> None:
     deadline = SYSTEM_CLOCK.stopwatch() + LIMIT
     while True:
-        with suppress(Error):
-            with connections[alias]._nodb_cursor() as cursor:
-                cursor.execute("CREATE DATABASE IF NOT EXISTS ids")
+        with suppress(Error), connections[alias]._nodb_cursor() as cursor:
+            cursor.execute("CREATE DATABASE IF NOT EXISTS ids")
+            cursor.execute("SELECT @@datadir")
+            # Another's server, if that was quicker to take the port.
+            assert cursor.fetchone() == (f"{server.directory}/",)
             return
+        assert server.process is not None
+        assert server.process.poll() is None, "mariadbd has ended"
         assert SYSTEM_CLOCK.stopwatch() < deadline
         SYSTEM_CLOCK.sleep(0.1)
 

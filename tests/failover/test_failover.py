@@ -19,6 +19,7 @@ from django_idgen.signals import segment_skipped
 from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
 from tests.failover import mariadb_pair as maria
 from tests.leaf import leaf_fetch
+from tests.private_postgres import PostgresServer, pointing_at
 from tests.server_leases import test_promotion as postgresql
 from tests.server_tools import execute
 
@@ -89,14 +90,14 @@ def check_after(alias: str, before: list[Segment], after: list[Segment]) -> None
 
 
 def test_a_promoted_replica_of_postgresql(
-    pair: tuple[postgresql.Cluster, postgresql.Cluster], postgres: str
+    pair: tuple[PostgresServer, PostgresServer], postgres: str
 ) -> None:
     """I1, L7, hazards 34, 59, 60: the last commits are lost, and none of their ids comes again."""
     primary, replica = pair
-    with postgresql.pointing_at(primary, postgres):
+    with pointing_at(primary, postgres):
         before = fetch_before(postgres)
         (position,) = execute(postgres, "SELECT pg_current_wal_lsn()::text")[0]
-    with postgresql.pointing_at(replica, postgres):
+    with pointing_at(replica, postgres):
         caught_up = f"SELECT pg_last_wal_replay_lsn() >= '{position}'"
         postgresql.eventually(caught_up, postgres)
         with pytest.raises(SegmentUnavailable, match="read-only"):
@@ -104,11 +105,11 @@ def test_a_promoted_replica_of_postgresql(
         execute(postgres, "ALTER SYSTEM SET primary_conninfo = ''")
         execute(postgres, "SELECT pg_reload_conf()")
         postgresql.eventually("SELECT count(*) = 0 FROM pg_stat_wal_receiver", postgres)
-    with postgresql.pointing_at(primary, postgres):
+    with pointing_at(primary, postgres):
         before += fetch_lost(postgres)
-    primary.control("-m", "immediate", "stop")
-    replica.control("promote")
-    with postgresql.pointing_at(replica, postgres), skips() as heard:
+    primary.stop()
+    replica.promote()
+    with pointing_at(replica, postgres), skips() as heard:
         after = fetch_after(postgres)
         check_after(postgres, before, after)
     assert {skip["tag"] for skip in heard} >= {"orders", "bills", "leaf", "whole"}
@@ -265,9 +266,15 @@ def test_a_floor_that_makes_the_table_jump_is_signalled(server_alias: str) -> No
     assert all("restored" in skip["why"] for skip in heard)
 
 
-def test_an_installation_that_was_deleted_counts_as_a_loss(server_alias: str) -> None:
-    """Nobody knows then which tags there were: new ones start past what one may have taken."""
+@pytest.mark.parametrize("remade", [False, True])
+def test_an_installation_that_was_deleted_counts_as_a_loss(server_alias: str, remade: bool) -> None:
+    """Nobody knows then which tags there were: new ones start past what one may have taken.
+
+    Nor does it help that a registry of leases came first to make the row anew.
+    """
     source_of(server_alias).fetch("t")
     Installation.objects.using(server_alias).all().delete()
+    if remade:
+        Installation.objects.using(server_alias).create(identity="anew", protocol=1)
     assert source_of(server_alias).fetch("new").start >= FAILOVER_SKIP * STEP
     assert source_of(server_alias).fetch("t").start == 1 + STEP
