@@ -35,7 +35,7 @@ def place(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[st
     if request.param in SQLITE:
         with (
             django_db_blocker.unblock(),
-            TemporaryDirectory(dir=_fast_directory()) as directory,
+            TemporaryDirectory(dir=fast_directory()) as directory,
             sqlite(Path(directory), request.param) as alias,
         ):
             # There to be written, at the wrong moment, by whoever would.
@@ -47,7 +47,8 @@ def place(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[st
             yield alias
 
 
-def _fast_directory() -> str | None:
+def fast_directory() -> str | None:
+    """Where files cost no disk's time; ``None``: in the usual place."""
     # So that it is locks, not a slow disk's syncs, that a slow step shows.
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
