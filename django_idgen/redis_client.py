@@ -156,7 +156,7 @@ def _own_pool(pool: redis.ConnectionPool, timeout: float) -> redis.ConnectionPoo
     options["connection_class"] = pool.connection_class
     options["max_connections"] = 2**31
     if "maint_notifications_config" in inspect.signature(redis.ConnectionPool).parameters:
-        # With them on, redis-py does not see that a server has closed the connection.
+        # They lengthen the limits of a connection, and move it to another server.
         options["maint_notifications_config"] = _no_maintenance()
     if not isinstance(pool, SentinelConnectionPool):
         return redis.ConnectionPool(**options)

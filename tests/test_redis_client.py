@@ -102,6 +102,8 @@ def test_a_pool_of_another_kind_and_protocol(farm: RedisFarm) -> None:
         for each in connections:
             own.client.connection_pool.release(each)
         assert own.ask(ping, unavailable=RegistryUnavailable)
+        moves: Any = getattr(own.client.connection_pool, "maint_notifications_enabled", bool)
+        assert not moves()
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

@@ -55,6 +55,27 @@ def test_a_ceiling_never_falls() -> None:
     assert kept.raised_for(kept, now=1, wanted=1, stride=STRIDE) == kept
 
 
+def test_what_the_borrower_still_knows_is_reckoned_with() -> None:
+    """A database that knows nothing any more begins past what its borrower was lent."""
+    seen = Charter("me", 4, 900, 1260, "a")
+    for forgetful in (NEW, Charter("me", 2, 700, 400, "")):
+        begun = forgetful.raised_for(seen, now=1000, wanted=1000, stride=STRIDE)
+        assert begun.fence >= seen.ceiling
+        assert begun.ceiling == begun.fence + STRIDE
+
+
+def test_a_raise_and_a_generation_that_were_missed_lie_below_the_fence() -> None:
+    """A replica of the database that lags by long has missed both; the registry lost its data."""
+    known = NEW.opened("a", now=1000, stride=STRIDE)
+    window = reaching(SPACE, known, now=1000, stride=STRIDE).reach_ticks
+    late = 1000 + 20 * STRIDE
+    raised = known.raised_for(known, now=late, wanted=late, stride=STRIDE)
+    missed = raised.opened("b", now=late, stride=STRIDE)
+    assert missed.ceiling == late + 2 * STRIDE
+    fence = loss_fence(SPACE, now=late, fence=known.ceiling, largest_window=window)
+    assert fence >= missed.ceiling
+
+
 @dataclass
 class Life:
     """A life of the registry's data, and the charter that it knows."""

@@ -24,6 +24,7 @@ from django_idgen.core.errors import (
 )
 from django_idgen.leases.redis import RedisLeases
 from django_idgen.models import Installation, NamespaceRecord
+from tests.contracts.lenders import HOUR_US
 from tests.redis_leases.fleet import SHOP, STRIDE, WINDOW, Fleet, new_space
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, free_port
 
@@ -335,6 +336,24 @@ def test_the_database_may_forget_too(
     generations = {holder.lease.generation for holder in fleet.holders if holder.lease}
     assert fleet.check(ahead=10 * STRIDE) > 0
     assert len(generations) <= 2
+
+
+def test_the_database_may_forget_while_its_clock_is_behind(fleet: Fleet) -> None:
+    """The new generation begins past the old ceiling, whatever any clock says."""
+    fleet.hire(4)
+    ceiling = fleet.check_ceiling()
+    fleet.time.now_us -= HOUR_US
+    another_server(fleet)
+    (newcomer,) = fleet.hire(1)
+    assert newcomer.renew()
+    fleet.time.now_us += HOUR_US
+    fleet.pass_ticks(2 * STRIDE)
+    for holder in fleet.holders:
+        holder.go_on()
+    record = NamespaceRecord.objects.using(fleet.database).get(pk=fleet.space.name)
+    assert record.generation > 1
+    assert record.fence >= ceiling
+    fleet.claims.check()
 
 
 # --- settings that differ ---------------------------------------------------

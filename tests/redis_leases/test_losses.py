@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -139,6 +140,17 @@ def test_a_crash_that_loses_the_last_writes(fleet: Fleet, farm: RedisFarm, settl
     fleet.check()
     settle(fleet)
     fleet.check()
+
+
+def test_worker_ids_held_before_a_loss_can_be_lent_at_once(fleet: Fleet, farm: RedisFarm) -> None:
+    """What Redis still knows of an earlier generation holds nobody up: the fence is past it."""
+    fleet.space = replace(fleet.space, workers=range(4))
+    fleet.hire(4)
+    farm.first.run("SAVE")
+    farm.first.kill()
+    farm.first.start()
+    fleet.hire(4)
+    fleet.check(ahead=STRIDE)
 
 
 def test_a_restart_keeps_the_worker_ids_of_their_holders(fleet: Fleet, farm: RedisFarm) -> None:

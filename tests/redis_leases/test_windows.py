@@ -211,6 +211,40 @@ def test_a_tick_is_that_of_the_namespace(
     assert (reply.status, reply.now) == ("open", bench.namespace.tick_at(now_us))
 
 
+def test_what_began_below_the_fence_is_void(bench: Bench) -> None:
+    """Also under the number of the present generation, as after a loss of the database."""
+    bench.at(1000)
+    for mark in (Mark(0, "cd", 899, 1500, 2), Mark(0, "cd", 900, 1500, 1)):
+        bench.state(Charter(WHOSE, 2, 900, 3000), mark)
+        lease = Lease("", 0, "cd", mark.start, mark.until, 2)
+        assert bench.scripts.renew(WHOSE, lease, last_tick=1000, short=True).status == "lost"
+        assert bench.scripts.release(WHOSE, lease, last_tick=1000).status == "lost"
+        assert bench.scripts.renew_seen(WHOSE, idle_us=10**18, short=True).window[0] == 0
+        assert bench.acquire().window == (0, 1500, 2500)
+
+
+def test_an_earlier_charter_does_not_replace_a_later_one(bench: Bench) -> None:
+    """Whoever comes late with the one it was given finds the later one, and leaves it."""
+    bench.at(1000)
+    later = Charter(WHOSE, 2, 900, 3000)
+    bench.state(later, None)
+    (incarnation,) = bench.own.client.hmget(key_of(WHOSE, bench.namespace.name), "incarnation")
+    assert incarnation is not None
+    later = replace(later, incarnation=incarnation.decode())
+    for earlier in (
+        replace(later, generation=1, fence=500, ceiling=9000),
+        replace(later, generation=1, ceiling=9000),
+        replace(later, incarnation="another", fence=2000, ceiling=9000),
+    ):
+        assert bench.scripts.install(earlier).status == "lost"
+    assert bench.acquire().charter(WHOSE) == later
+    assert bench.scripts.install(replace(later, ceiling=2000)).status == "ok"
+    assert bench.scripts.install(replace(later, ceiling=4000)).status == "ok"
+    assert bench.acquire().status == "none"
+    bench.at(3000)
+    assert bench.acquire().charter(WHOSE) == replace(later, ceiling=4000)
+
+
 def test_the_clock_is_that_of_redis(bench: Bench) -> None:
     """Without a clock given, the time is the server's TIME."""
     scripts = LeaseScripts(bench.own, bench.namespace, clock=SYSTEM_CLOCK)
