@@ -24,6 +24,9 @@ import sys, types
 import django
 from django.apps import AppConfig
 from django.conf import settings
+CACHES = {
+    "idgen": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/1"}
+}
 shop = types.ModuleType("shop")
 shop.__path__ = []
 sys.modules["shop"] = shop
@@ -31,20 +34,27 @@ class Shop(AppConfig):
     name, path = "shop", "."
 shop.Shop = Shop
 settings.configure(
-    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    DATABASES={
+        alias: {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+        for alias in ("default", "replica")
+    },
     INSTALLED_APPS=["django_idgen", "shop.Shop"],
     USE_TZ=True,
 )
 django.setup()
+from django.core.management import call_command
+from django.test import override_settings
+from django_idgen import checks, next_id, segments
+call_command("migrate", verbosity=0)
 namespace = {"__name__": "shop.models"}
 for block in sys.stdin.read().split("\\0"):
     exec(compile(block, "<block of the page>", "exec"), namespace)
-if "IDGEN" in namespace:
-    from django.test import override_settings
-    from django_idgen import next_id, segments
-    from django_idgen.conf import read_settings
-    with override_settings(IDGEN=namespace["IDGEN"]):
-        assert read_settings() and next_id() and segments["tea"].next_id() == 1
+    if "IDGEN" in namespace:
+        idgen = namespace.pop("IDGEN")
+        with override_settings(IDGEN=idgen, CACHES=namespace.get("CACHES", CACHES)):
+            assert checks.check_settings() == []
+            if not any(word in repr(idgen) for word in ("alias", "databases")):
+                assert next_id() and segments["tea"].next_id() == 1
 if "LAYOUT" in namespace:
     from django_idgen.core.presets import parse_layout
     assert parse_layout(namespace["LAYOUT"]).bits <= 63
