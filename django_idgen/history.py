@@ -47,7 +47,8 @@ def who_issued(tag: str, number: int, *, database: str = "default") -> list[Segm
 
     There is one for an id that was given out while history was on, and none for
     another. More than one would be a repeat: a table that was restored to an
-    earlier state. Where several databases share the tag, ask each of them.
+    earlier state; but for a pool, with which the latest row is of who had the id
+    last ("pool": nobody since). Where several databases share the tag, ask each of them.
     """
     rows = SegmentHistory.objects.using(database).filter(
         tag=tag, start__lte=number, stop__gt=number

@@ -127,7 +127,8 @@ def preload_segments(outage: float | None = None) -> Done:
     by default. No more than the pool's ``max_ids`` lie there of a tag.
 
     Returns ``{"pool": True, "outage": …, "tags": {tag: {"rate", "wanted", "before",
-    "after"}}, "left": how many tags it did not come to}``, or ``{"pool": False, "tags":
+    "after"}}, "left": how many tags it did not come to}``; with history on also "history":
+    how many rows it wrote of who took what from the pool; or ``{"pool": False, "tags":
     {}}`` where no pool is configured. Raises :class:`UpkeepFailed`, after all that could be
     done was, with ``errors`` by database or tag; and :class:`SegmentUnavailable` if the
     pool can't be asked.
@@ -137,4 +138,7 @@ def preload_segments(outage: float | None = None) -> Done:
     source: Any = handlers.segments.allocator().source
     if not hasattr(source, "refill"):
         return {"pool": False, "tags": {}}
-    return Preloading(source, seconds).run()
+    done = Preloading(source, seconds).run()
+    if getattr(source, "history", False):
+        done["history"] = source.drain_history()
+    return done

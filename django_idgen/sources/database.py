@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
@@ -120,8 +120,19 @@ class DatabaseSource:
     def owner(self, tag: str, *, max_age: float = math.inf) -> str:
         """See :class:`~.pool.PooledSource`. Of databases that share the tag it is the first's."""
         alias = self._route(check_tag(tag))[0]
-        found = self._owners.get(alias) or self._owners.setdefault(alias, DatabaseOwner(alias))
-        return found.current(max_age=max_age)
+        return self._owner_of(alias).current(max_age=max_age)
+
+    def owners(self) -> Mapping[str, str]:
+        """The owners of the ids in the databases that this process has used, by alias."""
+        # Only those: it would make our tables in any other one.
+        used = self._databases or tuple(self._owners)
+        found = {alias: self._owner_of(alias).current() for alias in used}
+        return {alias: owner for alias, owner in found.items() if owner}
+
+    @property
+    def history(self) -> bool:
+        """Whether each fetch leaves a row."""
+        return self._history
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         """There is no place for them here: they are a gap. See :mod:`.pool`."""
@@ -158,6 +169,9 @@ class DatabaseSource:
             made = PlacedSource(alias, default_step=step, history=self._history, make_server=make)
             found = self._placed.setdefault((alias, grid), made)
         return found
+
+    def _owner_of(self, alias: str) -> DatabaseOwner:
+        return self._owners.get(alias) or self._owners.setdefault(alias, DatabaseOwner(alias))
 
     def _health_of(self, source: PlacedSource) -> Health:
         alias = source.database

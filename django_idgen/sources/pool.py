@@ -24,6 +24,7 @@ from ..redis_client import OwnRedis
 from ..signals import emit as emit_signal
 from .lanes import Lanes
 from .owner import NOBODY
+from .pool_history import carry_over
 from .pool_link import PoolLink
 from .pool_scripts import MAX_RANGES, PoolScripts, Popped, Stock
 
@@ -46,6 +47,10 @@ class PooledSource(SegmentSource, Protocol):
 
         As it was up to ``max_age`` seconds ago. "" if the ids are this process' alone.
         """
+        ...
+
+    def owners(self) -> Mapping[str, str]:
+        """The owners that are known of, each by the alias of its database."""
         ...
 
 
@@ -95,7 +100,9 @@ class PoolSource:
         self._behind: AnyLoader = getattr(source, "loader", None) or InlineLoader()
         self._own = own or OwnRedis(alias, timeout=_checked_timeout(timeout))
         _ = self._own.client  # so that an alias that can't be one is told of at once
-        self._scripts = PoolScripts(self._own)
+        self.history: bool = getattr(source, "history", False)
+        """Whether it is written down who has which range."""
+        self._scripts = PoolScripts(self._own, history=self.history)
         self._emit = emit
         self._link = PoolLink(alias, clock=clock, emit=emit)
         self._fetched: dict[str, _Fetched] = {}
@@ -163,6 +170,21 @@ class PoolSource:
         owners = [(self.source.owner(tag), tag) for tag in tags]
         if owners:
             self._link.demand(lambda: self._scripts.clear(owners))
+
+    def drain_history(self) -> int:
+        """Move what Redis has noted on who popped which range into the history's rows.
+
+        Returns how many rows were written. May come late, be doubled, or be killed; Redis
+        keeps the last 50,000 notes of a database. Raises
+        :class:`~..core.errors.SegmentUnavailable` if Redis can't be asked, and what the
+        database says.
+        """
+        if not self.history:
+            return 0
+        owners: Mapping[str, str] = self.source.owners()
+        return sum(
+            carry_over(self._link, self._scripts, owner, alias) for alias, owner in owners.items()
+        )
 
     # --- the process' life ----------------------------------------------------------
 

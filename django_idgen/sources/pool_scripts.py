@@ -8,21 +8,25 @@ replica that took over may have brought back what had been handed out.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core.errors import SegmentUnavailable
 from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
+from ..history import holder
 from ..redis_client import OwnRedis
 from ..redis_script import run_script
 
-__all__ = ["PoolScripts", "Popped", "Pushed", "Stock", "key_of"]
+__all__ = ["POOL", "Notes", "PoolScripts", "Popped", "Pushed", "Stock", "history_of", "key_of"]
 
 MAX_RANGES = 256
 """Of one tag. Those that adjoin are one; of more than that the shortest are thrown away."""
 PUSHED_AT_ONCE = 64
 KEYS_AT_ONCE = 200
 DIGITS = 19
+POOL = "pool"
+"""The holder, in the history, of what lies in the pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,18 @@ class Stock:
     """The end of the highest range that was ever here."""
 
 
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Who had which range, in order."""
+
+    life: str
+    """Which list they are of: it is begun anew after a flush."""
+    upto: int
+    """The number of the last one."""
+    words: Sequence[Sequence[str]]
+    """Tag, first id, end, delta, seconds, microseconds and holder of each."""
+
+
 class PoolScripts:
     """Calls the scripts. Thread-safe.
 
@@ -62,13 +78,14 @@ class PoolScripts:
     :class:`ConfigurationError` where the server's access rules are in the way.
     """
 
-    def __init__(self, own: OwnRedis) -> None:
+    def __init__(self, own: OwnRedis, *, history: bool = False) -> None:
         self.own = own
+        self._history = history
 
     def pop(self, owner: str, tag: str, *, floor: int, demand: Demand) -> Popped:
         """Take the lowest ids at or above ``floor`` (up to ``MAX_ID``) that suit ``demand``."""
-        given = (_text(floor), demand.times, demand.at_least, LONGEST_STEP)
-        status, *words = self._call("pop", [key_of(owner, tag)], *given)
+        given = (_text(floor), demand.times, demand.at_least, LONGEST_STEP, tag, holder())
+        status, *words = self._call("pop", self._keys(owner, tag), *given)
         highest, dropped = int(words[0]), int(words[1])
         if status == "none":
             return Popped(None, highest, dropped)
@@ -84,8 +101,8 @@ class PoolScripts:
         for first in range(0, len(ranges), PUSHED_AT_ONCE):
             some = ranges[first : first + PUSHED_AT_ONCE]
             words = [word for each in some for word in _words(each)]
-            given = (step, max_ids, MAX_RANGES, *words)
-            _, taken, dropped, _ = self._call("push", [key_of(owner, tag)], *given)
+            given = (step, max_ids, MAX_RANGES, tag, POOL, *words)
+            _, taken, dropped, _ = self._call("push", self._keys(owner, tag), *given)
             pushed = Pushed(pushed.taken + int(taken), pushed.dropped + int(dropped))
         return pushed
 
@@ -103,6 +120,18 @@ class PoolScripts:
         """Throw away what lies there of each (owner, tag); returns of how many something did."""
         _, count = self._call("clear", [key_of(owner, tag) for owner, tag in owners])
         return int(count)
+
+    def notes(self, owner: str, most: int) -> Notes:
+        """The oldest notes of who had which range, up to ``most``; they stay there."""
+        _, life, upto, *words = self._call("notes", [history_of(owner)], most)
+        return Notes(life, int(upto), [json.loads(word) for word in words])
+
+    def noted(self, owner: str, notes: Notes) -> bool:
+        """Strike out ``notes``, which are kept elsewhere by now."""
+        return bool(self._call("noted", [history_of(owner)], notes.life, notes.upto))
+
+    def _keys(self, owner: str, tag: str) -> list[str]:
+        return [key_of(owner, tag), *([history_of(owner)] if self._history else [])]
 
     def _call(self, name: str, keys: Sequence[str], *words: object) -> list[str]:
         parts = [f"{__package__}/{part}" for part in ("pool", name)]
@@ -132,6 +161,11 @@ class PoolScripts:
 def key_of(owner: str, tag: str) -> str:
     """The key of a tag's hash. What another version keeps otherwise has another prefix."""
     return f"django_idgen:pool1:{{{owner}}}:{tag}"
+
+
+def history_of(owner: str) -> str:
+    """The key of the notes on who had which range."""
+    return f"django_idgen:poolhistory1:{{{owner}}}"
 
 
 def _words(ids: range) -> tuple[object, ...]:

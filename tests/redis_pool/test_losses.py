@@ -107,8 +107,11 @@ def test_a_cut_off_primary_that_goes_on_serving(farm: RedisFarm, on: On) -> None
     old = on(primary)
     replica.follow(primary)
     old.refill("t", 200)
+    old.refill("seldom", 100)
     replica.catch_up(primary)
     replica.promote()
+    seldom = Claims()
+    seldom.use(old.fetch("seldom").ids())
     new = on(replica)
     assert old.stock(["t"]) == {"t": 200}
     for _ in range(5):
@@ -125,6 +128,9 @@ def test_a_cut_off_primary_that_goes_on_serving(farm: RedisFarm, on: On) -> None
     take(back, claims, 12)
     take(new, claims, 12)
     claims.check()
+    # It has got back what it had given out itself, under its very own run_id.
+    seldom.use(back.fetch("seldom").ids())
+    seldom.check()
     assert "pool_dropped" in events_of(new)
     assert "pool_dropped" in events_of(back)
 

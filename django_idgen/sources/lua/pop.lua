@@ -1,5 +1,6 @@
--- Take the lowest ids of a tag that a process may have.
+-- Take the lowest ids of a tag that a process may have. KEYS[2], if given, is the history.
 local floor = ARGV[1]
+local tag, holder = ARGV[5], ARGV[6]
 local times, at_least, longest = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local incarnation, refusal = server()
@@ -36,6 +37,9 @@ local function take(range, from, below)
   end
   if #kept > 0 then redis.call('HSET', pool.key, unpack(kept)) end
   touch(pool.key)
+  if KEYS[2] then
+    note(KEYS[2], tag, from, plus(from, (count - 1) * range.delta + 1), range.delta, holder)
+  end
   return {'ok', pool.highest, text(pool.dropped), from, text(count), text(range.delta), text(step)}
 end
 

@@ -1,11 +1,13 @@
 -- Add ranges to a tag: of each its start, next, end, delta, residue and count.
+-- KEYS[2], if given, is the history.
 local step, max_ids, max_ranges = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local GIVEN = 3
+local tag, holder = ARGV[4], ARGV[5]
+local GIVEN = 5
 
 local incarnation, refusal = server()
 if not incarnation then return refusal end
 local pool = opened(KEYS[1], incarnation)
-local taken = 0
+local taken, notes = 0, {}
 
 local function gcd(one, other)
   while other > 0 do one, other = other, one % other end
@@ -52,6 +54,7 @@ for place = GIVEN + 1, #ARGV, 6 do
   if stop > pool.highest then pool.highest = stop end
   if pool.total + range.count <= max_ids and not meets_any(range) then
     pool.total, taken = pool.total + range.count, taken + range.count
+    notes[#notes + 1] = {range.start, stop, range.delta}
     join(range)
   end
 end
@@ -77,4 +80,7 @@ end
 redis.call('HSET', pool.key, unpack(written))
 for start in pairs(pool.stored) do redis.call('HDEL', pool.key, start) end
 touch(pool.key)
+for _, each in ipairs(KEYS[2] and notes or {}) do
+  note(KEYS[2], tag, each[1], each[2], each[3], holder)
+end
 return {'ok', text(taken), text(pool.dropped), text(pool.total)}
