@@ -14,6 +14,10 @@ URLS = {
     "mariadb": os.environ.get("IDGEN_TEST_MARIADB", "mysql://root@127.0.0.1:3306/idgen"),
 }
 REDIS = {"redis": os.environ.get("IDGEN_TEST_REDIS", "redis://127.0.0.1:6379/0")}
+RABBITMQ = {
+    "rabbitmq": os.environ.get("IDGEN_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
+}
+_ALL = URLS | REDIS | RABBITMQ
 ENGINES = {
     "postgres": "django.db.backends.postgresql",
     "mariadb": "django.db.backends.mysql",
@@ -22,7 +26,7 @@ ENGINES = {
 
 def is_open(name: str) -> bool:
     """Whether anything listens at the address of server ``name``."""
-    url = urlsplit((URLS | REDIS)[name])
+    url = urlsplit(_ALL[name])
     try:
         with socket.create_connection((url.hostname, url.port), timeout=1):
             return True
@@ -49,7 +53,7 @@ def require(name: str) -> None:
     """Skip the test where server ``name`` is not found; fail if it has to be there."""
     if is_open(name):
         return
-    url = urlsplit((URLS | REDIS)[name])
+    url = urlsplit(_ALL[name])
     reason = (
         f"No {name} server at {url.hostname}:{url.port}. Start one with "
         f"'docker compose up -d {name}', or point IDGEN_TEST_{name.upper()} at one."

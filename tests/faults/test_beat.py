@@ -1,0 +1,260 @@
+"""A real beat and a real prefork worker: blocked processes, and a database that is away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_idgen import factory
+from django_idgen.conf import read_settings
+from django_idgen.core.errors import NoFreeWorker
+from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
+from tests.upkeep_tools import POOL, forget_redis, redis_leases_on, upkeep_on
+
+from .brokers import done, upkeep
+from .processes import LONG, Running, Site, database_settings, eventually, program, serving
+from .test_gunicorn import gunicorn
+
+BROKERS = ["redis", "rabbitmq"]
+WINDOW = 3.0
+"""Seconds: beat comes by each second. Much shorter, a loaded machine would lose it by itself."""
+OUTAGE = 60.0 if LONG else 6.0
+
+
+# --- a blocked process keeps its worker id ------------------------------------------------
+
+
+@contextmanager
+def blocked(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+class Newcomer:
+    """Another process of the fleet, as far as the registry can tell."""
+
+    def __init__(self, idgen: dict[str, Any]) -> None:
+        with upkeep_on(idgen):
+            self._registry = factory.build_registry(read_settings().generators["default"])
+
+    def gets_it(self) -> bool:
+        """Whether the one worker id that there is can be had; it is given back at once."""
+        try:
+            lease = self._registry.acquire(holder="newcomer").lease
+        except NoFreeWorker:
+            return False
+        self._registry.release(lease, last_tick=lease.start)
+        return True
+
+
+def lend(site: Site, redis: str | None) -> dict[str, Any]:
+    """Short windows, and one worker id, for ``site``; returns the same for this process."""
+    options = {"window": WINDOW, "idle_after": 600, "workers": [0, 1]}
+    if redis is None:
+        site.set_leases(options)
+        own = {"database": site.alias, **options}
+        return {"GENERATORS": {"default": {"LEASES": {"OPTIONS": own}}}}
+    site.set_idgen(redis_leases_on("idgen", "default", **options))
+    return redis_leases_on(redis, site.alias, **options)
+
+
+@pytest.mark.parametrize("broker", BROKERS)
+def test_a_web_process_blocked_for_three_windows_keeps_its_worker_id(
+    broker: str, postgres_site: Site, redis: str
+) -> None:
+    """Hazard 66 and rule L2: nobody else is lent it meanwhile, and it goes on by itself.
+
+    With the registry in Redis under one broker, and in the database under the other.
+    """
+    site = postgres_site
+    idgen = lend(site, redis if broker == "redis" else None)
+    with ExitStack() as stack:
+        stack.callback(forget_redis, redis, site.alias)
+        celery = stack.enter_context(upkeep(site, broker))
+        worker = stack.enter_context(celery.worker())
+        stack.enter_context(celery.beat())
+        web = stack.enter_context(serving(site, *gunicorn("--workers", "1")))
+        before = web.take()
+        worker.wait_until(
+            lambda: {"default": {"renewed": 1}} in done(worker, "renew_worker_leases")
+        )
+        newcomer = Newcomer(idgen)
+        with blocked(before["pid"]):
+            until = time.monotonic() + 3 * WINDOW
+            while time.monotonic() < until:
+                assert not newcomer.gets_it(), worker.output
+                time.sleep(0.1)
+        after = web.take()
+        assert not newcomer.gets_it()
+    assert after["pid"] == before["pid"]
+    assert min(after["ids"]) > max(before["ids"])
+
+
+def test_without_beat_a_blocked_process_loses_its_worker_id(postgres_site: Site) -> None:
+    """The test above can fail: after a window a newcomer is lent it; no id comes twice."""
+    site = postgres_site
+    idgen = lend(site, None)
+    with serving(site, *gunicorn("--workers", "1")) as web:
+        before = web.take()
+        newcomer = Newcomer(idgen)
+        with blocked(before["pid"]):
+            eventually(newcomer.gets_it, say=lambda: web.running.output)
+        after = web.take()
+    assert after["pid"] == before["pid"]
+    assert min(after["ids"]) > max(before["ids"])
+
+
+# --- django-celery-beat ---------------------------------------------------------------------
+
+
+LIST = """
+from django_celery_beat.models import PeriodicTask
+from tests.faults.site.taking import record
+record({"tasks": [[task.name, task.task, task.interval.every, task.pk]
+                  for task in PeriodicTask.objects.filter(interval__isnull=False)]})
+"""
+
+
+def test_the_schedule_works_under_django_celery_beat(postgres_site: Site) -> None:
+    """With ids of ours as the project's default: its rows are made, and the tasks run."""
+    site = postgres_site
+    lend(site, None)
+    site.environment["SITE_APPS"] = "django.contrib.contenttypes,django_celery_beat"
+    with ExitStack() as stack:
+        celery = stack.enter_context(upkeep(site, "redis"))
+        with site.start(program("django-admin"), "migrate", "-v", "0") as migrate:
+            assert migrate.finish() == 0, migrate.output
+        worker = stack.enter_context(celery.worker())
+        beat = stack.enter_context(celery.beat("-S", "django"))
+        beat.wait_until(lambda: len(done(worker, "renew_worker_leases")) >= 3)
+        with site.python(LIST) as listing:
+            assert listing.finish() == 0, listing.output
+    (found,) = [entry["tasks"] for entry in site.journal() if "tasks" in entry]
+    prefix = "django_idgen.tasks."
+    assert {name: [task, every] for name, task, every, _ in found} == {
+        "idgen-renew-worker-leases": [f"{prefix}renew_worker_leases", 1],
+        "idgen-preload-segments": [f"{prefix}preload_segments", 60],
+        "idgen-prune-history": [f"{prefix}prune_history", 86_400],
+    }
+
+
+# --- the database is away -------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(postgres: str) -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this test's own, which the alias leads to."""
+    with postgres_farm() as farm:
+        made = farm.server()
+        with pointing_at(made, postgres):
+            yield made
+
+
+@contextmanager
+def crashed(server: PostgresServer) -> Iterator[None]:
+    """The server is gone: connections are refused."""
+    server.stop()
+    yield
+    server.start()
+
+
+@contextmanager
+def hung(server: PostgresServer) -> Iterator[None]:
+    """The server holds its connections, accepts new ones, and says nothing."""
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
+
+
+TAG = "load"
+LOAD = f"""
+from pathlib import Path
+from tests.faults.site.load import take
+take({TAG!r}, Path({{stop!r}}))
+"""
+
+
+@contextmanager
+def load(site: Site) -> Iterator[Running]:
+    """A process that takes ids all the time, until the end of the block."""
+    stop = site.directory / "stop"
+    with site.python(LOAD.format(stop=str(stop))) as running:
+        running.wait_until(lambda: any(entry.get("tag") for entry in site.journal()))
+        yield running
+        stop.touch()
+        assert running.finish() == 0, running.output
+
+
+def segments_with(pool: bool) -> dict[str, Any]:
+    """Steps so short that there are some fetches a second; the pool lasts for the outage."""
+    source: dict[str, Any] = {"OPTIONS": {"database": "default"}}
+    if pool:
+        source = {"BACKEND": POOL, "OPTIONS": {"alias": "idgen", "source": source}}
+    steps = {"default_step": 500, "longest_step": 500, "outage": 5 * OUTAGE}
+    return {"SEGMENTS": {"SOURCE": source, "OPTIONS": steps}}
+
+
+def is_ready(worker: Running) -> bool:
+    """Whether what lies in the pool, by forecast, lasts longer than the outage will."""
+    for each in done(worker, "preload_segments")[-1:]:
+        tag = each["tags"].get(TAG, {"rate": 0})
+        return bool(tag["rate"] > 500 and tag["after"] >= 4 * OUTAGE * tag["rate"])
+    return False
+
+
+@pytest.mark.parametrize(("broker", "away"), [("redis", hung), ("rabbitmq", crashed)])
+def test_a_database_that_is_away_under_load_is_not_felt(
+    broker: str, away: Any, postgres: str, server: PostgresServer, redis: str, tmp_path: Path
+) -> None:
+    """Segments lie ready by forecast, the lease lasts: no error, and no id twice.
+
+    Once it is back beat fills the pool again.
+    """
+    site = Site(tmp_path, database_settings(postgres), postgres)
+    site.set_idgen(segments_with(pool=True))
+    site.environment["SITE_PRELOAD_EVERY"] = "1"
+    with ExitStack() as stack:
+        celery = stack.enter_context(upkeep(site, broker))
+        worker = stack.enter_context(celery.worker())
+        stack.enter_context(celery.beat())
+        stack.callback(forget_redis, redis, postgres)
+        loading = stack.enter_context(load(site))
+        worker.wait_until(lambda: is_ready(worker))
+        with away(server):
+            gone = time.time()
+            time.sleep(OUTAGE)
+            back = time.time()
+        runs = len(done(worker, "preload_segments"))
+        worker.wait_until(lambda: len(done(worker, "preload_segments")) > runs)
+        loading.wait_until(lambda: site.journal()[-1]["at"] > back + 1)
+    entries = site.journal()
+    assert [entry["errors"] for entry in entries if entry["errors"]] == []
+    meanwhile = [entry for entry in entries if gone + 1 < entry["at"] < back]
+    assert sum(len(entry["tag"]) for entry in meanwhile) > 500 * OUTAGE / 2
+    for kind in ("ids", "tag"):
+        ids = [number for entry in entries for number in entry[kind]]
+        assert len(set(ids)) == len(ids)
+
+
+def test_without_upkeep_the_same_outage_is_felt(
+    postgres: str, server: PostgresServer, tmp_path: Path
+) -> None:
+    """The test above can fail: with no pool, callers are told that there are no segments."""
+    site = Site(tmp_path, database_settings(postgres), postgres)
+    site.set_idgen(segments_with(pool=False))
+    with load(site) as loading, crashed(server):
+        loading.wait_until(lambda: any(entry["errors"] for entry in site.journal()))
+    errors = {error.partition(":")[0] for entry in site.journal() for error in entry["errors"]}
+    assert errors == {"SegmentUnavailable"}
