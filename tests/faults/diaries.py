@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -14,6 +15,16 @@ def written(directory: Path, kind: str) -> list[array[int]]:
         data = path.read_bytes()
         found.append(array("q", data[: len(data) // 8 * 8]))
     return found
+
+
+def latest(directory: Path, kind: str) -> Iterator[tuple[str, int]]:
+    """Each child that took any ids of that kind, and its last one so far."""
+    for path in directory.glob(f"{kind}-*"):
+        whole = path.stat().st_size // 8 * 8
+        if whole:
+            with path.open("rb") as diary:
+                diary.seek(whole - 8)
+                yield path.name, array("q", diary.read(8))[0]
 
 
 def assert_no_repeats(diaries: list[array[int]]) -> int:

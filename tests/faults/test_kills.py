@@ -38,11 +38,10 @@ SESSIONS = {
     "WHERE db = database() AND id <> connection_id()",
 }
 CUT = {"postgres": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
-NURSERY = """
+NURSERY = f"""
 from functools import partial
 from tests.faults.site.nursery import Nursery, kill_at_random, take
-from tests.faults.site.taking import wait_for
-nursery = Nursery("diaries", {children}, partial(take, tag="orders", pause={pause}))
+nursery = Nursery("diaries", {CHILDREN}, partial(take, tag="orders", pause=0.002))
 """
 
 
@@ -67,8 +66,8 @@ def test_killed_processes_leave_gaps_at_worst(busy_site: Site) -> None:
     Its worker id lapses with its window, and is lent again.
     """
     site = busy_site
-    code = NURSERY.format(children=CHILDREN, pause=0.002)
-    with site.python(code + f"kill_at_random(nursery, {KILLS}, {APART})\n") as nursery:
+    work = f"kill_at_random(nursery, {KILLS}, {APART})\n"
+    with site.python(NURSERY + work) as nursery:
         assert nursery.finish() == 0, nursery.output
     stamped, taken = (
         written(site.directory / "diaries", kind) for kind in ("snowflake", "segment")
@@ -106,10 +105,11 @@ def test_cut_connections_are_not_noticed(busy_site: Site) -> None:
     """I1: the server ends one session after the other in mid-work; all go on, and none repeats."""
     site = busy_site
     code = (
-        NURSERY.format(children=CHILDREN, pause=0.002) + "wait_for('leave')\nnursery.kill_all()\n"
+        NURSERY.format(children=CHILDREN, pause=0.002)
+        + "nursery.wait_for('leave')\nnursery.kill_all()\n"
     )
     diaries = site.directory / "diaries"
-    with site.python(code) as nursery:
+    with site.python(NURSERY + work) as nursery:
         nursery.wait_until(lambda: sum(map(bool, written(diaries, "snowflake"))) == CHILDREN)
         cut = sum(cut_one(site.alias) for _ in range(CUTS))
         before = sizes(diaries)

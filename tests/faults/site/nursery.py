@@ -96,6 +96,12 @@ class Nursery:
         self._end(self.children[place])
         self.children[place] = self._fork()
 
+    def wait_for(self, path: str) -> None:
+        """Come back once somebody has made the file; fail if a child ends before."""
+        while not Path(path).exists():
+            assert os.waitpid(-1, os.WNOHANG)[0] == 0, "a child ended by itself"
+            time.sleep(0.01)
+
     def kill_all(self) -> None:
         for child in self.children:
             self._end(child)
