@@ -6,24 +6,22 @@ name, its value and what is allowed. Nothing here opens a connection.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from django.apps import apps
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
-from django.utils.module_loading import import_string
 
+from .backends import BackendSettings
 from .core.clock import SYSTEM_CLOCK
-from .core.errors import ConfigurationError, WorkerOutOfRange
+from .core.errors import ConfigurationError
 from .core.layout import BitLayout
 from .core.presets import parse_layout
 from .core.segment import check_step
 from .core.segment_allocator import IDLE_AFTER
 from .core.step import SEGMENT_DURATION, Growth
+from .setting_values import SettingsError, mapping, seconds, text
 
 __all__ = [
     "DEFAULT_ALIAS",
@@ -62,59 +60,6 @@ SEGMENT_OPTIONS = (
     "idle_after",
     "outage",
 )
-
-
-class SettingsError(ConfigurationError, ImproperlyConfigured):
-    """``settings.IDGEN`` asks for something that can't work; the message says where."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackendSettings:
-    """A dotted path to a class, and the keyword arguments it is made with."""
-
-    where: str
-    """The path of the setting, for messages: ``IDGEN["GENERATORS"]["default"]["LEASES"]``."""
-    path: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def load(self) -> Any:
-        """The class. Raises :class:`SettingsError` if there is none."""
-        try:
-            return import_string(self.path)
-        except ImportError as error:
-            raise SettingsError(
-                f"{self.where}['BACKEND'] is {self.path!r}, which can't be imported: {error}"
-            ) from error
-        except ConfigurationError as error:
-            # What it needs is not installed.
-            raise SettingsError(f"{self.where}['BACKEND'] is {self.path!r}: {error}") from error
-        except RuntimeError as error:
-            # What Django says of the models of an app that is not installed.
-            if apps.is_installed("django_idgen"):
-                raise
-            raise SettingsError(
-                f"{self.where}['BACKEND'] is {self.path!r}, which has tables: add 'django_idgen' "
-                f"to INSTALLED_APPS."
-            ) from error
-
-    def build(self, *args: Any, **given: Any) -> Any:
-        """An instance, from ``args``, what the wiring gives, and the options.
-
-        Raises :class:`SettingsError` for options that the class doesn't take.
-        """
-        backend = self.load()
-        allowed = _options_of(backend, skip=len(args), taken=given)
-        _refuse_unknown(f"{self.where}['OPTIONS']", self.options, allowed)
-        missing = _required_of(backend, skip=len(args)) - set(self.options) - set(given)
-        if missing:
-            raise SettingsError(
-                f"{self.where}['OPTIONS'] lacks {', '.join(map(repr, sorted(missing)))}, "
-                f"which {self.path} needs."
-            )
-        try:
-            return backend(*args, **given, **self.options)
-        except (ConfigurationError, WorkerOutOfRange) as error:
-            raise SettingsError(f"{self.where}['OPTIONS']: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +104,8 @@ class IdgenSettings:
 def read_settings() -> IdgenSettings:
     """The project's settings, checked. Raises :class:`SettingsError`."""
     where = "IDGEN"
-    raw = _mapping(where, getattr(settings, "IDGEN", {}), ("GENERATORS", "SEGMENTS"))
-    entries = _mapping(f"{where}['GENERATORS']", raw.get("GENERATORS", {}))
+    raw = mapping(where, getattr(settings, "IDGEN", {}), ("GENERATORS", "SEGMENTS"))
+    entries = mapping(f"{where}['GENERATORS']", raw.get("GENERATORS", {}))
     entries = {DEFAULT_ALIAS: {}, **entries}
     generators = {alias: _generator(alias, entry) for alias, entry in entries.items()}
     _refuse_shared_namespaces(generators)
@@ -171,24 +116,24 @@ def _generator(alias: object, entry: object) -> GeneratorSettings:
     where = f"IDGEN['GENERATORS'][{alias!r}]"
     if not isinstance(alias, str) or not alias:
         raise SettingsError(f"{where}: an alias must be a string that is not empty.")
-    raw = _mapping(where, entry, ("BACKEND", "NAMESPACE", "LAYOUT", "EPOCH", "LEASES", "OPTIONS"))
+    raw = mapping(where, entry, ("BACKEND", "NAMESPACE", "LAYOUT", "EPOCH", "LEASES", "OPTIONS"))
     leases = _backend(f"{where}['LEASES']", raw.get("LEASES", {}), DEFAULT_LEASES)
     backend = BackendSettings(
         where,
-        _text(where, "BACKEND", raw.get("BACKEND", DEFAULT_GENERATOR)),
-        _mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {})),
+        text(where, "BACKEND", raw.get("BACKEND", DEFAULT_GENERATOR)),
+        mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {})),
     )
     layout = _layout(where, raw)
     options = leases.options
-    window = _seconds(leases.where, "window", options.get("window", DEFAULT_WINDOW))
+    window = seconds(leases.where, "window", options.get("window", DEFAULT_WINDOW))
     return GeneratorSettings(
         alias=alias,
-        namespace=_text(where, "NAMESPACE", raw.get("NAMESPACE", alias)),
+        namespace=text(where, "NAMESPACE", raw.get("NAMESPACE", alias)),
         layout=layout,
         window=window,
         idle_after=_idle_after(leases, window),
         workers=_workers(leases.where, options.get("workers"), layout),
-        skew_limit=_seconds(
+        skew_limit=seconds(
             where, "skew_limit", backend.options.get("skew_limit", DEFAULT_SKEW_LIMIT), least=0.0
         ),
         leases=leases,
@@ -199,7 +144,7 @@ def _generator(alias: object, entry: object) -> GeneratorSettings:
 def _idle_after(leases: BackendSettings, window: float) -> float:
     longest = max(window, min(IDLE_WINDOWS * window, 1e6))
     # A holder renews by itself only once in a third of a window.
-    return _seconds(
+    return seconds(
         leases.where, "idle_after", leases.options.get("idle_after", longest), least=window
     )
 
@@ -215,8 +160,8 @@ def _layout(where: str, raw: Mapping[str, Any]) -> BitLayout:
 
 def _segments(entry: object) -> SegmentSettings:
     where = "IDGEN['SEGMENTS']"
-    raw = _mapping(where, entry, ("SOURCE", "OPTIONS"))
-    options = _mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {}), SEGMENT_OPTIONS)
+    raw = mapping(where, entry, ("SOURCE", "OPTIONS"))
+    options = mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {}), SEGMENT_OPTIONS)
     try:
         step = check_step(options.get("default_step", DEFAULT_STEP))
     except ConfigurationError as error:
@@ -224,17 +169,15 @@ def _segments(entry: object) -> SegmentSettings:
     return SegmentSettings(
         source=_backend(f"{where}['SOURCE']", raw.get("SOURCE", {}), DEFAULT_SOURCE),
         default_step=step,
-        timeout=_seconds(where, "timeout", options.get("timeout", DEFAULT_TIMEOUT)),
+        timeout=seconds(where, "timeout", options.get("timeout", DEFAULT_TIMEOUT)),
         growth=_growth(where, options),
-        idle_after=_seconds(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
-        outage=_seconds(where, "outage", options.get("outage", DEFAULT_OUTAGE), least=0.0),
+        idle_after=seconds(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
+        outage=seconds(where, "outage", options.get("outage", DEFAULT_OUTAGE), least=0.0),
     )
 
 
 def _growth(where: str, options: Mapping[str, Any]) -> Growth:
-    duration = _seconds(
-        where, "segment_duration", options.get("segment_duration", SEGMENT_DURATION)
-    )
+    duration = seconds(where, "segment_duration", options.get("segment_duration", SEGMENT_DURATION))
     counts = {name: options[name] for name in ("longest_step", "longest_chain") if name in options}
     try:
         return Growth(duration, **counts)
@@ -275,9 +218,9 @@ def nested_workers(leases: BackendSettings, default: range, layout: BitLayout) -
 
 
 def _backend(where: str, entry: object, default: str) -> BackendSettings:
-    raw = _mapping(where, entry, ("BACKEND", "OPTIONS"))
-    path = _text(where, "BACKEND", raw.get("BACKEND", default))
-    return BackendSettings(where, path, _mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {})))
+    raw = mapping(where, entry, ("BACKEND", "OPTIONS"))
+    path = text(where, "BACKEND", raw.get("BACKEND", default))
+    return BackendSettings(where, path, mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {})))
 
 
 def _workers(where: str, value: object, layout: BitLayout) -> range:
@@ -328,50 +271,3 @@ def _overlap(first: GeneratorSettings, second: GeneratorSettings) -> bool:
     return max(first.workers.start, second.workers.start) < min(
         first.workers.stop, second.workers.stop
     )
-
-
-def _mapping(where: str, value: object, allowed: tuple[str, ...] | None = None) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise SettingsError(f"{where} must be a dictionary, not {value!r}.")
-    if allowed is not None:
-        _refuse_unknown(where, value, allowed)
-    return dict(value)
-
-
-def _refuse_unknown(where: str, given: Mapping[Any, Any], allowed: tuple[str, ...]) -> None:
-    for key in given:
-        if key not in allowed:
-            raise SettingsError(
-                f"{where} has an unknown key {key!r}. Known: {', '.join(allowed) or 'none'}."
-            )
-
-
-def _text(where: str, key: str, value: object) -> str:
-    if not isinstance(value, str) or not value or len(value) > 128:
-        raise SettingsError(
-            f"{where}[{key!r}] must be a string of 1 to 128 characters, not {value!r}."
-        )
-    return value
-
-
-def _seconds(where: str, key: str, value: object, *, least: float = 0.001) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not least <= float(value) <= 1e6:  # type: ignore[arg-type]
-        raise SettingsError(
-            f"{where}['OPTIONS'][{key!r}] must be {least:g} to 1000000 seconds, not {value!r}."
-        )
-    return float(value)  # type: ignore[arg-type]
-
-
-def _parameters(backend: Any, skip: int) -> list[inspect.Parameter]:
-    return list(inspect.signature(backend).parameters.values())[skip:]
-
-
-def _options_of(backend: Any, *, skip: int, taken: Mapping[str, Any]) -> tuple[str, ...]:
-    hidden = {"clock", "emit", "own", *taken}
-    return tuple(p.name for p in _parameters(backend, skip) if p.name not in hidden)
-
-
-def _required_of(backend: Any, *, skip: int) -> set[str]:
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {p.name for p in _parameters(backend, skip) if p.default is p.empty and p.kind in kinds}
