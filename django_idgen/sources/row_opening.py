@@ -15,29 +15,24 @@ Locks are taken in one order: the installation's row, then the tag's.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from enum import Enum
-from secrets import token_hex
 
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Max, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from .. import vendor
 from ..core.errors import ConfigurationError, SegmentUnavailable
-from ..core.lease import PROTOCOL_VERSION
 from ..core.segment import MAX_ID, MAX_STEP, Demand
 from ..grid import ALONE, Grid
 from ..models import Installation, LeafAlloc
 from ..row_writes import insert_row, update_row
+from .installation_record import SERVER_LENGTH, InstallationRecord
 
-__all__ = ["FLOOR", "SERVER_LENGTH", "GridUnknown", "Opened", "RowOpening", "Sharing", "Skip"]
+__all__ = ["FLOOR", "GridUnknown", "Opened", "RowOpening", "Sharing", "Skip"]
 
-SERVER_LENGTH = 200
 FLOOR = "this process was granted ids up to there: the table was flushed or restored"
-ANY = ""
-"""Stands for every namespace in an installation's row that was made anew."""
 
 
 class Sharing(Enum):
@@ -93,8 +88,8 @@ class RowOpening:
         self.alias = alias
         self._default_step = default_step
         self._grid = grid
-        self._failover_skip = failover_skip
         self._server_identity = server_identity
+        self._record = InstallationRecord(alias, failover_skip=failover_skip)
 
     def open(
         self, connection: BaseDatabaseWrapper, tag: str, lowest: int, demand: Demand
@@ -104,9 +99,9 @@ class RowOpening:
         Raises :class:`SegmentUnavailable`, :class:`ConfigurationError` or
         :class:`GridUnknown`.
         """
-        installation = self._installation()
+        installation = self._record.lock()
         server = vendor.server_identity(connection)[:SERVER_LENGTH] if self._server_identity else ""
-        changed = self._notice_server(installation, server)
+        changed = self._record.notice_server(installation, server)
         row = self._rows(tag).select_for_update().first()
         if row is None:
             opened = self._make(installation, tag, lowest, demand, server)
@@ -120,7 +115,7 @@ class RowOpening:
         ours = self._grid
         if ours is None or grid == ours:
             return
-        if grid.sound and grid.within(ours) and self._is_growing():
+        if grid.sound and grid.within(ours) and self._record.is_growing():
             return
         raise ConfigurationError(
             f"Tag {tag!r} has {grid} in leaf_alloc of database {self.alias!r}, but this process' "
@@ -134,7 +129,7 @@ class RowOpening:
 
         Raises :class:`ConfigurationError` where the database gives out ids otherwise.
         """
-        installation = self._installation()
+        installation = self._record.lock()
         grid, ours = Grid(installation.delta, installation.remainder), self._grid or ALONE
         used = LeafAlloc.objects.using(self.alias).filter(Q(max_id__gt=1) | Q(largest_step__gt=0))
         tag = used.values_list("pk", flat=True).first()
@@ -147,64 +142,6 @@ class RowOpening:
             update_row(installation, self.alias, "delta", "remainder")
         return Sharing.NEW
 
-    # --- the installation ----------------------------------------------------
-
-    def _installation(self) -> Installation:
-        rows = Installation.objects.using(self.alias).filter(pk=1)
-        return rows.select_for_update().first() or self._remade()
-
-    def _remade(self) -> Installation:
-        """The row anew, which somebody deleted."""
-        made = Installation(
-            key=1,
-            identity=token_hex(16),
-            protocol=PROTOCOL_VERSION,
-            namespaces=json.dumps({ANY: {}}),
-        )
-        self._recall(made)
-        insert_row(made, self.alias)
-        return made
-
-    def _recall(self, installation: Installation) -> None:
-        """Have a row that was made anew know what the tags' rows do, and suppose a loss."""
-        tags = LeafAlloc.objects.using(self.alias)
-        known = tags.aggregate(
-            largest=Max("largest_step", default=0), delta=Max("delta", default=1)
-        )
-        installation.largest_step = max(installation.largest_step, known["largest"])
-        installation.first_id = self._past_loss(installation.first_id, known["largest"])
-        rows = tags.filter(delta=known["delta"]).values_list("remainder", flat=True)
-        remainders = set(rows.distinct()[:2])
-        if len(remainders) == 1:
-            installation.delta, installation.remainder = known["delta"], remainders.pop()
-
-    def _notice_server(self, installation: Installation, server: str) -> bool:
-        if not server or installation.server == server:
-            return False
-        if installation.server:
-            longest = max(installation.largest_step, 1)
-            installation.first_id = self._past_loss(installation.first_id, longest)
-        elif LeafAlloc.objects.using(self.alias).exclude(server="").exists():
-            self._recall(installation)  # it is a registry of leases that made it anew
-        installation.server = server
-        names = ("server", "first_id", "largest_step", "delta", "remainder")
-        update_row(installation, self.alias, *names)
-        return True
-
-    def _past_loss(self, mark: int, longest: int) -> int:
-        return min(mark + self._failover_skip * longest, MAX_ID)
-
-    def _raise_longest(self, installation: Installation, wanted: int) -> bool:
-        if installation.largest_step >= wanted:
-            return False
-        installation.largest_step = wanted
-        update_row(installation, self.alias, "largest_step")
-        return True
-
-    def _is_growing(self) -> bool:
-        rows = Installation.objects.using(self.alias).filter(pk=1)
-        return bool(rows.values_list("growing", flat=True).first())
-
     # --- the tag ---------------------------------------------------------------
 
     def _rows(self, tag: str) -> QuerySet[LeafAlloc]:
@@ -215,7 +152,7 @@ class RowOpening:
     ) -> Opened:
         grid = self._grid_of_new_rows(installation, tag)
         wanted = _longest(demand.length(self._default_step) * grid.delta)
-        if self._raise_longest(installation, wanted):
+        if self._record.raise_longest(installation, wanted):
             # Alone: were the row lost with it, nobody would know how far the tag came.
             return Opened(LeafAlloc(biz_tag=tag), changed=True)
         start = max(lowest, installation.first_id)
@@ -250,7 +187,7 @@ class RowOpening:
         if row.largest_step < needed:
             row.largest_step = _longest(needed)
             changes |= {"largest_step"}
-            self._raise_longest(installation, row.largest_step)
+            self._record.raise_longest(installation, row.largest_step)
         if changes:
             row.update_time = Now()
             update_row(row, self.alias, "update_time", *changes)
@@ -273,7 +210,7 @@ class RowOpening:
         # A row without one, where servers have changed, may have lost its first fetch.
         if row.server or installation.first_id > 1:
             longest = row.largest_step or max(installation.largest_step, row.step)
-            before, row.max_id = row.max_id, self._past_loss(max(row.max_id, 1), longest)
+            before, row.max_id = row.max_id, self._record.past_loss(max(row.max_id, 1), longest)
             row.measured_at = None  # what is skipped was not used
             why = f"server {row.server or '(unknown)'} was followed by {server}"
             opened.skips.append(Skip(before, row.max_id, why))

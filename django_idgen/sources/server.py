@@ -16,38 +16,28 @@ from typing import Any
 
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import BigIntegerField, F, QuerySet, TextField, Value
-from django.db.models.expressions import Combinable, RawSQL
-from django.db.models.functions import Cast, Greatest, Least, Now, Substr
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
 
 from .. import history, vendor
 from ..connection import OwnConnection, own_connection
 from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable
 from ..core.events import Emit
 from ..core.loader import Loader
-from ..core.segment import (
-    LONGEST_STEP,
-    MAX_ID,
-    MAX_STEP,
-    STEP,
-    Demand,
-    Segment,
-    check_step,
-    check_tag,
-)
-from ..grid import MAX_DELTA, Grid
+from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
+from ..grid import Grid
 from ..models import DEFAULT_STEP, LeafAlloc
 from ..signals import emit as emit_signal
 from ..transactions import Transactions
 from .rates import Rate
-from .row_opening import FLOOR, SERVER_LENGTH, RowOpening, Sharing, Skip
+from .row_move import move
+from .row_opening import FLOOR, RowOpening, Sharing, Skip
 
 __all__ = ["FAILOVER_SKIP", "ServerSource"]
 
 FAILOVER_SKIP = 50
 """Fetches of the longest kind that a fleet may lose with a server: its processes, a few each."""
 ATTEMPTS = 8
-_LONGEST_MOVE = MAX_STEP * MAX_DELTA
 _READ = ("max_id", "step", "delta", "remainder", "update_time")
 _MEASURED = ("rate", "measured_at", "measured_used")
 
@@ -191,7 +181,8 @@ class ServerSource:
     def _take(
         self, tag: str, lowest: int, demand: Demand, connection: BaseDatabaseWrapper
     ) -> _Taken:
-        if not self._move(tag, lowest, demand, self._identity(connection)):
+        identity = self._identity(connection)
+        if not move(self._rows(tag), lowest, demand, identity=identity, shared=self._shared):
             return _Taken()
         row = self._read(tag)
         grid = Grid(row["delta"], row["remainder"])
@@ -203,31 +194,6 @@ class ServerSource:
         if self._identity_sql is None:
             self._identity_sql = vendor.identity_sql(connection)
         return self._identity_sql
-
-    def _move(self, tag: str, lowest: int, demand: Demand, identity: str) -> bool:
-        """Move ``max_id`` of a row that is as it should be, on the server that it knows."""
-        if lowest > MAX_ID - _LONGEST_MOVE or demand.at_least > MAX_STEP:
-            return False
-        move = _length(demand) * Cast("delta", BigIntegerField())
-        rows = self._rows(tag).filter(
-            step__range=(1, MAX_STEP),
-            delta__range=(1, MAX_DELTA),
-            remainder__lt=F("delta"),
-            max_id__range=(1 if self._shared else lowest, MAX_ID - _LONGEST_MOVE),
-            largest_step__gte=move,
-        )
-        if identity:
-            server = RawSQL(identity, (), TextField())  # noqa: S611 - a constant of ours
-            rows = rows.filter(server=Substr(server, 1, SERVER_LENGTH))
-        # Shared tags stand at different heights, so that passing ids over is nothing to tell.
-        base = Greatest(F("max_id"), _big(lowest)) if self._shared else F("max_id")
-        return bool(
-            rows.update(
-                max_id=base + move,
-                largest_step=Greatest(F("largest_step"), move * _big(2)),
-                update_time=Now(),
-            )
-        )
 
     @property
     def _shared(self) -> bool:
@@ -312,16 +278,3 @@ def check_failover_skip(value: object) -> int:
             f"server_identity=False turns it off."
         )
     return value
-
-
-def _length(demand: Demand) -> Combinable:
-    """:meth:`Demand.length` of the row's step, in SQL."""
-    step = Cast("step", BigIntegerField())
-    if demand == STEP:
-        return step
-    most = Greatest(step, _big(LONGEST_STEP))
-    return Greatest(_big(demand.at_least), Least(step * _big(demand.times), most))
-
-
-def _big(value: int) -> Value:
-    return Value(value, BigIntegerField())

@@ -6,7 +6,9 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from ..connection import Place, place_of
+from django.db import connections
+
+from ..connection import place_of
 from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable
 from ..core.segment import STEP, Demand, Segment
 from .health import Health
@@ -128,9 +130,8 @@ class SeveralDatabases:
 def _server(source: PlacedSource) -> ServerSource:
     server = source.server
     if server is None:
-        where = " (SQLite)" if place_of(source.database) is Place.FILE else ""
         raise ConfigurationError(
-            f"Database {source.database!r}{where} can't share its tags: several databases "
-            f"must all be servers."
+            f"Database {source.database!r} ({connections[source.database].vendor}) can't share its "
+            f"tags here: several databases must all be servers, not SQLite."
         )
     return server

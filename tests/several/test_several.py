@@ -19,6 +19,7 @@ from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.sources import health
 from django_idgen.sources.database import DatabaseSource
+from django_idgen.sources.server import ServerSource
 from django_idgen.sources.several import SKIP_AFTER
 from tests.server_tools import at_once
 
@@ -134,6 +135,25 @@ def test_a_silent_database_holds_nobody_up(shards: list[str]) -> None:
         # Waited for once, by one of the six.
         assert SYSTEM_CLOCK.stopwatch() - began < 6 * SKIP_AFTER
     assert {segment.start % 2 for segment in segments} == {1}
+
+
+def test_it_is_left_after_a_second(shards: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as there is another one to ask; the last ones are given their whole time."""
+    waits: list[tuple[str, float | None]] = []
+    fetch_within = ServerSource.fetch_within
+
+    def noting(self: ServerSource, timeout: float | None, *args: Any, **options: Any) -> Segment:
+        waits.append((self.alias, timeout))
+        return fetch_within(self, timeout, *args, **options)
+
+    source = source_of(shards[:2])
+    fetch_rising(source, 2)
+    monkeypatch.setattr(ServerSource, "fetch_within", noting)
+    with away(shards[0]), away(shards[1]), pytest.raises(SegmentUnavailable):
+        source.fetch("t")
+    assert SKIP_AFTER <= 1
+    assert sorted(waits[:2]) == [(shards[0], SKIP_AFTER), (shards[1], SKIP_AFTER)]
+    assert sorted(waits[2:]) == [(shards[0], None), (shards[1], None)]
 
 
 def test_all_of_them_dead_is_said_of_each(shards: list[str]) -> None:
