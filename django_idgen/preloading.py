@@ -31,12 +31,26 @@ MEASURED_EVERY = 10.0
 Done = dict[str, Any]
 
 
+class Stock(Protocol):
+    """What lies in the pool of one tag."""
+
+    @property
+    def ids(self) -> int:
+        """All of it."""
+        ...
+
+    @property
+    def ready(self) -> int:
+        """What every process can use that has asked so far."""
+        ...
+
+
 class Pool(Protocol):
     """What :class:`.sources.pool.PoolSource` is for this module."""
 
     source: Any
 
-    def stock(self, tags: Sequence[str]) -> Mapping[str, int]: ...
+    def stocks(self, tags: Sequence[str]) -> Mapping[str, Stock]: ...
 
     def refill(self, tag: str, ids_wanted: int) -> int: ...
 
@@ -57,8 +71,8 @@ class Preloading:
     def run(self) -> Done:
         """What :func:`preload_segments` returns, and raises."""
         used = self._read()
-        stocks = self.pool.stock(sorted(used)) if used else {}
-        forecasts = [self._forecast(each, stocks.get(tag, 0)) for tag, each in used.items()]
+        stocks = self.pool.stocks(sorted(used)) if used else {}
+        forecasts = [self._forecast(each, stocks[tag]) for tag, each in used.items()]
         # Those that would run dry first come first.
         for forecast in sorted(forecasts, key=lambda each: (each.lasts, each.tag)):
             if forecast.wanted(self.outage):
@@ -78,19 +92,19 @@ class Preloading:
         self._errors |= failures
         return used
 
-    def _forecast(self, used: Consumption, stock: int) -> Forecast:
+    def _forecast(self, used: Consumption, stock: Stock) -> Forecast:
         now = timezone.now()
         whole = not self._away.intersection(used.databases)
         due = used.measured_at is None or abs(now - used.measured_at) >= timedelta(
             seconds=MEASURED_EVERY
         )
         rate = used.rate
-        if whole and due and not self._is_late() and not used.is_idle(stock):
+        if whole and due and not self._is_late() and not used.is_idle(stock.ids):
             try:
-                rate = self.pool.source.record_rate(used.tag, used.less(stock), now)
+                rate = self.pool.source.record_rate(used.tag, used.less(stock.ids), now)
             except IdgenError as error:
                 self._failed(used.tag, used.databases, error)
-        return Forecast(used.tag, rate, stock)
+        return Forecast(used.tag, rate, stock.ready)
 
     def _refill(self, forecast: Forecast, databases: Sequence[str]) -> None:
         done = self._done[forecast.tag] = {

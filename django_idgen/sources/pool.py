@@ -69,7 +69,7 @@ class PoolSource:
 
     ``timeout`` (seconds, 0.01 to 60) bounds each call to Redis; after a failure the pool
     is left alone for a minute, and ids come from ``source``. ``max_ids`` (1 to 1e9)
-    bounds what lies there of each tag.
+    bounds what lies ready there of each tag, and what is given back.
 
     An edited step counts from the next fetch of any process from ``source``.
     """
@@ -140,10 +140,21 @@ class PoolSource:
 
         Raises :class:`~..core.errors.SegmentUnavailable` if Redis can't be asked.
         """
-        return {tag: stock.ids for tag, stock in self._stocks(tags).items()}
+        return {tag: stock.ids for tag, stock in self.stocks(tags).items()}
+
+    def stocks(self, tags: Iterable[str]) -> Mapping[str, Stock]:
+        """As :meth:`stock`, with all that is known of it."""
+        owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
+        pooled = [(owner, tag) for owner, tag in owners if owner]
+        found = self._link.demand(lambda: self._scripts.stock(pooled)) if pooled else []
+        stocks = {tag: Stock() for _, tag in owners}
+        return stocks | {tag: stock for (_, tag), stock in zip(pooled, found, strict=True)}
 
     def refill(self, tag: str, ids_wanted: int) -> int:
-        """Fetch ids of ``tag`` until ``ids_wanted`` (at most ``max_ids``) lie in the pool.
+        """Fetch ids of ``tag`` until ``ids_wanted`` (at most ``max_ids``) lie ready in the pool.
+
+        Those count that every process can use which has asked so far: what lies below the
+        floor of one is for newcomers, and may be as much again.
 
         Returns how many were put in. Two at once put in too many, and repeat nothing; one
         that is killed leaves a gap of a fetch. Raises what :meth:`fetch` does, and
@@ -151,10 +162,11 @@ class PoolSource:
         """
         if not self.source.owner(check_tag(tag)):
             return 0
-        stock = self._stocks([tag])[tag]
-        wanted, put_in = min(ids_wanted, self.max_ids), 0
-        while (missing := wanted - stock.ids - put_in) > 0:
-            taken = self._fetch_and_push(tag, stock.highest, missing)
+        stock = self.stocks([tag])[tag]
+        wanted = min(ids_wanted, self.max_ids) - stock.ready
+        wanted, put_in = min(wanted, 2 * self.max_ids - stock.ids), 0
+        while wanted > put_in:
+            taken = self._fetch_and_push(tag, stock.highest, wanted - put_in)
             put_in += taken
             if not taken:
                 break
@@ -235,15 +247,8 @@ class PoolSource:
             return 0
         ids = segment.ids()
         # A step is taken whole, though less may have been missing.
-        room = self.max_ids + len(ids)
+        room = 2 * self.max_ids + len(ids)
         return self._push(owner, tag, [ids], step=segment.step, max_ids=room)
-
-    def _stocks(self, tags: Iterable[str]) -> dict[str, Stock]:
-        owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
-        pooled = [(owner, tag) for owner, tag in owners if owner]
-        found = self._link.demand(lambda: self._scripts.stock(pooled)) if pooled else []
-        stocks = {tag: Stock() for _, tag in owners}
-        return stocks | {tag: stock for (_, tag), stock in zip(pooled, found, strict=True)}
 
     def _note(self, owner: str, segment: Segment) -> None:
         known = self._fetched.get(segment.tag)

@@ -57,6 +57,8 @@ class Stock:
     ranges: int = 0
     highest: int = 0
     """The end of the highest range that was ever here."""
+    ready: int = 0
+    """Ids above the floor of every process that has asked: what lies below is for newcomers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class PoolScripts:
             some = owners[first : first + KEYS_AT_ONCE]
             _, *words = self._call("stock", [key_of(owner, tag) for owner, tag in some])
             numbers = list(map(int, words))
-            found += [Stock(*numbers[place : place + 3]) for place in range(0, len(numbers), 3)]
+            found += [Stock(*numbers[place : place + 4]) for place in range(0, len(numbers), 4)]
         return found
 
     def clear(self, owners: Sequence[tuple[str, str]]) -> int:

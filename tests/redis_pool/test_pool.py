@@ -12,7 +12,7 @@ from django_idgen.sources.memory import MemorySource
 from django_idgen.sources.pool import PoolSource
 from django_idgen.sources.pool_scripts import MAX_RANGES, key_of
 
-from .shop import Claims, OwnedSource, events_of, pool
+from .shop import STEP_LENGTH, Claims, OwnedSource, events_of, pool
 
 Process = Callable[..., PoolSource]
 
@@ -161,6 +161,34 @@ def test_a_refill_tops_up(process: Process, source: OwnedSource) -> None:
     assert some.refill("t", 26) == 10
     assert some.stock(["t", "other"]) == {"t": 35, "other": 0}
     assert [len(segment.ids()) for segment in source.fetches] == [25, 10]
+
+
+def test_what_only_newcomers_can_use_is_not_ready(process: Process, source: OwnedSource) -> None:
+    """A refill is for the processes that are there: what lies below their floors is no stock."""
+    old = process()
+    old.refill("t", 100)
+    old.fetch("t")
+    assert old.stocks(["t"])["t"].ready == old.stock(["t"])["t"] == 90
+    far = old.fetch("t", demand=Demand(at_least=95))
+    old.fetch("t", floor=far.stop)  # it asks the pool first, in vain
+    stock = old.stocks(["t"])["t"]
+    assert (stock.ids, stock.ready) == (90, 0)
+    assert old.refill("t", 100) == 100
+    stock = old.stocks(["t"])["t"]
+    assert (stock.ids, stock.ready) == (190, 100)
+    assert process().fetch("t").start == 11
+    assert old.refill("t", 100) == 0
+
+
+def test_leftovers_do_not_pile_up_without_end(process: Process) -> None:
+    """Of what only newcomers can use there is as much as of what is ready, and no more."""
+    some = process(max_ids=100)
+    floor = 0
+    for _ in range(9):
+        some.refill("t", 100)
+        floor = some.fetch("t", demand=Demand(at_least=101), floor=floor).stop
+        floor = some.fetch("t", floor=floor).stop
+    assert some.stock(["t"])["t"] <= 200 + STEP_LENGTH
 
 
 def test_a_large_refill_comes_in_portions(process: Process, source: OwnedSource) -> None:

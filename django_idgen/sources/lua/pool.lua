@@ -2,6 +2,7 @@
 --   incarnation      the life of the server that all ranges here were pushed in
 --   step             the step of the tag's row, when it was last heard of
 --   highest          the end of the highest range that was ever here
+--   floor            the highest that a process asked above: some have no use for what is lower
 --   <19 digits>      a range: next:delta:residue:count, where "next" follows its last id
 -- Ids have up to 19 digits, and Lua counts in doubles, which hold 15: an id is a text of
 -- 19 digits here, that is compared as a text, and counted on in two halves.
@@ -84,6 +85,7 @@ local function read(key, incarnation)
   table.sort(pool.ranges, by_start)
   pool.step = tonumber(pool.header.step) or 0
   pool.highest = pool.header.highest or ZERO
+  pool.floor = pool.header.floor or ZERO
   pool.void = #fields > 0 and pool.header.incarnation ~= incarnation
   return pool
 end
@@ -97,9 +99,19 @@ local function opened(key, incarnation)
     pool.dropped, pool.total, pool.ranges, pool.stored = pool.total, 0, {}, {}
     redis.call('DEL', key)
     redis.call('HSET', key, 'incarnation', incarnation, 'highest', pool.highest,
-               'step', text(pool.step))
+               'step', text(pool.step), 'floor', pool.floor)
   end
   return pool
+end
+
+-- The first id of a range at or above the floor, and how many lie below that; no id if all do.
+local function usable(range, floor)
+  if range.start >= floor then return range.start, 0 end
+  if range.next <= floor then return nil, range.count end
+  local distance = above(range.start, floor)
+  local rest = math.fmod(distance, range.delta)
+  local below = (distance - rest) / range.delta + (rest > 0 and 1 or 0)
+  return plus(range.start, below * range.delta), below
 end
 
 -- Kept for a while; of no matter where that is not allowed.

@@ -11,14 +11,9 @@ local wanted = math.max(at_least, math.min(step * times, math.max(step, longest)
 -- Crumbs are for those who need few: a busy process would come back at once.
 local least = times > 1 and math.max(at_least, step) or at_least
 
--- The first of its ids at or above the floor, and how many lie below that.
-local function usable(range)
-  if range.start >= floor then return range.start, 0 end
-  if range.next <= floor then return nil, range.count end
-  local distance = above(range.start, floor)
-  local rest = math.fmod(distance, range.delta)
-  local below = (distance - rest) / range.delta + (rest > 0 and 1 or 0)
-  return plus(range.start, below * range.delta), below
+-- What is below the floor of this process is for newcomers only, from now on.
+local function asked_above(id)
+  if id > pool.floor then redis.pcall('HSET', pool.key, 'floor', id) end
 end
 
 local function take(range, from, below)
@@ -36,15 +31,16 @@ local function take(range, from, below)
                               count = left})
   end
   if #kept > 0 then redis.call('HSET', pool.key, unpack(kept)) end
+  local stop = plus(from, (count - 1) * range.delta + 1)
+  asked_above(stop)
   touch(pool.key)
-  if KEYS[2] then
-    note(KEYS[2], tag, from, plus(from, (count - 1) * range.delta + 1), range.delta, holder)
-  end
+  if KEYS[2] then note(KEYS[2], tag, from, stop, range.delta, holder) end
   return {'ok', pool.highest, text(pool.dropped), from, text(count), text(range.delta), text(step)}
 end
 
 for _, range in ipairs(pool.ranges) do
-  local from, below = usable(range)
+  local from, below = usable(range, floor)
   if from and range.count - below >= least then return take(range, from, below) end
 end
+if pool.header.incarnation then asked_above(floor) end
 return {'none', pool.highest, text(pool.dropped)}

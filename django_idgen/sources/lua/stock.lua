@@ -1,11 +1,19 @@
--- How many ids each of the tags has, how many ranges, and the end of its highest. Changes nothing.
+-- Of each tag how many ids there are, how many ranges, the end of the highest that ever was,
+-- and how many ids every process can use that has asked so far. Changes nothing.
 local incarnation, refusal = server()
 if not incarnation then return refusal end
 local reply = {'ok'}
 for _, key in ipairs(KEYS) do
   local pool = read(key, incarnation)
-  reply[#reply + 1] = text(pool.void and 0 or pool.total)
-  reply[#reply + 1] = text(pool.void and 0 or #pool.ranges)
+  if pool.void then pool.total, pool.ranges = 0, {} end
+  local ready = 0
+  for _, range in ipairs(pool.ranges) do
+    local _, below = usable(range, pool.floor)
+    ready = ready + range.count - below
+  end
+  reply[#reply + 1] = text(pool.total)
+  reply[#reply + 1] = text(#pool.ranges)
   reply[#reply + 1] = pool.highest
+  reply[#reply + 1] = text(ready)
 end
 return reply
