@@ -89,8 +89,8 @@ def namespaces_of(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
     if not {"django_idgen_namespace", "django_idgen_workerlease"} <= _tables(db):
         return {}
     rows = db.execute(
-        "SELECT name, largest_window, (SELECT ifnull(max(until), 0) "
-        "FROM django_idgen_workerlease WHERE namespace = name) FROM django_idgen_namespace"
+        "SELECT name, largest_window, max(highest_until, (SELECT ifnull(max(until), 0) "
+        "FROM django_idgen_workerlease WHERE namespace = name)) FROM django_idgen_namespace"
     )
     return {name: (until, window) for name, window, until in rows}
 
@@ -106,8 +106,8 @@ def dump(db: sqlite3.Connection, tags: Iterable[str], leases: bool) -> Rows:
     }
     if leases:
         rows["namespaces"] = db.execute(
-            "SELECT name, fingerprint, generation, fence, largest_window, workers_made "
-            "FROM namespaces"
+            "SELECT name, fingerprint, generation, fence, largest_window, workers_made, "
+            "highest_until FROM namespaces"
         ).fetchall()
         rows["leases"] = db.execute(
             "SELECT namespace, worker, token, start, until, generation, holder FROM leases"
@@ -143,6 +143,7 @@ def _write_leases(db: sqlite3.Connection, rows: Rows) -> None:
                 "fence",
                 "largest_window",
                 "workers_made",
+                "highest_until",
                 "server",
                 "protocol",
             ),

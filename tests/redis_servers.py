@@ -98,6 +98,7 @@ class RedisServer:
             "logfile": self.directory / "log",
             "save": '""',
             "appendonly": "no",
+            "repl-diskless-sync-delay": 0,  # a replica is served at once
             **{name.replace("_", "-"): value for name, value in self.options.items()},
         }
         config = self.directory / "redis.conf"

@@ -30,8 +30,8 @@ def settle() -> Callable[[Fleet], None]:
     """Everybody goes on, long enough for stamps to have fallen back in line."""
 
     def run(fleet: Fleet) -> None:
-        for _ in range(12):
-            fleet.pass_ticks(400)
+        for _ in range(6):
+            fleet.pass_ticks(800)
             for holder in fleet.holders:
                 holder.go_on()
         newcomer = fleet.holder()
