@@ -52,9 +52,10 @@ def watch() -> None:
     _watch_once("exit", lambda: atexit.register(close_all))
     _watch_once("fork", _watch_forks)
     _watch_once("multiprocessing", _watch_multiprocessing)
-    if "celery" in sys.modules:  # an app without it must not load it
+    # None there says that it must not be imported.
+    if sys.modules.get("celery") is not None:  # an app without it must not load it
         _watch_once("celery", _watch_celery)
-    if "gevent" in sys.modules:
+    if sys.modules.get("gevent") is not None:
         _watch_once("gevent", _watch_gevent)
 
 
