@@ -116,6 +116,19 @@ def test_a_pool_that_is_used_is_filled_up_again(pooled: str) -> None:
     assert after["rate"] == pytest.approx(before["rate"], rel=0.1)
 
 
+def test_a_tag_that_wakes_up_is_noticed_by_what_is_taken_of_its_pool(pooled: str) -> None:
+    """Its rate has died away, and no fetch touches its row: it is measured, and kept up again."""
+    steady(pooled)
+    old = timezone.now() - timedelta(days=1)
+    LeafAlloc.objects.using(pooled).update(update_time=old, rate=0)
+    assert preload_segments()["tags"] == {}
+    taken = len(use(10 * STEP))
+    pass_time(pooled, HOUR * taken / USED)
+    done = preload_segments()["tags"]["tea"]
+    assert done["rate"] == pytest.approx(USED / HOUR, rel=0.2)
+    assert done["after"] >= done["wanted"] > 0
+
+
 def test_an_idle_tag_gets_nothing_and_is_not_even_written_to(pooled: str) -> None:
     """It was fetched from once: its row stays as it was measured, run after run."""
     use(STEP)
