@@ -63,7 +63,7 @@ class RedisLender(Lender):
 
 
 class TestRedisLeasesOverPostgres(LeaseContract):
-    examples = 12
+    examples = 6
 
     @pytest.fixture
     def _backing(self, redis: str, postgres: str) -> None:
