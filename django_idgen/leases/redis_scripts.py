@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from hashlib import sha1
-from importlib.resources import files
 from random import SystemRandom
-from typing import Any
-
-import redis
 
 from ..core.charter import Charter
 from ..core.clock import Clock, Reading
@@ -23,6 +17,7 @@ from ..core.errors import RegistryUnavailable
 from ..core.lease import PROTOCOL_VERSION, Lease, Namespace, new_token
 from ..core.lending import fingerprint_text
 from ..redis_client import OwnRedis
+from ..redis_script import run_script
 
 __all__ = ["HOLDER_LENGTH", "LAST_TICK", "LeaseScripts", "Reply", "key_of"]
 
@@ -30,6 +25,7 @@ HOLDER_LENGTH = 200
 LAST_TICK = 2**52
 """Lua counts in doubles: up to here, and a window further, every tick is exact."""
 RANDOM_TRIES = 10
+COMMON = ("django_idgen/server", f"{__package__}/common")
 # Processes started from one image, or forked, must not all try the same ones.
 _random = SystemRandom()
 
@@ -173,37 +169,14 @@ class LeaseScripts:
         )
         key = key_of(installation, space.name)
         sent = self._clock.elapsed_ns()
-        answer = self.own.ask(
-            lambda client: _run(client, name, key, given), unavailable=RegistryUnavailable
+        status, *rest = self.own.ask(
+            lambda client: run_script(client, (*COMMON, f"{__package__}/{name}"), [key], given),
+            unavailable=RegistryUnavailable,
         )
         received = self._clock.elapsed_ns()
-        status, *rest = [_text(word) for word in answer]
         return Reply(status, tuple(rest), sent, received)
 
 
 def key_of(installation: str, namespace: str) -> str:
     """The key of the hash; two projects on one Redis have different ones."""
     return f"django_idgen:{{{installation}:{namespace}}}"
-
-
-def _run(client: redis.Redis, name: str, key: str, given: tuple[Any, ...]) -> list[Any]:
-    script, digest = _script(name)
-    try:
-        return client.execute_command("EVALSHA", digest, 1, key, *given)  # type: ignore[no-any-return, no-untyped-call]
-    except redis.exceptions.NoScriptError:
-        # That answer says that nothing was run: this is not a repetition.
-        return client.execute_command("EVAL", script, 1, key, *given)  # type: ignore[no-any-return, no-untyped-call]
-
-
-@cache
-def _script(name: str) -> tuple[str, str]:
-    """A script's text, and the digest that a server knows it by once it has run."""
-    folder = files(__package__) / "lua"
-    text = "\n".join(
-        (folder / f"{part}.lua").read_text(encoding="utf-8") for part in ("common", name)
-    )
-    return text, sha1(text.encode()).hexdigest()  # noqa: S324 - what Redis names scripts by
-
-
-def _text(word: object) -> str:
-    return word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)

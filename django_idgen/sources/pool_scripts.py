@@ -136,7 +136,7 @@ class PoolScripts:
         return [key_of(owner, tag), *([history_of(owner)] if self._history else [])]
 
     def _call(self, name: str, keys: Sequence[str], *words: object) -> list[str]:
-        parts = [f"{__package__}/{part}" for part in ("pool", name)]
+        parts = ("django_idgen/server", f"{__package__}/pool", f"{__package__}/{name}")
         answer = self.own.ask(
             lambda client: run_script(client, parts, keys, words), unavailable=SegmentUnavailable
         )

@@ -28,24 +28,6 @@ local rest = math.fmod(now_us - epoch_us, tick_us)
 if rest < 0 then rest = rest + tick_us end
 local now = (now_us - epoch_us - rest) / tick_us
 
-local function asked(section)
-  local reply = redis.pcall('INFO', section)
-  if type(reply) == 'table' then return nil, {'denied', reply.err} end
-  return reply
-end
-
--- Which server this is, in which life of its data; or a reply that says why it can't lend.
-local function server()
-  local about, refusal = asked('server')
-  if not about then return nil, refusal end
-  local replication, refused = asked('replication')
-  if not replication then return nil, refused end
-  local run, data = about:match('run_id:(%w+)'), replication:match('master_replid:(%w+)')
-  if not run or not data then return nil, {'hidden'} end
-  if replication:match('role:(%w+)') ~= 'master' then return nil, {'replica'} end
-  return run .. '/' .. data
-end
-
 local state = {}
 
 -- Begin a new life of the hash, in which nothing is lent until the database has opened it.
