@@ -98,18 +98,23 @@ def _wait_for(server: Server, alias: str) -> None:
         SYSTEM_CLOCK.sleep(0.1)
 
 
-@contextmanager
-def mariadb_pair(alias: str) -> Iterator[tuple[Server, Server]]:
-    """A primary, and a replica that follows it."""
-    install = shutil.which("mariadb-install-db")
-    if install is None:
+def install(directory: Path) -> None:
+    """Make an empty server; skips (or fails, as for any server) where no program can."""
+    program = shutil.which("mariadb-install-db")
+    if program is None:
         reason = "No mariadb-install-db found. Install the MariaDB server's package."
         if os.environ.get("IDGEN_REQUIRE_SERVERS") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
+    _run(program, "--no-defaults", f"--datadir={directory}", "--skip-test-db", *_as_root())
+
+
+@contextmanager
+def mariadb_pair(alias: str) -> Iterator[tuple[Server, Server]]:
+    """A primary, and a replica that follows it."""
     with tempfile.TemporaryDirectory(prefix="idgen-mariadb-") as name:
         first = Path(name, "1")
-        _run(install, "--no-defaults", f"--datadir={first}", "--skip-test-db", *_as_root())
+        install(first)
         shutil.copytree(first, Path(name, "2"))
         primary, replica = Server(first, 1), Server(Path(name, "2"), 2)
         try:

@@ -12,9 +12,9 @@ from django.test import override_settings
 from django_idgen import generators, segments
 from django_idgen.connection import SOCKET_TIMEOUT
 from django_idgen.core.errors import SegmentUnavailable
-from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 
 from .callers import Callers
+from .outages import OwnServer, own_mariadb, own_postgres
 from .processes import LONG, PATIENCE, eventually
 
 ALIAS = "private"
@@ -30,21 +30,19 @@ PACE = 1000
 """Ids a second meanwhile, at most."""
 
 
-@pytest.fixture(scope="module")
-def cluster(django_db_blocker: Any) -> Iterator[PostgresServer]:
-    with django_db_blocker.unblock(), postgres_farm() as farm:
-        yield farm.server()
+@pytest.fixture(scope="module", params=["postgres", "mariadb"])
+def cluster(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[OwnServer]:
+    open_server = {"postgres": own_postgres, "mariadb": own_mariadb}[request.param]
+    with django_db_blocker.unblock(), open_server(ALIAS) as server:
+        yield server
 
 
 @pytest.fixture
-def server(cluster: PostgresServer, django_db_blocker: Any) -> Iterator[PostgresServer]:
+def server(cluster: OwnServer, django_db_blocker: Any) -> Iterator[OwnServer]:
     """A server of these tests' own, which ``ALIAS`` leads to."""
-    with django_db_blocker.unblock(), pointing_at(cluster, ALIAS):
+    with django_db_blocker.unblock():
         yield cluster
-        cluster.resume()
-        if not cluster.answers():
-            cluster.stop()
-            cluster.start()
+        cluster.restore()
 
 
 def idgen(step: int, **options: Any) -> override_settings:
@@ -60,22 +58,9 @@ def idgen(step: int, **options: Any) -> override_settings:
     )
 
 
-def take_away(server: PostgresServer, how: str) -> None:
-    server.stop() if how == "crashed" else server.pause()
-
-
-def bring_back(server: PostgresServer, how: str) -> float:
-    """Returns the last moment at which it did not answer."""
-    if how == "crashed":
-        return server.start_and_watch()
-    moment = time.monotonic()
-    server.resume()
-    return moment
-
-
 @pytest.mark.parametrize("how", ["crashed", "hung"])
 def test_ids_flow_again_by_themselves(
-    server: PostgresServer, how: str, request: pytest.FixtureRequest
+    server: OwnServer, how: str, request: pytest.FixtureRequest
 ) -> None:
     """With all used up each caller is told so at its deadline; then ids come as before.
 
@@ -89,15 +74,15 @@ def test_ids_flow_again_by_themselves(
     ):
         callers.wait_for_ids(20 * STEP)
         gone = time.monotonic()
-        take_away(server, how)
+        server.take_away(how)
         callers.wait_for_failures(2)
         time.sleep(AWAY.get(how, 0.0))
-        back = bring_back(server, how)
+        back = server.bring_back(how)
         flowed = callers.first_ids_since(back)
         callers.wait_for_ids(len(callers.ids()) + 20 * STEP)
     waited = min(flowed.values()) - back, max(flowed.values()) - back
     print(
-        f"{how} for {back - gone:.1f} s: {len(callers.failed())} refusals to "
+        f"{server.name} {how} for {back - gone:.1f} s: {len(callers.failed())} refusals to "
         f"{len(callers.names)} callers; the first id {waited[0]:.3f} s after its return, "
         f"everybody's first {waited[1]:.3f} s"
     )
@@ -120,7 +105,7 @@ def is_chained(error: BaseException) -> bool:
 
 
 @pytest.mark.parametrize("how", ["crashed", "hung"])
-def test_an_outage_is_not_noticed_with_ids_in_the_buffer(server: PostgresServer, how: str) -> None:
+def test_an_outage_is_not_noticed_with_ids_in_the_buffer(server: OwnServer, how: str) -> None:
     """Loads fail again and again meanwhile, and no caller waits, fails, or is held up by it.
 
     Those of the other kind of ids neither. Afterwards the buffer fills by itself.
@@ -138,16 +123,16 @@ def test_an_outage_is_not_noticed_with_ids_in_the_buffer(server: PostgresServer,
         # So that the next segment is opened, and one more asked for, in mid-outage.
         segments[tag].next_ids(segments[tag].stats().current.stop - max(callers.ids()) - PACE)
         before = segments[tag].stats()
-        take_away(server, how)
+        server.take_away(how)
         gone = time.monotonic()
         eventually(lambda: time.monotonic() > gone + OUTAGE and asked_in_vain(tag, how))
         during = segments[tag].stats()
-        bring_back(server, how)
+        server.bring_back(how)
         eventually(lambda: segments[tag].stats().ahead == 1)
         callers.wait_for_ids(len(callers.ids()) + 100)
     slowest = max(call.ended - call.began for call in callers.calls)
     print(
-        f"{how} for {OUTAGE:g} s: {during.issued - before.issued} ids meanwhile, "
+        f"{server.name} {how} for {OUTAGE:g} s: {during.issued - before.issued} ids meanwhile, "
         f"{during.failures - before.failures} loads failed, the slowest call took "
         f"{slowest * 1000:.1f} ms"
     )
