@@ -54,9 +54,7 @@ class Worker:
 
 
 @pytest.mark.parametrize("count", [64])
-def test_ids_under_load_while_redis_forgets(
-    farm: RedisFarm, postgres: str, count: int, record_property: Callable[[str, object], None]
-) -> None:
+def test_ids_under_load_while_redis_forgets(farm: RedisFarm, postgres: str, count: int) -> None:
     """64 generators, a flush and an empty restart in turn: no id comes twice, all go on."""
     server = farm.server()
     space = new_space(
@@ -88,7 +86,7 @@ def test_ids_under_load_while_redis_forgets(
     assert len(set(ids)) == len(ids)
     assert all(worker.ids == sorted(worker.ids) for worker in workers)
     furthest = max(tick for worker in workers for tick in worker.ahead) / 1000
-    record_property("furthest_ahead_seconds", furthest)
+    print(f"A lease began up to {furthest:.1f} s ahead of the time, of {ROUNDS} losses.")
     assert 0 < furthest <= ROUNDS * (STRIDE + WINDOW)
 
 
