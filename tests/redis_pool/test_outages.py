@@ -100,9 +100,10 @@ def test_a_refill_whose_answer_was_lost_is_given_up(
 def test_a_stopped_redis_costs_one_timeout_a_minute(server: RedisServer, on: On) -> None:
     """Who comes after the first goes straight to the source, until the minute is over."""
     time = Time()
-    process, claims = on(server, timeout=SHORT, clock=time.clock), Claims()
+    process, claims = on(server, clock=time.clock), Claims()
     process.refill("t", 50)
     asked = Asked(process)
+    wait_for(process, SHORT)
     server.pause()
     for minute in range(3):
         for _ in range(20):
@@ -115,11 +116,18 @@ def test_a_stopped_redis_costs_one_timeout_a_minute(server: RedisServer, on: On)
     server.resume()
     # The pops that were given up may be done by now: what they took is a gap.
     eventually(server.answers, "the server goes on")
+    wait_for(process, PATIENT)
     time.now += RETRY_AFTER
     while process.stock(["t"])["t"]:
         claims.use(process.fetch("t").ids())
     assert events_of(process)[-1] == "pool_available"
     claims.check()
+
+
+def wait_for(process: PoolSource, seconds: float) -> None:
+    """Have it wait so long for an answer from now on, on a new connection."""
+    process._own.close()
+    process._own.timeout = seconds
 
 
 class Asked:
@@ -185,8 +193,9 @@ def test_callers_notice_nothing(server: RedisServer, on: On) -> None:
 def test_answers_that_come_late_are_not_mistaken(server: RedisServer, on: On) -> None:
     """What was asked before the pause is not taken for the answer of a later question."""
     time, claims = Time(), Claims()
-    process = on(server, timeout=SHORT, clock=time.clock)
+    process = on(server, clock=time.clock)
     process.refill("t", 100)
+    wait_for(process, SHORT)
     for _ in range(5):
         server.pause()
         claims.use(process.fetch("t").ids())
@@ -208,6 +217,7 @@ def test_a_forked_child_asks_for_itself(server: RedisServer, on: On) -> None:
     server.resume()
     eventually(server.answers, "the server goes on")
     broken.abandon()
+    wait_for(broken, PATIENT)
     broken.give_back("t", [range(15, 21)])
     assert process.fetch("t").ids() == range(15, 21)
 
