@@ -226,7 +226,7 @@ def _settings() -> IdgenSettings:
 
 def on_setting_changed(*, setting: str, **_kwargs: Any) -> None:
     """Receiver of Django's ``setting_changed``."""
-    if setting in {"IDGEN", "DATABASES"}:
+    if setting in {"IDGEN", "DATABASES", "CACHES"}:
         reset()
 
 

@@ -133,6 +133,7 @@ record({"tasks": [[task.name, task.task, task.interval.every, task.pk]
 
 def test_the_schedule_works_under_django_celery_beat(postgres_site: Site) -> None:
     """With ids of ours as the project's default: its rows are made, and the tasks run."""
+    pytest.importorskip("django_celery_beat", reason="It does not know this Django.")
     site = postgres_site
     lend(site, None)
     site.environment["SITE_APPS"] = "django.contrib.contenttypes,django_celery_beat"
