@@ -23,6 +23,8 @@ from django_idgen.core.errors import LeaseError
 BATCH = 20
 PATIENCE = 60.0
 """Seconds until a child that took nothing is a failure."""
+SLOW_NS = 50_000_000
+"""A call for snowflakes that takes longer is noted, with its time."""
 PATIENT = 0.05
 """Seconds until somebody who was lent no worker id asks again."""
 
@@ -35,7 +37,7 @@ class Diary:
     def __init__(self, directory: Path, number: int) -> None:
         self._files = {
             kind: os.open(directory / f"{kind}-{number:04}", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
-            for kind in ("snowflake", "segment", "refused")
+            for kind in ("snowflake", "segment", "refused", "slow")
         }
 
     def write(self, kind: str, values: list[int]) -> None:
@@ -46,14 +48,17 @@ def take(diary: Diary, tag: str, pause: float) -> None:
     """Take ids of both kinds for ever, and write each batch down."""
     while True:
         diary.write("segment", segments[tag].next_ids(BATCH))
+        began = time.monotonic_ns()
         try:
             ids = generators["default"].next_ids(BATCH)
         except LeaseError:
             # Not so soon: none was free, or the registry's connection was cut.
-            diary.write("refused", [time.monotonic_ns()])
+            diary.write("refused", [began])
             time.sleep(PATIENT)
         else:
             diary.write("snowflake", ids)
+            if (took := time.monotonic_ns() - began) > SLOW_NS:
+                diary.write("slow", [took])
         time.sleep(pause)
 
 
