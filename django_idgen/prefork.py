@@ -58,6 +58,16 @@ class PreforkGenerator:
         with closing(self._make()) as once:
             return once.next_ids(count)
 
+    async def anext_id(self) -> int:
+        """As :meth:`next_id`; before the fork in the caller's own thread."""
+        own = self._own()
+        return self.next_id() if own is None else await own.anext_id()
+
+    async def anext_ids(self, count: int, /) -> list[int]:
+        """As :meth:`next_ids`, and :meth:`anext_id`."""
+        own = self._own()
+        return self.next_ids(count) if own is None else await own.anext_ids(count)
+
     def stats(self) -> object:
         """Those of the worker's own generator; before the fork there is nothing to tell."""
         return self._own_or_new().stats()

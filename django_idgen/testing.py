@@ -74,6 +74,12 @@ class FixedIds:
                 self.issued.append(self._next())
             return self.issued[first:]
 
+    async def anext_id(self) -> int:
+        return self.next_id()
+
+    async def anext_ids(self, n: int) -> list[int]:
+        return self.next_ids(n)
+
     def _next(self) -> int:
         for value in self._values:
             return value

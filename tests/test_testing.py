@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -182,3 +183,13 @@ def test_the_plugin_loads_no_django(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_coroutines_get_fixed_ids_too() -> None:
+    """Code that awaits its ids can be tested in the same way."""
+
+    async def take() -> tuple[int, list[int]]:
+        return await segments["tea"].anext_id(), await generators["default"].anext_ids(2)
+
+    with fixed_ids(7, tag="tea"), fixed_ids(8, 9):
+        assert asyncio.run(take()) == (7, [8, 9])
