@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
+from django.db import Error as DatabaseFailure
 from django.utils import timezone
 
 from . import handlers
@@ -54,6 +55,8 @@ class Pool(Protocol):
 
     def refill(self, tag: str, ids_wanted: int) -> int: ...
 
+    def drain_history(self) -> int: ...
+
 
 class Preloading:
     """One run: measure, forecast, refill. May be doubled, late or killed: at worst a gap."""
@@ -64,7 +67,7 @@ class Preloading:
         self._deadline = SYSTEM_CLOCK.stopwatch() + budget
         self._away: set[str] = set()
         """Databases that failed: each of their tags would wait for the same timeout."""
-        self._errors: dict[str, IdgenError] = {}
+        self._errors: dict[str, Exception] = {}
         self._done: dict[str, Done] = {}
         self._left = 0
 
@@ -77,7 +80,9 @@ class Preloading:
         for forecast in sorted(forecasts, key=lambda each: (each.lasts, each.tag)):
             if forecast.wanted(self.outage):
                 self._refill(forecast, used[forecast.tag].databases)
+        history = self._drain_history()
         result = {"pool": True, "outage": self.outage, "tags": self._done, "left": self._left}
+        result |= history
         if self._errors:
             result["errors"] = {
                 name: f"{type(error).__name__}: {error}" for name, error in self._errors.items()
@@ -125,6 +130,16 @@ class Preloading:
             self._failed(forecast.tag, databases, error)
             self._left += 1
 
+    def _drain_history(self) -> Done:
+        """Whatever became of the tags: what Redis has noted it does not keep for ever."""
+        if self._away or not getattr(self.pool, "history", False):
+            return {}
+        try:
+            return {"history": self.pool.drain_history()}
+        except (IdgenError, DatabaseFailure) as error:
+            self._errors["history"] = error
+            return {}
+
     def _failed(self, tag: str, databases: Sequence[str], error: IdgenError) -> None:
         self._errors[tag] = error
         if isinstance(error, SegmentUnavailable):
@@ -152,7 +167,4 @@ def preload_segments(outage: float | None = None) -> Done:
     source: Any = handlers.segments.allocator().source
     if not hasattr(source, "refill"):
         return {"pool": False, "tags": {}}
-    done = Preloading(source, seconds).run()
-    if getattr(source, "history", False):
-        done["history"] = source.drain_history()
-    return done
+    return Preloading(source, seconds).run()

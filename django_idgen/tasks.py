@@ -88,7 +88,7 @@ if shared_task is not None:
 
     renew_worker_leases = _task("upkeep_leases.renew_worker_leases", _renewal_expires, 60)
     preload_segments = _task("preloading.preload_segments", PRELOADED_EVERY, 60)
-    prune_history = _task("pruning.prune_history", PRUNED_EVERY, 3600)
+    prune_history = _task("pruning.prune_history", PRUNED_EVERY, 600)
 
     BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         "idgen-renew-worker-leases": _entry(

@@ -19,6 +19,7 @@ from django_idgen import handlers, lifecycle
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.models import Installation
 from django_idgen.redis_client import raw_client
+from django_idgen.sources.owner import DatabaseOwner
 from tests.server_tools import ROOT, execute_apart
 
 REDIS_LEASES = "django_idgen.leases.redis.RedisLeases"
@@ -59,8 +60,10 @@ def forget_redis(redis: str, *aliases: str) -> None:
     """Delete what the installations in the databases ``aliases`` have in a shared Redis."""
     with closing(raw_client(redis)) as client:
         for alias in aliases:
-            for identity in Installation.objects.using(alias).values_list("identity", flat=True):
-                for key in client.scan_iter(f"django_idgen:{{{identity}:*"):
+            owner = DatabaseOwner(alias).current()
+            identities = Installation.objects.using(alias).values_list("identity", flat=True)
+            for whose in (f"{{{owner}}}", *(f"{{{identity}:" for identity in identities)):
+                for key in client.scan_iter(f"django_idgen:*{whose}*"):
                     client.delete(key)
 
 
