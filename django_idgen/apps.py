@@ -12,7 +12,8 @@ class IdgenConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks, factory, handlers, lifecycle, signals, upkeep
+        from . import checks, factory, handlers, lifecycle, signals
+        from .sqlite import occasions as upkeep
 
         checks.register()
         # In this order: at exit, worker ids are given back before files are removed.

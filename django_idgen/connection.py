@@ -25,7 +25,7 @@ from django.db.utils import load_backend
 from .core.loader import InlineLoader, Loader
 from .prefork import is_prefork
 from .silence import SilenceGuard
-from .sqlite_name import file_of
+from .sqlite.file_name import file_of
 
 __all__ = ["OwnConnection", "Place", "is_own_thread", "own_connection", "place_of"]
 

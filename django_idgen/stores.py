@@ -17,13 +17,13 @@ from typing import Generic, TypeVar
 
 from django.db import connections
 
-from . import memory_rows
 from .connection import Place, own_connection, place_of
 from .core.errors import ConfigurationError
 from .core.loader import InlineLoader
-from .marks import MarksFile
-from .mirror import Caller, Mirror
-from .sqlite_name import file_of
+from .sqlite import memory_rows
+from .sqlite.file_name import file_of
+from .sqlite.marks import MarksFile
+from .sqlite.mirror import Caller, Mirror
 
 __all__ = [
     "SUFFIX",

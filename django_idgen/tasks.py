@@ -5,7 +5,7 @@
 ``prune_history`` deletes old rows. Each may come late, run twice at once, or be
 killed in its middle; none needs a result backend; each returns what it did, as JSON.
 
-What the tasks do is in :mod:`.upkeep_leases`, :mod:`.preloading` and :mod:`.pruning`;
+What the tasks do is in :mod:`.upkeep`;
 ``manage.py idgen_upkeep`` does the same without Celery. This module can be imported
 before Django is set up (from the project's ``celery.py`` or its settings), and where
 Celery is not installed: then only the use of a name says so, since other task queues
@@ -55,7 +55,7 @@ def renewed_every() -> float:
 
 
 def _task(work: str, expires: float, time_limit: int) -> Any:
-    """The task of the function ``work`` ("module.function"), which is imported when it runs.
+    """The task of ``work``, a "module.function" of :mod:`.upkeep`, imported when it runs.
 
     An older message asks for nothing that a newer one doesn't: it expires when the next
     one comes. Said of the task, too, since django-celery-beat drops the schedule's.
@@ -64,11 +64,12 @@ def _task(work: str, expires: float, time_limit: int) -> Any:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         # Not before Django is set up.
-        function: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), name)
+        found = import_module(f"{__package__}.upkeep.{module}")
+        function: Callable[..., Any] = getattr(found, name)
         return function(*args, **kwargs)
 
     run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"See :func:`{__package__}.{work}`."
+    run.__doc__ = f"See :func:`{__package__}.upkeep.{work}`."
     decorate = shared_task(
         name=f"{__name__}.{name}",
         expires=expires,
@@ -86,7 +87,7 @@ if shared_task is not None:
     _renewed_every = renewed_every()
     _renewal_expires = max(_renewed_every, CLOCKS_DIFFER)
 
-    renew_worker_leases = _task("upkeep_leases.renew_worker_leases", _renewal_expires, 60)
+    renew_worker_leases = _task("leases.renew_worker_leases", _renewal_expires, 60)
     preload_segments = _task("preloading.preload_segments", PRELOADED_EVERY, 60)
     prune_history = _task("pruning.prune_history", PRUNED_EVERY, 600)
 

@@ -18,8 +18,8 @@ from django.db.utils import OperationalError
 
 from django_idgen import handlers, next_id, segments
 from django_idgen.core.errors import SegmentUnavailable
-from django_idgen.marks_seed import FAILOVER_SKIP
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
+from django_idgen.sqlite.marks_seed import FAILOVER_SKIP
 from django_idgen.stores import catch_up
 from django_idgen.tables import make_missing_tables
 from tests import places

@@ -24,9 +24,9 @@ from django_idgen.conf import SettingsError, read_settings
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, UpkeepFailed
 from django_idgen.core.lease import Grant
 from django_idgen.models import NamespaceRecord, SegmentHistory, WorkerLease
-from django_idgen.pruning import prune_history
 from django_idgen.tables import make_missing_tables
-from django_idgen.upkeep_leases import renew_worker_leases
+from django_idgen.upkeep.leases import renew_worker_leases
+from django_idgen.upkeep.pruning import prune_history
 from tests.server_tools import at_once
 from tests.test_start import closed_port
 from tests.upkeep_tools import (
@@ -136,7 +136,7 @@ def test_a_run_that_is_killed_changes_nothing(alias: str) -> None:
     lease = acquire().lease
     killed_while_waiting(
         alias,
-        "from django_idgen.upkeep_leases import renew_worker_leases; renew_worker_leases()",
+        "from django_idgen.upkeep.leases import renew_worker_leases; renew_worker_leases()",
         "SELECT name FROM django_idgen_namespace FOR UPDATE",
     )
     assert rows(alias).get().until == lease.until
@@ -286,7 +286,8 @@ def test_pruning_that_is_killed_goes_on_the_next_time(archive: str) -> None:
     killed_while_waiting(
         archive,
         "from functools import partial\n"
-        "from django_idgen import history, pruning\n"
+        "from django_idgen import history\n"
+        "from django_idgen.upkeep import pruning\n"
         "history.prune_history = partial(history.prune_history, batch=2)\n"
         "pruning.prune_history()",
         f"SELECT id FROM django_idgen_history WHERE id = {third} FOR UPDATE",
@@ -336,10 +337,12 @@ def test_the_tasks_return_what_they_did(alias: str) -> None:
         entry["task"]: app.tasks[entry["task"]].apply().get()
         for entry in tasks.BEAT_SCHEDULE.values()
     }
-    assert json.loads(json.dumps(done)) == {
+    done = json.loads(json.dumps(done))
+    pruned = done.pop("django_idgen.tasks.prune_history")
+    assert pruned in ({}, {"default": {"deleted": 0}})  # whether another test made the table
+    assert done == {
         "django_idgen.tasks.renew_worker_leases": {"default": {"renewed": 1}},
         "django_idgen.tasks.preload_segments": {"pool": False, "tags": {}},
-        "django_idgen.tasks.prune_history": {},
     }
 
 

@@ -14,8 +14,8 @@ from ..core.charter import Change, Charter, reaching
 from ..core.errors import RegistryUnavailable
 from ..core.lease import Namespace
 from ..core.lending import LeaseBook, opened_record
-from ..marks import MarksError, MarksFile
-from ..marks_seed import identity_of
+from ..sqlite.marks import MarksError, MarksFile
+from ..sqlite.marks_seed import identity_of
 from ..stores import caller_of, mirror_of
 from .memory import MemoryBook
 from .sqlite import SqliteBook

@@ -11,7 +11,7 @@ from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import RegistryUnavailable
 from ..core.lease import Grant, Lease, Mark, Namespace
 from ..core.lending import Record, extend, extend_seen, lend, take_back
-from ..marks import MarksError, MarksFile
+from ..sqlite.marks import MarksError, MarksFile
 
 __all__ = ["SqliteBook", "SqliteLeases"]
 

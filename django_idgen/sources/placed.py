@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .. import memory_rows
 from ..connection import Place, place_of
 from ..core.errors import SegmentUnavailable
 from ..core.segment import MAX_STEP, STEP, Demand, Segment, SegmentSource
 from ..history import holder
+from ..sqlite import memory_rows
 from ..stores import Stores, caller_of, marks_of, mirror_of
 from .memory import MemorySource
 from .server import ServerSource

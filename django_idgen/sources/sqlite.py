@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ..core.errors import SegmentExhausted, SegmentUnavailable
 from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
-from ..marks import MarksError, MarksFile, MarksLost
+from ..sqlite.marks import MarksError, MarksFile, MarksLost
 
 __all__ = ["SqliteSource"]
 

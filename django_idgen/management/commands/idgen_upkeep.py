@@ -10,9 +10,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...core.errors import IdgenError
-from ...preloading import preload_segments
-from ...pruning import KEPT_DAYS, prune_history
-from ...upkeep_leases import renew_worker_leases
+from ...upkeep.leases import renew_worker_leases
+from ...upkeep.preloading import preload_segments
+from ...upkeep.pruning import KEPT_DAYS, prune_history
 
 __all__ = ["Command"]
 

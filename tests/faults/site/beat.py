@@ -9,8 +9,8 @@ from celery import Celery
 
 django.setup()
 
-from django_idgen import preloading  # noqa: E402 - needs the settings
 from django_idgen.tasks import BEAT_SCHEDULE  # noqa: E402
+from django_idgen.upkeep import preloading  # noqa: E402 - needs the settings
 
 queue = os.environ["SITE_QUEUE"]
 app = Celery("site")

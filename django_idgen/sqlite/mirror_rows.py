@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from .core.lease import PROTOCOL_VERSION
+from ..core.lease import PROTOCOL_VERSION
 
 __all__ = [
     "Row",

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .core.lease import PROTOCOL_VERSION
-from .core.segment import MAX_ID
+from ..core.lease import PROTOCOL_VERSION
+from ..core.segment import MAX_ID
 
 __all__ = [
     "FAILOVER_SKIP",

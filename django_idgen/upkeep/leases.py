@@ -12,9 +12,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from . import factory, lifecycle
-from .conf import GeneratorSettings, read_settings
-from .core.errors import IdgenError, UpkeepFailed
+from .. import factory, lifecycle
+from ..conf import GeneratorSettings, read_settings
+from ..core.errors import IdgenError, UpkeepFailed
 
 __all__ = ["LeaseUpkeep", "renew_worker_leases"]
 

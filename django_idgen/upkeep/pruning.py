@@ -9,9 +9,9 @@ from django.db import Error as DatabaseFailure
 from django.db import connections
 from django.utils import timezone
 
-from . import handlers, history
-from .core.errors import ConfigurationError, UpkeepFailed
-from .tables import missing_tables
+from .. import handlers, history
+from ..core.errors import ConfigurationError, UpkeepFailed
+from ..tables import missing_tables
 
 __all__ = ["KEPT_DAYS", "prune_history"]
 

@@ -20,8 +20,8 @@ from django.core.signals import request_finished
 from django.db import connections
 from django.db.models.signals import post_migrate
 
-from .connection import Place, place_of
-from .stores import SUFFIX, catch_up, database_of_alias
+from ..connection import Place, place_of
+from ..stores import SUFFIX, catch_up, database_of_alias
 
 __all__ = ["remove_leftovers", "watch"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .core.errors import ConfigurationError
+from ..core.errors import ConfigurationError
 
 __all__ = ["Forecast", "check_outage"]
 

@@ -13,10 +13,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from .connection import Place, own_connection, place_of
-from .core.errors import IdgenError, SegmentUnavailable
-from .models import LeafAlloc
-from .transactions import Transactions
+from ..connection import Place, own_connection, place_of
+from ..core.errors import IdgenError, SegmentUnavailable
+from ..models import LeafAlloc
+from ..transactions import Transactions
 
 __all__ = ["Consumption", "read_consumption"]
 

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 from django.db import Error as DatabaseFailure
 from django.utils import timezone
 
-from . import handlers
-from .conf import read_settings
+from .. import handlers
+from ..conf import read_settings
+from ..core.clock import SYSTEM_CLOCK
+from ..core.errors import IdgenError, SegmentUnavailable, UpkeepFailed
 from .consumption import Consumption, read_consumption
-from .core.clock import SYSTEM_CLOCK
-from .core.errors import IdgenError, SegmentUnavailable, UpkeepFailed
 from .forecast import Forecast, check_outage
 
 __all__ = ["Preloading", "preload_segments"]

@@ -17,8 +17,8 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..forking import no_fork
 from . import mirror_rows
-from .forking import no_fork
 from .marks import MarksError, MarksFile, Seed
 from .mirror_rows import Row, Rows
 

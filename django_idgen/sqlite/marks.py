@@ -22,8 +22,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TypeVar
 
-from .core.errors import IdgenError
-from .core.lease import PROTOCOL_VERSION
+from ..core.errors import IdgenError
+from ..core.lease import PROTOCOL_VERSION
 from .marks_seed import (
     Seed,
     identity_of,

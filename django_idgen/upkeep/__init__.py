@@ -1,0 +1,1 @@
+"""What a scheduler does for all processes: renewal, preloading, pruning."""
