@@ -134,5 +134,5 @@ def test_the_admin_shows_what_fetches_write(admin_client: Client) -> None:
     assert "a server" in admin_client.get(page).content.decode()
     data = {"max_id": 1, "initial-max_id": 1, "step": 5, "delta": 7, "server": "mine"}
     assert admin_client.post(page, data).status_code == 302
-    row = LeafAlloc.objects.get()
+    row = LeafAlloc.objects.get(pk="t")
     assert (row.step, row.delta, row.server) == (5, 1, "a server")

@@ -18,11 +18,20 @@ from .processes import (
 
 CHILDREN = 2
 TASKS = 16
+# The file broker loses a message that a worker reads before it is written whole.
 SEND = f"""
 import json
+from celery.exceptions import TimeoutError
 from tests.faults.site.worker import ids
-results = [ids.delay(5) for _ in range({TASKS})]
-print(json.dumps([result.get(timeout=60, interval=0.05) for result in results]))
+
+def answer(result):
+    while True:
+        try:
+            return result.get(timeout=10, interval=0.05)
+        except TimeoutError:
+            result = ids.delay(5)
+
+print(json.dumps([answer(result) for result in [ids.delay(5) for _ in range({TASKS})]]))
 """
 
 
