@@ -56,7 +56,8 @@ class SqliteLeases:
             )
             return Grant(lease, reading)
 
-        return self._run(job)
+        # Rare enough to ask each time whether the file was put back from an old copy.
+        return self._run(job, compared=True)
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
         """See :meth:`~..core.lease.LeaseRegistry.renew`."""
@@ -96,9 +97,9 @@ class SqliteLeases:
     def close(self) -> None:
         """Nothing to free."""
 
-    def _run(self, job: Callable[[sqlite3.Connection], T]) -> T:
+    def _run(self, job: Callable[[sqlite3.Connection], T], *, compared: bool = False) -> T:
         try:
-            return self.marks.run(job)
+            return self.marks.run(job, compared=compared)
         except MarksError as error:
             raise RegistryUnavailable(str(error)) from error
 

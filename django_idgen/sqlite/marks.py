@@ -77,13 +77,15 @@ class MarksFile:
         self._seed = seed
         self._identity: str | None = None
 
-    def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
+    def run(self, job: Callable[[sqlite3.Connection], T], *, compared: bool = False) -> T:
         """Return ``job(connection)``, committed; if it raises, nothing was changed.
 
-        The job must not keep the connection. Raises :class:`MarksError`: the job
-        may then be done, and its outcome counts as lost.
+        With ``compared`` the database is asked first whether it knows of later marks, as
+        it does where the file was put back from a copy under a living process. The job
+        must not keep the connection. Raises :class:`MarksError`: the job may then be
+        done, and its outcome counts as lost.
         """
-        if self._identity is None:
+        if compared or self._identity is None:
             self._adopt(rows_missing=False)
         for _ in range(ADOPTIONS):
             try:

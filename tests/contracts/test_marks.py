@@ -120,6 +120,20 @@ def test_an_old_copy_of_the_file_is_noticed(path: Path) -> None:
     assert registry_at(path, mirrored).acquire(holder="a").lease.start >= NOW + WINDOW
 
 
+def test_an_old_copy_under_a_living_process_lends_nothing_twice(path: Path) -> None:
+    """Before it lends a worker id it asks the database how far the marks had come."""
+    known = Seed()
+    registry = SqliteLeases(
+        NAMESPACE, marks=MarksFile(path, lambda: known), read_now_us=lambda: START_US
+    )
+    registry.release(registry.acquire(holder="a").lease, last_tick=None)
+    backup = path.read_bytes()
+    promised = [registry.acquire(holder="a", not_before=NOW + 5000).lease.until for _ in range(3)]
+    known = MarksFile(path).snapshot()  # what the lambda above tells from now on
+    path.write_bytes(backup)
+    assert registry.acquire(holder="a").lease.start >= max(promised)
+
+
 def test_a_file_deleted_under_a_process_is_seeded_again(path: Path) -> None:
     """A running process that finds the file gone asks the database before it goes on."""
     source = source_at(path, Seed("i" * 32, {"t": (1, 10)}))

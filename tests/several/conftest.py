@@ -26,8 +26,9 @@ def _drop(alias: str, server: str) -> None:
 
 
 def _wait_for_loaders() -> None:
+    ours = {f"idgen-{alias}" for alias in PLACES}
     for thread in threading.enumerate():
-        if thread.name.startswith("idgen-"):
+        if thread.name in ours:
             thread.join(30)
 
 
