@@ -190,7 +190,7 @@ class SentinelServer(RedisServer):
             f"port {self.port}\nbind 127.0.0.1\ndir {self.directory}\n"
             f"logfile {self.directory / 'log'}\n"
             f"sentinel monitor {self.name} 127.0.0.1 {self._watched} 1\n"
-            f"sentinel down-after-milliseconds {self.name} 500\n"
+            f"sentinel down-after-milliseconds {self.name} 2000\n"
             f"sentinel failover-timeout {self.name} 10000\n"
         )
         return config
@@ -199,10 +199,11 @@ class SentinelServer(RedisServer):
     def url(self) -> str:
         return f"redis://{self.name}/0"
 
-    def primary_port(self) -> int:
-        """The port of the server that the Sentinel takes for the primary."""
+    def sees(self, server: RedisServer) -> bool:
+        """Whether the Sentinel takes ``server`` for the primary, and for alive."""
         with self.client() as client:
-            return int(client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name)[1])
+            state = client.sentinel_master(self.name)
+        return state["port"] == server.port and state["flags"] == "master"
 
     def knows_replicas(self, count: int) -> bool:
         with self.client() as client:

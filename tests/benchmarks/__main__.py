@@ -9,7 +9,7 @@ from importlib import import_module
 
 from .bars import Row, Skipped
 
-GROUPS = ("single", "batches", "threads", "slow", "tags", "inserts")
+GROUPS = ("single", "batches", "threads", "slow", "pool", "tags", "inserts")
 
 
 def main(named: list[str]) -> int:

@@ -14,9 +14,11 @@ from tests import servers
 
 from .bars import Skipped
 
-__all__ = ["configure", "own_database"]
+__all__ = ["REDIS", "configure", "own_database"]
 
 NAME = f"idgen_bench_{os.getpid()}"
+REDIS = "idgen"
+"""The cache alias of the Redis that the tests use."""
 
 
 def configure() -> None:
@@ -24,6 +26,12 @@ def configure() -> None:
     if not settings.configured:
         settings.configure(
             DATABASES={"default": {**servers.database("postgres"), "NAME": NAME}},
+            CACHES={
+                REDIS: {
+                    "BACKEND": "django_redis.cache.RedisCache",
+                    "LOCATION": servers.REDIS["redis"],
+                }
+            },
             INSTALLED_APPS=["django_idgen"],
             USE_TZ=True,
         )
