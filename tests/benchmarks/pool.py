@@ -9,6 +9,7 @@ from secrets import token_hex
 
 from django_idgen.bench.measure import call_ns
 from django_idgen.bench.targets import peer
+from django_idgen.core.loader import Loader
 from django_idgen.core.segment_allocator import SegmentAllocator
 from tests import servers
 
@@ -27,6 +28,7 @@ class OwnedSource(SlowSource):
 
     def __init__(self, step: int) -> None:
         super().__init__(step)
+        self.loader = Loader("bench")
         self._owner = f"benchmark-{token_hex(8)}"
 
     def owner(self, tag: str, *, max_age: float = 0.0) -> str:
