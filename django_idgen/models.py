@@ -81,7 +81,12 @@ class LeafAlloc(models.Model):
         db_default=0,
         help_text=_("What this database's ids leave when divided by delta."),
     )
-    largest_step = models.BigIntegerField(_("largest step"), default=0, db_default=0)
+    largest_step = models.BigIntegerField(
+        _("largest step"),
+        default=0,
+        db_default=0,
+        help_text=_("Twice the longest range of one fetch: what may be lost with the server."),
+    )
     """No fetch moves max_id by more before this was raised, in an earlier transaction.
 
     It is kept at twice the longest one, which the next may double and be lost.
@@ -132,8 +137,8 @@ class SegmentHistory(models.Model):
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["tag", "start"], name="django_idgen_history_tag"),
         ]
-        verbose_name = _("segment history")
-        verbose_name_plural = _("segment history")
+        verbose_name = _("history row")
+        verbose_name_plural = _("history rows")
 
     def __str__(self) -> str:
         return f"{self.tag} [{self.start}, {self.stop})"

@@ -226,7 +226,15 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "largest_step",
-                    models.BigIntegerField(db_default=0, default=0, verbose_name="largest step"),
+                    models.BigIntegerField(
+                        db_default=0,
+                        default=0,
+                        help_text=(
+                            "Twice the longest range of one fetch: what may be lost with the "
+                            "server."
+                        ),
+                        verbose_name="largest step",
+                    ),
                 ),
                 (
                     "server",
@@ -269,8 +277,8 @@ class Migration(migrations.Migration):
                 ("taken_at", models.DateTimeField(db_index=True, verbose_name="taken")),
             ],
             options={
-                "verbose_name": "segment history",
-                "verbose_name_plural": "segment history",
+                "verbose_name": "history row",
+                "verbose_name_plural": "history rows",
                 "db_table": "django_idgen_history",
                 "ordering": ["-taken_at", "-id"],
                 "managed": False,
