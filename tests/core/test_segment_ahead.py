@@ -201,8 +201,9 @@ def test_waiters_add_up_what_they_wait_for():
     source = ScriptedSource(10)
     source.gate.clear()
     generator = SegmentAllocator(source, Loader(), timeout=LIMIT, growth=STILL).generator("order")
-    blocker = threading.Event()
-    generator._services.loader.submit(lambda: blocker.wait(LIMIT))
+    busy, blocker = threading.Event(), threading.Event()
+    generator._services.loader.submit(lambda: busy.set() or blocker.wait(LIMIT))
+    assert busy.wait(LIMIT)  # or an urgent load would go before
     with ThreadPoolExecutor(16) as pool:
         waiting = [pool.submit(generator.next_ids, 25) for _ in range(16)]
         while generator._pending is None or generator._pending.at_least < 16 * 25:
