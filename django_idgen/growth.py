@@ -181,7 +181,7 @@ class Growth:
             installation = _locked(alias)
             if Grid(installation.delta, installation.remainder) != grid:
                 _refuse_others(alias, _rows(alias).filter(_USED), grid)
-            server = vendor.server_identity(connection)[:200]
+            server = vendor.server_identity(connection)
             _write_rows(alias, grid, tops, server)
             installation.delta, installation.remainder = grid.delta, grid.remainder
             installation.server = installation.server or server

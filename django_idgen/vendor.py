@@ -14,7 +14,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .core.clock import SYSTEM_CLOCK
 
-__all__ = ["begin", "identity_sql", "is_conflict", "now_us", "server_identity"]
+__all__ = ["IDENTITY_LENGTH", "begin", "identity_sql", "is_conflict", "now_us", "server_identity"]
+
+IDENTITY_LENGTH = 200
+"""Characters of a server's identity that are kept, as the columns for it hold."""
 
 # clock_timestamp(), because now() stands still in a transaction that waited for a lock.
 _POSTGRESQL_NOW = "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint"
@@ -57,10 +60,11 @@ def server_identity(connection: BaseDatabaseWrapper) -> str:
 
     PostgreSQL: system identifier and timeline, the latter changing with every
     promotion. MySQL: ``server_uuid``; MariaDB: ``server_uid``, or where it
-    listens and stores on a version that has none. Must be called in a
-    transaction, which goes on whatever the server answers.
+    listens and stores on a version that has none. Of a longer one the first
+    :data:`IDENTITY_LENGTH` characters. Must be called in a transaction, which goes
+    on whatever the server answers.
     """
-    return _identity(connection)[1]
+    return _identity(connection)[1][:IDENTITY_LENGTH]
 
 
 def identity_sql(connection: BaseDatabaseWrapper) -> str:

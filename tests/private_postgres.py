@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-import pytest
 from django.db import Error, connections
+
+from tests import servers
 
 PATIENCE = 60
 """Seconds that a server may take for anything, on a loaded machine."""
@@ -209,13 +210,12 @@ def binaries() -> Path:
     """Where PostgreSQL's programs are; skips (or fails, as for any server) if they are nowhere."""
     places = [Path(found).parent for found in [shutil.which("initdb")] if found]
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    for place in places:
-        if (place / "pg_basebackup").exists():
-            return place
-    reason = "No initdb and pg_basebackup found. Install the PostgreSQL server's package."
-    if os.environ.get("IDGEN_REQUIRE_SERVERS") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    found = next((place for place in places if (place / "pg_basebackup").exists()), None)
+    if found is None:
+        servers.absent(
+            "No initdb and pg_basebackup found. Install the PostgreSQL server's package."
+        )
+    return found
 
 
 def free_port() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
@@ -13,12 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-import pytest
 import redis
 from django.core.cache import caches
 from django.test import override_settings
 
 from django_idgen.core.clock import SYSTEM_CLOCK
+from tests import servers
 
 PATIENCE = 60
 """Seconds that a server may take for anything, on a loaded machine."""
@@ -42,12 +41,9 @@ def eventually(condition: Callable[[], Any], what: str) -> Any:
 def binary() -> str:
     """The path of ``redis-server``; skips (or fails, as for any server) where there is none."""
     found = shutil.which("redis-server")
-    if found is not None:
-        return found
-    reason = "No redis-server found. Install the Redis server's package (apt install redis-server)."
-    if os.environ.get("IDGEN_REQUIRE_SERVERS") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    if found is None:
+        servers.absent("No redis-server found. Install the Redis server's package.")
+    return found
 
 
 def free_port() -> int:

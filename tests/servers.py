@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -49,6 +49,13 @@ def database(name: str) -> dict[str, Any]:
     }
 
 
+def absent(reason: str) -> NoReturn:
+    """Skip the test for ``reason``; fail it where everything has to be there."""
+    if os.environ.get("IDGEN_REQUIRE_SERVERS") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
 def require(name: str) -> None:
     """Skip the test where server ``name`` is not found; fail if it has to be there."""
     if is_open(name):
@@ -58,6 +65,4 @@ def require(name: str) -> None:
         f"No {name} server at {url.hostname}:{url.port}. Start one with "
         f"'docker compose up -d {name}', or point IDGEN_TEST_{name.upper()} at one."
     )
-    if os.environ.get("IDGEN_REQUIRE_SERVERS") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    absent(reason)

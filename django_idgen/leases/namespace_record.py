@@ -39,7 +39,6 @@ __all__ = ["NamespaceOpening", "Opened", "check_fingerprint", "fingerprint_text"
 
 ANY = ""
 """Stands for every namespace in an installation's row that was made anew."""
-_SERVER_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ class NamespaceOpening:
         return Reading(registry_us, sent, self._clock.elapsed_ns())
 
     def _server(self, connection: BaseDatabaseWrapper) -> str:
-        return vendor.server_identity(connection)[:_SERVER_LENGTH] if self._server_identity else ""
+        return vendor.server_identity(connection) if self._server_identity else ""
 
     def _is_suspicious(
         self, record: NamespaceRecord, installation: Installation | None, server: str

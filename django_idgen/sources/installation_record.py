@@ -16,9 +16,8 @@ from ..core.segment import MAX_ID
 from ..models import Installation, LeafAlloc
 from ..row_writes import insert_row, update_row
 
-__all__ = ["SERVER_LENGTH", "InstallationRecord"]
+__all__ = ["InstallationRecord"]
 
-SERVER_LENGTH = 200
 ANY = ""
 """Stands for every namespace in an installation's row that was made anew."""
 

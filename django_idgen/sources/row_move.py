@@ -9,7 +9,7 @@ from django.db.models.functions import Cast, Greatest, Least, Now, Substr
 from ..core.segment import LONGEST_STEP, MAX_ID, MAX_STEP, STEP, Demand
 from ..grid import MAX_DELTA
 from ..models import LeafAlloc
-from .installation_record import SERVER_LENGTH
+from ..vendor import IDENTITY_LENGTH
 
 __all__ = ["move"]
 
@@ -38,7 +38,7 @@ def move(
     )
     if identity:
         server = RawSQL(identity, (), TextField())  # noqa: S611 - a constant of ours
-        sound = sound.filter(server=Substr(server, 1, SERVER_LENGTH))
+        sound = sound.filter(server=Substr(server, 1, IDENTITY_LENGTH))
     moved = sound.update(
         max_id=(Greatest(F("max_id"), _big(lowest)) if shared else F("max_id")) + length,
         largest_step=Greatest(F("largest_step"), length * _big(2)),

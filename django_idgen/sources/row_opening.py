@@ -28,7 +28,7 @@ from ..core.segment import MAX_ID, MAX_STEP, Demand
 from ..grid import ALONE, Grid
 from ..models import Installation, LeafAlloc
 from ..row_writes import insert_row, update_row
-from .installation_record import SERVER_LENGTH, InstallationRecord
+from .installation_record import InstallationRecord
 
 __all__ = ["FLOOR", "GridUnknown", "Opened", "RowOpening", "Sharing", "Skip"]
 
@@ -100,7 +100,7 @@ class RowOpening:
         :class:`GridUnknown`.
         """
         installation = self._record.lock()
-        server = vendor.server_identity(connection)[:SERVER_LENGTH] if self._server_identity else ""
+        server = vendor.server_identity(connection) if self._server_identity else ""
         changed = self._record.notice_server(installation, server)
         row = self._rows(tag).select_for_update().first()
         if row is None:

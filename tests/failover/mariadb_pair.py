@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from django.db import Error, connections
 
 from django_idgen.core.clock import SYSTEM_CLOCK
+from tests import servers
 from tests.server_tools import execute
 
 LIMIT = 60
@@ -102,10 +102,7 @@ def install(directory: Path) -> None:
     """Make an empty server; skips (or fails, as for any server) where no program can."""
     program = shutil.which("mariadb-install-db")
     if program is None:
-        reason = "No mariadb-install-db found. Install the MariaDB server's package."
-        if os.environ.get("IDGEN_REQUIRE_SERVERS") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        servers.absent("No mariadb-install-db found. Install the MariaDB server's package.")
     _run(program, "--no-defaults", f"--datadir={directory}", "--skip-test-db", *_as_root())
 
 
