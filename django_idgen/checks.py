@@ -38,7 +38,7 @@ from django.utils.module_loading import import_string
 
 from .conf import SettingsError, read_settings
 from .factory import build_allocator, build_generator
-from .fields import GeneratedOnSave
+from .generated import GeneratedOnSave
 from .redis_checks import check_eviction, check_shared_redis
 
 __all__ = [
