@@ -21,6 +21,7 @@ from .core.presets import parse_layout
 from .core.segment import check_step
 from .core.segment_allocator import IDLE_AFTER
 from .core.step import SEGMENT_DURATION, Growth
+from .rest_settings import RestSettings, rest_settings
 from .setting_values import SettingsError, mapping, seconds, text
 
 __all__ = [
@@ -99,17 +100,19 @@ class SegmentSettings:
 class IdgenSettings:
     generators: Mapping[str, GeneratorSettings]
     segments: SegmentSettings
+    rest: RestSettings
 
 
 def read_settings() -> IdgenSettings:
     """The project's settings, checked. Raises :class:`SettingsError`."""
     where = "IDGEN"
-    raw = mapping(where, getattr(settings, "IDGEN", {}), ("GENERATORS", "SEGMENTS"))
+    raw = mapping(where, getattr(settings, "IDGEN", {}), ("GENERATORS", "SEGMENTS", "REST"))
     entries = mapping(f"{where}['GENERATORS']", raw.get("GENERATORS", {}))
     entries = {DEFAULT_ALIAS: {}, **entries}
     generators = {alias: _generator(alias, entry) for alias, entry in entries.items()}
     _refuse_shared_namespaces(generators)
-    return IdgenSettings(generators, _segments(raw.get("SEGMENTS", {})))
+    segments = _segments(raw.get("SEGMENTS", {}))
+    return IdgenSettings(generators, segments, rest_settings(raw.get("REST", {})))
 
 
 def _generator(alias: object, entry: object) -> GeneratorSettings:

@@ -25,7 +25,15 @@ from .core.segment import check_tag
 from .core.segment_allocator import SegmentAllocator
 from .prefork import PreforkGenerator, is_prefork
 
-__all__ = ["GeneratorMap", "SegmentMap", "generators", "next_id", "reset", "segments"]
+__all__ = [
+    "GeneratorMap",
+    "SegmentMap",
+    "current_settings",
+    "generators",
+    "next_id",
+    "reset",
+    "segments",
+]
 
 
 class GeneratorMap:
@@ -47,10 +55,10 @@ class GeneratorMap:
         return self._make(alias) if found is None else found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_settings().generators)
+        return iter(current_settings().generators)
 
     def __contains__(self, alias: object) -> bool:
-        return alias in _settings().generators
+        return alias in current_settings().generators
 
     def _make(self, alias: str) -> factory.Generator:
         entry = _entry(alias)
@@ -130,7 +138,7 @@ class SegmentMap(dict[str, factory.Generator]):
             with self._lock:
                 found = self._allocator
                 if found is None:
-                    found = factory.build_allocator(_settings().segments)
+                    found = factory.build_allocator(current_settings().segments)
                     found.on_drop = self._drop
                     self._allocator = found
                     lifecycle.watch()
@@ -203,7 +211,7 @@ def forget() -> None:
 
 
 def _entry(alias: str) -> GeneratorSettings:
-    known = _settings().generators
+    known = current_settings().generators
     if alias not in known:
         raise SettingsError(
             f"There is no generator {alias!r} in IDGEN['GENERATORS']. There are "
@@ -214,14 +222,16 @@ def _entry(alias: str) -> GeneratorSettings:
 
 def _single(tag: str) -> factory.Generator:
     """A generator of ``tag`` with an allocator of its own, so that closing it leaves nothing."""
-    return cast("factory.Generator", factory.build_allocator(_settings().segments).generator(tag))
+    return cast(
+        "factory.Generator", factory.build_allocator(current_settings().segments).generator(tag)
+    )
 
 
-def _settings() -> IdgenSettings:
+def current_settings() -> IdgenSettings:
     for known in _parsed:
         return known
     _parsed.append(read_settings())
-    return _settings()
+    return current_settings()
 
 
 def on_setting_changed(*, setting: str, **_kwargs: Any) -> None:

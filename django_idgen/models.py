@@ -22,7 +22,14 @@ from django.utils.translation import gettext_lazy as _
 from .core.errors import InvalidTag
 from .core.segment import MAX_ID, MAX_STEP, MAX_TAG_LENGTH, check_tag
 
-__all__ = ["Installation", "LeafAlloc", "NamespaceRecord", "SegmentHistory", "WorkerLease"]
+__all__ = [
+    "AccessToken",
+    "Installation",
+    "LeafAlloc",
+    "NamespaceRecord",
+    "SegmentHistory",
+    "WorkerLease",
+]
 
 DEFAULT_STEP = 1000
 RISING = ("max_id", "largest_step")
@@ -34,6 +41,16 @@ def validate_tag(value: str) -> None:
         check_tag(value)
     except InvalidTag as error:
         raise ValidationError(str(error), code="invalid_tag") from error
+
+
+def validate_patterns(value: str) -> None:
+    for line in value.splitlines():
+        if len(line) > MAX_TAG_LENGTH or not line.isprintable() or line != line.strip():
+            raise ValidationError(
+                _("“%(line)s” can't be matched: it needs 1 to 128 printable characters."),
+                code="invalid_pattern",
+                params={"line": line[:150]},
+            )
 
 
 class LeafAlloc(models.Model):
@@ -246,3 +263,53 @@ class WorkerLease(models.Model):
     @staticmethod
     def key_of(namespace: str, worker: int) -> str:
         return f"{namespace}/{worker}"
+
+
+class AccessToken(models.Model):
+    """What lets a program take ids over HTTP, of the tags and generators that it names.
+
+    Only a digest of the secret is kept: see :mod:`.tokens`. A client may have several
+    at a time, so that one is replaced without a pause.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(
+        _("client"), max_length=100, help_text=_("Who has it; several tokens may share a name.")
+    )
+    digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
+    hint = models.CharField(_("ends in"), max_length=8, editable=False)
+    """The last characters of the secret, to tell tokens apart."""
+    tags = models.TextField(
+        _("tags"),
+        blank=True,
+        default="",
+        validators=[validate_patterns],
+        help_text=_("Tags whose ids it may take, one a line; “*” stands for any characters."),
+    )
+    generators = models.TextField(
+        _("generators"),
+        blank=True,
+        default="",
+        validators=[validate_patterns],
+        help_text=_("Aliases of generators whose ids it may take, one a line; “*” as above."),
+    )
+    leases = models.TextField(
+        _("leases"),
+        blank=True,
+        default="",
+        validators=[validate_patterns],
+        help_text=_(
+            "Aliases of generators whose worker ids it may borrow, to make ids itself; one a line."
+        ),
+    )
+    created_at = models.DateTimeField(_("made"), auto_now_add=True)
+    expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
+    """The moment from which on it is refused; never if empty."""
+
+    class Meta:
+        ordering: ClassVar[list[str]] = ["name", "-id"]
+        verbose_name = _("access token")
+        verbose_name_plural = _("access tokens")
+
+    def __str__(self) -> str:
+        return f"{self.name} (…{self.hint})"

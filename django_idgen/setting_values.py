@@ -40,10 +40,13 @@ def text(where: str, key: str, value: object) -> str:
     return value
 
 
-def seconds(where: str, key: str, value: object, *, least: float = 0.001) -> float:
+def seconds(
+    where: str, key: str, value: object, *, least: float = 0.001, options: bool = True
+) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not least <= float(value) <= 1e6:  # type: ignore[arg-type]
+        place = f"{where}['OPTIONS']" if options else where
         raise SettingsError(
-            f"{where}['OPTIONS'][{key!r}] must be {least:g} to 1000000 seconds, not {value!r}."
+            f"{place}[{key!r}] must be {least:g} to 1000000 seconds, not {value!r}."
         )
     return float(value)  # type: ignore[arg-type]
