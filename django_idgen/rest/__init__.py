@@ -1,0 +1,1 @@
+"""Ids over HTTP, with Django REST framework: ``pip install "django-idgen[drf]"``."""

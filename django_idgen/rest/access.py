@@ -1,0 +1,61 @@
+"""Who may do what: the rules of all views, native and compatible ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+from rest_framework.settings import api_settings
+
+from ..tokens import KnownToken
+from .authentication import TokenAuthentication
+
+__all__ = ["Caller", "default_authentication"]
+
+
+def default_authentication() -> list[type[BaseAuthentication]]:
+    """Access tokens first, then what the project's DRF settings have."""
+    known: Iterable[Any] = api_settings.DEFAULT_AUTHENTICATION_CLASSES
+    return [TokenAuthentication, *known]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who was authenticated: a user of the project, or a program with a token. Frozen."""
+
+    user: Any
+    token: KnownToken | None
+
+    @classmethod
+    def of(cls, request: Request) -> Caller | None:
+        """Who sent the request; None if nobody says so.
+
+        Raises what the authentications raise.
+        """
+        user = request.user
+        if user is None or not user.is_authenticated:
+            return None
+        return cls(user, request.auth if isinstance(request.auth, KnownToken) else None)
+
+    @property
+    def key(self) -> str:
+        """Tells callers apart, for throttles."""
+        return str(self.user.pk)
+
+    def may_take_of_tag(self, tag: str) -> bool:
+        """A token only of the tags that it names; a user of any."""
+        return self.token is None or self.token.may_take_of_tag(tag)
+
+    def may_take_of_generator(self, alias: str) -> bool:
+        return self.token is None or self.token.may_take_of_generator(alias)
+
+    def may_borrow_of_generator(self, alias: str) -> bool:
+        """Worker ids are for programs: only a token can name their generators."""
+        return self.token is not None and self.token.may_borrow_of_generator(alias)
+
+    def has_perm(self, permission: str) -> bool:
+        """A Django permission such as ``django_idgen.change_leafalloc``; tokens have none."""
+        return bool(self.user.has_perm(permission))

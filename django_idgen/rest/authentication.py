@@ -1,0 +1,95 @@
+"""Who is asking: a program with an access token, or a user of the project."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import DatabaseError
+from django.http import HttpRequest
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import APIException, AuthenticationFailed
+from rest_framework.request import Request
+
+from ..tokens import PREFIX, KnownToken
+from .token_cache import TOKENS
+
+__all__ = ["AuthenticationUnavailable", "TokenAuthentication", "TokenUser", "secret_of"]
+
+SCHEMES = ("bearer ", "token ")
+MOST_HEADER = 512
+"""Characters of a header that are looked at; a secret has 49."""
+
+
+class AuthenticationUnavailable(APIException):
+    """The database, which knows the tokens, can't be asked."""
+
+    status_code = 503
+    default_code = "authentication_unavailable"
+    default_detail = "Access tokens can't be checked just now. Try again in some seconds."
+    wait = 5
+
+
+class TokenUser:
+    """The program that a token was made for. It has no permissions but the token's."""
+
+    is_authenticated = True
+    is_anonymous = False
+    is_active = True
+    is_staff = False
+    is_superuser = False
+
+    def __init__(self, token: KnownToken) -> None:
+        self.token = token
+        self.pk = f"token:{token.pk}"
+        """Tells callers apart in throttles; no key of a user."""
+
+    def __str__(self) -> str:
+        return self.token.name
+
+    def get_username(self) -> str:
+        return self.token.name
+
+    def has_perm(self, perm: str, obj: object = None) -> bool:  # noqa: ARG002
+        return False
+
+    def has_perms(self, perms: object, obj: object = None) -> bool:  # noqa: ARG002
+        return False
+
+    def has_module_perms(self, app_label: str) -> bool:  # noqa: ARG002
+        return False
+
+
+class TokenAuthentication(BaseAuthentication):
+    """``Authorization: Bearer <secret>`` (or ``Token <secret>``) of an access token.
+
+    ``request.user`` is a :class:`TokenUser`, ``request.auth`` its
+    :class:`~..tokens.KnownToken`. Secrets that don't begin as ours do are left to other
+    authentications.
+    """
+
+    def authenticate(self, request: Request | HttpRequest) -> tuple[Any, Any] | None:
+        secret = secret_of(get_authorization_header(request))  # type: ignore[arg-type]
+        if secret is None:
+            return None
+        try:
+            token = TOKENS.get(secret)
+        except DatabaseError as error:
+            raise AuthenticationUnavailable from error
+        if token is None:
+            raise AuthenticationFailed("This access token is not known, or has expired.")
+        return TokenUser(token), token
+
+    def authenticate_header(self, request: Request) -> str:  # noqa: ARG002
+        return "Bearer"
+
+
+def secret_of(header: bytes | str) -> str | None:
+    """The secret in an ``Authorization`` header, or None if it holds none of ours."""
+    text = header.decode("latin-1") if isinstance(header, bytes) else header
+    if len(text) > MOST_HEADER:
+        return None
+    for scheme in SCHEMES:
+        if text[: len(scheme)].lower() == scheme:
+            secret = text[len(scheme) :].strip()
+            return secret if secret.startswith(PREFIX) else None
+    return None

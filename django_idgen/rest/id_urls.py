@@ -1,0 +1,7 @@
+"""Part of :mod:`.urls`."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []
