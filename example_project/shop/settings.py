@@ -9,6 +9,7 @@ manage.py. ``SHOP_DATABASE_URL`` moves it to a server, for instance
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +30,17 @@ INSTALLED_APPS = [
     "django_idgen",
     "orders",
 ]
+
+# The APIs are there where Django REST framework is.
+HAS_REST = find_spec("rest_framework") is not None
+if HAS_REST:
+    INSTALLED_APPS.append("rest_framework")
+REST_FRAMEWORK = {
+    # To look at, the shop is open; to change something, log in to the admin first.
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticatedOrReadOnly"],
+    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
+    "PAGE_SIZE": 50,
+}
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -60,7 +72,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# django_idgen needs no settings at all. These two only show where they would go.
+# django_idgen needs no settings at all. These only show where they would go.
 IDGEN: dict[str, Any] = {
     "GENERATORS": {"default": {"EPOCH": "2025-01-01T00:00:00Z"}},
     "SEGMENTS": {"OPTIONS": {"default_step": 100}},

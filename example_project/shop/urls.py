@@ -1,8 +1,23 @@
+from django.conf import settings
 from django.contrib import admin
-from django.urls import path
-from django.views.generic import RedirectView
+from django.urls import include, path
+from orders import views
 
 urlpatterns = [
-    path("", RedirectView.as_view(url="admin/")),
+    path("", views.latest, name="latest"),
+    path("orders/<int:pk>/", views.order, name="order"),
     path("admin/", admin.site.urls),
 ]
+
+if settings.HAS_REST:
+    from orders.api import InvoiceViewSet, OrderViewSet
+    from rest_framework.routers import DefaultRouter
+
+    router = DefaultRouter()
+    router.register("orders", OrderViewSet)
+    router.register("invoices", InvoiceViewSet)
+    urlpatterns += [
+        path("api/", include(router.urls)),
+        # Ids for other services: see "Ids for other services" in the README.
+        path("idgen/", include("django_idgen.rest.urls")),
+    ]
