@@ -17,6 +17,7 @@ KNOWN = (
     "max_skip",
     "make_tags",
     "numbers",
+    "strings",
     "token_max_age",
     "token_outage",
     "caller_rate",
@@ -39,6 +40,8 @@ class RestSettings:
     """Whether a request for an unknown tag makes it."""
     numbers: bool = False
     """Whether ids are JSON numbers unless a request says otherwise."""
+    strings: bool = True
+    """Whether ids, and keys to them, are strings in the JSON of the project's own API."""
     token_max_age: float = 60.0
     """Seconds that a token is believed unasked: a revoked one lives on for so long."""
     token_outage: float = 1200.0
@@ -56,7 +59,7 @@ def rest_settings(entry: object) -> RestSettings:
     for name in ("max_count", "max_segment", "max_skip"):
         if name in raw:
             values[name] = _count(name, raw[name])
-    for name in ("make_tags", "numbers"):
+    for name in ("make_tags", "numbers", "strings"):
         if name in raw:
             values[name] = _flag(name, raw[name])
     for name in ("token_max_age", "token_outage"):
