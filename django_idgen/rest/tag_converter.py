@@ -1,11 +1,16 @@
-"""Tags in URLs."""
+"""Tags in URLs: ``<idgen_tag:tag>``, once this module is imported."""
 
 from __future__ import annotations
+
+from django.urls import register_converter
+from django.urls.converters import get_converters
 
 from ..core.errors import InvalidTag
 from ..core.segment import check_tag
 
 __all__ = ["TagConverter"]
+
+NAME = "idgen_tag"
 
 
 class TagConverter:
@@ -21,3 +26,7 @@ class TagConverter:
 
     def to_url(self, value: str) -> str:
         return check_tag(value)
+
+
+if NAME not in get_converters():
+    register_converter(TagConverter, NAME)
