@@ -16,10 +16,10 @@ from ..core.errors import ConfigurationError
 from ..core.loader import AnyLoader
 from ..core.segment import STEP, Demand, Segment, check_tag
 from ..grid import Grid
+from ..owner import DatabaseOwner
 from ..stores import PlacedLoader
 from .health import Health
 from .lanes import Lanes
-from .owner import DatabaseOwner
 from .placed import PlacedSource
 from .router import Route, check_databases, fixed, router_of
 from .server import FAILOVER_SKIP, ServerSource, check_failover_skip
@@ -116,6 +116,24 @@ class DatabaseSource:
     def route(self, tag: str) -> Route:
         """The aliases that share ``tag``; raises as :meth:`fetch` for one that can't be."""
         return self._route(check_tag(tag))
+
+    def agree(self, tag: str) -> None:
+        """Have the databases that share ``tag`` know of each other, before a row of it is made.
+
+        Raises as :meth:`fetch` does; all of them must be there for the first time.
+        """
+        route = self._route(check_tag(tag))
+        if len(route) > 1 and self._place(route[0], _grid_of(route, 0)).server is not None:
+            self._source(route).agree()
+
+    def marks(self, tag: str) -> PlacedSource:
+        """Where the marks of ``tag`` stand that are not in its row (SQLite)."""
+        route = self._route(check_tag(tag))
+        return self._place(route[0], _grid_of(route, 0))
+
+    def ping(self) -> None:
+        """Raise unless ids can be asked for: see :class:`~.reachability.Reachability`."""
+        ping_any(self._route_of_all(), list(self._placed.values()))
 
     def owner(self, tag: str, *, max_age: float = math.inf) -> str:
         """See :class:`~.pool.PooledSource`. Of databases that share the tag it is the first's."""

@@ -20,10 +20,10 @@ from ..core.events import Emit
 from ..core.loader import AnyLoader, InlineLoader
 from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, SegmentSource, check_tag
 from ..core.tails import joined
+from ..owner import NOBODY
 from ..redis_client import OwnRedis
 from ..signals import emit as emit_signal
 from .lanes import Lanes
-from .owner import NOBODY
 from .pool_history import carry_over
 from .pool_link import PoolLink
 from .pool_scripts import MAX_RANGES, PoolScripts, Popped, Stock

@@ -17,8 +17,8 @@ from django_idgen import segments
 from django_idgen.checks import check_settings
 from django_idgen.conf import SettingsError
 from django_idgen.models import Installation, LeafAlloc
+from django_idgen.owner import RETRY_AFTER, DatabaseOwner
 from django_idgen.sources.database import DatabaseSource
-from django_idgen.sources.owner import RETRY_AFTER, DatabaseOwner
 from django_idgen.sources.pool import PoolSource
 from django_idgen.sources.pool_scripts import key_of
 from django_idgen.tables import make_missing_tables

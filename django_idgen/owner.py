@@ -10,14 +10,14 @@ from hashlib import sha256
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..connection import Place, own_connection, place_of
-from ..core.clock import SYSTEM_CLOCK, Clock
-from ..core.errors import SegmentUnavailable
-from ..models import Installation
-from ..sqlite.marks import MarksError
-from ..sqlite.marks_seed import identity_of
-from ..stores import database_of_alias, marks_of
-from ..transactions import Transactions
+from .connection import Place, own_connection, place_of
+from .core.clock import SYSTEM_CLOCK, Clock
+from .core.errors import SegmentUnavailable
+from .models import Installation
+from .sqlite.marks import MarksError
+from .sqlite.marks_seed import identity_of
+from .stores import database_of_alias, marks_of
+from .transactions import Transactions
 
 __all__ = ["NOBODY", "DatabaseOwner"]
 
