@@ -29,6 +29,7 @@ __all__ = [
     "GeneratorMap",
     "SegmentMap",
     "current_settings",
+    "generator_settings",
     "generators",
     "next_id",
     "reset",
@@ -61,7 +62,7 @@ class GeneratorMap:
         return alias in current_settings().generators
 
     def _make(self, alias: str) -> factory.Generator:
-        entry = _entry(alias)
+        entry = generator_settings(alias)
         if is_prefork():
             return PreforkGenerator(
                 partial(factory.build_generator, entry, threads=False),
@@ -210,7 +211,8 @@ def forget() -> None:
     segments.forget()
 
 
-def _entry(alias: str) -> GeneratorSettings:
+def generator_settings(alias: str) -> GeneratorSettings:
+    """The entry of an alias; nothing is made. Raises :class:`~.conf.SettingsError` if unknown."""
     known = current_settings().generators
     if alias not in known:
         raise SettingsError(
