@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import DatabaseError
+from django.db import Error as AnyDatabaseError
 from django.http import HttpRequest
+from django.views.decorators.debug import sensitive_variables
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
-from rest_framework.exceptions import APIException, AuthenticationFailed
+from rest_framework.exceptions import APIException, AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
 from ..tokens import PREFIX, KnownToken
+from .failures import log_database
+from .throttles import WrongSecretThrottle
 from .token_cache import TOKENS
 
 __all__ = ["AuthenticationUnavailable", "TokenAuthentication", "TokenUser", "secret_of"]
@@ -67,20 +70,39 @@ class TokenAuthentication(BaseAuthentication):
     authentications.
     """
 
+    @sensitive_variables()
     def authenticate(self, request: Request | HttpRequest) -> tuple[Any, Any] | None:
         secret = secret_of(get_authorization_header(request))  # type: ignore[arg-type]
         if secret is None:
             return None
-        try:
-            token = TOKENS.get(secret)
-        except DatabaseError as error:
-            raise AuthenticationUnavailable from error
+        token = TOKENS.lately(secret)
         if token is None:
-            raise AuthenticationFailed("This access token is not known, or has expired.")
+            token = _looked_up(request, secret)
         return TokenUser(token), token
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002
         return "Bearer"
+
+
+def _looked_up(request: Request | HttpRequest, secret: str) -> KnownToken:
+    if not TOKENS.has_seen(secret):
+        # Guessing is hopeless; it just shall not keep the database busy.
+        _check_address(request, counting=False)
+    try:
+        token = TOKENS.get(secret)
+    except AnyDatabaseError as error:
+        log_database(error)
+        raise AuthenticationUnavailable from error
+    if token is None:
+        _check_address(request, counting=True)
+        raise AuthenticationFailed("This access token is not known, or has expired.")
+    return token
+
+
+def _check_address(request: Request | HttpRequest, *, counting: bool) -> None:
+    throttle = WrongSecretThrottle(counting=counting)
+    if not throttle.allow_request(request, None):
+        raise Throttled(throttle.wait())
 
 
 def secret_of(header: bytes | str) -> str | None:

@@ -2,36 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import codecs
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
+from django.db import Error as AnyDatabaseError
 from django.db import transaction
-from django.utils.cache import add_never_cache_headers
+from django.http import HttpRequest, HttpResponseBase, UnreadablePostError
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import APIException, NotAuthenticated
-from rest_framework.parsers import BaseParser, FormParser, JSONParser
+from rest_framework.exceptions import APIException, NotAuthenticated, UnsupportedMediaType
+from rest_framework.negotiation import BaseContentNegotiation, DefaultContentNegotiation
+from rest_framework.parsers import BaseParser, FormParser
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
+from rest_framework.views import APIView, exception_handler
 
 from ..core.errors import IdgenError
 from .access import Caller, default_authentication
-from .failures import Failure, failure_of
+from .failures import (
+    DATABASE_AWAY,
+    INTERRUPTED,
+    NO_LENGTH,
+    TOO_LARGE,
+    Failure,
+    bad_request,
+    failure_of,
+    log_database,
+)
+from .parsers import StrictJSONParser
 
-__all__ = ["IdgenView", "response_of"]
+__all__ = ["NEVER_CACHED", "IdgenView", "response_of"]
+
+NEVER_CACHED = {
+    "Cache-Control": "max-age=0, no-cache, no-store, must-revalidate, private",
+    "Expires": "Thu, 01 Jan 1970 00:00:00 GMT",
+}
+"""Headers of every answer: no id may come out of a cache."""
 
 
 class IdgenView(APIView):
     """JSON in, JSON out; closed to those who don't say who they are; never cached.
 
-    Outside any transaction of ``ATOMIC_REQUESTS``: no id is taken in one anyway.
+    Outside any transaction of ``ATOMIC_REQUESTS``: no id is taken in one anyway. Of the
+    project's DRF settings, its authentications and throttles count here.
     """
 
     renderer_classes: Sequence[type[BaseRenderer]] = (JSONRenderer,)
-    parser_classes: Sequence[type[BaseParser]] = (JSONParser, FormParser)
+    parser_classes: Sequence[type[BaseParser]] = (StrictJSONParser, FormParser)
     permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated,)
+    content_negotiation_class: type[BaseContentNegotiation] = DefaultContentNegotiation
+    versioning_class = None
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
@@ -40,9 +64,21 @@ class IdgenView(APIView):
     def get_authenticators(self) -> list[BaseAuthentication]:
         return [authentication() for authentication in default_authentication()]
 
+    def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
+        # The project's own may write errors in a form that our clients don't know.
+        return exception_handler
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        # First: a session's CSRF check would read the body.
+        _check_body(request._request)
+        super().initial(request, *args, **kwargs)
+
     def handle_exception(self, exc: Exception) -> Response:
-        if isinstance(exc, IdgenError):
-            return self._sealed(response_of(failure_of(exc)))
+        failure = _failure(exc)
+        if failure is not None:
+            response = response_of(failure)
+            response.exception = True
+            return response
         response = super().handle_exception(exc)
         if isinstance(exc, APIException) and isinstance(exc.detail, str):
             # A code to branch on, where DRF has but words.
@@ -50,10 +86,11 @@ class IdgenView(APIView):
         return response
 
     def finalize_response(
-        self, request: Request, response: Response, *args: Any, **kwargs: Any
-    ) -> Response:
-        final = super().finalize_response(request, response, *args, **kwargs)
-        add_never_cache_headers(final)
+        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        final: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
+        for name, value in NEVER_CACHED.items():
+            final[name] = value
         return final
 
     @property
@@ -64,15 +101,60 @@ class IdgenView(APIView):
             raise NotAuthenticated
         return found
 
-    def _sealed(self, response: Response) -> Response:
-        response.exception = True
-        return response
-
 
 def response_of(failure: Failure) -> Response:
     """A failure as DRF's own would be: ``{"<field>": ["…"]}`` or ``{"detail": …, "code": …}``."""
-    if failure.field is not None:
-        return Response({failure.field: [failure.detail]}, status=failure.status)
     headers = {} if failure.retry_after is None else {"Retry-After": str(failure.retry_after)}
-    body = {"detail": failure.detail, "code": failure.code}
-    return Response(body, status=failure.status, headers=headers)
+    return Response(failure.content, status=failure.status, headers=headers)
+
+
+def _failure(exc: Exception) -> Failure | None:
+    """What to answer to what DRF has no answer to."""
+    if isinstance(exc, IdgenError):
+        return failure_of(exc)
+    if isinstance(exc, _Refused):
+        return exc.failure
+    if isinstance(exc, AnyDatabaseError):
+        log_database(exc)
+        return DATABASE_AWAY
+    if isinstance(exc, RequestDataTooBig):
+        return TOO_LARGE
+    if isinstance(exc, SuspiciousOperation):
+        return bad_request(str(exc))
+    if isinstance(exc, UnreadablePostError):
+        return INTERRUPTED
+    return None
+
+
+class _Refused(Exception):
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.detail)
+
+
+def _check_body(request: HttpRequest) -> None:
+    """Refuse what would be read whole, not at all, or as what it isn't."""
+    if request.META.get("HTTP_TRANSFER_ENCODING") and not request.META.get("CONTENT_LENGTH"):
+        # WSGI servers hand it on in different ways, and Django reads nothing of it.
+        raise _Refused(NO_LENGTH)
+    most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    if most is not None and _length(request) > most:
+        raise _Refused(TOO_LARGE)
+    charset = (request.content_params or {}).get("charset")
+    if charset is not None and not _is_utf8(charset):
+        raise UnsupportedMediaType(f"{request.content_type}; charset={charset}")
+
+
+def _length(request: HttpRequest) -> int:
+    try:
+        return int(request.META.get("CONTENT_LENGTH") or 0)
+    except ValueError:
+        return 0
+
+
+def _is_utf8(charset: str) -> bool:
+    # Django would decode the query, too, with whatever codec has that name.
+    try:
+        return codecs.lookup(charset).name in ("utf-8", "ascii")
+    except (LookupError, ValueError):
+        return False

@@ -2,6 +2,8 @@
 
 ====  ===============================  ==============================================
 400   bad input                        ``{"<field>": ["…"]}``, as DRF has it
+411   a body of unknown length         ``length_required``
+413   a body that is too large         ``too_large``
 404   unknown tag or generator         ``{"detail": "…", "code": "not_found"}``
 409   a lost lease, other settings,    ``lease_lost``, ``namespace_mismatch``,
       a tag with no ids left           ``exhausted``
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from ..core.errors import (
     ClockError,
@@ -32,7 +35,16 @@ from ..core.errors import (
     TimeExhausted,
 )
 
-__all__ = ["Failure", "failure_of"]
+__all__ = [
+    "DATABASE_AWAY",
+    "INTERRUPTED",
+    "NO_LENGTH",
+    "TOO_LARGE",
+    "Failure",
+    "bad_request",
+    "failure_of",
+    "log_database",
+]
 
 RETRY_AFTER = 1
 """Seconds after which a caller may ask again."""
@@ -52,6 +64,20 @@ class Failure:
     retry_after: int | None = None
     """Seconds, with status 503."""
 
+    @property
+    def content(self) -> dict[str, Any]:
+        """The body of the answer."""
+        if self.field is not None:
+            return {self.field: [self.detail]}
+        return {"detail": self.detail, "code": self.code}
+
+
+TOO_LARGE = Failure(413, "too_large", "The body is too large.")
+NO_LENGTH = Failure(411, "length_required", "Send the body's length (Content-Length).")
+INTERRUPTED = Failure(400, "interrupted", "The body did not come whole.")
+DATABASE_AWAY = Failure(
+    503, "unavailable", "The service's database can't be asked just now.", retry_after=5
+)
 
 _KINDS: tuple[tuple[type[IdgenError], Failure], ...] = (
     (
@@ -113,3 +139,18 @@ def failure_of(error: IdgenError) -> Failure:
     failure = next((known for kind, known in _KINDS if isinstance(error, kind)), _UNKNOWN)
     logger.warning("Answered %d: %s", failure.status, error, exc_info=error)
     return failure
+
+
+def bad_request(detail: str) -> Failure:
+    """A request that Django itself refuses."""
+    return Failure(400, "bad_request", detail)
+
+
+def log_database(error: BaseException) -> None:
+    """Tell our log what the caller is not told; a table that is missing among it."""
+    logger.warning(
+        "Answered 503, since the database failed: %s. If a table of django_idgen is missing, run "
+        "'manage.py migrate django_idgen'.",
+        error,
+        exc_info=error,
+    )

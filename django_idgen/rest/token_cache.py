@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.db import DatabaseError
+from django.db import Error as AnyDatabaseError
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..handlers import current_settings
@@ -55,30 +55,35 @@ class TokenCache:
             return None
         return _living(entry.token)
 
+    def has_seen(self, secret: str) -> bool:
+        """Whether there was such a token, when the database was last asked."""
+        return digest_of(secret) in self._entries
+
     def get(self, secret: str) -> KnownToken | None:
         """The token of ``secret``, or None if there is none.
 
-        Raises :class:`~django.db.DatabaseError` where only the database could tell.
+        Raises :class:`django.db.Error` where only the database could tell.
         """
         digest = digest_of(secret)
         entry = self._entries.get(digest)
         if entry is not None and self._now() < entry.fresh_until:
             return _living(entry.token)
+        asked_at = self._now()
         try:
             found = self._find(secret)
-        except DatabaseError as error:
+        except AnyDatabaseError as error:
             return self._believed(entry, error)
         if found is None:
             self._entries.pop(digest, None)
             return None
-        self._keep(digest, found)
+        self._keep(digest, found, asked_at)
         return _living(found)
 
     def clear(self) -> None:
         """Forget all of them, so that the database is asked."""
         self._entries.clear()
 
-    def _believed(self, entry: _Entry | None, error: DatabaseError) -> KnownToken | None:
+    def _believed(self, entry: _Entry | None, error: AnyDatabaseError) -> KnownToken | None:
         now = self._now()
         rest = current_settings().rest
         if entry is None or now >= entry.asked_at + rest.token_max_age + rest.token_outage:
@@ -92,9 +97,9 @@ class TokenCache:
         )
         return _living(entry.token)
 
-    def _keep(self, digest: str, token: KnownToken) -> None:
-        now = self._now()
-        entry = _Entry(token, now, now + current_settings().rest.token_max_age)
+    def _keep(self, digest: str, token: KnownToken, asked_at: float) -> None:
+        # Counted from the question: the answer may have been long on its way.
+        entry = _Entry(token, asked_at, asked_at + current_settings().rest.token_max_age)
         with self._lock:
             self._entries.pop(digest, None)
             while len(self._entries) >= MOST:
@@ -103,6 +108,8 @@ class TokenCache:
 
 
 def _living(token: KnownToken) -> KnownToken | None:
+    if token.expires_at is None:
+        return token
     return token if token.is_valid_at(datetime.now(UTC)) else None
 
 

@@ -1,0 +1,101 @@
+"""How often one may ask: Django REST framework's throttles, with our settings.
+
+They keep the moments of the last requests in Django's cache ``default``. A cache that is
+down lets everybody in: ids are worth more than a count.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from hashlib import sha256
+from typing import Any, ClassVar
+
+from django.http import HttpRequest
+from rest_framework.request import Request
+from rest_framework.throttling import SimpleRateThrottle
+
+from ..core.clock import SYSTEM_CLOCK
+from ..handlers import current_settings
+
+__all__ = ["CallerThrottle", "SubjectThrottle", "WrongSecretThrottle"]
+
+logger = logging.getLogger("django_idgen")
+
+WARN_EVERY = 60.0
+"""Seconds between two complaints about the cache."""
+
+
+class SettingThrottle(SimpleRateThrottle):
+    """A throttle whose rate is a setting of ``IDGEN["REST"]``; off where that is None."""
+
+    setting: ClassVar[str]
+    _warn_at: ClassVar[float] = -math.inf
+
+    def get_rate(self) -> str | None:
+        rate: str | None = getattr(current_settings().rest, self.setting)
+        return rate
+
+    def allow_request(self, request: Any, view: Any) -> bool:
+        try:
+            return bool(super().allow_request(request, view))
+        except Exception as error:  # noqa: BLE001  (whatever the cache's client raises)
+            _warn(error)
+            return True
+
+    def wait(self) -> float | None:
+        """Whole seconds, 1 or more: ``Retry-After`` has no fractions."""
+        seconds = super().wait()
+        return None if seconds is None else max(1, math.ceil(seconds))
+
+
+class CallerThrottle(SettingThrottle):
+    """``caller_rate``: requests of one user, or with one token."""
+
+    setting = "caller_rate"
+
+    def get_cache_key(self, request: Request, view: Any) -> str | None:  # noqa: ARG002
+        return _key("caller", str(request.user.pk))
+
+
+class SubjectThrottle(SettingThrottle):
+    """``tag_rate``: requests of all callers for one tag, or one generator."""
+
+    setting = "tag_rate"
+
+    def get_cache_key(self, request: Request, view: Any) -> str | None:  # noqa: ARG002
+        tag = view.kwargs.get("tag")
+        if tag is not None:
+            return _key("tag", tag)
+        return _key("generator", view.kwargs.get("alias", ""))
+
+
+class WrongSecretThrottle(SettingThrottle):
+    """``caller_rate``, for the wrong secrets that come from one address.
+
+    With ``counting=False`` it only tells whether there were too many.
+    """
+
+    setting = "caller_rate"
+
+    def __init__(self, *, counting: bool) -> None:
+        super().__init__()
+        self.counting = counting
+
+    def get_cache_key(self, request: Request | HttpRequest, view: Any) -> str | None:  # noqa: ARG002
+        return _key("address", str(self.get_ident(request)))
+
+    def throttle_success(self) -> bool:
+        return bool(super().throttle_success()) if self.counting else True
+
+
+def _key(kind: str, name: str) -> str:
+    # Some caches refuse spaces, or long keys.
+    return f"idgen_throttle_{kind}_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _warn(error: Exception) -> None:
+    now = SYSTEM_CLOCK.stopwatch()
+    if now >= SettingThrottle._warn_at:
+        SettingThrottle._warn_at = now + WARN_EVERY
+        logger.warning("Requests are not throttled, since the cache failed: %r", error)
