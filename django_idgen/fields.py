@@ -38,6 +38,7 @@ from .core.errors import InvalidTag
 from .core.segment import check_tag
 from .generated import GeneratedAuto, GeneratedOnSave
 from .handlers import generators, segments
+from .lookups import Created
 
 if TYPE_CHECKING:
     IntegerColumn = models.BigIntegerField[int | str | None, int]
@@ -174,3 +175,7 @@ class SegmentAutoField(GeneratedAuto, SegmentSource, AutoColumn):
     """:class:`SegmentIdField` as a ``default_auto_field``."""
 
     description = _("Segment id (64 bits)")
+
+
+for _field in (SnowflakeField, SnowflakeAutoField):
+    _field.register_lookup(Created)
