@@ -35,7 +35,7 @@ from .failures import (
 )
 from .parsers import StrictJSONParser
 
-__all__ = ["NEVER_CACHED", "IdgenView", "response_of"]
+__all__ = ["NEVER_CACHED", "IdgenView", "check_body", "known_failure", "response_of"]
 
 NEVER_CACHED = {
     "Cache-Control": "max-age=0, no-cache, no-store, must-revalidate, private",
@@ -70,11 +70,11 @@ class IdgenView(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         # First: a session's CSRF check would read the body.
-        _check_body(request._request)
+        check_body(request._request)
         super().initial(request, *args, **kwargs)
 
     def handle_exception(self, exc: Exception) -> Response:
-        failure = _failure(exc)
+        failure = known_failure(exc)
         if failure is not None:
             response = response_of(failure)
             response.exception = True
@@ -108,7 +108,7 @@ def response_of(failure: Failure) -> Response:
     return Response(failure.content, status=failure.status, headers=headers)
 
 
-def _failure(exc: Exception) -> Failure | None:
+def known_failure(exc: Exception) -> Failure | None:
     """What to answer to what DRF has no answer to."""
     if isinstance(exc, IdgenError):
         return failure_of(exc)
@@ -132,7 +132,7 @@ class _Refused(Exception):
         super().__init__(failure.detail)
 
 
-def _check_body(request: HttpRequest) -> None:
+def check_body(request: HttpRequest) -> None:
     """Refuse what would be read whole, not at all, or as what it isn't."""
     if request.META.get("HTTP_TRANSFER_ENCODING") and not request.META.get("CONTENT_LENGTH"):
         # WSGI servers hand it on in different ways, and Django reads nothing of it.
