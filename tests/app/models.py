@@ -7,6 +7,9 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import models
 
 from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeField
+from tests.app.rest_models import Grade, Leg, Shipment
+
+__all__ = ["Grade", "Leg", "Shipment"]
 
 
 class Tag(models.Model):
