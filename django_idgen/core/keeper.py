@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from .clock import SYSTEM_CLOCK, AnchoredClock, Clock
-from .errors import ClockSkewed, LeaseError, LeaseExpired, LeaseLost
+from .errors import ClockSkewed, IdgenError, LeaseError, LeaseExpired, LeaseLost
 from .events import Outbox, ignore
 from .lease import Grant, Lease, LeaseRegistry
 from .renewal import RenewalThread
@@ -81,6 +81,9 @@ class LeaseKeeper:
         self.refusals = 0
         """How many times no lease was to be had; a caller notes it before it stands in line."""
         self._refusal: LeaseError | ClockSkewed | None = None
+        self.trouble: IdgenError | None = None
+        """Why the last call for a lease got none; ``None`` since one was had, or renewed."""
+        self._troubled_ns = 0
 
     # --- time ---------------------------------------------------------------
 
@@ -91,6 +94,27 @@ class LeaseKeeper:
     def now_tick(self) -> int:
         """The tick that the registry's time lies in."""
         return self.namespace.tick_at(self._time.now_us())
+
+    # --- how it stands --------------------------------------------------------
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the window that is held, by the registry's time; 0.0 if it is over, or none is."""
+        lease = self.lease
+        if lease is None:
+            return 0.0
+        end_us = self.namespace.epoch_us + lease.until * self.namespace.tick_us
+        return max(0.0, (end_us - self._time.now_us()) / 1e6)
+
+    @property
+    def renewal_failed(self) -> bool:
+        """Whether the last attempt to renew came to nothing."""
+        return self._tried_ns > self._renewed_ns
+
+    @property
+    def seconds_since_trouble(self) -> float:
+        """How long ago a lease was last asked for in vain; only with :attr:`trouble`."""
+        return (self._clock.elapsed_ns() - self._troubled_ns) / 1e9
 
     # --- getting and extending a lease ---------------------------------------
 
@@ -114,7 +138,7 @@ class LeaseKeeper:
         self._check_skew(grant)
         with self._state:
             self._time.observe(grant.reading, restart=True)
-            self.lease, self.lost = grant.lease, False
+            self.lease, self.lost, self.trouble = grant.lease, False, None
             granted_at = self.namespace.tick_at(grant.reading.registry_us)
             self.offset = ahead = max(0, grant.lease.start - granted_at)
             self._renewed_ns = self._tried_ns = self._clock.elapsed_ns()
@@ -208,6 +232,7 @@ class LeaseKeeper:
             self.lease = replace(self.lease, until=max(self.lease.until, grant.lease.until))
             self._renewed_ns = self._clock.elapsed_ns()
             self.renewals += 1
+            self.trouble = None
             renewed = self.lease
         if refused_us is not None:
             self._outbox.put("clock_skewed", offset_us=refused_us, source="registry")
@@ -281,9 +306,11 @@ class LeaseKeeper:
             raise self._refusal.with_traceback(None)
         try:
             yield
-        except (LeaseError, ClockSkewed) as error:
-            self._refusal = error
-            self.refusals += 1
+        except IdgenError as error:
+            self.trouble, self._troubled_ns = error, self._clock.elapsed_ns()
+            if isinstance(error, (LeaseError, ClockSkewed)):
+                self._refusal = error
+                self.refusals += 1
             raise
 
     def _check_skew(self, grant: Grant) -> None:

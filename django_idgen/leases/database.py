@@ -6,6 +6,8 @@ a connection of our own; see :mod:`..stores` for SQLite and for tests.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from ..connection import Place, place_of
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import ConfigurationError, LeaseLost
@@ -85,6 +87,15 @@ class DatabaseLeases:
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
         return self._stores.current().renew_seen(idle_after=idle_after)
+
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        """What raises unless the database answers, by its name."""
+        return {f"database {self.database}": self._ping}
+
+    def _ping(self) -> None:
+        store = self._stores.current()
+        if isinstance(store, (SqliteLeases, ServerLeases)):
+            store.ping()
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""

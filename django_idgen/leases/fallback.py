@@ -9,7 +9,7 @@ second, and comes back in the same way once the first one answers again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -178,6 +178,14 @@ class FallbackLeases:
         self._guests = set()
         self.primary.abandon()
         self.secondary.abandon()
+
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        """Those of both; either is enough."""
+        found: dict[str, Callable[[], None]] = {}
+        for part in (self.secondary, self.primary):
+            own = getattr(part, "probes", None)
+            found |= own() if own else {}
+        return found
 
     def close(self) -> None:
         """Free local resources of both. May be called twice."""

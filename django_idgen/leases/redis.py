@@ -10,7 +10,7 @@ that the old one can have lent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from ..core.clock import SYSTEM_CLOCK, Clock
@@ -160,6 +160,13 @@ class RedisLeases:
             )
         )
         return reply.window[0]
+
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        """What raises unless Redis answers, by its name."""
+        return {f"redis {self.alias}": self._ping}
+
+    def _ping(self) -> None:
+        self._own.ask(lambda client: client.ping(), unavailable=RegistryUnavailable)
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""

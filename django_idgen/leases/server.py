@@ -120,6 +120,10 @@ class ServerLeases:
         except _Unused:
             return 0
 
+    def ping(self) -> None:
+        """Raise :class:`RegistryUnavailable` unless the server answers."""
+        self._transactions.run(lambda _connection: None)
+
     def abandon(self) -> None:
         self._own.reset()
 

@@ -91,6 +91,11 @@ class SqliteLeases:
 
         return self._run(job)
 
+    def ping(self) -> None:
+        """Raise :class:`RegistryUnavailable` unless the marks can be written. Changes nothing."""
+        if self.marks.path.exists():  # or it would be made by asking
+            self._run(lambda _db: None)
+
     def abandon(self) -> None:
         """Nothing was inherited: no connection outlives a call."""
 

@@ -131,9 +131,13 @@ class DatabaseSource:
         route = self._route(check_tag(tag))
         return self._place(route[0], _grid_of(route, 0))
 
-    def ping(self) -> None:
-        """Raise unless ids can be asked for: see :class:`~.reachability.Reachability`."""
-        ping_any(self._route_of_all(), list(self._placed.values()))
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        """By database: what raises unless it answers. Ids can be had if one of them does.
+
+        Only of those that this process has to do with: a router may know of others.
+        """
+        used = {source.database: source for source in list(self._placed.values())}
+        return {f"database {alias}": source.ping for alias, source in used.items()}
 
     def owner(self, tag: str, *, max_age: float = math.inf) -> str:
         """See :class:`~.pool.PooledSource`. Of databases that share the tag it is the first's."""

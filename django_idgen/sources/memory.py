@@ -55,6 +55,19 @@ class MemorySource:
         with self._lock:
             self._steps[check_tag(tag)] = check_step(step)
 
+    def open_tag(self, tag: str, *, step: int, max_id: int) -> bool:
+        """Make ``tag``, whose first id is to be ``max_id``; False if it is there already."""
+        with self._lock:
+            if check_tag(tag) in self._max_ids:
+                return False
+            self._steps[tag], self._max_ids[tag] = check_step(step), max_id
+            return True
+
+    def raise_mark(self, tag: str, to: int) -> None:
+        """No id of ``tag`` below ``to`` is given out from now on; never lowers its mark."""
+        with self._lock:
+            self._max_ids[tag] = max(self._max_ids.get(check_tag(tag), 1), to)
+
     def max_id(self, tag: str) -> int:
         """The end, exclusive, of what was granted of ``tag``; 1 if nothing was."""
         with self._lock:

@@ -84,6 +84,36 @@ class PlacedSource:
         memory_rows.changed(self.database, tag, segment.stop, segment.step)
         return segment
 
+    # --- for whoever edits tags: on a server the row is all there is ------------------
+
+    def open_tag(self, tag: str, *, step: int, max_id: int) -> bool:
+        """Make ``tag`` where its marks stand outside of its row; False if it is there already."""
+        marks = self._marks()
+        return marks is None or marks.open_tag(tag, step=step, max_id=max_id)
+
+    def raise_mark(self, tag: str, to: int) -> None:
+        """Raise the mark that stands outside of the row, if there is one."""
+        marks = self._marks()
+        if marks is not None:
+            marks.raise_mark(tag, to)
+
+    def max_id(self, tag: str) -> int:
+        """The mark that stands outside of the row; 1 if there is none, or no fetch yet."""
+        marks = self._marks()
+        if marks is None or (isinstance(marks, SqliteSource) and not marks.marks.path.exists()):
+            return 1
+        return marks.max_id(tag)
+
+    def ping(self) -> None:
+        """Raise :class:`~..core.errors.SegmentUnavailable` unless it answers. Changes nothing."""
+        store = self._stores.current()
+        if isinstance(store, (SqliteSource, ServerSource)):
+            store.ping()
+
+    def _marks(self) -> SqliteSource | MemorySource | None:
+        store = self._stores.current()
+        return store if isinstance(store, (SqliteSource, MemorySource)) else None
+
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         """There is no place for them here: they are a gap. See :mod:`.pool`."""
 

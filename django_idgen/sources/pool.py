@@ -10,12 +10,12 @@ back: see :mod:`.pool_scripts`. What was pushed or popped without an answer is g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from ..core.clock import SYSTEM_CLOCK, Clock
-from ..core.errors import ConfigurationError
+from ..core.errors import ConfigurationError, SegmentUnavailable
 from ..core.events import Emit
 from ..core.loader import AnyLoader, InlineLoader
 from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, SegmentSource, check_tag
@@ -197,6 +197,14 @@ class PoolSource:
         return sum(
             carry_over(self._link, self._scripts, owner, alias) for alias, owner in owners.items()
         )
+
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        """As of the source behind it, and of Redis: each can have ids while the other is away."""
+        behind = getattr(self.source, "probes", None)
+        return {f"redis {self._own.alias}": self._ping, **(behind() if behind else {})}
+
+    def _ping(self) -> None:
+        self._own.ask(lambda client: client.ping(), unavailable=SegmentUnavailable)
 
     # --- the process' life ----------------------------------------------------------
 

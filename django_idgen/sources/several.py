@@ -77,7 +77,7 @@ class SeveralDatabases:
             with health.attempt():
                 segment = server.fetch_within(timeout, tag, floor=floor, demand=demand)
         except GridUnknown:
-            self._agree()
+            self.agree()
             segment = server.fetch_within(None, tag, floor=floor, demand=demand)
         except SegmentUnavailable:
             health.failed()
@@ -85,7 +85,7 @@ class SeveralDatabases:
         health.succeeded()
         return segment
 
-    def _agree(self) -> None:
+    def agree(self) -> None:
         """Tell each database of the others; on the first use of all, and all have to be there.
 
         A database that is away may have given out, alone, the very ids that the

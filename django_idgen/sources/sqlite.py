@@ -63,12 +63,43 @@ class SqliteSource:
 
         self._run(job)
 
+    def open_tag(self, tag: str, *, step: int, max_id: int) -> bool:
+        """Make ``tag``, whose first id is to be ``max_id``; False if it is there already."""
+        check_tag(tag)
+        check_step(step)
+
+        def job(db: sqlite3.Connection) -> bool:
+            query = "SELECT 1 FROM segments WHERE tag = ?"
+            if db.execute(query, (tag,)).fetchone() is not None:
+                return False
+            self._row(db, tag)
+            changes = (max_id, step, tag)
+            db.execute("UPDATE segments SET max_id = ?, step = ? WHERE tag = ?", changes)
+            return True
+
+        return self._run(job)
+
+    def raise_mark(self, tag: str, to: int) -> None:
+        """No id of ``tag`` below ``to`` is given out from now on; never lowers its mark."""
+        check_tag(tag)
+
+        def job(db: sqlite3.Connection) -> None:
+            self._row(db, tag)
+            db.execute("UPDATE segments SET max_id = max(max_id, ?) WHERE tag = ?", (to, tag))
+
+        self._run(job)
+
     def max_id(self, tag: str) -> int:
         """The first id of ``tag`` that was not handed out; 1 if there was no fetch yet."""
         row = self._run(
             lambda db: db.execute("SELECT max_id FROM segments WHERE tag = ?", (tag,)).fetchone()
         )
         return 1 if row is None else int(row[0])
+
+    def ping(self) -> None:
+        """Raise :class:`~..core.errors.SegmentUnavailable` unless the marks can be written."""
+        if self.marks.path.exists():  # or it would be made by asking
+            self._run(lambda _db: None)
 
     def abandon(self) -> None:
         """Nothing was inherited: no connection outlives a call."""
