@@ -7,23 +7,21 @@ statement that knows nothing of what the page showed; no page deletes anything
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import display_for_value
 from django.core.exceptions import ValidationError
 from django.db import connections, models, router
-from django.db.models import F
-from django.db.models.functions import Greatest, Now
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from . import tag_edits
 from .conf import DEFAULT_STEP, SettingsError, read_settings
-from .core.moments import MAX_UNIX_US, moment
+from .lease_state import LeaseState, promised_until, state_of, with_namespaces
 from .models import LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
 from .tables import missing_tables
 
@@ -158,17 +156,17 @@ class LeafAllocAdmin(GrantsAdmin):
     ) -> None:
         if not change:
             # Never an UPDATE: the tag may have been made, and used, in this moment.
-            obj.save(force_insert=True)
+            tag_edits.insert_tag_row(cast("LeafAlloc", obj), _database(LeafAlloc))
             return
         changed: dict[str, Any] = {
             name: form.cleaned_data[name]
             for name in form.changed_data
-            if name in {"step", "description"}
+            if name in {"step", "description", "max_id"}
         }
-        if "max_id" in form.changed_data:
-            changed["max_id"] = Greatest(F("max_id"), form.cleaned_data["max_id"])
+        if "max_id" in changed:
+            tag_edits.raise_mark(obj.pk, changed["max_id"])
         if changed:
-            LeafAlloc.objects.filter(pk=obj.pk).update(**changed, update_time=Now())
+            tag_edits.change_row(_database(LeafAlloc), obj.pk, **changed)
 
 
 class ReadOnlyAdmin(GrantsAdmin):
@@ -206,26 +204,28 @@ class WorkerLeaseAdmin(ReadOnlyAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[models.Model]:
-        record = NamespaceRecord.objects.filter(name=models.OuterRef("namespace"))
-        prints = models.Subquery(record.values("fingerprint")[:1])
-        rows = super().get_queryset(request)
-        annotated: models.QuerySet[models.Model] = rows.annotate(namespace_print=prints)
-        return annotated
+        return cast(
+            "models.QuerySet[models.Model]",
+            with_namespaces(cast("models.QuerySet[WorkerLease]", super().get_queryset(request))),
+        )
 
     @admin.display(description=gettext_lazy("state"), ordering="token")
     def state(self, lease: WorkerLease) -> str:
-        if not lease.token:
-            return _("free")
-        until = _promised_until(lease)
-        # Whoever had it was killed, or can't reach the database.
-        return _("lapsed") if until is not None and until < datetime.now(UTC) else _("held")
+        return _STATES[state_of(lease)]()
 
     @admin.display(description=gettext_lazy("promised until"), ordering="until")
     def promised_until(self, lease: WorkerLease) -> str | None:
         """The mark as a moment: no id of this worker is stamped later."""
-        until = _promised_until(lease)
+        until = promised_until(lease)
         # As text: a page that only shows a row would print the value as Python has it.
         return None if until is None else str(display_for_value(until, ""))
+
+
+_STATES: dict[LeaseState, Callable[[], str]] = {
+    LeaseState.FREE: lambda: _("free"),
+    LeaseState.LAPSED: lambda: _("lapsed"),
+    LeaseState.HELD: lambda: _("held"),
+}
 
 
 @admin.register(NamespaceRecord)
@@ -244,14 +244,6 @@ class SegmentHistoryAdmin(ReadOnlyAdmin):
     search_fields = ("=tag", "holder")
     # Of a table this long, counting is the slow part.
     show_full_result_count = False
-
-
-def _promised_until(lease: WorkerLease) -> datetime | None:
-    found = json.loads(getattr(lease, "namespace_print", None) or "{}")
-    if not {"epoch_us", "tick_us"} <= found.keys():
-        return None
-    end_us = found["epoch_us"] + lease.until * found["tick_us"]
-    return moment(end_us) if end_us <= MAX_UNIX_US else None
 
 
 def _default_step() -> int:

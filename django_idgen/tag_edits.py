@@ -1,0 +1,373 @@
+"""Tags made and changed by people, so that no id comes again.
+
+``max_id`` only goes up, in one statement that knows nothing of what somebody saw
+before; a tag is made by an INSERT, never an UPDATE, since a process may make it in the
+same moment by using it; nothing deletes one (it would start at 1 again).
+
+Where a tag's rows are, the segment source says: in one database, in several that share
+it, or where a router leads. On a server an edit is a transaction of our own, outside of
+the caller's. On SQLite the row is a mirror: the mark itself, which stands in a file
+beside the database or in this process, is raised first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
+from django.db.models import F
+from django.db.models.functions import Greatest, Now
+
+from . import handlers
+from .connection import Place, own_connection, place_of
+from .core.errors import IdgenError, SegmentUnavailable
+from .core.segment import MAX_ID, check_step, check_tag
+from .models import Installation, LeafAlloc
+from .row_writes import insert_row
+from .stores import catch_up
+from .tables import make_missing_tables, missing_tables
+from .transactions import Transactions
+
+__all__ = [
+    "SkipRefused",
+    "Tag",
+    "TagExists",
+    "TagUnknown",
+    "TagsElsewhere",
+    "Unstorable",
+    "change_row",
+    "change_tag",
+    "find_tag",
+    "insert_tag_row",
+    "make_tag",
+    "raise_mark",
+    "skip_tag",
+    "tag_databases",
+]
+
+T = TypeVar("T")
+
+MODELS = ("LeafAlloc", "Installation")
+TIMEOUT = 5.0
+"""Seconds for one edit on a database server."""
+
+
+class TagExists(IdgenError):
+    """A tag that was to be made is there already."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        super().__init__(f"There is a tag {tag!r} already.")
+
+
+class TagUnknown(IdgenError):
+    """A tag that was to be changed is not there."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        super().__init__(f"There is no tag {tag!r}.")
+
+
+class TagsElsewhere(IdgenError):
+    """The segment source keeps no tags in this project's databases."""
+
+    def __init__(self, source: object) -> None:
+        super().__init__(
+            f"This project's segments come from a {type(source).__name__}, so that its tags are "
+            f"kept elsewhere. Change them there."
+        )
+
+
+class Unstorable(IdgenError):
+    """The database has no place for a value, such as an emoji in a column of 3-byte UTF-8."""
+
+
+class SkipRefused(IdgenError):
+    """A tag was to skip ahead to where it is already, or too far at once."""
+
+    def __init__(self, tag: str, *, max_id: int, wanted: int, most: int) -> None:
+        self.tag = tag
+        self.max_id = max_id
+        self.wanted = wanted
+        self.most = most
+        """How far a skip may go at once."""
+        super().__init__(self._words())
+
+    @property
+    def is_too_far(self) -> bool:
+        return self.wanted > self.max_id
+
+    def _words(self) -> str:
+        if not self.is_too_far:
+            return (
+                f"Tag {self.tag!r} stands at {self.max_id} already, and never goes back: it "
+                f"can't skip to {self.wanted}."
+            )
+        end = min(self.max_id + self.most, MAX_ID)
+        return (
+            f"Tag {self.tag!r} stands at {self.max_id}, and skips {self.most} ids at once at "
+            f"most: to {end}, not to {self.wanted}."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag as its databases have it. Frozen."""
+
+    name: str
+    rows: Mapping[str, LeafAlloc]
+    """By the alias of the database; one that has not given out any of its ids may be missing."""
+
+    @property
+    def first(self) -> LeafAlloc:
+        """The row that shows what all of them are to have in common."""
+        return next(iter(self.rows.values()))
+
+    @property
+    def max_id(self) -> int:
+        """The first id that none of its databases gave out yet."""
+        return max(row.max_id for row in self.rows.values())
+
+
+# --- where --------------------------------------------------------------------------
+
+
+def tag_databases() -> Sequence[str]:
+    """The aliases of all databases that may have tags. Empty if they are kept elsewhere."""
+    source = _source()
+    return tuple(source.databases()) if hasattr(source, "marks") else ()
+
+
+def _source() -> Any:
+    """The segment source, without the pool that stands before it."""
+    source: Any = handlers.segments.allocator().source
+    while not hasattr(source, "marks") and hasattr(source, "source"):
+        source = source.source
+    return source
+
+
+def _source_of_tags() -> Any:
+    source = _source()
+    if not hasattr(source, "marks"):
+        raise TagsElsewhere(source)
+    return source
+
+
+# --- reading ------------------------------------------------------------------------
+
+
+def find_tag(tag: str) -> Tag | None:
+    """The tag as it stands, or None if there is none.
+
+    Raises :class:`~.core.errors.InvalidTag`, :class:`SegmentUnavailable` if one of its
+    databases can't be asked, and :class:`~.core.errors.ConfigurationError` (a router).
+    """
+    check_tag(tag)
+    source = _source()
+    if not hasattr(source, "marks"):
+        return None
+    rows = {alias: row for alias in source.route(tag) if (row := _row(alias, tag)) is not None}
+    if not rows and (mark := source.marks(tag).max_id(tag)) > 1:
+        # Its row is still to be written (SQLite), when the caller's transaction is over.
+        step = handlers.current_settings().segments.default_step
+        rows = {source.route(tag)[0]: LeafAlloc(biz_tag=tag, max_id=mark, step=step)}
+    return Tag(tag, rows) if rows else None
+
+
+def _row(alias: str, tag: str) -> LeafAlloc | None:
+    catch_up(alias)
+    try:
+        row = LeafAlloc.objects.using(alias).filter(pk=tag).first()
+    except DatabaseError as error:
+        if table_is_missing(alias):
+            return None
+        raise SegmentUnavailable(f"Database {alias!r} can't be asked for tags: {error}") from error
+    # MariaDB takes "Orders" for "orders", and we have no other use for the name.
+    return row if row is None or row.pk == tag else None
+
+
+def table_is_missing(alias: str) -> bool:
+    """Whether no tag was ever made in the database ``alias``; False if it can't be asked."""
+    try:
+        return bool(missing_tables(connections[alias], ["LeafAlloc"]))
+    except DatabaseError:
+        return False
+
+
+def _known(tag: str) -> Tag:
+    found = find_tag(tag)
+    if found is None:
+        raise TagUnknown(tag)
+    return found
+
+
+# --- making -------------------------------------------------------------------------
+
+
+def make_tag(tag: str, *, step: int, description: str = "", max_id: int = 1) -> Tag:
+    """Make a tag whose first id is ``max_id`` or above, in all of its databases.
+
+    Raises :class:`TagExists`, also where a process makes it in this moment by using it;
+    :class:`~.core.errors.InvalidTag`, :class:`~.core.errors.ConfigurationError` for a step
+    out of range, :class:`Unstorable`, :class:`TagsElsewhere` and
+    :class:`SegmentUnavailable`.
+    """
+    check_tag(tag)
+    check_step(step)
+    source = _source_of_tags()
+    if find_tag(tag) is not None:
+        raise TagExists(tag)
+    source.agree(tag)
+    if not source.marks(tag).open_tag(tag, step=step, max_id=max_id):
+        raise TagExists(tag)
+    for alias in source.route(tag):
+        row = LeafAlloc(biz_tag=tag, max_id=max_id, step=step, description=description)
+        try:
+            _edit(alias, partial(insert_tag_row, row, alias))
+        except TagExists:
+            if place_of(alias) is Place.SERVER:
+                raise
+            # It was our mark that somebody has written a row of.
+            change_row(alias, tag, step=step, description=description, max_id=max_id)
+    return _known(tag)
+
+
+def insert_tag_row(row: LeafAlloc, alias: str) -> None:
+    """INSERT ``row``, a tag's first one in ``alias``, with that database's part of the ids.
+
+    In the caller's transaction. Raises :class:`TagExists`.
+    """
+    # Locked as a fetch does it, before the tag: nobody may divide the ids anew meanwhile.
+    rows = Installation.objects.using(alias).filter(pk=1)
+    installation = rows.select_for_update().first()
+    if installation is not None:
+        row.delta, row.remainder = installation.delta, installation.remainder
+    try:
+        with transaction.atomic(using=alias):
+            insert_row(row, alias)
+    except IntegrityError as error:
+        raise TagExists(row.pk) from error
+
+
+# --- changing -----------------------------------------------------------------------
+
+
+def change_tag(tag: str, *, step: int | None = None, description: str | None = None) -> Tag:
+    """Change what is given, in all databases of the tag; a step counts from the next fetch on.
+
+    Raises :class:`TagUnknown`, else as :func:`make_tag`.
+    """
+    if step is not None:
+        check_step(step)
+    known = _known(tag)
+    _source_of_tags()
+    for alias, row in known.rows.items():
+        _change_or_insert(alias, row, step=step, description=description)
+    return _known(tag)
+
+
+def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = None) -> Tag:
+    """Have the tag go on at ``to``, or ``by`` ids further: no fetch gets ids below, from now on.
+
+    What processes, and a pool, hold already is not touched. ``most``: how far it may go.
+    Raises :class:`SkipRefused`, :class:`TagUnknown` and :class:`SegmentUnavailable`.
+    """
+    known = _known(tag)
+    source = _source_of_tags()
+    stands = max(known.max_id, source.marks(tag).max_id(tag))
+    target = stands + (by or 0) if to is None else to
+    if not stands < target <= min(stands + most, MAX_ID):
+        raise SkipRefused(tag, max_id=stands, wanted=target, most=most)
+    raise_mark(tag, target)
+    for alias in source.route(tag):
+        row = known.rows.get(alias)
+        if row is None:  # this database gave out none of its ids yet
+            first = known.first
+            row = LeafAlloc(biz_tag=tag, step=first.step, description=first.description)
+        _change_or_insert(alias, row, max_id=target)
+    return _known(tag)
+
+
+def raise_mark(tag: str, to: int) -> None:
+    """Raise the mark that stands outside of the row (SQLite), before the row is."""
+    source = _source()
+    if hasattr(source, "marks"):
+        source.marks(tag).raise_mark(tag, to)
+
+
+def change_row(
+    alias: str,
+    tag: str,
+    *,
+    step: int | None = None,
+    description: str | None = None,
+    max_id: int | None = None,
+) -> bool:
+    """Change the tag's row in ``alias``, in the caller's transaction; False if there is none.
+
+    ``max_id`` is raised, whatever it is by now, and never lowered.
+    """
+    changes: dict[str, Any] = {}
+    if step is not None:
+        changes["step"] = step
+    if description is not None:
+        changes["description"] = description
+    if max_id is not None:
+        changes["max_id"] = Greatest(F("max_id"), max_id)
+        changes["measured_at"] = None  # what is skipped was not used
+    rows = LeafAlloc.objects.using(alias).filter(pk=tag)
+    return bool(rows.update(**changes, update_time=Now())) if changes else rows.exists()
+
+
+def _change_or_insert(alias: str, row: LeafAlloc, **changes: Any) -> None:
+    """Change the row of a known tag; where it is not written yet, write it."""
+
+    change = partial(change_row, alias, row.pk, **changes)
+    if _edit(alias, change):
+        return
+    for name, value in changes.items():
+        if value is not None:
+            setattr(row, name, value)
+    try:
+        _edit(alias, partial(insert_tag_row, row, alias))
+    except TagExists:  # a process was quicker
+        _edit(alias, change)
+
+
+def _edit(alias: str, body: Callable[[], T]) -> T:
+    """``body`` as one transaction of the database ``alias``.
+
+    Raises what it raises, :class:`Unstorable` and :class:`SegmentUnavailable`.
+    """
+    try:
+        return _on_server(alias, body) if place_of(alias) is Place.SERVER else _here(alias, body)
+    except SegmentUnavailable as error:
+        if isinstance(error.__cause__, DataError):
+            raise _unstorable(alias, error.__cause__) from error
+        raise
+    except DataError as error:
+        raise _unstorable(alias, error) from error
+    except DatabaseError as error:
+        raise SegmentUnavailable(f"Database {alias!r} failed: {error}") from error
+
+
+def _on_server(alias: str, body: Callable[[], T]) -> T:
+    transactions = Transactions(
+        own_connection(alias), timeout=TIMEOUT, models=MODELS, unavailable=SegmentUnavailable
+    )
+    return transactions.run(lambda _connection: body())
+
+
+def _here(alias: str, body: Callable[[], T]) -> T:
+    if missing_tables(connections[alias], MODELS):
+        make_missing_tables(connections[alias], only=MODELS)
+    with transaction.atomic(using=alias):
+        return body()
+
+
+def _unstorable(alias: str, error: Exception) -> Unstorable:
+    words = " ".join(str(error).split())
+    return Unstorable(f"Database {alias!r} can't store this: {words}")
