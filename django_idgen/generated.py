@@ -87,6 +87,13 @@ class GeneratedOnSave(FieldMixin):
     def get_prep_value(self, value: Any) -> Any:
         return super().get_prep_value(self._number(value))
 
+    def value_to_string(self, obj: models.Model) -> str:
+        """What :meth:`to_python` reads back: short digits might be read as the text form."""
+        value = self.value_from_object(obj)
+        if self.text.is_plain or value is None:
+            return super().value_to_string(obj)
+        return self.text.format(self.to_python(value))
+
     def _number(self, value: Any) -> Any:
         # Plain digits are Django's to read.
         return self.text.read(value) if isinstance(value, str) and not self.text.is_plain else value
