@@ -13,6 +13,7 @@ class IdgenConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks, factory, handlers, lifecycle, signals
+        from .rest import strings
         from .sqlite import occasions as upkeep
 
         checks.register()
@@ -21,4 +22,5 @@ class IdgenConfig(AppConfig):
         lifecycle.watch()
         signals.connect_logging()
         factory.import_backends()
+        strings.watch()
         setting_changed.connect(handlers.on_setting_changed, dispatch_uid="django_idgen")

@@ -1,0 +1,185 @@
+"""An API that a user of the app would write: no serializer says a word of ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import include, path
+from django_filters.rest_framework import DjangoFilterBackend
+from drf_spectacular.views import SpectacularAPIView
+from rest_framework import routers, serializers, viewsets
+from rest_framework.pagination import PageNumberPagination
+
+from tests.app.models import Document, Grade, Leg, Line, Order, Parcel, Receipt, Shipment, Tag
+
+
+class OrderSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Order
+        fields = ("id", "pk", "note", "tags", "labels", "lines", "shipments", "parcel")
+        extra_kwargs = {  # noqa: RUF012
+            name: {"required": False} for name in ("tags", "lines", "shipments", "parcel")
+        }
+        read_only_fields = ("lines", "shipments", "parcel")
+
+
+class LineSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Line
+        fields = ("id", "order", "order_id", "text")
+
+
+class ParcelSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Parcel
+        fields = "__all__"
+
+
+class ShipmentSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Shipment
+        fields = ("id", "order", "previous", "receipt", "watchers", "legs")
+        read_only_fields = ("legs",)
+
+
+class LegSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Leg
+        fields = "__all__"
+
+
+class NestedSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Leg
+        fields = "__all__"
+        depth = 1
+
+
+class DeclaredSerializer(serializers.ModelSerializer):
+    """Relations as users declare them."""
+
+    order = serializers.PrimaryKeyRelatedField(queryset=Order.objects.all())
+    order_read = serializers.PrimaryKeyRelatedField(source="order", read_only=True)
+    order_by_slug = serializers.SlugRelatedField(source="order", slug_field="id", read_only=True)
+    previous = serializers.SlugRelatedField(
+        slug_field="id", queryset=Shipment.objects, required=False, allow_null=True
+    )
+    watchers = serializers.PrimaryKeyRelatedField(
+        many=True, queryset=Tag.objects.all(), required=False
+    )
+    watchers_read = serializers.PrimaryKeyRelatedField(source="watchers", many=True, read_only=True)
+    legs = serializers.SlugRelatedField(slug_field="number", many=True, read_only=True)
+    order_property = serializers.ReadOnlyField(source="order.pk")
+    previous_id = serializers.ReadOnlyField()
+    title = serializers.StringRelatedField(source="order")
+    number = serializers.IntegerField(source="id", read_only=True)
+    order_number = serializers.PrimaryKeyRelatedField(
+        source="order", read_only=True, pk_field=serializers.IntegerField()
+    )
+
+    class Meta:
+        model = Shipment
+        fields = (
+            "id",
+            "order",
+            "order_read",
+            "order_by_slug",
+            "previous",
+            "watchers",
+            "watchers_read",
+            "legs",
+            "order_property",
+            "previous_id",
+            "title",
+            "number",
+            "order_number",
+        )
+
+
+class LinkedSerializer(serializers.HyperlinkedModelSerializer):
+    class Meta:
+        model = Shipment
+        fields = ("url", "id", "order", "previous")
+
+
+class GradeSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Grade
+        fields = "__all__"
+
+
+class ReceiptSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Receipt
+        fields = "__all__"
+
+
+class DocumentSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = Document
+        fields = ("folder", "number", "title")
+
+
+class Pages(PageNumberPagination):
+    page_size = 50
+
+
+def viewset(serializer: Any, filters: Any = None) -> Any:
+    """A view set of all rows, as a user has one a model."""
+    model = serializer.Meta.model
+    attributes = {
+        "queryset": model.objects.order_by("pk"),
+        "serializer_class": serializer,
+        "pagination_class": Pages,
+        "filter_backends": [DjangoFilterBackend],
+        "filterset_fields": filters,
+        "authentication_classes": [],
+        "permission_classes": [],
+    }
+    return type(f"{serializer.__name__}Views", (viewsets.ModelViewSet,), attributes)
+
+
+router = routers.DefaultRouter()
+router.register(
+    "orders",
+    viewset(
+        OrderSerializer,
+        {
+            "id": ["exact", "in", "gt", "range", "isnull"],
+            "tags": ["exact"],
+            "shipments": ["exact"],
+            "note": ["exact"],
+        },
+    ),
+    "order",
+)
+router.register("lines", viewset(LineSerializer, {"order": ["exact", "in"]}), "line")
+router.register("parcels", viewset(ParcelSerializer, ["order"]), "parcel")
+router.register(
+    "shipments",
+    viewset(
+        ShipmentSerializer,
+        {
+            "id": ["exact", "in", "lt", "range"],
+            "order": ["exact"],
+            "previous": ["exact", "isnull"],
+            "previous__id": ["exact", "in"],
+            "receipt": ["exact"],
+            "watchers": ["exact"],
+            "legs": ["exact"],
+        },
+    ),
+    "shipment",
+)
+router.register("legs", viewset(LegSerializer, ["shipment", "number"]), "leg")
+router.register("nested", viewset(NestedSerializer), "nested")
+router.register("declared", viewset(DeclaredSerializer), "declared")
+router.register("linked", viewset(LinkedSerializer), "linked")
+router.register("grades", viewset(GradeSerializer), "grade")
+router.register("receipts", viewset(ReceiptSerializer), "receipt")
+router.register("documents", viewset(DocumentSerializer), "document")
+
+urlpatterns = [
+    path("", include(router.urls)),
+    path("schema/", SpectacularAPIView.as_view(authentication_classes=[], permission_classes=[])),
+]
