@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.db import Error as AnyDatabaseError
 from django.db import transaction
-from django.http import HttpRequest, HttpResponseBase, UnreadablePostError
+from django.http import HttpRequest, UnreadablePostError
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import APIException, NotAuthenticated, UnsupportedMediaType
 from rest_framework.negotiation import BaseContentNegotiation, DefaultContentNegotiation
@@ -86,9 +86,9 @@ class IdgenView(APIView):
         return response
 
     def finalize_response(
-        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
-    ) -> HttpResponseBase:
-        final: HttpResponseBase = super().finalize_response(request, response, *args, **kwargs)
+        self, request: Request, response: Response, *args: Any, **kwargs: Any
+    ) -> Response:
+        final = super().finalize_response(request, response, *args, **kwargs)
         for name, value in NEVER_CACHED.items():
             final[name] = value
         return final

@@ -8,7 +8,7 @@ rest; see :func:`_short_cut`. Both ways give the same answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -56,16 +56,18 @@ class MayTake(BasePermission):
         return caller is not None and view.may_take(caller, view.subject)
 
 
+def ids_throttles() -> list[type[BaseThrottle]]:
+    """The project's own, then those of our settings."""
+    known: Iterable[Any] = api_settings.DEFAULT_THROTTLE_CLASSES
+    return [*known, CallerThrottle, SubjectThrottle]
+
+
 class IdsView(IdgenView):
     """GET and POST take ids; HEAD says what GET would, and takes none."""
 
-    http_method_names: ClassVar[list[str]] = ["get", "post", "head", "options"]
-    permission_classes = (IsAuthenticated, MayTake)
-    throttle_classes: ClassVar[tuple[type[BaseThrottle], ...]] = (
-        *api_settings.DEFAULT_THROTTLE_CLASSES,
-        CallerThrottle,
-        SubjectThrottle,
-    )
+    http_method_names: Sequence[str] = ("get", "post", "head", "options")
+    permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated, MayTake)
+    throttle_classes: Sequence[type[BaseThrottle]] = ids_throttles()
     keyword: ClassVar[str]
     """The URL's part that names what ids are taken of."""
 

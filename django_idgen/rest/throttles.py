@@ -11,7 +11,6 @@ import math
 from hashlib import sha256
 from typing import Any, ClassVar
 
-from django.http import HttpRequest
 from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
 
@@ -82,7 +81,7 @@ class WrongSecretThrottle(SettingThrottle):
         super().__init__()
         self.counting = counting
 
-    def get_cache_key(self, request: Request | HttpRequest, view: Any) -> str | None:  # noqa: ARG002
+    def get_cache_key(self, request: Any, view: Any) -> str | None:  # noqa: ARG002
         return _key("address", str(self.get_ident(request)))
 
     def throttle_success(self) -> bool:
