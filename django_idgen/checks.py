@@ -1,6 +1,6 @@
 """System checks: what would go wrong, said before it does.
 
-The fields make E002 to E006 themselves (:mod:`.fields`).
+The fields make E002 to E007 themselves (:mod:`.fields`, :mod:`.generated`).
 
 ========  ======================================================================
 E001      ``settings.IDGEN`` asks for something that can't work
@@ -9,12 +9,14 @@ E003      a field's segment tag can't be used
 E004      a field's ``eager`` is neither True nor False
 E005      a field of ours was given a ``default`` or a ``db_default``
 E006      a field of ours is used without ``"django_idgen"`` in ``INSTALLED_APPS``
+E007      a field's ``text_form`` or ``prefix`` can't be used
 W001      ``DEFAULT_AUTO_FIELD`` is a field of ours, for every app at once
 W002      a ``GenericForeignKey`` keeps ids in a column of 32 bits or fewer
 W003      a column in the database that has to hold our ids has 32 bits or fewer
 W004      the time bits of a generator's layout are used up within five years
 W005      the Redis that django_idgen relies on is used as a cache, too
 W006      the Redis that django_idgen relies on evicts keys
+W008      templates write our ids with thousand separators
 ========  ======================================================================
 
 W003 and W006 ask servers: they run with ``migrate`` and ``check --database``.
@@ -40,6 +42,7 @@ from .conf import SettingsError, read_settings
 from .factory import build_allocator, build_generator
 from .generated import GeneratedOnSave
 from .redis_checks import check_eviction, check_shared_redis
+from .template_checks import check_thousand_separators
 
 __all__ = [
     "check_columns",
@@ -74,6 +77,7 @@ def register() -> None:
     register_check(check_default_auto_field, Tags.models)
     register_check(check_generic_keys, Tags.models)
     register_check(check_columns, Tags.database)
+    register_check(check_thousand_separators, Tags.templates)
     register_check(check_shared_redis, Tags.caches)
     register_check(check_eviction, Tags.database)
 

@@ -1,0 +1,1 @@
+"""Template backends. ``django.DjangoTemplates`` writes ids without thousand separators."""
