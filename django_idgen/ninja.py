@@ -15,6 +15,7 @@ them, in the form that the field has. ``id: int`` in a schema asks for numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
@@ -26,9 +27,10 @@ from pydantic_core import PydanticCustomError, core_schema
 from .core.encoding import DECIMAL, TextForm
 from .core.errors import InvalidId
 from .generated import GeneratedOnSave
+from .rest.hooks import Hooks
 from .rest.relations import id_held_by, written
 
-__all__ = ["Id", "IdText", "adopt", "id_type"]
+__all__ = ["Id", "IdText", "adopt", "id_type", "release"]
 
 
 @dataclass(frozen=True)
@@ -95,18 +97,28 @@ def adopt() -> None:
     """
     from ninja.orm import factory, fields
 
-    original = fields.get_schema_field
-    if hasattr(original, "_idgen"):
-        return
+    if not _hooks:
+        places = (fields, factory)  # the latter has it under a name of its own
+        _hooks.append(Hooks(*((place, "get_schema_field", _typing) for place in places)))
+    _hooks[0].put()
 
+
+def release() -> None:
+    """Undo :func:`adopt`, for tests. Schemas that were made keep what they have."""
+    for hooks in _hooks:
+        hooks.release()
+
+
+_hooks: list[Hooks] = []
+
+
+def _typing(original: Callable[..., Any]) -> Callable[..., Any]:
     def get_schema_field(field: Any, *, depth: int = 0, **options: Any) -> Any:
         kind, info = original(field, depth=depth, **options)
         found = None if field.is_relation and depth > 0 else id_held_by(field)
         return (kind, info) if found is None else _typed(field, found, kind, info)
 
-    get_schema_field._idgen = True  # type: ignore[attr-defined]
-    fields.get_schema_field = get_schema_field
-    factory.get_schema_field = get_schema_field  # type: ignore[attr-defined]  # its own name
+    return get_schema_field
 
 
 def _typed(field: Any, found: GeneratedOnSave, kind: Any, info: FieldInfo) -> tuple[Any, FieldInfo]:

@@ -28,6 +28,7 @@ from rest_framework.relations import ManyRelatedField
 from ..core.errors import InvalidId
 from ..generated import GeneratedOnSave
 from .fields import IdField, id_of, note_model
+from .hooks import Hooks
 from .relations import id_behind, key_behind, written
 
 __all__ = ["adopt", "release"]
@@ -37,26 +38,14 @@ Method = Callable[..., Any]
 
 def adopt() -> None:
     """Have the classes of Django REST framework treat ids as strings. Idempotent."""
-    if _originals:
-        return
     serializers.ModelSerializer.serializer_field_mapping[GeneratedOnSave] = IdField
-    for owner, name, make in HOOKS:
-        _originals.append((owner, name, owner.__dict__.get(name)))
-        setattr(owner, name, make(getattr(owner, name, None)))
+    HOOKS.put()
 
 
 def release() -> None:
     """Undo :func:`adopt`, for tests. Serializers that were built keep what they have."""
     serializers.ModelSerializer.serializer_field_mapping.pop(GeneratedOnSave, None)
-    while _originals:
-        owner, name, original = _originals.pop()
-        if original is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, original)
-
-
-_originals: list[tuple[type, str, Any]] = []
+    HOOKS.release()
 
 
 # --- fields of models ------------------------------------------------------------
@@ -201,7 +190,7 @@ def _writing_property(original: Method) -> Method:
     return get_attribute
 
 
-HOOKS: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
+HOOKS = Hooks(
     (serializers.ModelSerializer, "build_standard_field", _building),
     (serializers.PrimaryKeyRelatedField, "pk_field", lambda _: DerivedPkField()),
     (serializers.PrimaryKeyRelatedField, "get_attribute", _noting_model),

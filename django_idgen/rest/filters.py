@@ -2,55 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.utils.translation import gettext_lazy as _
+from django.db import models
 from django_filters import fields, filters, filterset  # type: ignore[import-untyped]
 
 from ..core.encoding import DECIMAL, TextForm
 from ..core.errors import InvalidId
+from ..forms import IdFormField
 from ..generated import GeneratedOnSave
-from .relations import id_behind, key_behind
+from .hooks import Hooks
+from .relations import id_behind
 
-__all__ = ["IdFilter", "IdFilterField", "adopt"]
-
-
-class IdFilterField(forms.Field):
-    """The field of an :class:`IdFilter`: an id as text, read to an ``int``."""
-
-    default_error_messages = {"invalid": _("Enter a valid id. %(reason)s")}  # noqa: RUF012
-
-    def __init__(self, *, text_form: str = "decimal", prefix: str = "", **kwargs: Any) -> None:
-        self.text = TextForm(text_form, prefix)
-        super().__init__(**kwargs)
-
-    def to_python(self, value: Any) -> int | None:
-        if value in self.empty_values:
-            return None
-        try:
-            return self.text.read(value.strip() if isinstance(value, str) else value)
-        except InvalidId as error:
-            raise ValidationError(
-                self.error_messages["invalid"], code="invalid", params={"reason": str(error)}
-            ) from error
+__all__ = ["IdFilter", "adopt"]
 
 
 class IdFilter(filters.Filter):  # type: ignore[misc]
-    """A filter by id, or by a key to one; ``text_form=`` and ``prefix=`` as the field has them.
+    """A filter by id, or by a key to one, that reads a number's digits or the text.
 
     ``FilterSet`` picks it for the fields of this app, with every look-up of a number.
-    Declared by hand it goes by the model's field, unless told.
+    Declared by hand it goes by the model's field, unless ``target=`` says in which form
+    (see :class:`~django_idgen.forms.IdFormField`).
     """
 
-    field_class = IdFilterField
+    field_class = IdFormField
 
     @property
     def field(self) -> forms.Field:
-        if "text_form" not in self.extra and "prefix" not in self.extra:
-            self.extra.update(_form_of(self._text()))
+        if "target" not in self.extra:
+            self.extra["target"] = self._text()
         found: forms.Field = super().field
         return found
 
@@ -61,10 +44,6 @@ class IdFilter(filters.Filter):  # type: ignore[misc]
         return DECIMAL if found is None else found.text
 
 
-def _form_of(text: TextForm) -> dict[str, str]:
-    return {"text_form": text.alphabet, "prefix": text.prefix}
-
-
 def adopt(defaults: dict[Any, Any] = filterset.FILTER_FOR_DBFIELD_DEFAULTS) -> None:
     """Have every ``FilterSet`` made from now on pick :class:`IdFilter`. Idempotent.
 
@@ -72,33 +51,52 @@ def adopt(defaults: dict[Any, Any] = filterset.FILTER_FOR_DBFIELD_DEFAULTS) -> N
     """
     defaults[GeneratedOnSave] = {
         "filter_class": IdFilter,
-        "extra": lambda field: _form_of(field.text),
+        "extra": lambda field: {"target": field.text},
     }
-    if fields.ModelMultipleChoiceField not in _adopted:
-        _adopted.add(fields.ModelMultipleChoiceField)
-        _read_choices(fields.ModelMultipleChoiceField)
+    HOOKS.put()
 
 
-_adopted: set[type] = set()
+def _reading_choice(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A choice of one reads ids as strictly as every other field does."""
+
+    def to_python(self: Any, value: Any) -> Any:
+        return original(self, _digits(self, value, "invalid_choice", "value"))
+
+    return to_python
 
 
-def _read_choices(owner: type[Any]) -> None:
-    """Have a choice of many read ids as text: Django compares them with the keys' digits.
+def _reading_choices(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A choice of many reads ids as text: Django compares them with the keys' digits.
 
-    A choice of one needs nothing: it is looked up, and the model's field reads the text.
+    It also sends numbers to the database that SQLite has no room for, and fails.
     """
-    original: Callable[[Any, Any], Any] = owner._check_values
 
-    def _check_values(self: Any, value: Any) -> Any:
-        found = key_behind(self.queryset.model) if self.to_field_name is None else None
-        return original(self, value if found is None else list(_as_digits(found.text, value)))
+    def _check_values(self: Any, values: Any) -> Any:
+        return original(self, [_digits(self, each, "invalid_pk_value", "pk") for each in values])
 
-    owner._check_values = _check_values
+    return _check_values
 
 
-def _as_digits(text: TextForm, values: Iterable[Any]) -> Iterable[Any]:
-    for value in values:
-        try:
-            yield str(text.read(value))
-        except InvalidId:
-            yield value  # Django says that it is no choice; "null" is one of django-filter's
+def _digits(field: Any, value: Any, error: str, name: str) -> Any:
+    """``value`` as Django compares it; what stands for null, or for nothing, as it came."""
+    found = id_behind(field.queryset.model, (field.to_field_name or "pk",))
+    left_alone = value in field.empty_values or value == field.null_value
+    if found is None or left_alone or isinstance(value, models.Model):
+        return value
+    try:
+        return str(found.text.read(value))
+    except InvalidId as refused:
+        shown = str(value)[:SHOWN]
+        raise ValidationError(
+            field.error_messages[error], code=error, params={name: shown}
+        ) from refused
+
+
+SHOWN = 40
+"""Characters of a wrong value that its error repeats."""
+
+
+HOOKS = Hooks(
+    (fields.ModelChoiceField, "to_python", _reading_choice),
+    (fields.ModelMultipleChoiceField, "_check_values", _reading_choices),
+)
