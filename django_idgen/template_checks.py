@@ -42,7 +42,7 @@ def _has_ids() -> bool:
 
 def _only_plain_backends() -> bool:
     try:
-        kinds = [import_string(entry["BACKEND"]) for entry in settings.TEMPLATES]
+        kinds = [import_string(str(entry["BACKEND"])) for entry in settings.TEMPLATES]
     except (ImportError, KeyError):
         return False  # Django says so itself
     ours = import_string(BACKEND)

@@ -1,5 +1,6 @@
 from django.contrib import admin
 
+from tests.app import text_admin as text_admin
 from tests.app.models import Counter, Line, Order
 
 

@@ -8,8 +8,9 @@ from django.db import models
 
 from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeField
 from tests.app.rest_models import Grade, Leg, Shipment
+from tests.app.text_models import Bill, Customer, Purchase, Sheet
 
-__all__ = ["Grade", "Leg", "Shipment"]
+__all__ = ["Bill", "Customer", "Grade", "Leg", "Purchase", "Sheet", "Shipment"]
 
 
 class Tag(models.Model):

@@ -1,0 +1,38 @@
+"""Admin pages of models whose ids have text forms."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from django_idgen.id_admin import CreatedListFilter, IdAdminMixin
+from tests.app.text_models import Bill, Customer, Purchase
+
+
+@admin.register(Customer)
+class CustomerAdmin(IdAdminMixin, admin.ModelAdmin):
+    search_fields = ("name",)
+
+
+class BillInline(admin.TabularInline):
+    model = Bill
+    fields = readonly_fields = ("id", "purchase_id")
+    extra = 0
+
+
+@admin.register(Purchase)
+class PurchaseAdmin(IdAdminMixin, admin.ModelAdmin):
+    list_display = ("id", "customer_id", "customer", "stamp", "note")
+    list_display_links = ("id",)
+    list_filter = (("id", CreatedListFilter), ("customer__id", CreatedListFilter))
+    search_fields = ("note", "=customer__id")
+    raw_id_fields = ("customer", "watchers")
+    inlines = (BillInline,)
+
+    def get_readonly_fields(self, request, obj=None):
+        """Of its own, as many admins have: the mixin must not depend on its name."""
+        return ("id", "stamp")
+
+
+@admin.register(Bill)
+class BillAdmin(IdAdminMixin, admin.ModelAdmin):
+    autocomplete_fields = ("purchase",)
