@@ -6,7 +6,7 @@ from typing import Any
 
 from django.urls import include, path
 from django_filters.rest_framework import DjangoFilterBackend
-from drf_spectacular.views import SpectacularAPIView
+from drf_spectacular.openapi import AutoSchema
 from rest_framework import routers, serializers, viewsets
 from rest_framework.pagination import PageNumberPagination
 
@@ -48,7 +48,7 @@ class LegSerializer(serializers.ModelSerializer):
         fields = "__all__"
 
 
-class NestedSerializer(serializers.ModelSerializer):
+class DeepSerializer(serializers.ModelSerializer):
     class Meta:
         model = Leg
         fields = "__all__"
@@ -69,7 +69,7 @@ class DeclaredSerializer(serializers.ModelSerializer):
     )
     watchers_read = serializers.PrimaryKeyRelatedField(source="watchers", many=True, read_only=True)
     legs = serializers.SlugRelatedField(slug_field="number", many=True, read_only=True)
-    order_property = serializers.ReadOnlyField(source="order.pk")
+    order_property = serializers.ReadOnlyField(source="order.id")
     previous_id = serializers.ReadOnlyField()
     title = serializers.StringRelatedField(source="order")
     number = serializers.IntegerField(source="id", read_only=True)
@@ -133,6 +133,7 @@ def viewset(serializer: Any, filters: Any = None) -> Any:
         "pagination_class": Pages,
         "filter_backends": [DjangoFilterBackend],
         "filterset_fields": filters,
+        "schema": AutoSchema(),
         "authentication_classes": [],
         "permission_classes": [],
     }
@@ -172,7 +173,7 @@ router.register(
     "shipment",
 )
 router.register("legs", viewset(LegSerializer, ["shipment", "number"]), "leg")
-router.register("nested", viewset(NestedSerializer), "nested")
+router.register("nested", viewset(DeepSerializer), "nested")
 router.register("declared", viewset(DeclaredSerializer), "declared")
 router.register("linked", viewset(LinkedSerializer), "linked")
 router.register("grades", viewset(GradeSerializer), "grade")
@@ -181,5 +182,4 @@ router.register("documents", viewset(DocumentSerializer), "document")
 
 urlpatterns = [
     path("", include(router.urls)),
-    path("schema/", SpectacularAPIView.as_view(authentication_classes=[], permission_classes=[])),
 ]

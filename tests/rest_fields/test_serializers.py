@@ -274,6 +274,7 @@ def test_a_plain_serializer_goes_by_the_instance(shipment: Shipment, tag: Tag) -
         order = serializers.PrimaryKeyRelatedField(read_only=True)
         watchers = serializers.PrimaryKeyRelatedField(many=True, read_only=True)
         previous_id = serializers.ReadOnlyField()
+        order_key = serializers.ReadOnlyField(source="order.pk")
 
     shipment.watchers.add(tag)
     shipment.previous = shipment
@@ -282,6 +283,7 @@ def test_a_plain_serializer_goes_by_the_instance(shipment: Shipment, tag: Tag) -
         "order": str(FAR),
         "watchers": [str(tag.pk)],
         "previous_id": shipment.get_id_display(),
+        "order_key": str(FAR),
     }
     assert Plain([shipment], many=True).data[0]["order"] == str(FAR)
 
