@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
+from django.utils import timezone
 
 from . import handlers
 from .connection import Place, own_connection, place_of
@@ -45,6 +46,7 @@ __all__ = [
     "make_tag",
     "raise_mark",
     "skip_tag",
+    "table_is_missing",
     "tag_databases",
 ]
 
@@ -172,8 +174,7 @@ def find_tag(tag: str) -> Tag | None:
     rows = {alias: row for alias in source.route(tag) if (row := _row(alias, tag)) is not None}
     if not rows and (mark := source.marks(tag).max_id(tag)) > 1:
         # Its row is still to be written (SQLite), when the caller's transaction is over.
-        step = handlers.current_settings().segments.default_step
-        rows = {source.route(tag)[0]: LeafAlloc(biz_tag=tag, max_id=mark, step=step)}
+        rows = {source.route(tag)[0]: _unwritten(tag, mark)}
     return Tag(tag, rows) if rows else None
 
 
@@ -187,6 +188,13 @@ def _row(alias: str, tag: str) -> LeafAlloc | None:
         raise SegmentUnavailable(f"Database {alias!r} can't be asked for tags: {error}") from error
     # MariaDB takes "Orders" for "orders", and we have no other use for the name.
     return row if row is None or row.pk == tag else None
+
+
+def _unwritten(tag: str, max_id: int) -> LeafAlloc:
+    step = handlers.current_settings().segments.default_step
+    return LeafAlloc(
+        biz_tag=tag, max_id=max_id, step=step, description="", update_time=timezone.now()
+    )
 
 
 def table_is_missing(alias: str) -> bool:

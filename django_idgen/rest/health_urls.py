@@ -1,7 +1,12 @@
-"""Part of :mod:`.urls`."""
+"""Part of :mod:`.urls`: for load balancers and orchestrators."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from .health import LiveView, ReadyView
+
+urlpatterns: list[URLPattern] = [
+    path("health/live", LiveView.as_view(), name="health-live"),
+    path("health/ready", ReadyView.as_view(), name="health-ready"),
+]

@@ -1,7 +1,20 @@
-"""Part of :mod:`.urls`."""
+"""Part of :mod:`.urls`: tags and leases, to be looked at and changed; ids taken apart."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from . import tag_converter  # noqa: F401  (it registers the converter)
+from .decode import DecodeView
+from .leases import WorkerLeasesView
+from .tags import ClearView, PreloadView, SkipView, TagsView, TagView
+
+urlpatterns: list[URLPattern] = [
+    path("tags/", TagsView.as_view(), name="tags"),
+    path("tags/<idgen_tag:tag>/preload", PreloadView.as_view(), name="tag-preload"),
+    path("tags/<idgen_tag:tag>/skip", SkipView.as_view(), name="tag-skip"),
+    path("tags/<idgen_tag:tag>/clear", ClearView.as_view(), name="tag-clear"),
+    path("tags/<idgen_tag:tag>", TagView.as_view(), name="tag"),
+    path("leases/", WorkerLeasesView.as_view(), name="leases"),
+    path("decode", DecodeView.as_view(), name="decode"),
+]
