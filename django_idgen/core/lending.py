@@ -39,6 +39,7 @@ __all__ = [
     "extend",
     "extend_seen",
     "fingerprint_text",
+    "held_by",
     "lend",
     "opened_record",
     "take_back",
@@ -168,6 +169,25 @@ def extend_seen(book: LeaseBook, namespace: Namespace, *, now: int, since_us: in
             replace(record, largest_window=max(record.largest_window, namespace.reach_ticks))
         )
     return len(marks)
+
+
+def held_by(book: LeaseBook, namespace: Namespace, holder: str) -> list[Lease]:
+    """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
+    record = book.record()
+    marks = [book.mark(worker) for worker in book.previous(holder)]
+    current = [
+        mark
+        for mark in marks
+        if mark
+        and record
+        and mark.token
+        and mark.holder == holder
+        and mark.generation == record.generation
+    ]
+    return [
+        Lease(namespace.name, mark.worker, mark.token, mark.start, mark.until, mark.generation)
+        for mark in sorted(current, key=lambda mark: (mark.start, mark.worker))
+    ]
 
 
 def take_back(book: LeaseBook, lease: Lease, *, last_tick: int | None) -> bool:

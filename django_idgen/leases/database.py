@@ -7,6 +7,7 @@ a connection of our own; see :mod:`..stores` for SQLite and for tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..connection import Place, place_of
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
@@ -83,6 +84,16 @@ class DatabaseLeases:
         known = store.release(lease, last_tick=last_tick)
         self._sync(store)
         return known
+
+    def held_by(self, holder: str) -> list[Lease]:
+        """The leases that stand in ``holder``'s name, lapsed or not; the earliest first.
+
+        For those who lend on, and know their borrowers by name alone. Raises
+        :class:`~..core.errors.RegistryUnavailable`.
+        """
+        store: Any = self._stores.current()
+        found: list[Lease] = store.held_by(holder)
+        return found
 
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""

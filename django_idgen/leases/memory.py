@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.lease import Grant, Lease, Mark, Namespace, is_free
-from ..core.lending import Record, extend, extend_seen, lend, take_back
+from ..core.lending import Record, extend, extend_seen, held_by, lend, take_back
 
 __all__ = ["MemoryBook", "MemoryLeases", "MemoryMarks"]
 
@@ -80,6 +80,11 @@ class MemoryLeases:
         """See :meth:`~..core.lease.LeaseRegistry.release`."""
         with self._marks.lock:
             return take_back(self._book(self._read()), lease, last_tick=last_tick)
+
+    def held_by(self, holder: str) -> list[Lease]:
+        """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
+        with self._marks.lock:
+            return held_by(self._book(self._read()), self.namespace, holder)
 
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""

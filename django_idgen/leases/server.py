@@ -114,6 +114,10 @@ class ServerLeases:
         # line. A loss that nobody has noticed yet is noticed by the next one to acquire.
         return self._transactions.run(partial(self._release, lease, last_tick))
 
+    def held_by(self, holder: str) -> list[Lease]:
+        """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
+        return self._transactions.run(lambda _connection: self._held_by(holder[:HOLDER_LENGTH]))
+
     def renew_seen(self, *, idle_after: float) -> int:
         try:
             return self._operate(lambda opened: self._renew_seen(opened, idle_after))
@@ -231,6 +235,17 @@ class ServerLeases:
         if not lease.token or lease.generation != generation:
             return None
         return self._rows_of(lease).first()
+
+    def _held_by(self, holder: str) -> list[Lease]:
+        record = NamespaceRecord.objects.using(self.alias).filter(pk=self.namespace.name).first()
+        if record is None:
+            return []
+        rows = self._opening.workers().filter(holder=holder, generation=record.generation)
+        return [
+            Lease(row.namespace, row.worker, row.token, row.start, row.until, row.generation)
+            for row in rows.exclude(token="").order_by("acquired_at", "worker")
+            if row.holder == holder  # MariaDB takes "A" for "a"
+        ]
 
     def _rows_of(self, lease: Lease) -> QuerySet[WorkerLease]:
         key = WorkerLease.key_of(self.namespace.name, lease.worker)

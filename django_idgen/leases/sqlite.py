@@ -10,7 +10,7 @@ from typing import TypeVar
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import RegistryUnavailable
 from ..core.lease import Grant, Lease, Mark, Namespace
-from ..core.lending import Record, extend, extend_seen, lend, take_back
+from ..core.lending import Record, extend, extend_seen, held_by, lend, take_back
 from ..sqlite.marks import MarksError, MarksFile
 
 __all__ = ["SqliteBook", "SqliteLeases"]
@@ -76,6 +76,10 @@ class SqliteLeases:
         return self._run(
             lambda db: take_back(self._book(db, self._read()), lease, last_tick=last_tick)
         )
+
+    def held_by(self, holder: str) -> list[Lease]:
+        """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
+        return self._run(lambda db: held_by(self._book(db, self._read()), self.namespace, holder))
 
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
