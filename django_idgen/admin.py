@@ -24,6 +24,7 @@ from .conf import DEFAULT_STEP, SettingsError, read_settings
 from .lease_state import LeaseState, promised_until, state_of, with_namespaces
 from .models import LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
 from .tables import missing_tables
+from .token_admin import AccessTokenAdmin
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[models.Model]
@@ -32,6 +33,7 @@ else:
     ModelAdmin, TagForm = admin.ModelAdmin, forms.ModelForm
 
 __all__ = [
+    "AccessTokenAdmin",
     "LeafAllocAdmin",
     "NamespaceRecordAdmin",
     "SegmentHistoryAdmin",

@@ -15,11 +15,25 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 
 from django.core.exceptions import ValidationError
-from django.db.models import Q
+from django.db import router
+from django.db.models import Q, QuerySet
+from django.views.decorators.debug import sensitive_variables
 
 from .models import AccessToken, validate_patterns
 
-__all__ = ["PREFIX", "KnownToken", "digest_of", "find_token", "make_token", "replace_token"]
+__all__ = [
+    "PREFIX",
+    "KnownToken",
+    "digest_of",
+    "find_token",
+    "living_tokens",
+    "make_token",
+    "replace_living_token",
+    "replace_token",
+    "revoke_tokens",
+    "set_new_secret",
+    "stored_tokens",
+]
 
 PREFIX = "idgen_"
 """What a secret begins with, so that scanners for leaked secrets know one."""
@@ -57,7 +71,7 @@ def digest_of(secret: str) -> str:
 
 def find_token(secret: str) -> KnownToken | None:
     """The token of a secret, if there is one that has not expired. Asks the database."""
-    found = AccessToken.objects.filter(digest=digest_of(secret)).first()
+    found = stored_tokens().filter(digest=digest_of(secret)).first()
     if found is None:
         return None
     known = KnownToken(
@@ -71,6 +85,26 @@ def find_token(secret: str) -> KnownToken | None:
     return known if known.is_valid_at(datetime.now(UTC)) else None
 
 
+def stored_tokens() -> QuerySet[AccessToken]:
+    """All tokens, where they are written: a replica may not have the latest yet."""
+    return AccessToken.objects.using(router.db_for_write(AccessToken))
+
+
+def living_tokens(now: datetime | None = None) -> QuerySet[AccessToken]:
+    """Those that are not refused at ``now`` (this moment unless given)."""
+    moment = now or datetime.now(UTC)
+    return stored_tokens().filter(Q(expires_at=None) | Q(expires_at__gt=moment))
+
+
+def set_new_secret(token: AccessToken) -> str:
+    """Give ``token``, which is not stored yet, a secret, and return that: it is kept nowhere."""
+    secret = PREFIX + secrets.token_urlsafe(32)
+    token.digest = digest_of(secret)
+    token.hint = secret[-HINT_LENGTH:]
+    return secret
+
+
+@sensitive_variables("secret")
 def make_token(
     name: str,
     *,
@@ -84,16 +118,14 @@ def make_token(
     ``tags``, ``generators`` and ``leases`` are patterns, as in the shell's file names.
     Raises :class:`~django.core.exceptions.ValidationError`.
     """
-    secret = PREFIX + secrets.token_urlsafe(32)
     token = AccessToken(
         name=name,
         tags=_lines(tags),
         generators=_lines(generators),
         leases=_lines(leases),
         expires_at=expires_at,
-        digest=digest_of(secret),
-        hint=secret[-HINT_LENGTH:],
     )
+    secret = set_new_secret(token)
     token.full_clean()
     token.save(force_insert=True)
     return token, secret
@@ -102,21 +134,43 @@ def make_token(
 def replace_token(name: str, *, overlap: timedelta) -> tuple[AccessToken, str]:
     """A new token with the rights of the latest one of ``name``; the others end after ``overlap``.
 
-    Both work meanwhile. Raises :class:`AccessToken.DoesNotExist`.
+    All work meanwhile. If the latest one was made to expire, the new one will live as long
+    as that was to live. Raises :class:`AccessToken.DoesNotExist` if none of ``name`` works.
+    """
+    return _successor(living_tokens().filter(name=name).latest("pk"), overlap)
+
+
+def replace_living_token(token: AccessToken, *, overlap: timedelta) -> tuple[AccessToken, str]:
+    """As :func:`replace_token`, with the rights of ``token``."""
+    return _successor(living_tokens().get(pk=token.pk), overlap)
+
+
+def revoke_tokens(tokens: QuerySet[AccessToken]) -> int:
+    """Refuse ``tokens`` from now on; returns how many of them had worked until now.
+
+    In other processes they work for ``IDGEN["REST"]["token_max_age"]`` more.
     """
     now = datetime.now(UTC)
-    living = AccessToken.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), name=name)
-    latest = living.latest("pk")
-    token, secret = make_token(
-        name,
-        tags=latest.tags.splitlines(),
-        generators=latest.generators.splitlines(),
-        leases=latest.leases.splitlines(),
+    return tokens.filter(Q(expires_at=None) | Q(expires_at__gt=now)).update(expires_at=now)
+
+
+@sensitive_variables("secret", "made")
+def _successor(former: AccessToken, overlap: timedelta) -> tuple[AccessToken, str]:
+    now = datetime.now(UTC)
+    ends = former.expires_at
+    expires_at = None if ends is None else now + (ends - former.created_at)
+    made = make_token(
+        former.name,
+        tags=former.tags.splitlines(),
+        generators=former.generators.splitlines(),
+        leases=former.leases.splitlines(),
+        expires_at=expires_at,
     )
-    end = now + overlap
-    older = living.exclude(pk=token.pk)
-    older.filter(Q(expires_at=None) | Q(expires_at__gt=end)).update(expires_at=end)
-    return token, secret
+    end = now + max(overlap, timedelta(0))
+    # Only older ones: of two replacements at once, the one must not end the other.
+    older = living_tokens(end).filter(name=former.name, pk__lt=made[0].pk)
+    older.update(expires_at=end)
+    return made
 
 
 def _lines(patterns: Iterable[str]) -> str:

@@ -1,0 +1,182 @@
+"""``manage.py idgen_token``: access tokens for ids over HTTP, made, replaced and revoked."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
+from django.views.decorators.debug import sensitive_variables
+
+from django_idgen.handlers import current_settings
+from django_idgen.models import AccessToken
+from django_idgen.tokens import (
+    living_tokens,
+    make_token,
+    replace_token,
+    revoke_tokens,
+    stored_tokens,
+)
+
+DURATION = re.compile(r"([0-9]{1,9})([smhdw])", re.ASCII)
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
+LONGEST = 36_500 * 86400
+"""Seconds."""
+RIGHTS = ("tags", "generators", "leases")
+
+
+class Command(BaseCommand):
+    help = (
+        "Access tokens for ids over HTTP. The secret of a new one goes to the standard output, "
+        "alone and once: it is stored nowhere."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True)
+        create = actions.add_parser("create", help="make a token, and print its secret")
+        create.add_argument("name", help="who will have it")
+        for right, what in zip(RIGHTS, ("take ids of", "take ids of", "borrow from"), strict=True):
+            create.add_argument(
+                f"--{right}",
+                nargs="+",
+                action="extend",
+                default=[],
+                metavar="PATTERN",
+                help=f"what it may {what}; '*' stands for any characters",
+            )
+        create.add_argument(
+            "--expires", type=duration, metavar="TIME", help="such as 12h, 90d; never unless given"
+        )
+        rotate = actions.add_parser("rotate", help="replace a client's token without a pause")
+        rotate.add_argument("name")
+        rotate.add_argument(
+            "--overlap",
+            type=duration,
+            default=timedelta(hours=1),
+            metavar="TIME",
+            help="how long the former one goes on working (30m, 1h, 7d); 1h unless given",
+        )
+        revoke = actions.add_parser("revoke", help="refuse all tokens of a client, or one of them")
+        which = revoke.add_mutually_exclusive_group(required=True)
+        which.add_argument("name", nargs="?")
+        which.add_argument("--id", type=int, help="of one token: see 'list'")
+        actions.add_parser("list", help="show all tokens, without their secrets")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        actions: dict[str, Callable[[dict[str, Any]], None]] = {
+            "create": self._create,
+            "rotate": self._rotate,
+            "revoke": self._revoke,
+            "list": self._list,
+        }
+        try:
+            actions[options["action"]](options)
+        except ValidationError as error:
+            raise CommandError(f"No token was made. {_words(error)}") from error
+        except DatabaseError as error:
+            raise CommandError(
+                f"{' '.join(str(error).split())} If the table is missing, run 'manage.py migrate "
+                f"django_idgen'."
+            ) from error
+
+    def _create(self, options: dict[str, Any]) -> None:
+        rights = {right: options[right] for right in RIGHTS}
+        if not any(rights.values()):
+            raise CommandError(
+                "Such a token could do nothing. Say with --tags, --generators or --leases what it "
+                "is for; --tags '*' is for all tags."
+            )
+        expires = options["expires"]
+        expires_at = None if expires is None else datetime.now(UTC) + expires
+        self._show(*make_token(options["name"], **rights, expires_at=expires_at))
+
+    def _rotate(self, options: dict[str, Any]) -> None:
+        try:
+            made = replace_token(options["name"], overlap=options["overlap"])
+        except AccessToken.DoesNotExist:
+            raise _unknown(options["name"]) from None
+        self._show(*made)
+        end = datetime.now(UTC) + options["overlap"]
+        self.stderr.write(f"The former ones of {options['name']!r} work until {_moment(end)}.")
+
+    def _revoke(self, options: dict[str, Any]) -> None:
+        name, pk = options["name"], options["id"]
+        chosen = stored_tokens().filter(name=name) if pk is None else stored_tokens().filter(pk=pk)
+        if not chosen.exists():
+            raise (
+                _unknown(name)
+                if pk is None
+                else CommandError(
+                    f"There is no token {pk}. 'manage.py idgen_token list' shows them all."
+                )
+            )
+        revoked = revoke_tokens(chosen)
+        age = current_settings().rest.token_max_age
+        self.stdout.write(
+            f"{revoked} revoked. A process that has seen one lately refuses it within {age:g} s."
+            if revoked
+            else "Nothing to do: revoked or expired before."
+        )
+
+    def _list(self, _options: dict[str, Any]) -> None:
+        now = datetime.now(UTC)
+        for token in stored_tokens().order_by("name", "pk"):
+            rights = "; ".join(
+                f"{right}: {', '.join(getattr(token, right).splitlines())}"
+                for right in RIGHTS
+                if getattr(token, right)
+            )
+            self.stdout.write(
+                f"{token.pk}  {token.name}  …{token.hint}  {_state(token, now)}  {rights}"
+            )
+
+    @sensitive_variables("secret")
+    def _show(self, token: AccessToken, secret: str) -> None:
+        self.stderr.write(
+            f"Token {token.pk} for {token.name!r}. Keep its secret now: it can't be shown again."
+        )
+        self.stdout.write(secret)
+
+
+def duration(text: str) -> timedelta:
+    """``90s``, ``30m``, ``12h``, ``7d``, ``4w``."""
+    found = DURATION.fullmatch(text)
+    seconds = int(found[1]) * UNITS[found[2]] if found else -1
+    if not 0 <= seconds <= LONGEST:
+        raise ArgumentTypeError(
+            f"{text!r} is no time: give a number and s, m, h, d or w, such as 30m, 12h or 7d, of "
+            f"100 years at most"
+        )
+    return timedelta(seconds=seconds)
+
+
+def _unknown(name: str) -> CommandError:
+    names = sorted(set(living_tokens().values_list("name", flat=True)))
+    known = f"There are tokens of {', '.join(map(repr, names))}." if names else "There are none."
+    return CommandError(
+        f"{name!r} has no token that works. {known} 'manage.py idgen_token create' makes one."
+    )
+
+
+def _state(token: AccessToken, now: datetime) -> str:
+    if token.expires_at is None:
+        return "never expires"
+    verb = "expires" if token.expires_at > now else "ended"
+    return f"{verb} {_moment(token.expires_at)}"
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _words(error: ValidationError) -> str:
+    if hasattr(error, "error_dict"):
+        return " ".join(
+            f"{field}: {' '.join(messages)}" for field, messages in error.message_dict.items()
+        )
+    return " ".join(error.messages)

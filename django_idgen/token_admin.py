@@ -1,0 +1,182 @@
+"""The admin page of access tokens.
+
+A secret is shown once, in the very answer to the POST that made it: not on the page
+after it, which would need it kept in a session, a cookie or a URL meanwhile.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.options import IS_POPUP_VAR
+from django.core.exceptions import PermissionDenied
+from django.db import models
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.cache import add_never_cache_headers
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+from django.views.decorators.debug import sensitive_variables
+
+from .conf import SettingsError, read_settings
+from .models import AccessToken
+from .tokens import living_tokens, replace_living_token, revoke_tokens, set_new_secret
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[AccessToken]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+__all__ = ["AccessTokenAdmin"]
+
+OVERLAP = timedelta(days=1)
+"""How long a token goes on working that was replaced here."""
+Made = tuple[AccessToken, str]
+
+
+class StateFilter(admin.SimpleListFilter):
+    """Those that work; all of them if asked."""
+
+    title = gettext_lazy("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:  # noqa: ARG002
+        return [("works", _("works")), ("ended", _("ended"))]
+
+    def queryset(
+        self,
+        request: HttpRequest,  # noqa: ARG002
+        queryset: QuerySet[AccessToken],
+    ) -> QuerySet[AccessToken]:
+        living = living_tokens().values("pk")
+        if self.value() == "works":
+            return queryset.filter(pk__in=living)
+        if self.value() == "ended":
+            return queryset.exclude(pk__in=living)
+        return queryset
+
+
+@admin.register(AccessToken)
+class AccessTokenAdmin(ModelAdmin):
+    """Made and replaced here, with the secret shown once; changed as to its rights; revoked."""
+
+    list_display = ("name", "ends_in", "works", "rights", "expires_at")
+    list_filter = (StateFilter,)
+    search_fields = ("name", "=hint")
+    fields = ("name", "tags", "generators", "leases", "expires_at")
+    actions = ("replace", "revoke")
+    formfield_overrides: ClassVar[Any] = {
+        models.TextField: {"widget": forms.Textarea(attrs={"rows": 4, "cols": 60})}
+    }
+
+    @admin.display(description=gettext_lazy("secret"))
+    def ends_in(self, token: AccessToken) -> str:
+        return format_html('<span style="white-space: nowrap">…{}</span>', token.hint)
+
+    @admin.display(description=gettext_lazy("may take"))
+    def rights(self, token: AccessToken) -> str:
+        fields = [self.opts.get_field(name) for name in ("tags", "generators", "leases")]
+        named = [(field.verbose_name, getattr(token, field.name).splitlines()) for field in fields]
+        lines = ((name, ", ".join(patterns)) for name, patterns in named if patterns)
+        return format_html_join(mark_safe("<br>"), "{}: {}", lines) or _("nothing")  # noqa: S308
+
+    @admin.display(description=gettext_lazy("works"), boolean=True)
+    def works(self, token: AccessToken) -> bool:
+        return token.expires_at is None or datetime.now(UTC) < token.expires_at
+
+    def get_fields(self, request: HttpRequest, obj: AccessToken | None = None) -> Any:
+        shown = super().get_fields(request, obj)
+        return shown if obj is None else [*shown, "ends_in", "created_at"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: AccessToken | None = None) -> Any:
+        fixed = super().get_readonly_fields(request, obj)
+        return fixed if obj is None else [*fixed, "ends_in", "created_at"]
+
+    # --- a new one ------------------------------------------------------------------
+
+    @sensitive_variables("secret")
+    def save_model(self, request: HttpRequest, obj: AccessToken, form: Any, change: bool) -> None:
+        if change:
+            super().save_model(request, obj, form, change)
+            return
+        secret = set_new_secret(obj)
+        obj.save(force_insert=True)
+        # On the request, which ends with this answer.
+        request.__dict__["idgen_made"] = [(obj, secret)]
+
+    def response_add(
+        self,
+        request: HttpRequest,
+        obj: AccessToken,  # noqa: ARG002
+        post_url_continue: str | None = None,  # noqa: ARG002
+    ) -> HttpResponse:
+        if IS_POPUP_VAR in request.POST:
+            raise PermissionDenied  # nothing refers to tokens, and a popup would hide the secret
+        return self._shown(request, request.__dict__.pop("idgen_made"))
+
+    # --- actions ----------------------------------------------------------------------
+
+    @admin.action(
+        description=gettext_lazy("Replace (the former ones work for a day more)"),
+        permissions=["add", "change"],
+    )
+    @sensitive_variables("made")
+    def replace(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> HttpResponse | None:
+        chosen = list(queryset.filter(pk__in=living_tokens().values("pk")).order_by("name", "-pk"))
+        if not chosen:
+            self.message_user(request, _("None of these works any more."), messages.WARNING)
+            return None
+        # Of a client's tokens the latest: its rights are those of now.
+        latest = {token.name: token for token in reversed(chosen)}
+        made = [replace_living_token(token, overlap=OVERLAP) for token in latest.values()]
+        for token, _secret in made:
+            self.log_addition(request, token, [{"added": {}}])
+        return self._shown(request, made, former=True)
+
+    @admin.action(description=gettext_lazy("Revoke now"), permissions=["change"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> None:
+        for token in queryset:
+            self.log_change(request, token, [{"changed": {"fields": ["expires_at"]}}])
+        revoked = revoke_tokens(queryset)
+        text = ngettext(
+            "%(count)d token was revoked; processes that have seen it lately refuse it within "
+            "%(age)g s.",
+            "%(count)d tokens were revoked; processes that have seen them lately refuse them "
+            "within %(age)g s.",
+            revoked,
+        )
+        self.message_user(request, text % {"count": revoked, "age": _max_age()}, messages.SUCCESS)
+
+    # ------------------------------------------------------------------------------------
+
+    @sensitive_variables("made", "context")
+    def _shown(
+        self, request: HttpRequest, made: list[Made], *, former: bool = False
+    ) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Keep it now: it can't be shown again"),
+            "opts": self.opts,
+            "made": made,
+            "former": former,
+            "list_url": reverse(
+                f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_changelist"
+            ),
+        }
+        response = TemplateResponse(request, "admin/django_idgen/accesstoken/secret.html", context)
+        add_never_cache_headers(response)
+        return response.render()
+
+
+def _max_age() -> float:
+    try:
+        return read_settings().rest.token_max_age
+    except SettingsError:
+        return 60.0
