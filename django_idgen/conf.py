@@ -265,7 +265,7 @@ def _lender(leases: BackendSettings) -> tuple[object, ...]:
         options.setdefault("database", DEFAULT_ALIAS)
     if leases.path == REDIS_LEASES:
         options.setdefault("alias", DEFAULT_ALIAS)
-    keys = ("database", "directory", "alias", "primary", "secondary")
+    keys = ("database", "directory", "alias", "base_urls", "generator", "primary", "secondary")
     places = (str(options[key]) for key in keys if key in options)
     return (leases.path, *places)
 

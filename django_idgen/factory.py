@@ -178,7 +178,9 @@ def _source(settings: BackendSettings, default_step: int) -> Any:
     backend = settings.load()
     names = getattr(backend, "nested", ())
     if not names:
-        return settings.build(default_step=default_step)
+        # The steps of a service that lends segments are its own.
+        knows_step = "default_step" in inspect.signature(backend).parameters
+        return settings.build(**({"default_step": default_step} if knows_step else {}))
     defaults = getattr(backend, "nested_defaults", {})
     wrapped = {
         name: _source(_with_defaults(nested_source(settings, name), defaults), default_step)

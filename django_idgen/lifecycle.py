@@ -11,15 +11,13 @@ skip both). One that is killed lets its lease lapse.
 
 from __future__ import annotations
 
-import atexit
 import importlib
-import os
 import sys
 from collections.abc import Callable
-from multiprocessing import util as multiprocessing_util
+from functools import partial
 from typing import Any
 
-from . import connection
+from . import connection, leaving
 
 __all__ = ["close_all", "forget_all", "register", "watch"]
 
@@ -49,9 +47,9 @@ def forget_all() -> None:
 
 def watch() -> None:
     """See to it that this process' end is noticed; called when a generator is made."""
-    _watch_once("exit", lambda: atexit.register(close_all))
-    _watch_once("fork", _watch_forks)
-    _watch_once("multiprocessing", _watch_multiprocessing)
+    _watch_once("exit", partial(leaving.on_exit, close_all))
+    _watch_once("fork", partial(leaving.on_fork, forget_all))
+    _watch_once("multiprocessing", partial(leaving.on_multiprocessing_exit, close_all))
     # None there says that it must not be imported.
     if sys.modules.get("celery") is not None:  # an app without it must not load it
         _watch_once("celery", _watch_celery)
@@ -63,27 +61,6 @@ def _watch_once(name: str, start: Callable[[], object]) -> None:
     if name not in _watching:
         _watching.add(name)
         start()
-
-
-def _watch_forks() -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=forget_all)
-
-
-class _Finalizers:
-    """Our entry among multiprocessing's finalizers, which a child begins by clearing."""
-
-    def arm(self) -> None:
-        multiprocessing_util.Finalize(None, close_all, exitpriority=0)
-
-
-_finalizers = _Finalizers()
-
-
-def _watch_multiprocessing() -> None:
-    # Its children leave by os._exit() once these have run, so atexit never does.
-    _finalizers.arm()
-    multiprocessing_util.register_after_fork(_finalizers, _Finalizers.arm)
 
 
 def _watch_celery() -> None:

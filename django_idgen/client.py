@@ -1,0 +1,330 @@
+"""Ids without a database, and without Django: from a service, given out here.
+
+    from django_idgen.client import Client
+
+    with Client("https://ids.example.com/idgen/", token_env="IDGEN_TOKEN") as client:
+        client.next_id()                        # of the service's generators["default"]
+        client.generators["orders"].next_ids(1000)
+        client.segments["invoices"].next_id()
+
+The service (a Django project with ``django_idgen.rest.urls``) lends whole segments and
+worker ids; this process asks it a few times an hour, however many ids it takes.
+``pip install "django-idgen[client]"``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+from weakref import WeakSet
+
+from . import leaving
+from .core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable
+from .core.events import Emit, ignore
+from .core.layout import BitLayout, IdParts
+from .core.lease import Namespace
+from .core.loader import process_lock
+from .core.segment_allocator import SegmentAllocator, Segments
+from .core.snowflake import SnowflakeGenerator
+from .http_link import CONNECT_TIMEOUT, TIMEOUT, HttpLink, Refused, number_of, way_out, word_of
+from .http_options import Token
+from .leases.http import HttpLeases, leases_path
+from .sources.http import HttpSource
+
+__all__ = ["Client", "RemoteGenerators"]
+
+DEFAULT_ALIAS = "default"
+WAIT = 5.0
+"""Seconds that a caller waits for a segment: long enough to come past a dead address."""
+
+
+class Client:
+    """The generators and tags of the services at ``base_urls``. Safe to share between threads.
+
+    ``base_urls``: where the service's API is mounted, or a list of addresses of services
+    in front of one and the same database. ``token`` (an access token, or a function that
+    returns one), ``token_env`` (an environment variable) or ``token_file`` (a path): read
+    for each request, so that it can be replaced at any time. It must name the tags, and in
+    ``leases`` the generators. For ``timeout``, ``connect_timeout`` (seconds), ``verify``,
+    ``cert``, ``trust_env`` and ``installation`` see :class:`~.http_link.HttpLink`.
+
+    ``wait``: seconds that a caller waits for a segment, where none is left. ``holder``: a
+    label of this process in the service's list of leases, its host's name unless told.
+    ``on_event`` hears what the generators tell (see :mod:`.signals` for the names).
+
+    Close it, or use it as a context manager, so that worker ids are given back; the end of
+    the process does so, too. The child of a fork starts afresh.
+
+    Raises :class:`~.core.errors.ConfigurationError` for what can't work. Asks nothing yet.
+    """
+
+    def __init__(
+        self,
+        base_urls: str | Sequence[str],
+        *,
+        token: Token | None = None,
+        token_env: str | None = None,
+        token_file: str | None = None,
+        timeout: float = TIMEOUT,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        verify: bool | str | ssl.SSLContext = True,
+        cert: str | Sequence[str] | None = None,
+        trust_env: bool = False,
+        installation: str | None = None,
+        wait: float = WAIT,
+        holder: str | None = None,
+        on_event: Emit = ignore,
+    ) -> None:
+        options: dict[str, Any] = {
+            "token": token,
+            "token_env": token_env,
+            "token_file": token_file,
+            "timeout": timeout,
+            "connect_timeout": connect_timeout,
+            "verify": verify,
+            "cert": cert,
+            "trust_env": trust_env,
+            "installation": installation,
+        }
+        source = HttpSource(base_urls=base_urls, **options)
+        self._allocator = SegmentAllocator(source, source.loader, timeout=wait, on_event=on_event)
+        self.generators = RemoteGenerators(
+            base_urls,
+            options,
+            holder=socket.gethostname() if holder is None else holder,
+            on_event=on_event,
+        )
+        _living.add(self)
+        _watch_once()
+
+    @property
+    def segments(self) -> Segments:
+        """``segments[tag]``: the ids of a tag of the service, from whole segments.
+
+        Looking up raises :class:`~.core.errors.InvalidTag`; giving ids what
+        :class:`~.core.segment_generator.SegmentGenerator` says.
+        """
+        return self._allocator.segments
+
+    def snowflake(self, alias: str = DEFAULT_ALIAS) -> SnowflakeGenerator:
+        """``generators[alias]``: snowflakes of a generator of the service."""
+        return self.generators[alias]
+
+    def next_id(self, alias: str = DEFAULT_ALIAS) -> int:
+        """The next id of ``generators[alias]``."""
+        return self.generators[alias].next_id()
+
+    def next_ids(self, count: int, alias: str = DEFAULT_ALIAS) -> list[int]:
+        """``count`` ids of ``generators[alias]``, rising."""
+        return self.generators[alias].next_ids(count)
+
+    async def anext_id(self, alias: str = DEFAULT_ALIAS) -> int:
+        """As :meth:`next_id`, for coroutines."""
+        return await (await self.generators.afind(alias)).anext_id()
+
+    async def anext_ids(self, count: int, alias: str = DEFAULT_ALIAS) -> list[int]:
+        """As :meth:`next_ids`, for coroutines."""
+        return await (await self.generators.afind(alias)).anext_ids(count)
+
+    def decode(self, value: int | str, alias: str = DEFAULT_ALIAS) -> IdParts:
+        """Take an id of ``generators[alias]`` apart: when it was made, and by whom.
+
+        ``value`` is an id, or its decimal text. Raises :class:`~.core.errors.InvalidId`.
+        """
+        whole = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
+        return self.generators[alias].decode(int(value) if whole else value)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Stop giving out ids, and give the worker ids back. May be called twice; never raises."""
+        _living.discard(self)
+        self.generators.close()
+        self._allocator.close()
+
+    def forget(self) -> None:
+        """In the child of a fork: nothing of the parent's is used. Called by itself."""
+        self.generators.forget()
+        self._allocator.forget()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {', '.join(self.generators.base_urls)}>"
+
+
+class RemoteGenerators:
+    """``generators[alias]``: snowflake generators as the service has them. Thread-safe.
+
+    The layout, epoch, worker ids and window are the service's: they are asked for at the
+    first use, and compared by the service whenever it lends. One that was changed since is
+    refused with :class:`~.core.errors.NamespaceMismatch`.
+    """
+
+    def __init__(
+        self,
+        base_urls: str | Sequence[str],
+        options: Mapping[str, Any],
+        *,
+        holder: str,
+        on_event: Emit,
+    ) -> None:
+        self._options = {"base_urls": base_urls, **options}
+        self._link = HttpLink(**self._options)
+        self._holder = holder
+        self._on_event = on_event
+        self._closed = False
+        self._made: dict[str, SnowflakeGenerator] = {}
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()  # last: whoever reads it finds the rest done
+
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        return self._link.base_urls
+
+    def __getitem__(self, alias: str) -> SnowflakeGenerator:
+        """Raises :class:`~.core.errors.RegistryUnavailable` if the service can't be asked.
+
+        And :class:`~.core.errors.ConfigurationError` for an alias that can't be one, or
+        :class:`~.core.errors.GeneratorClosed`.
+        """
+        found = self._made.get(alias)
+        return self._make(alias) if found is None else found
+
+    async def afind(self, alias: str) -> SnowflakeGenerator:
+        """As ``generators[alias]``, for coroutines: asking the service holds up no loop."""
+        found = self._made.get(alias)
+        if found is not None:
+            return found
+        import asyncio
+
+        return await asyncio.to_thread(self._make, alias)
+
+    def _make(self, alias: str) -> SnowflakeGenerator:
+        self._check_process()
+        with self._lock:
+            if self._closed:
+                raise GeneratorClosed(f"The client was closed: no id of {alias!r} is given out.")
+            if alias not in self._made:
+                self._made[alias] = self._built(alias)
+            return self._made[alias]
+
+    def _built(self, alias: str) -> SnowflakeGenerator:
+        try:
+            answer = self._link.ask(leases_path(alias), unavailable=RegistryUnavailable)
+        except Refused as error:
+            raise RegistryUnavailable(
+                f"The service does not tell of its generator {alias!r}: {error}{way_out(error)}"
+            ) from error
+        layout, namespace = described(alias, answer.body)
+        return SnowflakeGenerator(
+            layout,
+            HttpLeases(namespace, generator=alias, **self._options),
+            max_ahead=namespace.ahead_ticks * layout.tick_us / 1e6,
+            skew_limit=namespace.skew_ticks * layout.tick_us / 1e6,
+            holder=self._holder,
+            emit=self._on_event,
+        )
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            with process_lock():
+                if self._pid != os.getpid():
+                    self.forget()
+
+    def close(self) -> None:
+        """Give the worker ids back. May be called twice."""
+        self._check_process()
+        with self._lock:
+            self._closed = True
+            made, self._made = self._made, {}
+        for generator in made.values():
+            generator.close()
+            generator.keeper.registry.close()
+        self._link.close()
+
+    def forget(self) -> None:
+        """After a fork: each generator drops its parent's lease."""
+        self._link.abandon()
+        for generator in self._made.values():
+            generator.forget()
+        self._start_over()
+
+
+def described(alias: str, body: Mapping[str, Any]) -> tuple[BitLayout, Namespace]:
+    """The layout and the namespace that a service tells of its generator ``alias``.
+
+    Raises :class:`~.core.errors.RegistryUnavailable` if they can't be right.
+    """
+    try:
+        layout = _layout(body["layout"])
+        first, end = body["workers"]
+        if not all(type(number) is int for number in (first, end)):
+            raise ValueError(f"'workers' is {body['workers']!r:.80}")
+        namespace = Namespace(
+            name=word_of(body, "namespace"),
+            epoch_us=layout.epoch_us,
+            tick_us=layout.tick_us,
+            max_ticks=layout.max_ticks,
+            workers=range(first, end),
+            window_ticks=number_of(body, "window_ticks", least=1),
+            skew_ticks=number_of(body, "skew_ticks"),
+            ahead_ticks=number_of(body, "ahead_ticks"),
+            fingerprint={**layout.fingerprint(), "registry": "http", "workers": [first, end]},
+        )
+    except (ConfigurationError, KeyError, TypeError, ValueError) as error:
+        raise RegistryUnavailable(
+            f"The service tells of its generator {alias!r} what can't be right: {error}. See "
+            f"that it runs the same version of django_idgen."
+        ) from error
+    return layout, namespace
+
+
+def _layout(words: Mapping[str, Any]) -> BitLayout:
+    epoch_us = int(words["epoch_us"])
+    return BitLayout(
+        tuple((name, bits) for name, bits in words["fields"]),
+        tick_us=words["tick_us"],
+        epoch_us=epoch_us,
+        name=word_of(words, "name"),
+        worker_parts=tuple((name, bits) for name, bits in words["worker_parts"]),
+    )
+
+
+# --- the process' life ------------------------------------------------------------------
+
+_living: WeakSet[Client] = WeakSet()
+_watched: list[bool] = []
+
+
+def _watch_once() -> None:
+    if not _watched:
+        _watched.append(True)
+        leaving.on_exit(_close_all)
+        leaving.on_fork(_forget_all)
+        leaving.on_multiprocessing_exit(_close_all)
+
+
+def _close_all() -> None:
+    for client in list(_living):
+        client.close()
+
+
+def _forget_all() -> None:
+    for client in list(_living):
+        client.forget()

@@ -1,0 +1,282 @@
+"""The way to a service that lends: several addresses, and what of a failure is certain.
+
+A request goes to the first address that is not known to be down. Another one is asked in
+its place only if the first surely never saw it, or answered that it grants nothing. An
+answer that is lost is a lost grant: nothing is sent again, and the next request goes to
+another address first.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+
+from .core.clock import SYSTEM_CLOCK, Clock
+from .core.errors import ConfigurationError, IdgenError
+from .core.loader import process_lock
+from .http_options import Token, base_urls_of, seconds_of, tls_of, token_of
+from .http_wire import Answer, Lost, NotSent, Refused, Wire
+
+__all__ = [
+    "CONNECT_TIMEOUT",
+    "TIMEOUT",
+    "Answer",
+    "HttpLink",
+    "Pin",
+    "Refused",
+    "number_of",
+    "other_installation",
+    "way_out",
+    "word_of",
+]
+
+TIMEOUT = 3.0
+"""Seconds that a call may take, with all addresses that it asks."""
+CONNECT_TIMEOUT = 1.0
+RETRY_AFTER = 30.0
+"""Seconds that an address which failed is passed over, as long as there is another."""
+PASSED_ON = frozenset({401, 403, 404, 405, 429, 503})
+"""Refusals that another address may answer otherwise."""
+HIGHEST = 2**64
+
+
+@dataclass(slots=True)
+class _Place:
+    """One address, and since when it is passed over."""
+
+    url: str
+    down_until: float = 0.0
+    """Of the stopwatch."""
+
+
+class HttpLink:
+    """Asks the services at ``base_urls``, one after the other. Thread-safe, and fork-safe.
+
+    ``base_urls``: where the service's API is mounted (``https://ids.example.com/idgen/``),
+    or a list of addresses of services in front of one and the same database; the first
+    that answers is used. ``token``: an access token, or a function that returns one;
+    ``token_env`` and ``token_file``: an environment variable, or a file, that has it. It is
+    read for each request. ``timeout`` (seconds) bounds a call as a whole,
+    ``connect_timeout`` each attempt to connect.
+
+    ``verify``: False, the path of a file of certificates to trust, or an ``SSLContext``;
+    ``cert``: the path of a client certificate with its key, or (certificate, key).
+    ``trust_env``: whether the environment's proxies (``HTTPS_PROXY``) are used.
+    ``installation``: whose ids the services must lend; else it is the first that answers.
+
+    Raises :class:`ConfigurationError` for what can't work. Opens nothing.
+    """
+
+    def __init__(
+        self,
+        base_urls: str | Sequence[str],
+        *,
+        token: Token | None = None,
+        token_env: str | None = None,
+        token_file: str | None = None,
+        timeout: float = TIMEOUT,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        verify: bool | str | ssl.SSLContext = True,
+        cert: str | Sequence[str] | None = None,
+        trust_env: bool = False,
+        installation: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if not isinstance(trust_env, bool):
+            raise ConfigurationError(f"'trust_env' must be True or False, not {trust_env!r}.")
+        if installation is not None and not isinstance(installation, str):
+            raise ConfigurationError(f"'installation' must be a text, not {installation!r}.")
+        self.base_urls = base_urls_of(base_urls)
+        self.installation = installation
+        self._token = token_of(token, token_env, token_file)
+        self._timeout = seconds_of("timeout", timeout)
+        self._connect_timeout = seconds_of("connect_timeout", connect_timeout)
+        # Only for https: it takes 20 ms to read all the certificates there are.
+        secure = any(url.startswith("https:") for url in self.base_urls)
+        self._verify = tls_of(verify, cert) if secure else False
+        self._trust_env = trust_env
+        self._clock = clock
+        self._places = [_Place(url) for url in self.base_urls]
+        self._wire: tuple[int, Wire] | None = None
+
+    def ask(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        unavailable: type[IdgenError],
+    ) -> Answer:
+        """The answer to a POST of ``body`` (a GET without one) of ``path``.
+
+        Raises :class:`Refused` if the service says no, for the caller to put into words;
+        ``unavailable`` if none answered, or the answer is lost.
+        """
+        deadline = self._clock.stopwatch() + self._timeout
+        failures: list[str] = []
+        refused: Refused | None = None
+        cause: Exception | None = None
+        for place in self._in_turn():
+            if failures and self._clock.stopwatch() >= deadline:
+                break
+            try:
+                answer = self._send(place, path, body, deadline)
+            except NotSent as error:
+                place.down_until = self._clock.stopwatch() + RETRY_AFTER
+                failures.append(f"{place.url} can't be reached ({error})")
+                cause = cause or error
+            except Lost as error:
+                place.down_until = self._clock.stopwatch() + RETRY_AFTER
+                raise unavailable(self._lost(place, error, changes=body is not None)) from error
+            except Refused as error:
+                if error.status not in PASSED_ON or error.code == "no_free_worker":
+                    place.down_until = 0.0
+                    raise
+                refused = refused or error
+                failures.append(f"{place.url} refused ({error})")
+                if error.status == 503:
+                    place.down_until = self._clock.stopwatch() + RETRY_AFTER
+            else:
+                place.down_until = 0.0
+                return answer
+        if refused is not None:
+            raise refused
+        raise unavailable(self._none(failures)) from cause
+
+    def each(self, path: str) -> Iterator[Mapping[str, Any]]:
+        """The answers to a GET of ``path``, of each address that answers."""
+        for place in self._in_turn():
+            deadline = self._clock.stopwatch() + self._timeout / len(self._places)
+            try:
+                answer = self._send(place, path, None, deadline)
+            except (NotSent, Lost):
+                place.down_until = self._clock.stopwatch() + RETRY_AFTER
+            except Refused:
+                continue
+            else:
+                yield answer.body
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited, without a word on the parent's connections."""
+        self._wire = None
+        for place in self._places:
+            place.down_until = 0.0
+
+    def close(self) -> None:
+        """Close the connections of this process. May be called twice; the next use opens anew."""
+        made, self._wire = self._wire, None
+        if made is not None and made[0] == os.getpid():
+            made[1].close()
+
+    # --------------------------------------------------------------------------------
+
+    def _in_turn(self) -> list[_Place]:
+        """Those that are up, as listed; then the others, the one first that is down the longest."""
+        now = self._clock.stopwatch()
+        up = [place for place in self._places if place.down_until <= now]
+        down = [place for place in self._places if place.down_until > now]
+        return up + sorted(down, key=lambda place: place.down_until)
+
+    def _send(
+        self, place: _Place, path: str, body: Mapping[str, Any] | None, deadline: float
+    ) -> Answer:
+        nonce = token_hex(8)
+        answer = self._connected().send(
+            "GET" if body is None else "POST",
+            place.url + path,
+            None if body is None else {**body, "nonce": nonce},
+            token=self._token.read(),
+            connect_timeout=self._connect_timeout,
+            deadline=deadline,
+            elapsed_ns=self._clock.elapsed_ns,
+        )
+        if body is not None and answer.body.get("nonce") != nonce:
+            # Out of a cache, or another client's: two would give out one grant.
+            raise Lost("the answer is not that of this request: is there a proxy that keeps them?")
+        return answer
+
+    def _connected(self) -> Wire:
+        made = self._wire
+        # By the process id, since uWSGI forks without telling Python.
+        if made is None or made[0] != os.getpid():
+            with process_lock():
+                made = self._wire
+                if made is None or made[0] != os.getpid():
+                    wire = Wire(verify=self._verify, trust_env=self._trust_env)
+                    made = self._wire = os.getpid(), wire
+        return made[1]
+
+    def _lost(self, place: _Place, error: Exception, *, changes: bool) -> str:
+        given_up = " What it may have granted is given up, and not asked for again." * changes
+        return f"The answer of {place.url} was lost: {error}.{given_up} The next call asks anew."
+
+    def _none(self, failures: Sequence[str]) -> str:
+        return (
+            f"No service lends ids: {'; '.join(failures)}. See that 'base_urls' is right, and "
+            f"that the services are up."
+        )
+
+
+class Pin:
+    """Whose ids a client has had: it takes nothing of anybody else's. Thread-safe."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self, expected: str | None) -> None:
+        self._known: dict[None, str] = {} if expected is None else {None: expected}
+
+    @property
+    def installation(self) -> str | None:
+        """The one; None as long as nobody has said."""
+        return self._known.get(None)
+
+    def check(self, found: object, what: str, *, unavailable: type[IdgenError]) -> None:
+        """See that ``found`` is whose ids we may have; the first one is.
+
+        Raises :class:`ConfigurationError` if it is another's.
+        """
+        if not isinstance(found, str) or not 1 <= len(found) <= 64:
+            raise unavailable(f"The service does not say whose ids it lends: {found!r:.80}.")
+        ours = self._known.setdefault(None, found)  # of two threads one is first
+        if found != ours:
+            raise other_installation(what, ours, found)
+
+
+def other_installation(what: str, ours: object, theirs: object) -> ConfigurationError:
+    """The error of a client that has met a second database."""
+    return ConfigurationError(
+        f"The services in 'base_urls' lend {what} out of different databases: this process has "
+        f"ids of installation {ours}, and one of them now lends for {theirs}. Both "
+        f"give out the same ids. Name only services of one database; if there is but one now, "
+        f"start this process anew."
+    )
+
+
+def number_of(body: Mapping[str, Any], name: str, *, least: int = 0, most: int = HIGHEST) -> int:
+    """A whole number of an answer. Raises :class:`ValueError`, which names it."""
+    value = body.get(name)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 20:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name!r} is {value!r:.80}, and should be {least} to {most}")
+    return value
+
+
+def word_of(body: Mapping[str, Any], name: str) -> str:
+    """A text of an answer. Raises :class:`ValueError`, which does not show it."""
+    value = body.get(name)
+    if not isinstance(value, str) or not 1 <= len(value) <= 128:
+        raise ValueError(f"{name!r} is no text of 1 to 128 characters")
+    return value
+
+
+def way_out(error: Refused) -> str:
+    """What to do about a refusal, if that is known here."""
+    if error.status in (401, 403):
+        return " See that the access token is known to the service, and that it may have this."
+    if error.status == 404 and not error.code:
+        return " See that 'base_urls' is where django_idgen.rest.urls is mounted."
+    return ""

@@ -1,0 +1,279 @@
+"""Worker ids lent by a service over HTTP: this process needs no database.
+
+The service lends out of the very registry that its own processes use, so that those and
+the ones behind it are one fleet: one namespace, one record. Which layout, epoch and worker
+ids that has is compared by the service at each acquire and renewal.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from ..core.clock import SYSTEM_CLOCK, Clock, Reading
+from ..core.errors import (
+    ClockBeforeEpoch,
+    ConfigurationError,
+    IdgenError,
+    NamespaceMismatch,
+    NoFreeWorker,
+    RegistryUnavailable,
+    TimeExhausted,
+)
+from ..core.lease import Grant, Lease, Namespace
+from ..core.lending import lost
+from ..http_link import (
+    CONNECT_TIMEOUT,
+    TIMEOUT,
+    Answer,
+    HttpLink,
+    Pin,
+    Refused,
+    number_of,
+    other_installation,
+    way_out,
+    word_of,
+)
+from ..http_options import Token
+
+__all__ = ["HttpLeases", "leases_path"]
+
+MOST_HOLDER = 200
+
+T = TypeVar("T")
+
+
+class HttpLeases:
+    """A registry behind the services at ``base_urls``. Thread-safe.
+
+    ``generator``: the alias of ``IDGEN["GENERATORS"]`` in the service whose worker ids are
+    lent; the namespace's name unless told. Its layout, epoch and ``workers`` must be the
+    same there; its ``window`` and ``max_ahead`` at least ours. For the other options see
+    :class:`~..http_link.HttpLink`; ``installation``, where given, is what ``GET
+    generators/<alias>/leases`` of the service says.
+
+    Raises :class:`~..core.errors.ConfigurationError` for options that can't work.
+    """
+
+    kind = "http"
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        base_urls: str | Sequence[str],
+        generator: str | None = None,
+        token: Token | None = None,
+        token_env: str | None = None,
+        token_file: str | None = None,
+        timeout: float = TIMEOUT,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        verify: bool | str | ssl.SSLContext = True,
+        cert: str | Sequence[str] | None = None,
+        trust_env: bool = False,
+        installation: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.namespace = namespace
+        self._path = leases_path(namespace.name if generator is None else generator)
+        self._link = HttpLink(
+            base_urls,
+            token=token,
+            token_env=token_env,
+            token_file=token_file,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            verify=verify,
+            cert=cert,
+            trust_env=trust_env,
+            installation=installation,
+            clock=clock,
+        )
+        self._pin = Pin(installation)
+
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.acquire`.
+
+        Raises :class:`~..core.errors.ConfigurationError` for a service of another database.
+        """
+        self._see_that_all_agree()
+        body = {"holder": _label(holder), "not_before": str(not_before), "avoid": avoid}
+        answer = self._ask("", {**body, **self._settings()}, self._refusal)
+        return self._read(answer, partial(self._granted, not_before, avoid))
+
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        """See :meth:`~..core.lease.LeaseRegistry.renew`."""
+        body = {"lease": _words(lease), "last_tick": str(last_tick), **self._settings()}
+        answer = self._ask("/renew", body, partial(self._refusal_of, lease))
+        return self._read(answer, partial(self._renewed, lease))
+
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+        if not lease.token:
+            return False
+        tick = None if last_tick is None else str(last_tick)
+        answer = self._ask("/release", {"lease": _words(lease), "last_tick": tick}, self._refusal)
+        return answer.body.get("known") is True
+
+    def renew_seen(self, *, idle_after: float) -> int:
+        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
+        body = {"idle_after": idle_after, **self._settings()}
+        return self._read(self._ask("/renew-seen", body, self._refusal), _renewed_count)
+
+    def installation(self) -> str:
+        """Whose worker ids are lent, for who lends them on."""
+        if self._pin.installation is None:
+            answer = self._ask("", None, self._refusal)
+            self._check_owner(answer.body)
+        return str(self._pin.installation)
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited."""
+        self._link.abandon()
+
+    def close(self) -> None:
+        """Close the connections. May be called twice."""
+        self._link.close()
+
+    # --- asking -----------------------------------------------------------------------
+
+    def _ask(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None,
+        refusal: Callable[[Refused], Exception],
+    ) -> Answer:
+        if body is not None and self._pin.installation is not None:
+            body = {**body, "installation": self._pin.installation}
+        try:
+            return self._link.ask(self._path + path, body, unavailable=RegistryUnavailable)
+        except Refused as error:
+            raise refusal(error) from error
+
+    def _settings(self) -> dict[str, Any]:
+        space = self.namespace
+        return {
+            "fingerprint": dict(space.fingerprint),
+            "window": space.window_ticks,
+            "ahead": space.ahead_ticks,
+        }
+
+    def _see_that_all_agree(self) -> None:
+        """Before the first lease: all services that answer must lend the same worker ids."""
+        if self._pin.installation is None and len(self._link.base_urls) > 1:
+            for body in self._link.each(self._path):
+                self._check_owner(body)
+
+    def _check_owner(self, body: Mapping[str, Any]) -> None:
+        what = f"worker ids of namespace {self.namespace.name!r}"
+        self._pin.check(body.get("installation"), what, unavailable=RegistryUnavailable)
+
+    # --- reading ----------------------------------------------------------------------
+
+    def _read(self, answer: Answer, read: Callable[[Answer], T]) -> T:
+        self._check_owner(answer.body)
+        try:
+            return read(answer)
+        except (ValueError, TypeError) as error:
+            raise RegistryUnavailable(
+                f"The service has answered for namespace {self.namespace.name!r} with what can't "
+                f"be right: {error}. It was refused, since ids could repeat."
+            ) from error
+
+    def _granted(self, not_before: int, avoid: int | None, answer: Answer) -> Grant:
+        words = _object(answer.body, "lease")
+        space = self.namespace
+        worker = space.check_worker(number_of(words, "worker"))
+        if worker == avoid:
+            raise ValueError(f"worker id {worker} was to be avoided")
+        start = number_of(words, "start", least=not_before, most=space.max_ticks)
+        until = number_of(words, "until", least=start, most=space.max_ticks)
+        lease = Lease(
+            namespace=space.name,
+            worker=worker,
+            token=word_of(words, "token"),
+            start=start,
+            until=until,
+            generation=number_of(words, "generation"),
+        )
+        return Grant(lease, _reading(answer))
+
+    def _renewed(self, lease: Lease, answer: Answer) -> Grant:
+        words = _object(answer.body, "lease")
+        until = number_of(words, "until", least=lease.until, most=self.namespace.max_ticks)
+        same = _words(replace(lease, until=until))
+        if {name: str(words.get(name)) for name in same} != {n: str(v) for n, v in same.items()}:
+            raise ValueError("it is another lease")
+        return Grant(replace(lease, until=until), _reading(answer))
+
+    def _refusal_of(self, lease: Lease, error: Refused) -> Exception:
+        return lost(lease) if error.code == "lease_lost" else self._refusal(error)
+
+    def _refusal(self, error: Refused) -> Exception:
+        space, body = self.namespace, error.body
+        kinds: dict[str, type[IdgenError]] = {
+            "time_exhausted": TimeExhausted,
+            "clock_before_epoch": ClockBeforeEpoch,
+            "settings_differ": ConfigurationError,
+        }
+        if error.code == "no_free_worker":
+            return NoFreeWorker(space.name, space.workers)
+        if error.code == "namespace_mismatch" and "setting" in body:
+            return NamespaceMismatch(
+                space.name, str(body["setting"]), body.get("stored"), body.get("configured")
+            )
+        if error.code == "installation_mismatch":
+            what = f"worker ids of namespace {space.name!r}"
+            return other_installation(what, body.get("expected"), body.get("installation"))
+        if error.code in kinds:
+            return kinds[error.code](f"The service says: {error.detail}")
+        return RegistryUnavailable(
+            f"The service lends no worker id of namespace {space.name!r}: {error}{way_out(error)}"
+        )
+
+
+def leases_path(generator: str) -> str:
+    """The path of the leases of a generator of the service.
+
+    Raises :class:`ConfigurationError` for what can't be an alias in a URL.
+    """
+    if not isinstance(generator, str) or not generator.strip(".") or "/" in generator:
+        raise ConfigurationError(
+            f"'generator' must be an alias of the service's GENERATORS without a slash, not "
+            f"{generator!r}."
+        )
+    return f"generators/{quote(generator, safe='')}/leases"
+
+
+def _label(holder: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in holder[:MOST_HOLDER])
+
+
+def _words(lease: Lease) -> dict[str, Any]:
+    return {
+        "worker": lease.worker,
+        "token": lease.token,
+        "start": str(lease.start),
+        "until": str(lease.until),
+        "generation": lease.generation,
+    }
+
+
+def _reading(answer: Answer) -> Reading:
+    now_us = number_of(answer.body, "now_us")
+    return Reading(now_us, answer.sent_ns, answer.received_ns)
+
+
+def _renewed_count(answer: Answer) -> int:
+    return number_of(answer.body, "renewed")
+
+
+def _object(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = body.get(name)
+    if not isinstance(value, dict):
+        raise ValueError(f"{name!r} is missing")
+    return value

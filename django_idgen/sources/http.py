@@ -1,0 +1,205 @@
+"""Whole segments from a service that has the database: this process needs none.
+
+The service's native API lends them (``POST tags/<tag>/segment``); ids are then given out
+here, without asking anyone. Steps, and what follows from them, are the service's.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.errors import ConfigurationError, InvalidTag, SegmentExhausted, SegmentUnavailable
+from ..core.loader import AnyLoader, Loader
+from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_step, check_tag
+from ..http_link import (
+    CONNECT_TIMEOUT,
+    TIMEOUT,
+    HttpLink,
+    Pin,
+    Refused,
+    number_of,
+    other_installation,
+    way_out,
+)
+from ..http_options import Token
+
+__all__ = ["HttpSource"]
+
+
+class HttpSource:
+    """Segments from the services at ``base_urls``. Thread-safe.
+
+    For the options see :class:`~..http_link.HttpLink`. Of several services each must stand
+    before the same databases: a second one's segments are refused. ``installation``, where
+    given, is what ``GET tags/<tag>/segment`` of the service says.
+
+    Raises :class:`~..core.errors.ConfigurationError` for options that can't work.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_urls: str | Sequence[str],
+        token: Token | None = None,
+        token_env: str | None = None,
+        token_file: str | None = None,
+        timeout: float = TIMEOUT,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        verify: bool | str | ssl.SSLContext = True,
+        cert: str | Sequence[str] | None = None,
+        trust_env: bool = False,
+        installation: str | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._link = HttpLink(
+            base_urls,
+            token=token,
+            token_env=token_env,
+            token_file=token_file,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            verify=verify,
+            cert=cert,
+            trust_env=trust_env,
+            installation=installation,
+            clock=clock,
+        )
+        self.loader: AnyLoader = Loader("idgen-http")
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._pins: dict[str, Pin] = {}
+        """By tag, since a router may spread the tags over databases."""
+        self._most = LONGEST_STEP
+        """Ids that the service lends in one segment."""
+
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
+        """See :meth:`~..core.segment.SegmentSource.fetch`.
+
+        Of more ids than the service lends at once there are fewer than ``demand`` asks for.
+        Raises :class:`~..core.errors.ConfigurationError` for a service of another database.
+        """
+        if floor > MAX_ID:
+            raise self._exhausted(check_tag(tag))
+        pin = self._pin(check_tag(tag))
+        try:
+            body = self._ask(pin, tag, floor, min(demand.at_least, self._most), demand.times)
+        except Refused as error:
+            if "at_least" not in error.body:
+                raise self._refusal(tag, error) from error
+            body = self._again(pin, tag, floor, demand)
+        return self._granted(pin, tag, floor, body)
+
+    def owner(self, tag: str, *, max_age: float = 0.0) -> str:  # noqa: ARG002
+        """Whose ids those of ``tag`` are, for a pool before this source, and for who lends on.
+
+        "" if no service can be asked. Raises
+        :class:`~..core.errors.ConfigurationError` where they are of several databases.
+        """
+        try:
+            pin = self._pin(check_tag(tag))
+            return pin.installation or self._agreed(pin, tag)
+        except (SegmentUnavailable, Refused):
+            return ""
+
+    def owners(self) -> Mapping[str, str]:
+        """None are known by the alias of a database here."""
+        return {}
+
+    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
+        """There is no way back: they are a gap."""
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited."""
+        # But not whose ids the process had: the floors stay, too.
+        self._link.abandon()
+        self.loader.reset()
+
+    def close(self) -> None:
+        """Close the connections. May be called twice."""
+        self._link.close()
+
+    # --------------------------------------------------------------------------------
+
+    def _ask(self, pin: Pin, tag: str, floor: int, at_least: int, times: int) -> Mapping[str, Any]:
+        body = {"tag": tag, "floor": str(floor), "at_least": at_least, "times": times}
+        if pin.installation is not None:
+            body["installation"] = pin.installation
+        return self._link.ask(path_of(tag), body, unavailable=SegmentUnavailable).body
+
+    def _again(self, pin: Pin, tag: str, floor: int, demand: Demand) -> Mapping[str, Any]:
+        """Ask for no more than a step: the service, which has said no, then tells its limit."""
+        try:
+            return self._ask(pin, tag, floor, 1, demand.times)
+        except Refused as error:
+            raise self._refusal(tag, error) from error
+
+    def _pin(self, tag: str) -> Pin:
+        found = self._pins.get(tag)
+        if found is None:
+            pin = Pin(self._link.installation)
+            if len(self._link.base_urls) > 1:
+                self._agreed(pin, tag)
+            found = self._pins.setdefault(tag, pin)
+        return found
+
+    def _agreed(self, pin: Pin, tag: str) -> str:
+        """See that all services that answer lend the same ids, before the first is given out."""
+        for body in self._link.each(path_of(tag)):
+            _check_owner(pin, tag, body)
+        return pin.installation or ""
+
+    def _granted(self, pin: Pin, tag: str, floor: int, body: Mapping[str, Any]) -> Segment:
+        _check_owner(pin, tag, body)
+        try:
+            segment = _segment(tag, floor, body)
+            self._most = number_of(body, "max_segment", least=1)
+        except (ValueError, ConfigurationError) as error:
+            raise SegmentUnavailable(
+                f"The service has answered for tag {tag!r} with what is no segment of it: {error}. "
+                f"It was refused, since its ids could repeat."
+            ) from error
+        return segment
+
+    def _refusal(self, tag: str, error: Refused) -> Exception:
+        if error.code == "exhausted":
+            return self._exhausted(tag)
+        if error.code == "installation_mismatch":
+            body = error.body
+            return other_installation(
+                f"tag {tag!r}", body.get("expected"), body.get("installation")
+            )
+        if error.status == 400 and error.code == "invalid_tag":
+            return InvalidTag(tag, f"the service refuses it ({error.detail})")
+        return SegmentUnavailable(
+            f"The service lends no segment of tag {tag!r}: {error}{way_out(error)}"
+        )
+
+    def _exhausted(self, tag: str) -> SegmentExhausted:
+        return SegmentExhausted(
+            f"Tag {tag!r} has come to 2**63-1: there are no higher ids. Use another tag, with a "
+            f"table of its own."
+        )
+
+
+def path_of(tag: str) -> str:
+    """The path of a tag's segments; a tag may have slashes, and be nothing but dots."""
+    quoted = quote(tag, safe="")
+    return f"tags/{quoted.replace('.', '%2E') if not tag.strip('.') else quoted}/segment"
+
+
+def _segment(tag: str, floor: int, body: Mapping[str, Any]) -> Segment:
+    if body.get("tag") != tag:
+        raise ValueError(f"it is of tag {body.get('tag')!r:.80}")
+    start = number_of(body, "start", least=max(floor, 1), most=MAX_ID)
+    stop = number_of(body, "stop", least=start + 1, most=MAX_ID + 1)
+    step = check_step(number_of(body, "step", least=1))
+    return Segment(tag, start, stop, step, number_of(body, "delta", least=1, most=MAX_ID))
+
+
+def _check_owner(pin: Pin, tag: str, body: Mapping[str, Any]) -> None:
+    pin.check(body.get("installation"), f"tag {tag!r}", unavailable=SegmentUnavailable)
