@@ -82,10 +82,13 @@ class AccessTokenAdmin(ModelAdmin):
 
     @admin.display(description=gettext_lazy("may take"))
     def rights(self, token: AccessToken) -> str:
-        fields = [self.opts.get_field(name) for name in ("tags", "generators", "leases")]
-        named = [(field.verbose_name, getattr(token, field.name).splitlines()) for field in fields]
-        lines = ((name, ", ".join(patterns)) for name, patterns in named if patterns)
-        return format_html_join(mark_safe("<br>"), "{}: {}", lines) or _("nothing")  # noqa: S308
+        named = (
+            (_("tags"), token.tags),
+            (_("generators"), token.generators),
+            (_("leases"), token.leases),
+        )
+        lines = ((what, ", ".join(text.splitlines())) for what, text in named if text)
+        return format_html_join(mark_safe("<br>"), "{}: {}", lines) or _("nothing")
 
     @admin.display(description=gettext_lazy("works"), boolean=True)
     def works(self, token: AccessToken) -> bool:
