@@ -1,0 +1,249 @@
+"""Ids as text: every form comes back as the id it was, and nothing else is read."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from django_idgen.core.encoding import ALPHABETS, DECIMAL, MAX_PREFIX_LENGTH, TextForm
+from django_idgen.core.errors import ConfigurationError, InvalidId
+
+LAST = 2**63 - 1
+ids = st.one_of(st.integers(1, LAST), st.integers(1, 100), st.integers(LAST - 100, LAST))
+prefixes = st.one_of(st.just(""), st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,15}", fullmatch=True))
+forms = st.builds(TextForm, st.sampled_from(list(ALPHABETS)), prefixes)
+wide = st.builds(TextForm, st.sampled_from(["base36", "base62", "crockford"]), prefixes)
+every_form = pytest.mark.parametrize("alphabet", list(ALPHABETS))
+
+
+# --- round trips ----------------------------------------------------------------
+
+
+@given(forms, ids)
+def test_a_text_is_read_as_the_id_it_was_made_of(form: TextForm, value: int) -> None:
+    """In every form and with every prefix, by both ``parse`` and ``read``."""
+    text = form.format(value)
+    assert text.isascii()
+    assert text.startswith(form.prefix)
+    assert form.parse(text) == value
+    assert form.read(text) == value
+    assert form.read(value) == value
+
+
+@given(forms, ids, ids)
+def test_no_two_ids_have_one_text(form: TextForm, first: int, second: int) -> None:
+    """Texts are equal only where the ids are."""
+    assert (form.format(first) == form.format(second)) == (first == second)
+
+
+@given(wide, ids, ids)
+def test_texts_sort_as_their_ids(form: TextForm, first: int, second: int) -> None:
+    """All forms but decimal have one width: byte order is the order of the ids."""
+    assert (form.format(first) < form.format(second)) == (first < second)
+    assert len(form.format(first)) == len(form.prefix) + form.width
+
+
+@given(forms, ids)
+def test_what_is_read_fits_the_pattern(form: TextForm, value: int) -> None:
+    """URLs are matched by it: no text of an id may be left out, nor its decimal digits."""
+    assert re.fullmatch(form.pattern, form.format(value))
+    if form.prefix or len(str(value)) != form.width:
+        assert re.fullmatch(form.pattern, str(value))
+
+
+@given(forms, ids)
+def test_decimal_digits_are_read_in_every_form(form: TextForm, value: int) -> None:
+    """Except for as many digits as the form has without a prefix: those are the form's own."""
+    if form.prefix or len(str(value)) != form.width:
+        assert form.read(str(value)) == value
+
+
+@given(st.sampled_from(["base36", "base62", "crockford"]), st.data())
+def test_digits_of_the_forms_own_width_are_the_forms(alphabet: str, data: st.DataObject) -> None:
+    """Without a prefix they can't be told from a text, so they never are decimal."""
+    form = TextForm(alphabet)
+    digits = "0" + data.draw(st.from_regex(rf"[0-9]{{{form.width - 2}}}1", fullmatch=True))
+    assert form.read(digits) == form.parse(digits) != int(digits)
+
+
+@given(forms, st.text())
+@example(TextForm("base62"), "0" * 11)
+@example(TextForm("crockford"), "-" * 50)
+@example(TextForm("decimal", "a"), "a")
+def test_a_text_is_read_as_one_id_or_refused(form: TextForm, text: str) -> None:
+    """Whatever it is: an id that is written in a form that is read as the same, or InvalidId."""
+    try:
+        value = form.read(text)
+    except InvalidId:
+        return
+    assert 1 <= value <= LAST
+    assert form.read(form.format(value)) == value
+
+
+@given(ids)
+def test_case_means_nothing_where_the_form_says_so(value: int) -> None:
+    """base36 and Crockford's are read in either case; base62 has both."""
+    for alphabet in ("base36", "crockford"):
+        form = TextForm(alphabet)
+        assert form.parse(form.format(value).upper()) == value
+        assert form.parse(form.format(value).lower()) == value
+
+
+@given(ids, st.data())
+def test_crockford_forgives_what_people_mistake(value: int, data: st.DataObject) -> None:
+    """I and L are 1, O is 0, and hyphens anywhere are skipped."""
+    form = TextForm("crockford")
+    text = form.format(value)
+    typed = "".join(data.draw(st.sampled_from({"0": "0Oo", "1": "1IiLl"}.get(c, c))) for c in text)
+    cut = data.draw(st.integers(0, len(typed)))
+    assert form.parse(f"{typed[:cut]}-{typed[cut:]}") == value
+
+
+# --- pinned ---------------------------------------------------------------------
+
+PINNED = [
+    ("decimal", "", 1, "1"),
+    ("decimal", "ord_", LAST, "ord_9223372036854775807"),
+    ("base36", "", 1, "0000000000001"),
+    ("base36", "", LAST, "1y2p0ij32e8e7"),
+    ("base62", "ord_", 1, "ord_00000000001"),
+    ("base62", "", LAST, "AzL8n0Y58m7"),
+    ("base62", "", 249963840991657984, "0ISptawSkz2"),
+    ("crockford", "", LAST, "7ZZZZZZZZZZZZ"),
+    ("crockford", "", 32**5 + 18, "00000001000" + "0J"),
+]
+
+
+@pytest.mark.parametrize(("alphabet", "prefix", "value", "text"), PINNED)
+def test_the_texts_of_an_id_never_change(alphabet: str, prefix: str, value: int, text: str) -> None:
+    """They stand in other people's links and databases."""
+    form = TextForm(alphabet, prefix)
+    assert form.format(value) == text
+    assert form.parse(text) == value
+
+
+def test_base36_is_what_python_reads() -> None:
+    """Its digits are those of ``int(text, 36)``, its largest the known one."""
+    assert int("1y2p0ij32e8e7", 36) == LAST
+    assert TextForm("base36").parse("1y2p0ij32e8e7") == LAST
+
+
+# --- bad input ------------------------------------------------------------------
+
+NO_IDS: list[Any] = [
+    None,
+    True,
+    1.0,
+    1.5,
+    b"1",
+    [],
+    {},
+    object(),
+    0,
+    -1,
+    2**63,
+    10**400,
+    "",
+    " ",
+    "0",
+    "-1",
+    "+1",
+    "1.0",
+    "1e3",
+    "0x1f",
+    "1_000",
+    "1,000",
+    "\x00",
+    "1\x00",
+    "\ud800",
+    "١٢٣",
+    "１２３",
+    "²",
+    "😀",
+    "ord-1",
+    "9223372036854775808",
+    "1\n",
+]
+
+
+@every_form
+@pytest.mark.parametrize("value", NO_IDS, ids=lambda value: repr(value)[:20])
+def test_what_is_no_id_is_refused(alphabet: str, value: Any) -> None:
+    """With the one error there is for it, in every form, with and without a prefix."""
+    for prefix in ("", "ord_"):
+        with pytest.raises(InvalidId):
+            TextForm(alphabet, prefix).read(value)
+
+
+@every_form
+@pytest.mark.parametrize("character", ["9", "z", "-", "😀", "\x00"])
+def test_ten_megabytes_are_refused(alphabet: str, character: str) -> None:
+    """Whatever they are made of; the message doesn't hold them."""
+    with pytest.raises(InvalidId) as refused:
+        TextForm(alphabet, "").read(character * 10_000_000)
+    assert len(str(refused.value)) < 500
+
+
+@every_form
+def test_leading_zeros_make_no_second_text(alphabet: str) -> None:
+    """There is one text of an id: a digit more or less is none."""
+    form = TextForm(alphabet, "x_")
+    text = form.format(7)
+    with pytest.raises(InvalidId):
+        form.parse(text.replace("x_", "x_0"))
+    with pytest.raises(InvalidId):
+        form.read("007")
+
+
+@pytest.mark.parametrize("alphabet", ["base36", "base62", "crockford"])
+def test_a_text_past_the_last_id_is_refused(alphabet: str) -> None:
+    """The width has room for more than 63 bits."""
+    last = ALPHABETS[alphabet][-1]
+    form = TextForm(alphabet)
+    with pytest.raises(InvalidId, match=r"2\*\*63"):
+        form.parse(last * form.width)
+
+
+def test_another_prefix_is_refused() -> None:
+    """An order's id is none of a customer's."""
+    order, customer = TextForm("base62", "ord_"), TextForm("base62", "cus_")
+    for text in (order.format(5), "ORD_00000000005", "00000000005x", "ord_", "ord_ord_00000000005"):
+        with pytest.raises(InvalidId):
+            customer.read(text)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**63, True, 1.0, "1", None])
+def test_only_ids_are_written(value: Any) -> None:
+    """What could not be read again is not written."""
+    with pytest.raises(InvalidId):
+        TextForm("base62").format(value)
+
+
+@pytest.mark.parametrize("alphabet", ["", "BASE62", "base64", None, 62, ["base62"]])
+def test_an_unknown_alphabet_is_refused(alphabet: Any) -> None:
+    """The message names those that there are."""
+    with pytest.raises(ConfigurationError, match="crockford"):
+        TextForm(alphabet)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["1a", "_a", "-", "a b", "ä_", "a/", "a\n", "a" * (MAX_PREFIX_LENGTH + 1), None, 5]
+)
+def test_a_prefix_that_would_need_escaping_is_refused(prefix: Any) -> None:
+    """In a URL, a shell or a CSV file it is what it is."""
+    with pytest.raises(ConfigurationError, match="prefix"):
+        TextForm("base62", prefix)
+
+
+def test_forms_are_values() -> None:
+    """Equal, hashable, and sent between processes."""
+    form = TextForm("base62", "ord_")
+    assert pickle.loads(pickle.dumps(form)) == form == TextForm("base62", "ord_")
+    assert len({form, TextForm("base62", "ord_"), DECIMAL}) == 2
+    assert DECIMAL.is_plain
+    assert not TextForm("decimal", "a").is_plain
