@@ -25,13 +25,15 @@ class _Watch:
     act: Callable[[], None]
     ours: tuple[str, ...]
 
-    def look(self) -> None:
-        half_way = any(name in sys.modules and name not in _done for name in self.ours)
-        if self.library in _done and not half_way:
+    def look(self, name: str) -> None:
+        """``name`` has been imported: it may be what was missing."""
+        half_way = any(each in sys.modules and each not in _done for each in self.ours)
+        if name in (self.library, *self.ours) and self.library in _done and not half_way:
             self.act()
 
 
 _watches: dict[str, _Watch] = {}
+_watched: set[str] = set()
 _done: set[str] = set()
 
 
@@ -44,14 +46,12 @@ def when_imported(library: str, act: Callable[[], None], *ours: str) -> None:
 
     Call this while there is one thread, as ``ready()`` does.
     """
-    watch = _Watch(library, act, ours)
-    for name in (library, *ours):
-        _watches[name] = watch
-        if name in sys.modules:
-            _done.add(name)
+    _watches[library] = watch = _Watch(library, act, ours)
+    _watched.update((library, *ours))
+    _done.update(name for name in (library, *ours) if name in sys.modules)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
-    watch.look()
+    watch.look(library)
 
 
 class _Finder(MetaPathFinder):
@@ -60,7 +60,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in _watches:
+        if fullname not in _watched:
             return None
         for finder in sys.meta_path:
             spec = None if finder is self else finder.find_spec(fullname, path, target)
@@ -85,7 +85,8 @@ class _Loader(Loader):
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
         _done.add(module.__name__)
-        _watches[module.__name__].look()
+        for watch in _watches.values():
+            watch.look(module.__name__)
 
 
 _finder = _Finder()

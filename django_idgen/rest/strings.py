@@ -14,7 +14,7 @@ def watch() -> None:
     when_imported("rest_framework.serializers", _serializers, f"{HERE}.fields", f"{HERE}.adoption")
     when_imported("rest_framework.metadata", _metadata)
     when_imported("django_filters.filterset", _filters, f"{HERE}.filters")
-    when_imported("django_filters.rest_framework.filterset", _filters_of_rest)
+    when_imported("django_filters.rest_framework.filterset", _filters_of_rest, f"{HERE}.filters")
     when_imported("drf_spectacular.extensions", _schemas)
     when_imported("ninja.orm.factory", _ninja)
 
