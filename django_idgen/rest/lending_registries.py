@@ -48,12 +48,16 @@ class RegistryMap:
         return self._make(alias) if found is None else found
 
     def _make(self, alias: str) -> LeaseRegistry:
-        entry: GeneratorSettings = current_settings().generators[alias]
         with self._lock:
             if alias not in self._made:
-                self._made[alias] = factory.build_registry(entry)
+                self._made[alias] = self.build(current_settings().generators[alias])
                 lifecycle.watch()
             return self._made[alias]
+
+    def build(self, entry: GeneratorSettings) -> LeaseRegistry:
+        """A registry that is not in use yet. Raises :class:`~..conf.SettingsError`."""
+        registry: LeaseRegistry = factory.build_registry(entry)
+        return registry
 
     def _check_process(self) -> None:
         # uWSGI forks without running Python's hooks.
