@@ -16,6 +16,7 @@ W003      a column in the database that has to hold our ids has 32 bits or fewer
 W004      the time bits of a generator's layout are used up within five years
 W005      the Redis that django_idgen relies on is used as a cache, too
 W006      the Redis that django_idgen relies on evicts keys
+W007      an old server's URLs are mounted for anybody
 W008      templates write our ids with thousand separators
 ========  ======================================================================
 
@@ -42,6 +43,7 @@ from .conf import SettingsError, read_settings
 from .factory import build_allocator, build_generator
 from .generated import GeneratedOnSave
 from .redis_checks import check_eviction, check_shared_redis
+from .rest_checks import check_open_mounts
 from .template_checks import check_thousand_separators
 
 __all__ = [
@@ -80,6 +82,7 @@ def register() -> None:
     register_check(check_thousand_separators, Tags.templates)
     register_check(check_shared_redis, Tags.caches)
     register_check(check_eviction, Tags.database)
+    register_check(check_open_mounts, Tags.urls)
 
 
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:

@@ -1,0 +1,242 @@
+"""Machine ids for CosId's clients: worker ids, each with a real lease.
+
+A CosId client is known by its instance id alone, and sends no token. So the lease that
+stands in the instance's name is looked up in the registry, and then changed by its own
+token: of two requests at once, and of two server processes, one comes first, and what
+the other knew is void. Nothing that counts is kept in the process.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.core.signals import setting_changed
+
+from ... import lifecycle
+from ...conf import GeneratorSettings, SettingsError
+from ...core.errors import IdgenError, LeaseLost, RegistryUnavailable
+from ...core.lease import Grant, Lease, LeaseRegistry, Namespace
+from ..lending_registries import RegistryMap
+
+__all__ = ["Instance", "MachineIds", "MachineLost", "MachineNotFound", "MachineState", "Rules"]
+
+ATTEMPTS = 4
+MOST_REMEMBERED = 10_000
+MOST_LABEL = 200
+"""Characters that a registry keeps of a holder's name."""
+
+
+class MachineNotFound(IdgenError):
+    """The instance has no machine id."""
+
+
+class MachineLost(IdgenError):
+    """The instance had a machine id, which may be another's by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Who asks. ``name`` is the client's instance id."""
+
+    namespace: str
+    name: str
+    stable: bool
+
+    @property
+    def label(self) -> str:
+        """The holder's name in the registry; no process of ours has such a one."""
+        return f"cosid {json.dumps(self.namespace)} {self.name}"
+
+    @property
+    def fits(self) -> bool:
+        printable = (
+            self.name.isascii() and self.name.isprintable() and self.name == self.name.strip()
+        )
+        return bool(self.name) and printable and len(self.label) <= MOST_LABEL
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """What a client is told."""
+
+    machine_id: int
+    last_ms: int
+    """Milliseconds since 1970: no stamp of an earlier holder is later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How leases fit what CosId's clients do; all in seconds."""
+
+    guard: float
+    """How long an instance that is not heard of keeps its machine id."""
+    skew: float
+    """How far a client's clock may run ahead of the registry's."""
+    late: float
+    """How long a DELETE may be on its way."""
+
+
+class MachineIds:
+    """Lends the worker ids of generator ``alias``. Thread-safe.
+
+    Raises :class:`~...core.errors.NoFreeWorker`, :class:`RegistryUnavailable` and what
+    registries do besides.
+    """
+
+    def __init__(self, alias: str, rules: Rules) -> None:
+        self.alias = alias
+        self.rules = rules
+        self._registries = _Registries(rules.guard)
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def workers(self) -> range:
+        """The machine ids that may be lent."""
+        return self._space.workers
+
+    def distribute(self, instance: Instance) -> MachineState:
+        """The machine id of ``instance``: the one it has, else another that is free."""
+        for _ in range(ATTEMPTS):
+            try:
+                grant = self._again(instance) or self._anew(instance)
+            except LeaseLost:
+                continue  # another request of that instance was quicker
+            self._remember(instance)
+            return self._state(grant)
+        raise RegistryUnavailable(
+            f"Requests of instance {instance.name!r} got in each other's way. Try again."
+        )
+
+    def guard(self, instance: Instance) -> MachineState:
+        """Keep what ``instance`` has. Raises :class:`MachineNotFound`, :class:`MachineLost`."""
+        kept = [grant for lease in self._held(instance) if (grant := self._renewed(lease))]
+        if not kept:
+            kind = MachineLost if instance.label in self._known else MachineNotFound
+            raise kind(f"Instance {instance.name!r} has no machine id. Ask for one.")
+        self._remember(instance)
+        return self._state(kept[0])
+
+    def revert(self, instance: Instance) -> MachineState:
+        """Take back what ``instance`` has. Raises :class:`MachineNotFound`.
+
+        Nobody can tell a DELETE that was held up on its way, and comes when the instance
+        has been started again, from one that was just sent. So what was registered within
+        ``late`` seconds is left to lapse, and so is a stable instance's: the one that
+        lives goes on guarding it.
+        """
+        found = None
+        for lease in self._held(instance):
+            grant = self._renewed(lease)
+            if grant is None:
+                continue
+            found = found or grant
+            if not instance.stable and self._is_settled(grant):
+                self._registry.release(grant.lease, last_tick=self._latest(grant))
+        if found is None:
+            raise MachineNotFound(f"Instance {instance.name!r} has no machine id.")
+        return self._state(found)
+
+    # --- leases -----------------------------------------------------------------------
+
+    def _again(self, instance: Instance) -> Grant | None:
+        """The lease that ``instance`` has, if any, kept for it under the same number.
+
+        A stable one's is renewed. Another's begins anew, so that its start says when it
+        was last registered.
+        """
+        held = self._held(instance)
+        if not held:
+            return None
+        grant: Grant = self._registry.renew(held[0], last_tick=held[0].start)
+        if not instance.stable:
+            self._registry.release(grant.lease, last_tick=self._latest(grant))
+            return None
+        return grant
+
+    def _anew(self, instance: Instance) -> Grant:
+        grant: Grant = self._registry.acquire(holder=instance.label)
+        first = self._held(instance)[:1]
+        if not first or first[0].token == grant.lease.token:
+            return grant
+        # Two requests of one instance at once: both get what the first one got.
+        self._registry.release(grant.lease, last_tick=None)
+        earlier: Grant = self._registry.renew(first[0], last_tick=first[0].start)
+        return earlier
+
+    def _held(self, instance: Instance) -> list[Lease]:
+        found: list[Lease] = self._registry.held_by(instance.label)
+        return found
+
+    def _renewed(self, lease: Lease) -> Grant | None:
+        try:
+            grant: Grant = self._registry.renew(lease, last_tick=lease.start)
+        except LeaseLost:
+            return None
+        return grant
+
+    # --- time -------------------------------------------------------------------------
+
+    def _state(self, grant: Grant) -> MachineState:
+        """Stamps may begin where the lease does, and after those of this instance's past life."""
+        space = self._space
+        tick = grant.lease.start
+        if tick < space.tick_at(grant.reading.registry_us):
+            tick = self._latest(grant)
+        unix_us = space.epoch_us + tick * space.tick_us
+        return MachineState(grant.lease.worker, -(-unix_us // 1000))
+
+    def _latest(self, grant: Grant) -> int:
+        """The latest tick that a client can have stamped by now."""
+        return self._space.tick_at(grant.reading.registry_us + int(self.rules.skew * 1e6))
+
+    def _is_settled(self, grant: Grant) -> bool:
+        since = self._space.tick_at(grant.reading.registry_us - int(self.rules.late * 1e6))
+        return grant.lease.start <= since
+
+    # --- what serves ------------------------------------------------------------------
+
+    def _remember(self, instance: Instance) -> None:
+        # Only for the words of an error: that it had one, as far as this process knows.
+        with self._lock:
+            self._known[instance.label] = None
+            self._known.move_to_end(instance.label)
+            if len(self._known) > MOST_REMEMBERED:
+                self._known.popitem(last=False)
+
+    @property
+    def _space(self) -> Namespace:
+        space: Namespace = self._registry.namespace
+        return space
+
+    @property
+    def _registry(self) -> Any:
+        return self._registries[self.alias]
+
+
+class _Registries(RegistryMap):
+    """Registries whose windows are as long as CosId's clients go without a word."""
+
+    def __init__(self, guard: float) -> None:
+        super().__init__()
+        self._guard = guard
+        lifecycle.register(close=self.close, forget=self.forget)
+        setting_changed.connect(self._on_setting_changed)
+
+    def build(self, entry: GeneratorSettings) -> LeaseRegistry:
+        registry = super().build(replace(entry, window=max(entry.window, self._guard)))
+        if not hasattr(registry, "held_by"):
+            raise SettingsError(
+                f"CosId's machine ids can't come from generator {entry.alias!r}: its leases are "
+                f"those of {entry.leases.path}, which can't tell what an instance holds. Name "
+                f"a generator with django_idgen.leases.database.DatabaseLeases."
+            )
+        return registry
+
+    def _on_setting_changed(self, *, setting: str, **_kwargs: Any) -> None:
+        if setting in {"IDGEN", "DATABASES", "CACHES"}:
+            self.close()

@@ -1,0 +1,147 @@
+"""Answers as Leaf's HTTP server does: ``path("", include(leaf.urls()))``.
+
+=====================================  ===============================================
+``api/segment/get/<key>``              the next id of tag ``key``, as plain text
+``api/snowflake/get/<key>``            the next id of a generator, whatever the key
+``decodeSnowflakeId?snowflakeId=``     ``{"timestamp":"<ms>(<local time>)",…}``
+``cache``, ``db``                      pages, for users who may see tags
+=====================================  ===============================================
+
+Any method does. What is no id is an HTTP error: 500 with ``Result{id=-2,
+status=EXCEPTION}`` for an unknown key, ``-3`` if no segment can be had, ``-1`` if the
+generator can't give ids; 401, 403 and 429 for callers who may not have any.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.timezone import get_default_timezone
+
+from ...conf import DEFAULT_ALIAS
+from ...core.errors import InvalidTag, SegmentError, TimeOutOfRange
+from ...core.layout import BitLayout
+from ...core.moments import unix_us
+from ...handlers import current_settings
+from ..failures import Failure
+from ..known_tags import UnknownTag
+from . import leaf_pages
+from .mounting import DEFAULT, Authentication, Door, Mount
+from .taking import Tags, checked_alias, of_generator
+
+__all__ = ["urls"]
+
+TEXT = "text/plain;charset=UTF-8"
+JSON = "application/json;charset=UTF-8"
+NOT_READY, NO_KEY, NO_SEGMENT = -1, -2, -3
+NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+def urls(
+    *,
+    authentication: Authentication = DEFAULT,
+    generator: str = DEFAULT_ALIAS,
+    tags: Iterable[str] = ("*",),
+    make_tags: bool | None = None,
+) -> list[URLPattern]:
+    """The URL patterns, for ``include()``.
+
+    ``authentication``: DRF's classes, one of which has to know the caller; by default
+    access tokens, then the project's own. None lets anybody take ids and decode, of which
+    a system check warns; the two pages need a user with the permission
+    ``django_idgen.view_leafalloc`` all the same. ``generator``: the alias whose ids, and
+    layout, the snowflake URLs are about. ``tags``: patterns of the tags that are served.
+    ``make_tags``: whether an unknown key makes its tag; None: as
+    ``IDGEN["REST"]["make_tags"]`` says.
+
+    Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
+    """
+    door = Door(authentication)
+    views = _Views(door, checked_alias(generator), Tags(tags, make_tags))
+    mount = Mount("leaf", door, _failed)
+    return [
+        mount.path("api/segment/get/<idgen_old_key:key>", views.segment),
+        mount.path("api/snowflake/get/<idgen_old_key:key>", views.snowflake),
+        mount.path("decodeSnowflakeId", views.decode),
+        mount.path("cache", views.cache),
+        mount.path("db", views.db),
+    ]
+
+
+class _Views:
+    def __init__(self, door: Door, alias: str, tags: Tags) -> None:
+        self._door = door
+        self._alias = alias
+        self._tags = tags
+
+    def segment(self, request: HttpRequest, key: str) -> HttpResponse:
+        generator = self._tags.generator(self._door.caller(request), key)
+        return HttpResponse(str(generator.next_id()), content_type=TEXT)
+
+    def snowflake(self, request: HttpRequest, key: str) -> HttpResponse:  # noqa: ARG002
+        generator = of_generator(self._door.caller(request), self._alias)
+        return HttpResponse(str(generator.next_id()), content_type=TEXT)
+
+    def decode(self, request: HttpRequest) -> HttpResponse:
+        self._door.caller(request)
+        given = request.GET.get("snowflakeId")
+        if given is None and request.method == "POST":
+            given = request.POST.get("snowflakeId")
+        if given is None:
+            return _json({"errorMsg": "snowflakeId is missing."}, status=400)
+        return _json(_decoded(given, current_settings().generators[self._alias].layout))
+
+    def cache(self, request: HttpRequest) -> HttpResponse:
+        self._door.need(request, leaf_pages.PERMISSION)
+        return leaf_pages.cache(self._tags.serves)
+
+    def db(self, request: HttpRequest) -> HttpResponse:
+        self._door.need(request, leaf_pages.PERMISSION)
+        return leaf_pages.db(self._tags.serves)
+
+
+def _decoded(text: str, layout: BitLayout) -> dict[str, str]:
+    if not NUMBER.fullmatch(text):
+        return {"errorMsg": "snowflakeId must be a whole number."}
+    try:
+        parts = layout.unpack(int(text))
+    except (ValueError, TimeOutOfRange) as error:
+        return {"errorMsg": str(error)}
+    return {
+        "timestamp": f"{unix_us(parts.created) // 1000}({_local(parts.created)})",
+        "workerId": str(parts.worker),
+        "sequenceId": str(parts.sequence),
+    }
+
+
+def _local(moment: datetime) -> str:
+    try:
+        local = moment.astimezone(get_default_timezone())
+    except OverflowError:  # the last hours of the year 9999
+        local = moment.astimezone(UTC)
+    return f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
+
+
+def _json(content: dict[str, str], status: int = 200) -> HttpResponse:
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return HttpResponse(text, status=status, content_type=JSON)
+
+
+def _failed(error: Exception, failure: Failure) -> HttpResponse:
+    if isinstance(error, (UnknownTag, InvalidTag)):
+        return _exception(NO_KEY)
+    if isinstance(error, SegmentError):
+        return _exception(NO_SEGMENT)
+    if failure.status >= 500:
+        return _exception(NOT_READY)
+    return HttpResponse(failure.detail, status=failure.status, content_type=TEXT)
+
+
+def _exception(number: int) -> HttpResponse:
+    text = f"Result{{id={number}, status=EXCEPTION}}"
+    return HttpResponse(text, status=500, content_type=TEXT)

@@ -1,0 +1,222 @@
+"""What the old servers' URL modules have in common: who may ask, and how views are mounted.
+
+The views are plain Django ones, which cost less than Django REST framework's; that is
+asked only who sent a request, and only where a token seen lately doesn't say so already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import wraps
+from types import SimpleNamespace
+from typing import Any
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.urls import URLPattern, path, register_converter
+from django.urls.converters import get_converters
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.debug import sensitive_variables
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import (
+    APIException,
+    AuthenticationFailed,
+    NotAuthenticated,
+    PermissionDenied,
+    Throttled,
+)
+from rest_framework.request import Request
+
+from ...handlers import current_settings
+from ..access import Caller, default_authentication
+from ..authentication import TokenAuthentication, TokenUser, secret_of
+from ..base import NEVER_CACHED, check_body, known_failure
+from ..failures import Failure
+from ..throttles import CallerThrottle, SubjectThrottle
+from ..token_cache import TOKENS
+
+__all__ = ["DEFAULT", "Authentication", "Door", "Mount", "OldKeyConverter", "View", "throttle"]
+
+
+class Default(Enum):
+    """The one value says: access tokens, then the project's own DRF authentications."""
+
+    AUTHENTICATION = "the native API's"
+
+
+DEFAULT = Default.AUTHENTICATION
+Authentication = Iterable[type[BaseAuthentication]] | None | Default
+View = Callable[..., HttpResponse]
+
+
+class Door:
+    """Who may come in: those whom one of ``authentication`` knows; anybody if it is empty."""
+
+    def __init__(self, authentication: Authentication) -> None:
+        self._classes = None if isinstance(authentication, Default) else tuple(authentication or ())
+
+    @property
+    def is_open(self) -> bool:
+        return self._classes == ()
+
+    @sensitive_variables()
+    def caller(self, request: HttpRequest, secret: str | None = None) -> Caller | None:
+        """Who sent the request; None if anybody may. ``secret`` is one not in the header.
+
+        Raises DRF's exceptions.
+        """
+        return None if self.is_open else self._known(request, secret)
+
+    def user(self, request: HttpRequest) -> Caller:
+        """The same at a closed door; at an open one those whom the native API knows come in."""
+        return (Door(DEFAULT) if self.is_open else self)._known(request, None)
+
+    def need(self, request: HttpRequest, permission: str) -> None:
+        """Raise :class:`PermissionDenied` unless a user with that permission sent the request."""
+        if not self.user(request).has_perm(permission):
+            raise PermissionDenied
+
+    @sensitive_variables()
+    def _known(self, request: HttpRequest, secret: str | None) -> Caller:
+        classes = default_authentication() if self._classes is None else self._classes
+        if classes[0] is TokenAuthentication:  # a class of the project's own may be stricter
+            given = secret or secret_of(request.META.get("HTTP_AUTHORIZATION", ""))
+            token = None if given is None else TOKENS.lately(given)
+            if token is not None:
+                return Caller(TokenUser(token), token)
+        if secret is not None:
+            return _by_secret(classes, request, secret)
+        return _authenticated(classes, request)
+
+
+@sensitive_variables()
+def _by_secret(
+    classes: Iterable[type[BaseAuthentication]], request: HttpRequest, secret: str
+) -> Caller:
+    """As if the secret stood in the header, where it belongs."""
+    first = next((kind for kind in classes if issubclass(kind, TokenAuthentication)), None)
+    asking: Any = SimpleNamespace(META={**request.META, "HTTP_AUTHORIZATION": f"Bearer {secret}"})
+    found = first().authenticate(asking) if first is not None else None
+    if found is None:
+        raise AuthenticationFailed
+    return Caller(*found)
+
+
+def _authenticated(classes: Iterable[type[BaseAuthentication]], request: HttpRequest) -> Caller:
+    authenticators = [kind() for kind in classes]
+    asking = Request(request, authenticators=authenticators)
+    try:
+        found = Caller.of(asking)
+        if found is None:
+            raise NotAuthenticated
+    except (NotAuthenticated, AuthenticationFailed) as error:
+        header = authenticators[0].authenticate_header(asking)
+        if header is None:
+            error.status_code = 403
+        else:
+            error.auth_header = header  # type: ignore[union-attr]
+        raise
+    return found
+
+
+def throttle(caller: Caller | None, **subject: str) -> None:
+    """Raise :class:`Throttled` by the settings; ``subject`` is the ``tag`` or the ``alias``."""
+    rest = current_settings().rest
+    asking: Any = SimpleNamespace(user=caller.user if caller is not None else None)
+    view: Any = SimpleNamespace(kwargs=subject)
+    if rest.caller_rate is not None and caller is not None:
+        _check(CallerThrottle(), asking, view)
+    if rest.tag_rate is not None:
+        _check(SubjectThrottle(), asking, view)
+
+
+def _check(limit: CallerThrottle | SubjectThrottle, asking: Any, view: Any) -> None:
+    if not limit.allow_request(asking, view):
+        raise Throttled(limit.wait())
+
+
+class OldKeyConverter:
+    """What a client wrote as a key, whatever it is: the old server's own error answers it."""
+
+    regex = r"[\s\S]+"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    def to_url(self, value: str) -> str:
+        return value
+
+
+if "idgen_old_key" not in get_converters():
+    register_converter(OldKeyConverter, "idgen_old_key")
+
+
+class Mount:
+    """Makes the views of one old server: ``failed`` writes what went wrong in its own words.
+
+    ``first`` is called with each request before anything else is done about it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        door: Door,
+        failed: Callable[[Exception, Failure], HttpResponse],
+        *,
+        first: Callable[[HttpRequest], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.door = door
+        self._failed = failed
+        self._first = first
+
+    def path(self, route: str, view: View | None = None, **methods: View) -> URLPattern:
+        """``route`` to ``view``, whatever the method, or to one for each of ``methods``."""
+        return path(route, self._mounted(view, methods))
+
+    def _mounted(self, every: View | None, methods: dict[str, View]) -> View:
+        by_method = {name.upper(): view for name, view in methods.items()}
+
+        def mounted(request: HttpRequest, **kwargs: str) -> HttpResponse:
+            view = every or by_method.get(request.method or "")
+            if view is None:
+                return HttpResponseNotAllowed(by_method)
+            try:
+                if self._first is not None:
+                    self._first(request)
+                if request.META.get("CONTENT_LENGTH") or "HTTP_TRANSFER_ENCODING" in request.META:
+                    check_body(request)
+                response = view(request, **kwargs)
+            except Exception as error:  # noqa: BLE001  (what is a bug is raised again)
+                response = self._told(error)
+            for name, value in NEVER_CACHED.items():
+                response.headers[name] = value
+            return response
+
+        mounted.idgen_open = self.name if self.door.is_open else ""  # type: ignore[attr-defined]
+        if every is not None:
+            mounted = wraps(every)(mounted)
+        return transaction.non_atomic_requests(csrf_exempt(mounted))
+
+    def _told(self, error: Exception) -> HttpResponse:
+        failure = failure_in(error)
+        if failure is None:
+            raise error
+        response = self._failed(error, failure)
+        if failure.retry_after is not None:
+            response.headers["Retry-After"] = str(failure.retry_after)
+        header = getattr(error, "auth_header", None)
+        if header is not None:
+            response.headers["WWW-Authenticate"] = header
+        return response
+
+
+def failure_in(error: Exception) -> Failure | None:
+    """What to say to ``error``; None if it is a bug."""
+    if isinstance(error, APIException):
+        wait = getattr(error, "wait", None)
+        return Failure(
+            error.status_code, str(error.get_codes()), str(error.detail), None, wait and int(wait)
+        )
+    return known_failure(error)
