@@ -33,3 +33,12 @@ def redis_leases(url: str, alias: str, database: str, namespace: Namespace) -> L
 
     connections.settings[alias]["NAME"] = database
     return RedisLeases(namespace, alias="redis", database=alias, timeout=30)
+
+
+def http_leases(url: str, generator: str, token: str, namespace: Namespace) -> LeaseRegistry:
+    """A registry behind the service at ``url``."""
+    from django_idgen.leases.http import HttpLeases
+
+    return HttpLeases(
+        namespace, base_urls=url, generator=generator, token=token, timeout=60, connect_timeout=60
+    )

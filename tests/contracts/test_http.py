@@ -1,0 +1,150 @@
+"""What a service lends over HTTP keeps the contracts, with PostgreSQL behind it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from unittest import mock
+
+import pytest
+from django.db import connections
+
+from django_idgen import handlers
+from django_idgen.core.lease import LeaseRegistry, Namespace
+from django_idgen.core.segment import SegmentSource, check_step
+from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.leases.http import HttpLeases
+from django_idgen.rest import lending_leases
+from django_idgen.rest.lending_registries import REGISTRIES
+from django_idgen.rest.lending_segments import Lending
+from django_idgen.sources.database import DatabaseSource
+from django_idgen.sources.http import HttpSource
+from tests.http.service import SECRET, service
+
+from .elsewhere import http_leases
+from .lease_contract import LeaseContract
+from .lenders import Lender
+from .source_contract import Shop, SourceContract
+from .test_server import ServerLender, ServerShop
+
+GENERATORS = 8
+"""Aliases of the service, one for each set of settings that a test tries."""
+
+
+class HttpLender(Lender):
+    """Clients of a service whose registries stand in one database, on the test's clock."""
+
+    def __init__(self, alias: str, url: str, stack: ExitStack) -> None:
+        super().__init__(f"contract-{secrets.token_hex(4)}")
+        self.url = url
+        self._behind = ServerLender(alias)
+        self._behind.time = self.time
+        self._behind.namespace = self.namespace
+        self._stack = stack
+        self._lent: list[Namespace] = []
+
+    def make(self, namespace: Namespace) -> LeaseRegistry:
+        # A call may take long while 64 of them share two processors and a lock.
+        return HttpLeases(
+            namespace,
+            base_urls=self.url,
+            generator=self._alias_of(namespace),
+            token=SECRET,
+            timeout=60,
+            connect_timeout=60,
+        )
+
+    def _alias_of(self, namespace: Namespace) -> str:
+        if namespace not in self._lent:
+            alias = f"lent{len(self._lent)}"
+            registry = self._behind.registry(namespace)
+            registry.database = self._behind.alias  # type: ignore[attr-defined]
+            self._stack.enter_context(REGISTRIES.override(alias, registry))
+            self._lent.append(namespace)
+        return f"lent{self._lent.index(namespace)}"
+
+    def forget(self) -> None:
+        self._behind.forget()
+
+    def elsewhere(self, namespace: Namespace) -> Callable[[], LeaseRegistry]:
+        return partial(http_leases, self.url, self._alias_of(namespace), SECRET, namespace)
+
+    def close(self) -> None:
+        super().close()
+        self._behind.close()
+
+
+class TestHttpLeases(LeaseContract):
+    examples = 3
+    acquirers = 24
+
+    @pytest.fixture
+    def _backing(self, postgres: str) -> Iterator[None]:
+        self.alias = postgres
+        database = {"LEASES": {"OPTIONS": {"database": postgres}}}
+        idgen = {"GENERATORS": {f"lent{number}": database for number in range(GENERATORS)}}
+        # The clock of these tests stands in another year.
+        with (
+            mock.patch.object(lending_leases, "MOST_AHEAD_US", 2**62),
+            service(idgen) as self.url,
+        ):
+            yield
+
+    @contextmanager
+    def new_lender(self) -> Iterator[Lender]:
+        with ExitStack() as stack:
+            yield HttpLender(self.alias, self.url, stack)
+
+
+class HttpShop(Shop):
+    """Clients of a service whose rows stand in one database."""
+
+    def __init__(self, alias: str, url: str) -> None:
+        super().__init__()
+        self.url = url
+        self._behind = ServerShop(alias)
+        self._step = 0
+
+    def make(self, default_step: int) -> SegmentSource:
+        if check_step(default_step) != self._step:
+            self._step = default_step
+            handlers.segments.close()
+            source = DatabaseSource(database=self._behind.alias, default_step=default_step)
+            handlers.segments._allocator = SegmentAllocator(source, source.loader)
+        return HttpSource(base_urls=self.url, token=SECRET, timeout=60, connect_timeout=60)
+
+    def set_step(self, tag: str, step: int) -> None:
+        self._behind.set_step(tag, step)
+
+    def forget(self) -> None:
+        self._behind.forget()
+
+    def tags(self) -> list[str]:
+        return self._behind.tags()
+
+    def close(self) -> None:
+        super().close()
+        handlers.segments.close()
+        connections[self._behind.alias].close()
+
+
+class TestHttpSource(SourceContract):
+    examples = 3
+    fetchers = 24
+
+    @pytest.fixture
+    def _backing(self, postgres: str) -> Iterator[None]:
+        self.alias = postgres
+        rest = {"make_tags": True, "max_segment": 10**9}
+        # Sources skip as far as they are told to; that services don't is tested elsewhere.
+        with (
+            mock.patch.object(Lending, "_checked", lambda self, floor: None),
+            service({"REST": rest}) as self.url,
+        ):
+            yield
+
+    @contextmanager
+    def new_shop(self) -> Iterator[Shop]:
+        yield HttpShop(self.alias, self.url)
