@@ -18,6 +18,7 @@ __all__ = ["COUNT", "FORM", "Wanted", "read_wanted"]
 COUNT = "count"
 FORM = "as"
 FORMS = {"string": False, "number": True}
+NOTHING: Mapping[str, Any] = {}
 DIGITS = re.compile("[0-9]{1,12}", re.ASCII)
 
 
@@ -31,7 +32,7 @@ class Wanted:
     """Whether as JSON numbers; else as strings."""
 
 
-def read_wanted(query: QueryDict, body: object = None) -> Wanted:
+def read_wanted(query: QueryDict, body: object = NOTHING) -> Wanted:
     """What ``query`` and ``body`` (of JSON or of a form, already read) ask for.
 
     Raises :class:`ValidationError`, with all that is wrong by field, or
@@ -66,7 +67,7 @@ def _given(query: QueryDict, body: object) -> Iterator[tuple[str, Any]]:
         yield from _texts(body)
     elif isinstance(body, Mapping):
         yield from body.items()
-    elif body is not None:
+    else:
         raise ParseError(f"The body must be an object, such as {{{COUNT!r}: 10}}.")
 
 

@@ -1,0 +1,168 @@
+"""What is wrong is a 4xx that names it; nothing is taken, nothing fails."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from django_idgen import handlers
+from django_idgen.models import LeafAlloc
+
+from .conftest import GENERATOR_URL, URL, Asking
+
+pytestmark = pytest.mark.django_db
+
+JSON = "application/json"
+WRONG_COUNTS = (0, -1, 10**9, 10**30, "ten", "10", 1.5, 1e2, True, False, None, [1], {"a": 1}, "")
+
+
+@pytest.fixture
+def untouched(tag: str) -> Any:
+    """Says that no id was taken."""
+
+    def check() -> None:
+        assert LeafAlloc.objects.get(pk=tag).max_id == 1
+        assert not handlers.segments
+        assert not handlers.generators.made()
+
+    return check
+
+
+@pytest.mark.parametrize("count", WRONG_COUNTS, ids=repr)
+def test_a_count_in_json_is_a_whole_number(ask: Asking, untouched: Any, count: Any) -> None:
+    """Nothing else is taken for one, not even a number as text."""
+    for url in (URL, GENERATOR_URL):
+        answer = ask("post", url, data=json.dumps({"count": count}), content_type=JSON)
+        assert answer.status_code == 400
+        (words,) = answer.json()["count"]
+        assert words.startswith("It must be a whole number of 1 to 10000, not ")
+    untouched()
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["0", "-1", "1000000000", "9" * 5000, "ten", "1.5", "1e3", "true", "null", "", "%2B5", "1%00"]
+    + ["%D9%A3", "%20 5", "1_0", "[1]", "%FF", "0x10"],
+)
+def test_a_count_in_the_query_is_a_whole_number(ask: Asking, untouched: Any, query: str) -> None:
+    """In plain decimal digits."""
+    for _ in range(2):
+        for method in ("get", "post", "head"):
+            answer = ask(method, f"{URL}?count={query}")
+            assert answer.status_code == 400
+        assert list(ask("get", f"{URL}?count={query}").json()) == ["count"]
+    untouched()
+
+
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        ("count=1&count=1", {"count"}),
+        ("as=text", {"as"}),
+        ("as=", {"as"}),
+        ("as=string&as=number", {"as"}),
+        ("counts=3", {"counts"}),
+        ("count=0&as=x&a=1&b=2", {"count", "as", "a", "b"}),
+        ("%ED%A0%80=1", {"\ufffd\ufffd\ufffd"}),
+        ("&".join(f"p{number}=1" for number in range(2000)), {"detail", "code"}),
+    ],
+)
+def test_each_parameter_that_is_wrong_is_named(
+    ask: Asking, untouched: Any, query: str, fields: set[str]
+) -> None:
+    """One that is given twice, or that there is not, among them."""
+    for _ in range(2):
+        answer = ask("get", f"{URL}?{query}")
+        assert answer.status_code == 400
+        assert set(answer.json()) == fields
+    untouched()
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status"),
+    [
+        (b"{", JSON, 400),
+        (b"", JSON, 200),
+        (b"null", JSON, 400),
+        (b"[1]", JSON, 400),
+        (b"7", JSON, 400),
+        (b'"count"', JSON, 400),
+        (b'{"count": NaN}', JSON, 400),
+        (b'{"count": 1, "count": 2}', JSON, 400),
+        (b'{"count": ' + b"9" * 5000 + b"}", JSON, 400),
+        (b'{"as": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", JSON, 400),
+        (b'{"\\ud800": 1}', JSON, 400),
+        (b'{"as": "\\ud800"}', JSON, 400),
+        (b'{"as": "\\u0000"}', JSON, 400),
+        (b'\xef\xbb\xbf{"count": 1}', JSON, 400),
+        (b'{"as": "\xff"}', JSON, 400),
+        ('{"count": 1}'.encode("utf-16"), JSON, 400),
+        ('{"count": 1}'.encode("utf-16"), f"{JSON}; charset=utf-16", 415),
+        (b'{"count": 1}', f"{JSON}; charset=zlib", 415),
+        (b'{"count": 1}', f"{JSON}; charset=nonsense", 415),
+        (b'{"count": 1}', "text/plain", 415),
+        (b'{"count": 1}', "", 415),
+        (b"count=1", "multipart/form-data; boundary=x", 415),
+        (b"<count>1</count>", "application/xml", 415),
+        (b"count=1&count=2", "application/x-www-form-urlencoded", 400),
+        (b"count=%FF", "application/x-www-form-urlencoded", 400),
+        (b'{"as": "' + b"x" * 10_000_000 + b'"}', JSON, 413),
+        (b"count=" + b"1" * 10_000_000, "application/x-www-form-urlencoded", 413),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_bodies_that_can_not_be_read(
+    ask: Asking, tag: str, body: bytes, content_type: str, status: int
+) -> None:
+    """Broken, ambiguous, endless, in other encodings and types, or far too large."""
+    # Its method "post" would encode the body again.
+    answer = ask("generic", "POST", path=URL, data=body, content_type=content_type)
+    assert answer.status_code == status
+    if status != 200:
+        assert isinstance(answer.json(), dict)
+        assert LeafAlloc.objects.get(pk=tag).max_id == 1
+
+
+def test_a_body_of_unknown_length_is_not_passed_over(ask: Asking, untouched: Any) -> None:
+    """411: Django would read nothing of it, and the request get a single id."""
+    answer = ask("post", URL, headers={"Transfer-Encoding": "chunked"})
+    assert (answer.status_code, answer.json()["code"]) == (411, "length_required")
+    untouched()
+
+
+def test_an_odd_charset_does_not_reach_the_query(ask: Asking, untouched: Any) -> None:
+    """Django would decode the query with whatever codec has that name."""
+    for charset in ("utf-16", "cp037"):
+        answer = ask(
+            "get", f"{URL}?count=1", headers={"Content-Type": f"text/plain; charset={charset}"}
+        )
+        assert answer.status_code == 415
+    untouched()
+
+
+def test_what_is_not_acceptable_is_said(ask: Asking, untouched: Any) -> None:
+    """There is JSON alone."""
+    for accept in ("text/plain", "image/png;q=0.3", "nonsense"):
+        assert ask("get", URL, headers={"Accept": accept}).status_code == 406
+    untouched()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    body=st.dictionaries(
+        st.sampled_from(["count", "as", "x"]) | st.text(),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        ),
+    )
+)
+def test_no_body_makes_it_fail(ask: Asking, tag: str, body: dict[str, Any]) -> None:
+    """Ids, or a 400."""
+    answer = ask("post", f"{URL}", data=json.dumps(body), content_type=JSON)
+    assert answer.status_code in (200, 400)
+    assert isinstance(answer.json(), dict)
