@@ -76,7 +76,8 @@ class IdField(serializers.Field[int, Any, str, Any]):
         return self._text
 
     def get_attribute(self, instance: Any) -> Any:
-        note_model(self, instance)
+        if self._text is None:
+            note_model(self, instance)
         return super().get_attribute(instance)
 
     def to_representation(self, value: Any) -> str:
@@ -101,12 +102,26 @@ class IdField(serializers.Field[int, Any, str, Any]):
 
 def note_model(field: serializers.Field[Any, Any, Any, Any], instance: object) -> None:
     """Keep in mind of which model ``field`` shows instances: a plain serializer can't say."""
-    if isinstance(instance, models.Model):
-        field.__dict__.setdefault("_idgen_model", type(instance))
+    noted = field.__dict__
+    if "_idgen_model" not in noted and isinstance(instance, models.Model):
+        noted["_idgen_model"] = type(instance)
 
 
 def id_of(field: serializers.Field[Any, Any, Any, Any]) -> GeneratedOnSave | None:
     """The model field of ours that the source of ``field`` leads to, as far as is known."""
+    kept = field.__dict__
+    if "_idgen_id" not in kept:
+        where = _source(field)
+        if where is None:
+            return None
+        kept["_idgen_id"] = id_behind(*where)
+    found: GeneratedOnSave | None = kept["_idgen_id"]
+    return found
+
+
+def _source(
+    field: serializers.Field[Any, Any, Any, Any],
+) -> tuple[type[models.Model], tuple[str, ...]] | None:
     owner: Any = field
     while isinstance(owner.parent, serializers.ManyRelatedField | serializers.ListField):
         owner = owner.parent
@@ -114,4 +129,4 @@ def id_of(field: serializers.Field[Any, Any, Any, Any]) -> GeneratedOnSave | Non
     model = getattr(meta, "model", None) or owner.__dict__.get("_idgen_model")
     if model is None or not hasattr(owner, "source_attrs"):
         return None
-    return id_behind(model, tuple(owner.source_attrs))
+    return model, tuple(owner.source_attrs)

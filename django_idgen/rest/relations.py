@@ -55,6 +55,8 @@ def written(text: TextForm, value: Any) -> Any:
     A key that no generator of ours gave, such as 0, is written as its digits: to refuse it
     would keep the whole page from being shown.
     """
+    if type(value) is int and text.is_plain:
+        return str(value)
     if value is None:
         return None
     if isinstance(value, str):  # set by hand, on an instance that wasn't read back

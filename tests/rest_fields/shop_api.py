@@ -146,7 +146,17 @@ router.register(
     viewset(
         OrderSerializer,
         {
-            "id": ["exact", "in", "gt", "range", "isnull"],
+            "id": [
+                "exact",
+                "in",
+                "gt",
+                "range",
+                "isnull",
+                "created__gte",
+                "created__lte",
+                "created__range",
+                "created__date",
+            ],
             "tags": ["exact"],
             "shipments": ["exact"],
             "note": ["exact"],
@@ -154,7 +164,11 @@ router.register(
     ),
     "order",
 )
-router.register("lines", viewset(LineSerializer, {"order": ["exact", "in"]}), "line")
+router.register(
+    "lines",
+    viewset(LineSerializer, {"order": ["exact", "in"], "order__id": ["created__gte"]}),
+    "line",
+)
 router.register("parcels", viewset(ParcelSerializer, ["order"]), "parcel")
 router.register(
     "shipments",

@@ -9,9 +9,10 @@ from django_filters import FilterSet
 from django_filters import filters as plain
 from rest_framework.test import APIClient
 
+from django_idgen import generators
 from django_idgen.core.encoding import TextForm
 from django_idgen.rest.filters import IdFilter
-from tests.app.models import Leg, Order, Receipt, Shipment, Tag
+from tests.app.models import Leg, Line, Order, Receipt, Shipment, Tag
 from tests.rest_fields.conftest import FAR, sent
 
 
@@ -137,3 +138,27 @@ def test_the_plain_filter_set_picks_it_too(rows: list[Shipment]) -> None:
     assert f'value="{rows[0].pk}"' in page
     filters = Filters({"watchers": [str(FAR + 2)]})
     assert list(filters.qs) == [rows[1]]
+
+
+def test_by_the_moment_of_an_id(api: APIClient, db: None) -> None:
+    """``id__created__gte`` and the like: a time in the query string, and errors for others."""
+    decode = generators["default"].decode
+    second = Order.objects.create()
+    first = Order.objects.create(pk=second.pk - (86_400_000 << 22))  # the day before
+    Line.objects.create(order=second)
+
+    def found(**query: str) -> list[str]:
+        answer = api.get("/orders/", query)
+        return [row["id"] for row in sent(answer)["results"]]
+
+    start, end = (decode(row.pk).created.isoformat() for row in (first, second))
+    assert found(id__created__gte=end) == [str(second.pk)]
+    assert found(id__created__lte=start) == [str(first.pk)]
+    assert found(id__created__range=f"{start},{end}") == [str(first.pk), str(second.pk)]
+    assert found(id__created__date=start[:10]) == [str(first.pk)]
+    (row,) = sent(api.get("/lines/", {"order__id__created__gte": end}))["results"]
+    assert row["order"] == str(second.pk)
+    for value in ("yesterday", "2026-13-01", "1", "\x00"):
+        for name in ("gte", "lte", "range", "date"):
+            errors = sent(api.get("/orders/", {f"id__created__{name}": value}), 400)
+            assert list(errors) == [f"id__created__{name}"]

@@ -116,6 +116,7 @@ def test_filters_take_strings(schema: Any) -> None:
         assert bare(found[name]) == {"type": "array", "items": PLAIN}
     found = parameters(schema, "/orders/")
     assert bare(found["id"]) == PLAIN
+    assert bare(found["id__created__gte"]) == {"type": "string", "format": "date-time"}
 
 
 def test_requests_take_either(split: Any) -> None:
