@@ -144,8 +144,9 @@ def require_time_on_top(layout: BitLayout) -> None:
         raise LayoutError(
             f"Ids of layout {layout.name!r} ({layout}) are not ordered by time: "
             f"{layout.fields[0][0]!r} lies above it, so no range of ids is a range of time. "
-            f"Have every row's moment compared instead: .annotate(made=Cast('id__created', "
-            f"DateTimeField())).filter(made__gte=...), or choose a layout with time on top."
+            f"Have the moment of every row compared instead: .annotate(made=ExpressionWrapper("
+            f"F('id__created'), DateTimeField())).filter(made__gte=...), or choose a layout with "
+            f"time on top."
         )
 
 

@@ -91,8 +91,8 @@ class CreatedDate(Period, TruncDate):
         return value, None if value == date.max else value + timedelta(days=1)
 
 
-class CreatedYear(Period, ExtractYear):
-    """``id__created__year``."""
+class Years(Period):
+    """Years, by the day on which each begins."""
 
     def days(self, value: int) -> tuple[date | None, date | None]:
         return self._first_day(value), self._first_day(value + 1)
@@ -100,16 +100,23 @@ class CreatedYear(Period, ExtractYear):
     def _first_day(self, year: int) -> date | None:
         if year > date.max.year:
             return None
-        return self._new_year(max(year, date.min.year))
+        return self.new_year(max(year, date.min.year))
 
-    def _new_year(self, year: int) -> date:
+    def new_year(self, year: int) -> date:
+        raise NotImplementedError
+
+
+class CreatedYear(Years, ExtractYear):
+    """``id__created__year``."""
+
+    def new_year(self, year: int) -> date:
         return date(year, 1, 1)
 
 
-class CreatedIsoYear(CreatedYear, ExtractIsoYear):
+class CreatedIsoYear(Years, ExtractIsoYear):
     """``id__created__iso_year``: it begins on the Monday of the week of January 4th."""
 
-    def _new_year(self, year: int) -> date:
+    def new_year(self, year: int) -> date:
         return date.fromisocalendar(year, 1, 1)
 
 
