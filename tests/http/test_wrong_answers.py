@@ -1,0 +1,501 @@
+"""Whatever a server, or what stands before it, answers: an error that says so, never a wrong id."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from django_idgen.core.errors import (
+    ConfigurationError,
+    InvalidTag,
+    LeaseLost,
+    NamespaceMismatch,
+    NoFreeWorker,
+    RegistryUnavailable,
+    SegmentExhausted,
+    SegmentUnavailable,
+    TimeExhausted,
+)
+from django_idgen.core.lease import Lease
+from django_idgen.core.segment import MAX_ID, Demand
+from django_idgen.http_options import token_of
+from django_idgen.leases.http import HttpLeases
+from django_idgen.sources.http import HttpSource
+from tests.contracts.lenders import NAMESPACE
+
+from .scripted import Said, as_json, closed_url, scripted, segment
+
+HTML = {"Content-Type": "text/html"}
+
+
+def fetch(said: Said | None = None, *, floor: int = 0, **changes: object) -> Any:
+    """What a source makes of one answer."""
+    with scripted(lambda path, asked: said or segment(asked, **changes)) as server:
+        source = HttpSource(base_urls=server.url, token="t")
+        try:
+            return source.fetch("t", floor=floor)
+        finally:
+            source.close()
+            assert len(server.posts) == 1, "sent again"
+
+
+def test_a_sound_answer_is_a_segment() -> None:
+    """What the tests below change one thing of is taken as it is."""
+    assert fetch(floor=7).ids() == range(7, 17)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tag": "other"},
+        {"start": "0"},
+        {"start": "-5"},
+        {"start": "99"},
+        {"start": "1e1"},
+        {"start": 1.0},
+        {"start": True},
+        {"start": None},
+        {"start": "١"},
+        {"start": "9" * 5000},
+        {"stop": "5"},
+        {"stop": str(MAX_ID + 2)},
+        {"stop": None},
+        {"step": 0},
+        {"step": 10**10},
+        {"delta": 0},
+        {"delta": None},
+        {"installation": None},
+        {"installation": ""},
+        {"installation": 7},
+        {"installation": "x" * 65},
+        {"nonce": "another"},
+        {"nonce": ["x"]},
+        {"max_segment": 0},
+    ],
+)
+def test_a_segment_that_cannot_be_right_is_refused(changes: dict[str, object]) -> None:
+    """Numbers out of range, another tag, another request's answer: no segment."""
+    with pytest.raises(SegmentUnavailable):
+        fetch(floor=6, **changes)
+
+
+def test_a_segment_below_the_floor_is_refused() -> None:
+    """A service whose table was restored can't have a process repeat its ids."""
+    with pytest.raises(SegmentUnavailable, match="'start'"):
+        fetch(floor=50, start="49", stop="59")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ((200, HTML, b"<html>Welcome</html>"), "text/html"),
+        ((200, {"Content-Type": "application/json"}, b'{"tag": "t", "sta'), "not JSON"),
+        ((200, {"Content-Type": "application/json"}, b"[1]"), "not JSON"),
+        ((200, {"Content-Type": "application/json"}, b"[" * 60_000), "not JSON"),
+        ((200, {"Content-Type": "application/json"}, b"\xff\xfe"), "not JSON"),
+        ((200, {"Content-Type": "application/json"}, b" " * 100_000), "more than"),
+        (
+            (
+                200,
+                {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+                gzip.compress(json.dumps({"a": 1}).encode()),
+            ),
+            "not JSON",
+        ),
+        ((204, {}, b""), "204"),
+        ((302, {"Location": "/login"}, b""), "redirect"),
+        ((307, {"Location": "/idgen/tags/t/segment/"}, b""), "redirect"),
+        ((500, HTML, b"<h1>Server Error (500)</h1>"), "500"),
+        ((502, HTML, b"Bad Gateway"), "502"),
+        ((503, HTML, b"upstream reset"), "503"),
+        ((504, HTML, b"Gateway Timeout"), "504"),
+        ((404, HTML, b"Not Found"), "base_urls"),
+        (as_json({"detail": "No.", "code": "not_authenticated"}, 401), "access token"),
+        (as_json({"detail": "No.", "code": "permission_denied"}, 403), "access token"),
+        (as_json({"detail": "Slowly.", "code": "throttled"}, 429), "Slowly"),
+        (as_json({"detail": "Away.", "code": "unavailable"}, 503), "Away"),
+        (as_json({"detail": "Too far.", "code": "skip_too_far"}, 409), "Too far"),
+        (as_json({"floor": ["Wrong."]}, 400), "Wrong"),
+    ],
+)
+def test_what_is_no_grant_is_an_error_that_says_why(said: Said, words: str) -> None:
+    """Pages of proxies, redirects, truncated and huge bodies, refusals: named, not sent again."""
+    with pytest.raises(SegmentUnavailable, match=words):
+        fetch(said)
+
+
+def test_refusals_keep_their_meaning() -> None:
+    """The end of the ids, and a tag that the service can't have, are what they are here."""
+    with pytest.raises(SegmentExhausted):
+        fetch(as_json({"detail": "", "code": "exhausted"}, 409))
+    with pytest.raises(ConfigurationError, match=r"one.*two"):
+        fetch(
+            as_json(
+                {
+                    "detail": "",
+                    "code": "installation_mismatch",
+                    "expected": "one",
+                    "installation": "two",
+                },
+                409,
+            )
+        )
+    with scripted(lambda path, asked: segment(asked)) as server:
+        source = HttpSource(base_urls=server.url)
+        for tag in ("", "x" * 129, "a\0", None):
+            with pytest.raises(InvalidTag):
+                source.fetch(tag)  # type: ignore[arg-type]
+        assert server.requests == []
+
+
+@pytest.mark.parametrize("tag", ["a/b", "a//b", "..", ".", "a/../b", "ä?#%2F", "🎟", "a;b", "+&"])
+def test_any_tag_arrives_as_it_is(tag: str) -> None:
+    """Slashes, dots and percent signs reach the service, in the URL and in the body."""
+    from urllib.parse import unquote
+
+    with scripted(lambda path, asked: segment(asked)) as server:
+        source = HttpSource(base_urls=server.url)
+        source.fetch(tag)
+        source.close()
+        ((_, path, body, _),) = server.requests
+    assert unquote(path) == f"/idgen/tags/{tag}/segment"
+    assert body["tag"] == tag
+
+
+def test_more_than_the_service_lends_is_taken_in_parts() -> None:
+    """A demand past the service's limit gets what there is; from then on no more is asked for."""
+
+    def script(path: str, asked: dict[str, Any]) -> Said:
+        if asked["at_least"] > 100:
+            return as_json({"at_least": ["100 at most."]}, 400)
+        return segment(asked, max_segment=100)
+
+    with scripted(script) as server:
+        source = HttpSource(base_urls=server.url)
+        source.fetch("t", demand=Demand(at_least=5000))
+        source.fetch("t", demand=Demand(at_least=5000))
+        source.close()
+        assert [body["at_least"] for body in server.posts] == [5000, 1, 100]
+
+
+# --- whose ids -----------------------------------------------------------------------------
+
+
+def test_a_second_database_is_refused_before_the_first_id() -> None:
+    """Two services of different databases in one list: no segment is taken of either."""
+    with (
+        scripted(lambda path, asked: segment(asked)) as one,
+        scripted(lambda path, asked: segment(asked, installation="two")) as two,
+    ):
+        source = HttpSource(base_urls=[one.url, two.url])
+        with pytest.raises(ConfigurationError, match=r"one.*two|two.*one"):
+            source.fetch("t")
+        assert one.posts == two.posts == []
+        registry = HttpLeases(NAMESPACE, base_urls=[one.url, two.url])
+        with pytest.raises(ConfigurationError, match="different databases"):
+            registry.acquire(holder="a")
+        assert one.posts == two.posts == []
+        source.close()
+        registry.close()
+
+
+def test_a_database_that_comes_later_is_refused_too() -> None:
+    """Once a process has ids of one installation, an answer of another one is no segment."""
+    whose = ["one"]
+    with scripted(lambda path, asked: segment(asked, installation=whose[0])) as server:
+        source = HttpSource(base_urls=server.url)
+        first = source.fetch("t")
+        whose[0] = "two"
+        with pytest.raises(ConfigurationError, match="different databases"):
+            source.fetch("t", floor=first.stop)
+        assert [body.get("installation") for body in server.posts] == [None, "one"]
+        assert source.fetch("another tag").start == 1  # a router may have it elsewhere
+        source.close()
+
+
+def test_the_installation_can_be_laid_down() -> None:
+    """With ``installation`` the very first answer of another database is refused."""
+    with scripted(lambda path, asked: segment(asked)) as server:
+        source = HttpSource(base_urls=server.url, installation="mine")
+        with pytest.raises(ConfigurationError, match=r"mine.*one"):
+            source.fetch("t")
+        assert server.posts[0]["installation"] == "mine"
+        source.close()
+
+
+# --- leases --------------------------------------------------------------------------------
+
+GRANT = {"worker": 1, "token": "x" * 32, "start": "100", "until": "200", "generation": 3}
+
+
+def lend(script_lease: object, **changes: object) -> Any:
+    def script(path: str, asked: dict[str, Any]) -> Said:
+        sound = {
+            "lease": script_lease,
+            "now_us": "1735689700000000",
+            "installation": "one",
+            "nonce": asked.get("nonce"),
+        }
+        return as_json({**sound, **changes})
+
+    with scripted(script) as server:
+        registry = HttpLeases(NAMESPACE, base_urls=server.url)
+        try:
+            return registry.acquire(holder="a", not_before=50, avoid=2)
+        finally:
+            registry.close()
+            assert len(server.posts) == 1
+
+
+def test_a_sound_grant_is_a_lease() -> None:
+    """What the tests below change one thing of; its token is shown to nobody."""
+    grant = lend(GRANT)
+    assert (grant.lease.worker, grant.lease.start, grant.lease.until) == (1, 100, 200)
+    assert grant.reading.registry_us == 1735689700000000
+    assert "xxx" not in repr(grant)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"worker": 4},
+        {"worker": -1},
+        {"worker": 2},
+        {"worker": "one"},
+        {"start": "49"},
+        {"until": "99"},
+        {"until": str(2**41 + 1)},
+        {"until": None},
+        {"token": ""},
+        {"token": 7},
+        {"token": "x" * 200},
+        {"generation": -1},
+    ],
+)
+def test_a_lease_that_cannot_be_right_is_refused(change: dict[str, object]) -> None:
+    """A worker id outside the range or to be avoided, a window too early or past the layout."""
+    with pytest.raises(RegistryUnavailable):
+        lend({**GRANT, **change})
+
+
+@pytest.mark.parametrize("change", [{"lease": None}, {"lease": []}, {"now_us": "x"}, {"nonce": 1}])
+def test_a_grant_with_parts_missing_is_refused(change: dict[str, object]) -> None:
+    """No lease, no time, or not the answer of this request."""
+    with pytest.raises(RegistryUnavailable):
+        lend(GRANT, **change)
+
+
+def test_a_renewal_is_of_the_same_lease_and_lowers_nothing() -> None:
+    """An answer about another lease, or with an earlier end, is refused."""
+    lease = Lease("contract", 1, "x" * 32, 100, 200, 3)
+    answers: list[dict[str, object]] = [{}]
+
+    def script(path: str, asked: dict[str, Any]) -> Said:
+        return as_json(
+            {
+                "lease": {**GRANT, **answers[0]},
+                "now_us": "1",
+                "installation": "one",
+                "nonce": asked["nonce"],
+            }
+        )
+
+    with scripted(script) as server:
+        registry = HttpLeases(NAMESPACE, base_urls=server.url)
+        assert registry.renew(lease, last_tick=120).lease == lease
+        for wrong in ({"until": "199"}, {"start": "101"}, {"token": "y"}, {"worker": 2}):
+            answers[0] = wrong
+            with pytest.raises(RegistryUnavailable):
+                registry.renew(lease, last_tick=120)
+        registry.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (as_json({"detail": "", "code": "no_free_worker"}, 503), NoFreeWorker),
+        (as_json({"detail": "", "code": "time_exhausted"}, 503), TimeExhausted),
+        (as_json({"detail": "", "code": "settings_differ"}, 409), ConfigurationError),
+        (as_json({"detail": "", "code": "too_far_ahead"}, 409), RegistryUnavailable),
+        (as_json({"detail": "", "code": "permission_denied"}, 403), RegistryUnavailable),
+        (as_json({"detail": "", "code": "lease_lost"}, 409), LeaseLost),
+        (
+            as_json(
+                {
+                    "detail": "",
+                    "code": "namespace_mismatch",
+                    "setting": "epoch_us",
+                    "stored": 1,
+                    "configured": 2,
+                },
+                409,
+            ),
+            NamespaceMismatch,
+        ),
+    ],
+)
+def test_refusals_of_leases_keep_their_meaning(said: Said, kind: type[Exception]) -> None:
+    """What the service's registry raises is raised here."""
+    with scripted(lambda path, asked: said) as server:
+        registry = HttpLeases(NAMESPACE, base_urls=server.url)
+        with pytest.raises(kind):
+            registry.renew(Lease("contract", 1, "t", 1, 2), last_tick=1)
+        registry.close()
+        assert len(server.posts) == 1
+        (_, path, _, _) = server.requests[0]
+        assert "t" * 32 not in path
+        assert path == "/idgen/generators/contract/leases/renew"
+
+
+# --- several addresses -----------------------------------------------------------------------
+
+
+def test_an_address_where_nobody_listens_is_passed_over() -> None:
+    """The same call goes on to the next one; later calls begin there."""
+    with scripted(lambda path, asked: segment(asked)) as server:
+        source = HttpSource(base_urls=[closed_url(), server.url])
+        assert [source.fetch("t").start for _ in range(3)] == [1, 1, 1]
+        assert len(server.posts) == 3
+        source.close()
+
+
+@pytest.mark.parametrize("status", [401, 429, 503])
+def test_an_address_that_grants_nothing_is_passed_over(status: int) -> None:
+    """The service's own refusal is no lost grant: another one is asked in the same call."""
+    no = as_json({"detail": "No.", "code": "no"}, status)
+    with (
+        scripted(lambda path, asked: no) as one,
+        scripted(lambda path, asked: segment(asked)) as two,
+    ):
+        source = HttpSource(base_urls=[one.url, two.url])
+        assert source.fetch("t").start == 1
+        assert len(one.posts) <= 1
+        assert len(two.posts) == 1
+        source.close()
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_an_answer_that_tells_nothing_is_a_lost_grant(status: int) -> None:
+    """A proxy's page may come after the grant: nothing is sent again, the next call goes on."""
+    with (
+        scripted(lambda path, asked: (status, HTML, b"oops") if asked else segment(asked)) as one,
+        scripted(lambda path, asked: segment(asked)) as two,
+    ):
+        source = HttpSource(base_urls=[one.url, two.url])
+        with pytest.raises(SegmentUnavailable, match="not asked for again"):
+            source.fetch("t")
+        assert (len(one.posts), len(two.posts)) == (1, 0)
+        assert source.fetch("t").start == 1
+        assert (len(one.posts), len(two.posts)) == (1, 1)
+        source.close()
+
+
+def test_none_that_answers_is_one_error_that_names_all() -> None:
+    """Every address is in the message, with what became of it; the cause is chained."""
+    urls = [closed_url(), closed_url()]
+    source = HttpSource(base_urls=urls)
+    with pytest.raises(SegmentUnavailable) as caught:
+        source.fetch("t")
+    assert all(url in str(caught.value) for url in urls)
+    assert caught.value.__cause__ is not None
+
+
+# --- the secret, and other options -----------------------------------------------------------
+
+
+def test_the_token_is_read_for_each_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file, a variable or a function: what is there now is sent, in a header alone."""
+    path = tmp_path / "token"
+    path.write_text("first\n")
+    monkeypatch.setenv("IDGEN_TEST_TOKEN", "first")
+    given = ["first"]
+    with scripted(lambda path, asked: segment(asked)) as server:
+        for options in (
+            {"token_file": str(path)},
+            {"token_env": "IDGEN_TEST_TOKEN"},
+            {"token": lambda: given[0]},
+        ):
+            source = HttpSource(base_urls=server.url, **options)  # type: ignore[arg-type]
+            source.fetch("t")
+            path.write_text("second")
+            os.environ["IDGEN_TEST_TOKEN"] = given[0] = "second"
+            source.fetch("t")
+            source.close()
+            sent = [headers["Authorization"] for _, _, _, headers in server.requests[-2:]]
+            assert sent == ["Bearer first", "Bearer second"]
+            path.write_text("first")
+            os.environ["IDGEN_TEST_TOKEN"] = given[0] = "first"
+        assert not any("first" in path or "second" in path for _, path, _, _ in server.requests)
+
+
+def test_a_token_that_is_missing_is_named(tmp_path: Path) -> None:
+    """The file or variable, but never what is in it."""
+    for options, words in (
+        ({"token_file": str(tmp_path / "none")}, "none"),
+        ({"token_env": "IDGEN_NO_SUCH_VARIABLE"}, "IDGEN_NO_SUCH_VARIABLE"),
+        ({"token": lambda: "a\nb"}, "characters"),
+    ):
+        source = HttpSource(base_urls="http://127.0.0.1:1/", **options)  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match=words):
+            source.fetch("t")
+    assert "secret" not in repr(token_of("secret", None, None))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base_urls": ""},
+        {"base_urls": []},
+        {"base_urls": "ids.example.com"},
+        {"base_urls": "ftp://ids.example.com/"},
+        {"base_urls": "http://user:secret@ids.example.com/"},
+        {"base_urls": "http://ids.example.com/?token=secret"},
+        {"base_urls": "http://[::1"},
+        {"base_urls": "http://ids.example.com:99999/"},
+        {"base_urls": ["http://a/", "http://a"]},
+        {"base_urls": 7},
+        {"token": ""},
+        {"token": "a b"},
+        {"token": "x", "token_env": "Y"},
+        {"token_env": ""},
+        {"timeout": 0},
+        {"timeout": True},
+        {"timeout": 1e9},
+        {"connect_timeout": "1"},
+        {"trust_env": 1},
+        {"installation": 5},
+        {"base_urls": "https://a/", "verify": "/no/such/file"},
+        {"base_urls": "https://a/", "verify": 3},
+        {"base_urls": "https://a/", "cert": "/no/such/file"},
+    ],
+)
+def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
+    """When it is made, with the option named, and without any secret in the message."""
+    with pytest.raises(ConfigurationError) as caught:
+        HttpSource(**{"base_urls": "http://a/", **options})
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ConfigurationError):
+        HttpLeases(NAMESPACE, **{"base_urls": "http://a/", **options})
+
+
+def test_proxies_of_the_environment_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless ``trust_env`` says so: ids should not go through who knows what."""
+    monkeypatch.setenv("HTTP_PROXY", closed_url())
+    monkeypatch.setenv("http_proxy", closed_url())
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with scripted(lambda path, asked: segment(asked)) as server:
+        source = HttpSource(base_urls=server.url)
+        assert source.fetch("t").start == 1
+        source.close()
+        through = HttpSource(base_urls=server.url, trust_env=True)
+        with pytest.raises(SegmentUnavailable, match="can't be reached"):
+            through.fetch("t")
+        through.close()
