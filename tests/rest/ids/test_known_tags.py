@@ -1,0 +1,238 @@
+"""Whether there is a tag: right on every database, and asked of none in the hot path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
+
+from django_idgen import handlers, segments
+from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
+from django_idgen.models import LeafAlloc
+from django_idgen.rest import known_tags
+from django_idgen.rest.known_tags import KNOWN_TAGS, KnownTags, UnknownTag, check_known
+from django_idgen.tables import make_missing_tables
+from tests.places import empty_sqlite, idgen_on
+from tests.places import place as place  # noqa: PLC0414  (a fixture)
+
+
+class Stopwatch:
+    """A clock that is set by hand."""
+
+    seconds = 0.0
+
+    def stopwatch(self) -> float:
+        return self.seconds
+
+
+def forget() -> None:
+    handlers.reset()
+    KNOWN_TAGS.clear()
+
+
+# --- on real databases --------------------------------------------------------------
+
+
+def test_it_knows_what_the_database_has(place: str) -> None:
+    """A tag made by hand at once, one that was used, and none that is not there."""
+    with pytest.raises(UnknownTag) as raised:
+        check_known("made")
+    assert raised.value.status_code == 404
+    assert "'made'" in str(raised.value)
+    LeafAlloc.objects.using(place).create(biz_tag="made")
+    check_known("made")
+    segments["used"].next_id()
+    check_known("used")
+    forget()
+    check_known("used")
+    for other in ("Made", "made/", "mad", "%", "mad_", "USED"):
+        with pytest.raises(UnknownTag):
+            check_known(other)
+    assert {*LeafAlloc.objects.using(place).values_list("pk", flat=True)} <= {"made", "used"}
+
+
+def test_what_is_known_costs_no_query(place: str) -> None:
+    """For a tag in use for ever, and for one that was found for a minute."""
+    segments["used"].next_id()
+    LeafAlloc.objects.using(place).create(biz_tag="made")
+    check_known("made")
+    with CaptureQueriesContext(connections[place]) as queries:
+        for _ in range(3):
+            check_known("used")
+            check_known("made")
+            assert KNOWN_TAGS.has_lately("made")
+    assert not queries.captured_queries
+
+
+def test_a_table_that_is_missing_has_no_tags(postgres: str) -> None:
+    """It is made, as at the first id."""
+    with override_settings(IDGEN=idgen_on(postgres)):
+        with pytest.raises(UnknownTag):
+            check_known("orders")
+
+
+def test_a_sqlite_database_without_tables_has_no_tags(
+    tmp_path: Path, django_db_blocker: Any
+) -> None:
+    """And no file of marks is made for the question."""
+    path = tmp_path / "shop.sqlite3"
+    with django_db_blocker.unblock(), empty_sqlite(path), override_settings(IDGEN={}):
+        with pytest.raises(UnknownTag):
+            check_known("orders")
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["shop.sqlite3"]
+
+
+def test_marks_know_a_tag_before_its_row_is_written(tmp_path: Path, django_db_blocker: Any) -> None:
+    """On SQLite the row may come later than the ids."""
+    path = tmp_path / "shop.sqlite3"
+    with django_db_blocker.unblock(), empty_sqlite(path), override_settings(IDGEN={}):
+        make_missing_tables(connections["default"])
+        segments["orders"].next_id()
+        LeafAlloc.objects.all().delete()
+        forget()
+        check_known("orders")
+
+
+@pytest.mark.django_db(databases=["default", "postgres", "mariadb"])
+def test_the_database_that_a_router_names_is_asked(settings: Any) -> None:
+    """Not another one that happens to have such a tag."""
+    options = {"router": f"{__name__}.by_name"}
+    settings.IDGEN = {"SEGMENTS": {"SOURCE": {"OPTIONS": options}}}
+    LeafAlloc.objects.using("default").create(biz_tag="here")
+    LeafAlloc.objects.using("default").create(biz_tag="lost")
+    check_known("here")
+    for tag in ("lost", "nowhere"):
+        with pytest.raises((SegmentUnavailable, ConfigurationError, UnknownTag)) as raised:
+            check_known(tag)
+        assert isinstance(raised.value, ConfigurationError) == (tag == "lost")
+
+
+def by_name(tag: str) -> str:
+    return "no-such-alias" if tag == "lost" else "default"
+
+
+def test_in_a_test_that_allows_no_database_there_are_no_tags() -> None:
+    """But those that the test puts there itself."""
+
+    class Fixed:
+        def next_id(self) -> int:
+            return 7
+
+    with override_settings(IDGEN={}):
+        with pytest.raises(UnknownTag):
+            check_known("orders")
+        with segments.override("orders", Fixed()):  # type: ignore[arg-type]
+            check_known("orders")
+
+
+def test_a_database_that_is_dead_is_passed_over_if_another_one_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If none of the others does, nobody can say."""
+    answers = {"a": SegmentUnavailable("away"), "b": True, "c": False}
+
+    def ask(alias: str, _tag: str) -> bool:
+        answer = answers[alias]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(known_tags, "_is_in", ask)
+    assert known_tags._is_in_one_of(("a", "b"), "orders")
+    assert not known_tags._is_in_one_of(("c",), "orders")
+    with pytest.raises(SegmentUnavailable, match="away"):
+        known_tags._is_in_one_of(("a", "c"), "orders")
+
+
+# --- what is remembered ------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(settings: Any) -> list[str]:
+    settings.IDGEN = {}
+    return []
+
+
+def test_a_tag_that_is_not_there_is_asked_for_each_time(asked: list[str]) -> None:
+    """So that one that was just made works at once."""
+    there: set[str] = set()
+
+    def exists(tag: str) -> bool:
+        asked.append(tag)
+        return tag in there
+
+    clock = Stopwatch()
+    known = KnownTags(exists, clock)  # type: ignore[arg-type]
+    assert not known.has("a")
+    there.add("a")
+    assert known.has("a")
+    assert known.has("a")
+    assert asked == ["a", "a"]
+    clock.seconds += known_tags.BELIEVED
+    assert not known.has_lately("a")
+    assert known.has("a")
+    assert asked == ["a", "a", "a"]
+
+
+def test_while_nobody_can_be_asked_what_was_found_is_believed(asked: list[str]) -> None:
+    """And of the rest it is said that nobody can be asked."""
+    away: list[SegmentUnavailable] = []
+
+    def exists(tag: str) -> bool:
+        for error in away:
+            raise error
+        return True
+
+    clock = Stopwatch()
+    known = KnownTags(exists, clock)  # type: ignore[arg-type]
+    assert known.has("a")
+    away.append(SegmentUnavailable("away"))
+    clock.seconds += 10 * known_tags.BELIEVED
+    assert known.has("a")
+    with pytest.raises(SegmentUnavailable):
+        known.has("b")
+    handlers.reset()  # other settings, perhaps another database
+    with pytest.raises(SegmentUnavailable):
+        known.has("a")
+
+
+def test_only_so_many_are_remembered(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go first."""
+    monkeypatch.setattr(known_tags, "MOST", 3)
+    known = KnownTags(lambda tag: True)
+    for tag in "abcd":
+        assert known.has(tag)
+    assert [tag for tag in "abcd" if known.has_lately(tag)] == ["b", "c", "d"]
+
+
+def test_what_can_not_be_a_tag_is_said(asked: list[str], settings: Any) -> None:
+    """Whether tags may be made or not."""
+    for make_tags in (False, True):
+        settings.IDGEN = {"REST": {"make_tags": make_tags}}
+        for wrong in ("", " a", "a" * 129, "a\x00", "a\ud800"):
+            with pytest.raises(InvalidTag):
+                check_known(wrong)
+
+
+def test_behind_a_pool_the_database_is_asked(
+    redis: str, postgres: str, settings: Any
+) -> None:
+    """The pool itself knows only what lies in it."""
+    behind = {"OPTIONS": {"database": postgres}}
+    settings.IDGEN = {
+        "SEGMENTS": {
+            "SOURCE": {
+                "BACKEND": "django_idgen.sources.pool.PoolSource",
+                "OPTIONS": {"alias": redis, "source": behind},
+            }
+        }
+    }
+    with pytest.raises(UnknownTag):
+        check_known("orders")
+    segments["orders"].next_id()
+    forget()
+    check_known("orders")
