@@ -17,7 +17,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from .core.encoding import DECIMAL
+from .core.encoding import DECIMAL, TextForm
 from .core.errors import InvalidId
 from .rest.relations import id_behind
 from .text import text_form
@@ -80,25 +80,33 @@ class IdFormField(forms.Field):
 class IdModelMultipleChoiceField(MultipleChoice):
     """A ``ModelMultipleChoiceField`` that takes each id in any form.
 
-    Django's own compares what was sent with decimal digits, and refuses any other text.
+    Django's own compares what was sent with decimal digits, and refuses any other text. A
+    value that is no id is the form's error ``invalid_pk_value``, and never reaches the
+    database (SQLite raises ``OverflowError`` for an integer past 2**63 - 1).
     """
 
     def clean(self, value: Any) -> Any:
         return super().clean(self._plain(value))
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        try:
+            return super().has_changed(initial, self._plain(data))
+        except ValidationError:
+            return True
 
     def _plain(self, values: Any) -> Any:
         rows: Any = self.queryset
         field = id_behind(rows.model, (self.to_field_name or "pk",))
         if field is None or not isinstance(values, list | tuple):
             return values
-        return [_digits(field.text, value) for value in values]
+        return [self._digits(field.text, value) for value in self.prepare_value(values)]
 
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        return super().has_changed(initial, self._plain(data))
-
-
-def _digits(form: Any, value: Any) -> Any:
-    try:
-        return str(form.read(value))
-    except InvalidId:
-        return value  # Django's to refuse
+    def _digits(self, form: TextForm, value: Any) -> str:
+        try:
+            return str(form.read(value))
+        except InvalidId as error:
+            raise ValidationError(
+                self.error_messages["invalid_pk_value"],
+                code="invalid_pk_value",
+                params={"pk": str(value)[:40]},
+            ) from error
