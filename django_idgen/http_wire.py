@@ -7,9 +7,10 @@ So there are three failures: it was surely not sent; the service refused it; all
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ try:
     import httpx
 except ImportError as missing:
     raise ConfigurationError(
-        f"Ids over HTTP were asked for, but {missing.name!r} is not installed: "
+        f"Ids over HTTP were asked for, but 'httpx' is not installed ({missing}): "
         f'pip install "django-idgen[client]".'
     ) from missing
 
@@ -79,6 +80,7 @@ class Wire:
     """
 
     def __init__(self, *, verify: bool | ssl.SSLContext, trust_env: bool) -> None:
+        self._pid = os.getpid()
         self._deadline = threading.local()
         self._client = httpx.Client(
             verify=verify,
@@ -136,6 +138,12 @@ class Wire:
     def close(self) -> None:
         """Close the connections. May be called twice."""
         self._client.close()
+
+    def __del__(self) -> None:
+        # A generator that is closed leaves its registry to itself.
+        if getattr(self, "_pid", None) == os.getpid():
+            with suppress(Exception):
+                self.close()
 
     def _left(self, timeout: float | None) -> float:
         """Seconds for a step that may take ``timeout``, so that all of them end in time."""
