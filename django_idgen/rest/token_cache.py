@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -30,14 +31,17 @@ class _Entry:
     asked_at: float
     """Stopwatch seconds of the last answer of the database."""
     fresh_until: float
+    asking: bool = False
+    """Whether a thread asks the database about it just now."""
 
 
 class TokenCache:
     """Secrets to tokens, by digest: the secrets themselves are not kept. Thread-safe.
 
-    A token is asked for again after ``IDGEN["REST"]["token_max_age"]``; while the
-    database can't be asked, it is believed for ``token_outage`` more. An unknown secret
-    is not remembered: a token that was made a moment ago works at once.
+    A token is asked for again after ``IDGEN["REST"]["token_max_age"]``, by one thread at a
+    time; while the database can't be asked, or says nothing, it is believed for
+    ``token_outage`` more. An unknown secret is not remembered: a token that was made a
+    moment ago works at once.
     """
 
     def __init__(
@@ -46,7 +50,6 @@ class TokenCache:
         self._find = find
         self._now = clock.stopwatch
         self._entries: dict[str, _Entry] = {}
-        self._lock = threading.Lock()
 
     def lately(self, secret: str) -> KnownToken | None:
         """The token of ``secret`` if it needs no question to the database."""
@@ -68,10 +71,28 @@ class TokenCache:
         entry = self._entries.get(digest)
         if entry is not None and self._now() < entry.fresh_until:
             return _living(entry.token)
+        if entry is None:
+            return self._asked(secret, digest, None)
+        if entry.asking and self._now() < _believed_until(entry):
+            # A database that is silent shall hold up one thread, not all of them.
+            return _living(entry.token)
+        entry.asking = True
+        try:
+            return self._asked(secret, digest, entry)
+        finally:
+            entry.asking = False
+
+    def clear(self) -> None:
+        """Forget all of them, so that the database is asked."""
+        self._entries = {}
+
+    def _asked(self, secret: str, digest: str, entry: _Entry | None) -> KnownToken | None:
         asked_at = self._now()
         try:
             found = self._find(secret)
         except AnyDatabaseError as error:
+            if entry is None or self._now() >= _believed_until(entry):
+                raise
             return self._believed(entry, error)
         if found is None:
             self._entries.pop(digest, None)
@@ -79,32 +100,33 @@ class TokenCache:
         self._keep(digest, found, asked_at)
         return _living(found)
 
-    def clear(self) -> None:
-        """Forget all of them, so that the database is asked."""
-        self._entries.clear()
-
-    def _believed(self, entry: _Entry | None, error: AnyDatabaseError) -> KnownToken | None:
+    def _believed(self, entry: _Entry, error: AnyDatabaseError) -> KnownToken | None:
         now = self._now()
-        rest = current_settings().rest
-        if entry is None or now >= entry.asked_at + rest.token_max_age + rest.token_outage:
-            raise error
-        entry.fresh_until = now + RETRY_AFTER
+        entry.fresh_until = min(now + RETRY_AFTER, _believed_until(entry))
         logger.warning(
             "The database can't be asked about access token %r; it is believed as it was %.0f s "
-            "ago.",
+            "ago: %s",
             entry.token.name,
             now - entry.asked_at,
+            error,
         )
         return _living(entry.token)
 
     def _keep(self, digest: str, token: KnownToken, asked_at: float) -> None:
         # Counted from the question: the answer may have been long on its way.
         entry = _Entry(token, asked_at, asked_at + current_settings().rest.token_max_age)
-        with self._lock:
-            self._entries.pop(digest, None)
-            while len(self._entries) >= MOST:
-                del self._entries[next(iter(self._entries))]
-            self._entries[digest] = entry
+        entries = self._entries
+        entries.pop(digest, None)
+        while len(entries) >= MOST:
+            # Without a lock, which a fork would leave held: another thread may be at it.
+            with suppress(KeyError, StopIteration, RuntimeError):
+                del entries[next(iter(entries))]
+        entries[digest] = entry
+
+
+def _believed_until(entry: _Entry) -> float:
+    rest = current_settings().rest
+    return entry.asked_at + rest.token_max_age + rest.token_outage
 
 
 def _living(token: KnownToken) -> KnownToken | None:
@@ -115,3 +137,7 @@ def _living(token: KnownToken) -> KnownToken | None:
 
 TOKENS = TokenCache()
 """The cache of this process."""
+
+if hasattr(os, "register_at_fork"):
+    # Of the parent's questions the child gets no answer.
+    os.register_at_fork(after_in_child=TOKENS.clear)

@@ -218,9 +218,7 @@ def test_what_can_not_be_a_tag_is_said(asked: list[str], settings: Any) -> None:
                 check_known(wrong)
 
 
-def test_behind_a_pool_the_database_is_asked(
-    redis: str, postgres: str, settings: Any
-) -> None:
+def test_behind_a_pool_the_database_is_asked(redis: str, postgres: str, settings: Any) -> None:
     """The pool itself knows only what lies in it."""
     behind = {"OPTIONS": {"database": postgres}}
     settings.IDGEN = {
