@@ -25,6 +25,7 @@ class PurchaseAdmin(IdAdminMixin, admin.ModelAdmin):
     list_display_links = ("id",)
     list_filter = (("id", CreatedListFilter), ("customer__id", CreatedListFilter))
     search_fields = ("note", "=customer__id")
+    ordering = ("id",)  # autocomplete shows it in pages
     raw_id_fields = ("customer", "watchers")
     inlines = (BillInline,)
 
