@@ -65,7 +65,7 @@ class MachineState:
 
     machine_id: int
     last_ms: int
-    """Milliseconds since 1970: no stamp of an earlier holder is later."""
+    """Milliseconds since 1970: every stamp of an earlier holder is before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class MachineIds:
         space = self._space
         tick = grant.lease.start
         if tick < space.tick_at(grant.reading.registry_us):
-            tick = self._latest(grant)
+            tick = self._latest(grant) + 1
         unix_us = space.epoch_us + tick * space.tick_us
         return MachineState(grant.lease.worker, -(-unix_us // 1000))
 

@@ -96,7 +96,8 @@ def _by_secret(
 ) -> Caller:
     """As if the secret stood in the header, where it belongs."""
     first = next((kind for kind in classes if issubclass(kind, TokenAuthentication)), None)
-    asking: Any = SimpleNamespace(META={**request.META, "HTTP_AUTHORIZATION": f"Bearer {secret}"})
+    asking = HttpRequest()
+    asking.META = {**request.META, "HTTP_AUTHORIZATION": f"Bearer {secret}"}
     found = first().authenticate(asking) if first is not None else None
     if found is None:
         raise AuthenticationFailed

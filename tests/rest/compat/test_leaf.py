@@ -1,0 +1,203 @@
+"""Answers as Leaf's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from unittest.mock import patch
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import Client
+
+from django_idgen import generators, segments
+from django_idgen.core.errors import (
+    ClockMovedBackwards,
+    RegistryUnavailable,
+    SegmentExhausted,
+    SegmentUnavailable,
+)
+from django_idgen.models import LeafAlloc
+from django_idgen.rest.compat import leaf
+
+from .conftest import TAG, assert_never_cached, marks
+
+ODD_KEYS = [
+    "a/b",
+    "%00",
+    "%0A",
+    "x" * 129,
+    "x" * 5000,
+    "%F0%9F%98%80",
+    "%20a",
+    "%FF",
+    "..",
+    "a%2Fb",
+]
+
+
+@pytest.mark.parametrize("method", ["get", "post", "put", "delete"])
+def test_any_method_takes_an_id_as_plain_text(client: Client, tag: str, method: str) -> None:
+    """The number alone, in text, and never from a cache."""
+    answers = [getattr(client, method)(f"/leaf/api/segment/get/{tag}") for _ in range(2)]
+    assert [answer.content for answer in answers] == [b"1", b"2"]
+    assert {answer.headers["Content-Type"] for answer in answers} == {"text/plain;charset=UTF-8"}
+    assert_never_cached(answers[0])
+
+
+def test_a_snowflake_is_of_the_generator(client: Client) -> None:
+    """Whatever the key."""
+    first, second = (int(client.get(f"/leaf/api/snowflake/get/{key}").content) for key in "ab")
+    assert 0 < first < second
+    assert generators["default"].layout.unpack(second).worker >= 0
+
+
+def test_an_unknown_key_is_no_id(client: Client, secret: str) -> None:
+    """HTTP 500 with Leaf's -2, and nothing is made."""
+    answer = client.get(f"/open/leaf/api/segment/get/{TAG}")
+    assert (answer.status_code, answer.content) == (500, b"Result{id=-2, status=EXCEPTION}")
+    assert answer.headers["Content-Type"] == "text/plain;charset=UTF-8"
+    assert marks() == {}
+    assert_never_cached(answer)
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_odd_keys_are_unknown_keys(tag: str, key: str) -> None:
+    """Also where an unknown tag may be made, if it can't be a tag; nothing changes."""
+    answer = Client().get(f"/open/leaf/api/segment/get/{key}")
+    assert (answer.status_code, answer.content) == (500, b"Result{id=-2, status=EXCEPTION}")
+    assert marks() == {TAG: 1}
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [(SegmentUnavailable("x"), -3), (SegmentExhausted("x"), -3), (RegistryUnavailable("x"), -1)],
+)
+def test_failures_have_leafs_numbers(tag: str, error: Exception, number: int) -> None:
+    """-3 without a segment, -1 for what isn't ready; neither is ever a 200."""
+    segments[tag]
+    with patch("django_idgen.core.segment_generator.SegmentGenerator.next_id", side_effect=error):
+        answer = Client().get(f"/open/leaf/api/segment/get/{tag}")
+    assert (answer.status_code, answer.content.decode()) == (
+        500,
+        f"Result{{id={number}, status=EXCEPTION}}",
+    )
+
+
+def test_a_snowflake_that_cant_be_had_is_no_id(db: None) -> None:
+    """-1."""
+    error = ClockMovedBackwards("x")
+    with patch("django_idgen.core.snowflake.SnowflakeGenerator.next_id", side_effect=error):
+        answer = Client().get("/open/leaf/api/snowflake/get/a")
+    assert (answer.status_code, answer.content) == (500, b"Result{id=-1, status=EXCEPTION}")
+
+
+def test_without_a_token_there_is_nothing(tag: str) -> None:
+    """401 for all of it, and the way to authenticate."""
+    for url in (
+        "api/segment/get/orders",
+        "api/snowflake/get/a",
+        "decodeSnowflakeId",
+        "cache",
+        "db",
+    ):
+        answer = Client().get(f"/leaf/{url}")
+        assert answer.status_code == 401, url
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert marks() == {TAG: 1}
+
+
+def test_a_token_takes_what_it_names(client: Client, tag: str) -> None:
+    """403 for another tag, whether it is there or not."""
+    LeafAlloc.objects.create(biz_tag="invoices")
+    for other in ("invoices", "nothing"):
+        assert client.get(f"/leaf/api/segment/get/{other}").status_code == 403
+    assert marks()["invoices"] == 1
+
+
+def test_only_the_tags_of_the_mount_are_served(db: None) -> None:
+    """A pattern says which; they are made where the mount says so."""
+    assert Client().get("/open/some/api/segment/get/shop/new").content == b"1"
+    assert Client().get("/open/some/api/segment/get/stock/new").status_code == 500
+    assert set(marks()) == {"shop/new"}
+
+
+@pytest.mark.parametrize("prefix", ["/open/leaf", "/leaf"])
+def test_an_id_is_taken_apart(client: Client, prefix: str, settings) -> None:
+    """Milliseconds with the local time in brackets, worker and sequence, all of them text."""
+    settings.TIME_ZONE = "Asia/Shanghai"
+    layout = generators["default"].layout
+    tick = 1_234_567_890
+    value = layout.pack(tick, 37, 5)
+    answer = client.get(f"{prefix}/decodeSnowflakeId", {"snowflakeId": str(value)})
+    ms = layout.epoch_us // 1000 + tick
+    assert answer.content.decode() == (
+        f'{{"timestamp":"{ms}(2025-01-15 14:56:07.890)","workerId":"37","sequenceId":"5"}}'
+    )
+    assert answer.headers["Content-Type"] == "application/json;charset=UTF-8"
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "0", "1.5", "９", "9" * 19, "9" * 5000, "1e3"])
+def test_what_is_no_id_is_an_error_message(text: str) -> None:
+    """As Leaf has it: ``errorMsg`` and nothing else."""
+    answer = Client().get("/open/leaf/decodeSnowflakeId", {"snowflakeId": text})
+    assert answer.status_code == 200
+    assert set(json.loads(answer.content)) == {"errorMsg"}
+
+
+def test_a_missing_id_is_a_bad_request() -> None:
+    """400."""
+    assert Client().get("/open/leaf/decodeSnowflakeId").status_code == 400
+
+
+@pytest.mark.parametrize("prefix", ["/leaf", "/open/leaf"])
+@pytest.mark.parametrize("page", ["cache", "db"])
+def test_the_pages_are_for_who_may_see_tags(
+    user: Callable[..., Client], tag: str, prefix: str, page: str
+) -> None:
+    """Also where ids are for anybody. What they show is escaped."""
+    LeafAlloc.objects.create(biz_tag="<b>")
+    segments["<b>"].next_id()
+    segments[tag].next_id()
+    assert Client().get(f"{prefix}/{page}").status_code == 401
+    assert user().get(f"{prefix}/{page}").status_code == 403
+    shown = user("view_leafalloc").get(f"{prefix}/{page}")
+    assert shown.status_code == 200
+    assert "<td>orders</td>" in shown.content.decode()
+    assert "&lt;b&gt;" in shown.content.decode()
+    assert "<b>" not in shown.content.decode()
+
+
+def test_the_pages_show_what_the_mount_serves(user: Callable[..., Client], tag: str) -> None:
+    """No other tags."""
+    segments[tag].next_id()
+    seeing = user("view_leafalloc")
+    for page in ("cache", "db"):
+        assert "orders" not in seeing.get(f"/open/some/{page}").content.decode()
+
+
+def test_a_body_is_not_read(tag: str) -> None:
+    """Ten megabytes are refused, and nothing is taken."""
+    answer = Client().post(
+        f"/open/leaf/api/segment/get/{tag}", b"x" * 10_000_000, content_type="text/plain"
+    )
+    assert answer.status_code == 413
+    assert marks() == {TAG: 1}
+
+
+@pytest.mark.parametrize(
+    "options", [{"generator": "none"}, {"tags": "orders"}, {"tags": [1]}, {"make_tags": "yes"}]
+)
+def test_wrong_options_are_refused(options) -> None:
+    """When the URLs are mounted."""
+    with pytest.raises(ImproperlyConfigured):
+        leaf.urls(**options)
+
+
+def test_a_throttled_tag_says_when_to_come_again(client: Client, tag: str, settings) -> None:
+    """429 with Retry-After, open or closed."""
+    settings.IDGEN = {**settings.IDGEN, "REST": {"tag_rate": "2/h"}}
+    urls = ["/leaf/api/segment/get/orders", "/open/leaf/api/segment/get/orders"] * 2
+    answers = [client.get(url) for url in urls]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
+    assert int(answers[3].headers["Retry-After"]) > 0
