@@ -125,6 +125,8 @@ def make_token(
         leases=_lines(leases),
         expires_at=expires_at,
     )
+    if not name.isprintable():
+        raise ValidationError({"name": f"{name!r} has a character that can't be printed."})
     secret = set_new_secret(token)
     token.full_clean()
     token.save(force_insert=True)

@@ -17,7 +17,7 @@ from django_idgen.rest import known_tags
 from django_idgen.rest.known_tags import KNOWN_TAGS, KnownTags, UnknownTag, check_known
 from django_idgen.tables import make_missing_tables
 from tests.places import empty_sqlite, idgen_on
-from tests.places import place as place  # noqa: PLC0414  (a fixture)
+from tests.places import place as place
 
 
 class Stopwatch:
@@ -70,9 +70,8 @@ def test_what_is_known_costs_no_query(place: str) -> None:
 
 def test_a_table_that_is_missing_has_no_tags(postgres: str) -> None:
     """It is made, as at the first id."""
-    with override_settings(IDGEN=idgen_on(postgres)):
-        with pytest.raises(UnknownTag):
-            check_known("orders")
+    with override_settings(IDGEN=idgen_on(postgres)), pytest.raises(UnknownTag):
+        check_known("orders")
 
 
 def test_a_sqlite_database_without_tables_has_no_tags(

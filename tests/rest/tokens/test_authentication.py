@@ -131,7 +131,7 @@ def test_a_token_has_no_permissions_of_users(secret: str) -> None:
     assert not user.has_perm("django_idgen.change_leafalloc")
     assert not user.has_perms([])
     assert not user.has_module_perms("django_idgen")
-    assert not (user.is_staff or user.is_superuser or user.is_anonymous)
+    assert not any((user.is_staff, user.is_superuser, user.is_anonymous))
     assert str(user) == user.get_username() == "shop"
 
 

@@ -1,0 +1,218 @@
+"""``manage.py idgen_token``, and the functions that make, replace and revoke tokens."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from django_idgen.models import AccessToken
+from django_idgen.tokens import (
+    PREFIX,
+    digest_of,
+    find_token,
+    living_tokens,
+    make_token,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*arguments: str) -> tuple[str, str]:
+    """What the command writes to its two outputs."""
+    out, err = StringIO(), StringIO()
+    call_command("idgen_token", *arguments, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+def works(secret: str) -> bool:
+    return find_token(secret.strip()) is not None
+
+
+def test_the_secret_of_a_new_token_is_all_of_the_standard_output() -> None:
+    """So that a script can keep it; the words go elsewhere, without it."""
+    out, err = run("create", "shop", "--tags", "orders", "inv*", "--generators", "default")
+    (secret,) = out.splitlines()
+    assert secret.startswith(PREFIX)
+    assert len(secret) == 49
+    assert secret not in err
+    assert "'shop'" in err
+    token = AccessToken.objects.get()
+    assert (token.name, token.tags, token.generators) == ("shop", "orders\ninv*", "default")
+    assert (token.leases, token.expires_at, token.digest) == ("", None, digest_of(secret))
+    assert find_token(secret).pk == token.pk  # type: ignore[union-attr]
+
+
+def test_options_may_be_given_again() -> None:
+    """``--tags a --tags b`` is as good as ``--tags a b``."""
+    run("create", "shop", "--tags", "a", "--tags", "b", "c", "--leases", "*")
+    token = AccessToken.objects.get()
+    assert (token.tags, token.leases) == ("a\nb\nc", "*")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("30m", 1800), ("12h", 43200), ("7d", 604800), ("4w", 2419200)],
+)
+def test_it_expires_when_told(text: str, seconds: int) -> None:
+    """Units are those of every day."""
+    run("create", "shop", "--tags", "a", "--expires", text)
+    token = AccessToken.objects.get()
+    assert token.expires_at is not None
+    assert abs((token.expires_at - datetime.now(UTC)).total_seconds() - seconds) < 60
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "d", "-1d", "1.5h", "1y", "1 d", "999999999w", "٧d", "1e9s", "d7", "0x1d"]
+)
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """With examples of what is."""
+    with pytest.raises(CommandError, match="is no time: give a number and s, m, h, d or w"):
+        run("create", "shop", "--tags", "a", f"--expires={text}")
+    assert not AccessToken.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("shop",), "could do nothing"),
+        (("", "--tags", "a"), "name"),
+        (("x" * 101, "--tags", "a"), "name"),
+        (("shop", "--tags", ""), "'' is no pattern"),
+        (("shop", "--tags", "a\nb"), "is no pattern"),
+        (("shop", "--tags", "x" * 129), "128"),
+        (("shop", "--leases", " a"), "can't be matched"),
+        (("shop\x00", "--tags", "a"), "name"),
+    ],
+)
+def test_what_can_not_be_made_is_said(arguments: tuple[str, ...], words: str) -> None:
+    """And is not made."""
+    with pytest.raises(CommandError, match=words):
+        run("create", *arguments)
+    assert not AccessToken.objects.exists()
+
+
+# --- replacing -----------------------------------------------------------------------
+
+
+def test_replacing_leaves_no_pause() -> None:
+    """Both work for the overlap; the new one has the rights of the former."""
+    former, _ = run("create", "shop", "--tags", "orders", "--leases", "default")
+    new, err = run("rotate", "shop", "--overlap", "2h")
+    assert new != former
+    assert works(former)
+    assert works(new)
+    assert "work until" in err
+    last, first = AccessToken.objects.order_by("-pk")
+    assert (last.tags, last.leases, last.expires_at) == ("orders", "default", None)
+    assert first.expires_at is not None
+    assert timedelta(hours=1) < first.expires_at - datetime.now(UTC) <= timedelta(hours=2)
+
+
+def test_replacing_without_an_overlap_ends_the_former_at_once() -> None:
+    """``--overlap 0s``, after a leak."""
+    former, _ = run("create", "shop", "--tags", "orders")
+    new, _ = run("rotate", "shop", "--overlap", "0s")
+    assert not works(former)
+    assert works(new)
+
+
+def test_replacing_never_makes_a_token_live_longer() -> None:
+    """One that ends within the overlap ends when it did."""
+    soon = datetime.now(UTC) + timedelta(minutes=5)
+    make_token("shop", tags=["a"], expires_at=soon)
+    run("rotate", "shop", "--overlap", "1h")
+    assert AccessToken.objects.order_by("pk")[0].expires_at == soon
+
+
+def test_what_was_made_to_expire_is_replaced_by_what_expires() -> None:
+    """After as long a life as the former was to have."""
+    run("create", "shop", "--tags", "a", "--expires", "90d")
+    run("rotate", "shop")
+    token = AccessToken.objects.latest("pk")
+    assert token.expires_at is not None
+    assert abs(token.expires_at - datetime.now(UTC) - timedelta(days=90)) < timedelta(minutes=5)
+
+
+def test_what_there_is_not_can_not_be_replaced() -> None:
+    """The names that there are, and what makes one, are told."""
+    run("create", "lab", "--tags", "a")
+    with pytest.raises(CommandError, match=r"'shop' has no token that works.*'lab'.*create"):
+        run("rotate", "shop")
+    run("revoke", "lab")
+    with pytest.raises(CommandError, match="There are none"):
+        run("rotate", "lab")
+
+
+# --- revoking, and showing ------------------------------------------------------------
+
+
+def test_revoking_ends_all_of_a_client_or_one() -> None:
+    """From now on; and says how long processes may not know of it."""
+    one, _ = run("create", "shop", "--tags", "a")
+    two, _ = run("create", "shop", "--tags", "a")
+    other, _ = run("create", "lab", "--tags", "a")
+    out, _ = run("revoke", "--id", str(AccessToken.objects.order_by("pk")[0].pk))
+    assert out.startswith("1 revoked.")
+    assert "within 60 s" in out
+    assert [works(each) for each in (one, two, other)] == [False, True, True]
+    assert run("revoke", "shop")[0].startswith("1 revoked.")
+    assert [works(each) for each in (one, two, other)] == [False, False, True]
+    assert run("revoke", "shop")[0].startswith("Nothing to do")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("shop",), ("--id", "7"), ("--id", "x"), (), ("a", "--id", "1")]
+)
+def test_what_there_is_not_can_not_be_revoked(arguments: tuple[str, ...]) -> None:
+    """It is said, with the way to see what there is."""
+    with pytest.raises(CommandError):
+        run("revoke", *arguments)
+
+
+def test_the_list_shows_no_secret() -> None:
+    """But its end, what it may, and until when."""
+    secret = run("create", "shop", "--tags", "orders", "inv*")[0].strip()
+    run("create", "lab", "--generators", "*", "--expires", "7d")
+    run("revoke", "lab")
+    out, _ = run("list")
+    lab, shop = out.splitlines()
+    assert f"…{secret[-4:]}" in shop
+    assert secret[:-4] not in out
+    assert "shop" in shop
+    assert "tags: orders, inv*" in shop
+    assert "never expires" in shop
+    assert "ended" in lab
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_missing_table_is_told_with_the_way_out() -> None:
+    """``migrate``, for each of the actions."""
+    with connection.schema_editor() as editor:
+        editor.delete_model(AccessToken)
+    try:
+        for arguments in ("list", "rotate a", "revoke a", "create a --tags a"):
+            with pytest.raises(CommandError, match=r"run 'manage\.py migrate django_idgen'"):
+                run(*arguments.split())
+    finally:
+        with connection.schema_editor() as editor:
+            editor.create_model(AccessToken)
+
+
+def test_a_wrong_pattern_in_code_is_a_validation_error() -> None:
+    """As everywhere in Django."""
+    for wrong in ("", "a\rb", " a", "a\x00"):
+        with pytest.raises(ValidationError):
+            make_token("shop", tags=[wrong])
+
+
+def test_living_tokens_are_those_that_are_not_refused() -> None:
+    """At the very moment of its end a token is refused."""
+    end = datetime.now(UTC) + timedelta(hours=1)
+    token, _ = make_token("shop", tags=["a"], expires_at=end)
+    assert list(living_tokens(end - timedelta(microseconds=1))) == [token]
+    assert not living_tokens(end).exists()
