@@ -14,29 +14,27 @@ worker ids; this process asks it a few times an hour, however many ids it takes.
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
-import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
 
 from . import leaving
-from .core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable
+from .client_generators import PreforkMap, RemoteGenerators
 from .core.events import Emit, ignore
-from .core.layout import BitLayout, IdParts
-from .core.lease import Namespace
-from .core.loader import process_lock
+from .core.layout import IdParts
 from .core.segment_allocator import SegmentAllocator, Segments
+from .core.segment_generator import SegmentGenerator
 from .core.snowflake import SnowflakeGenerator
-from .http_link import CONNECT_TIMEOUT, TIMEOUT, HttpLink, Refused, number_of, way_out, word_of
+from .http_link import CONNECT_TIMEOUT, TIMEOUT
 from .http_options import Token
-from .leases.http import HttpLeases, leases_path
+from .prefork import is_prefork
 from .sources.http import HttpSource
 
-__all__ = ["Client", "RemoteGenerators"]
+__all__ = ["Client"]
 
 DEFAULT_ALIAS = "default"
 WAIT = 5.0
@@ -91,8 +89,8 @@ class Client:
             "trust_env": trust_env,
             "installation": installation,
         }
-        source = HttpSource(base_urls=base_urls, **options)
-        self._allocator = SegmentAllocator(source, source.loader, timeout=wait, on_event=on_event)
+        self._make_allocator = partial(_allocator, base_urls, options, wait, on_event)
+        self._allocator = self._make_allocator()
         self.generators = RemoteGenerators(
             base_urls,
             options,
@@ -109,7 +107,13 @@ class Client:
         Looking up raises :class:`~.core.errors.InvalidTag`; giving ids what
         :class:`~.core.segment_generator.SegmentGenerator` says.
         """
+        if is_prefork():
+            return cast(Segments, PreforkMap(self._single, lambda tag: self.segments[tag]))
         return self._allocator.segments
+
+    def _single(self, tag: str) -> SegmentGenerator:
+        """A generator of ``tag`` with an allocator of its own: closing it leaves nothing."""
+        return self._make_allocator().generator(tag)
 
     def snowflake(self, alias: str = DEFAULT_ALIAS) -> SnowflakeGenerator:
         """``generators[alias]``: snowflakes of a generator of the service."""
@@ -165,145 +169,11 @@ class Client:
         return f"<{type(self).__name__} of {', '.join(self.generators.base_urls)}>"
 
 
-class RemoteGenerators:
-    """``generators[alias]``: snowflake generators as the service has them. Thread-safe.
-
-    The layout, epoch, worker ids and window are the service's: they are asked for at the
-    first use, and compared by the service whenever it lends. One that was changed since is
-    refused with :class:`~.core.errors.NamespaceMismatch`.
-    """
-
-    def __init__(
-        self,
-        base_urls: str | Sequence[str],
-        options: Mapping[str, Any],
-        *,
-        holder: str,
-        on_event: Emit,
-    ) -> None:
-        self._options = {"base_urls": base_urls, **options}
-        self._link = HttpLink(**self._options)
-        self._holder = holder
-        self._on_event = on_event
-        self._closed = False
-        self._made: dict[str, SnowflakeGenerator] = {}
-        self._start_over()
-
-    def _start_over(self) -> None:
-        self._lock = threading.Lock()
-        self._pid = os.getpid()  # last: whoever reads it finds the rest done
-
-    @property
-    def base_urls(self) -> tuple[str, ...]:
-        return self._link.base_urls
-
-    def __getitem__(self, alias: str) -> SnowflakeGenerator:
-        """Raises :class:`~.core.errors.RegistryUnavailable` if the service can't be asked.
-
-        And :class:`~.core.errors.ConfigurationError` for an alias that can't be one, or
-        :class:`~.core.errors.GeneratorClosed`.
-        """
-        found = self._made.get(alias)
-        return self._make(alias) if found is None else found
-
-    async def afind(self, alias: str) -> SnowflakeGenerator:
-        """As ``generators[alias]``, for coroutines: asking the service holds up no loop."""
-        found = self._made.get(alias)
-        if found is not None:
-            return found
-        import asyncio
-
-        return await asyncio.to_thread(self._make, alias)
-
-    def _make(self, alias: str) -> SnowflakeGenerator:
-        self._check_process()
-        with self._lock:
-            if self._closed:
-                raise GeneratorClosed(f"The client was closed: no id of {alias!r} is given out.")
-            if alias not in self._made:
-                self._made[alias] = self._built(alias)
-            return self._made[alias]
-
-    def _built(self, alias: str) -> SnowflakeGenerator:
-        try:
-            answer = self._link.ask(leases_path(alias), unavailable=RegistryUnavailable)
-        except Refused as error:
-            raise RegistryUnavailable(
-                f"The service does not tell of its generator {alias!r}: {error}{way_out(error)}"
-            ) from error
-        layout, namespace = described(alias, answer.body)
-        return SnowflakeGenerator(
-            layout,
-            HttpLeases(namespace, generator=alias, **self._options),
-            max_ahead=namespace.ahead_ticks * layout.tick_us / 1e6,
-            skew_limit=namespace.skew_ticks * layout.tick_us / 1e6,
-            holder=self._holder,
-            emit=self._on_event,
-        )
-
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            with process_lock():
-                if self._pid != os.getpid():
-                    self.forget()
-
-    def close(self) -> None:
-        """Give the worker ids back. May be called twice."""
-        self._check_process()
-        with self._lock:
-            self._closed = True
-            made, self._made = self._made, {}
-        for generator in made.values():
-            generator.close()
-            generator.keeper.registry.close()
-        self._link.close()
-
-    def forget(self) -> None:
-        """After a fork: each generator drops its parent's lease."""
-        self._link.abandon()
-        for generator in self._made.values():
-            generator.forget()
-        self._start_over()
-
-
-def described(alias: str, body: Mapping[str, Any]) -> tuple[BitLayout, Namespace]:
-    """The layout and the namespace that a service tells of its generator ``alias``.
-
-    Raises :class:`~.core.errors.RegistryUnavailable` if they can't be right.
-    """
-    try:
-        layout = _layout(body["layout"])
-        first, end = body["workers"]
-        if not all(type(number) is int for number in (first, end)):
-            raise ValueError(f"'workers' is {body['workers']!r:.80}")
-        namespace = Namespace(
-            name=word_of(body, "namespace"),
-            epoch_us=layout.epoch_us,
-            tick_us=layout.tick_us,
-            max_ticks=layout.max_ticks,
-            workers=range(first, end),
-            window_ticks=number_of(body, "window_ticks", least=1),
-            skew_ticks=number_of(body, "skew_ticks"),
-            ahead_ticks=number_of(body, "ahead_ticks"),
-            fingerprint={**layout.fingerprint(), "registry": "http", "workers": [first, end]},
-        )
-    except (ConfigurationError, KeyError, TypeError, ValueError) as error:
-        raise RegistryUnavailable(
-            f"The service tells of its generator {alias!r} what can't be right: {error}. See "
-            f"that it runs the same version of django_idgen."
-        ) from error
-    return layout, namespace
-
-
-def _layout(words: Mapping[str, Any]) -> BitLayout:
-    epoch_us = int(words["epoch_us"])
-    return BitLayout(
-        tuple((name, bits) for name, bits in words["fields"]),
-        tick_us=words["tick_us"],
-        epoch_us=epoch_us,
-        name=word_of(words, "name"),
-        worker_parts=tuple((name, bits) for name, bits in words["worker_parts"]),
-    )
+def _allocator(
+    base_urls: str | Sequence[str], options: Mapping[str, Any], wait: float, on_event: Emit
+) -> SegmentAllocator:
+    source = HttpSource(base_urls=base_urls, **options)
+    return SegmentAllocator(source, source.loader, timeout=wait, on_event=on_event)
 
 
 # --- the process' life ------------------------------------------------------------------

@@ -140,10 +140,13 @@ class Wire:
                 self.answers += data.startswith(b"HTTP/")
                 if self.mode == "pass":
                     client.sendall(data)
-                elif not self._spoil(client, data):
-                    return
+                else:
+                    self._spoil(client, data)
+                    break
+            # Closing alone would wait for the other thread, which reads.
+            client.shutdown(socket.SHUT_RDWR)
 
-    def _spoil(self, client: socket.socket, data: bytes) -> bool:
+    def _spoil(self, client: socket.socket, data: bytes) -> None:
         if self.mode == "half":
             client.sendall(data[: len(data) - 20])
         elif self.mode == "drip":
@@ -152,7 +155,6 @@ class Wire:
                 client.sendall(b"x")
         elif self.mode == "silent":
             self._over.wait()
-        return False
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:

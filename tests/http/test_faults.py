@@ -1,0 +1,351 @@
+"""Answers that are lost, services without their database, threads, forks and clocks."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from django_idgen import handlers
+from django_idgen.client import Client
+from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.errors import GeneratorClosed, RegistryUnavailable, SegmentUnavailable
+from django_idgen.core.snowflake import SnowflakeGenerator
+from django_idgen.http_link import HttpLink
+from django_idgen.leases.http import HttpLeases, leases_path
+from django_idgen.models import LeafAlloc, WorkerLease
+from django_idgen.sources.http import HttpSource
+from tests.server_tools import at_once
+
+from .scripted import Wire, closed_url, wire
+from .service import SECRET, service
+
+STEP = 20
+LOSSES = ["cut", "half", "silent", "drip"]
+
+
+@pytest.fixture
+def url(postgres: str) -> Iterator[str]:
+    """A service whose database is PostgreSQL."""
+    options = {"OPTIONS": {"database": postgres}}
+    idgen = {
+        "REST": {"make_tags": True},
+        "GENERATORS": {"default": {"LEASES": options, "OPTIONS": {"max_ahead": 1}}},
+        "SEGMENTS": {"SOURCE": options, "OPTIONS": {"default_step": STEP}},
+    }
+    with service(idgen) as url:
+        # So that tables are made while there is time for it.
+        HttpSource(base_urls=url, token=SECRET, timeout=60).fetch("first")
+        yield url
+
+
+@pytest.fixture
+def wired(url: str) -> Iterator[Wire]:
+    """A wire before the service that can lose its answers."""
+    with wire(url) as made:
+        yield made
+
+
+def max_id(alias: str, tag: str) -> int:
+    row = LeafAlloc.objects.using(alias).get(pk=tag)
+    return int(row.max_id)
+
+
+def registry_at(urls: str | list[str], **options: Any) -> HttpLeases:
+    """A registry for the service's default generator, as the client makes it."""
+    with Client(urls, token=SECRET) as client:
+        made: HttpLeases = client.generators["default"].keeper.registry
+    return HttpLeases(made.namespace, base_urls=urls, generator="default", token=SECRET, **options)
+
+
+@pytest.mark.parametrize("mode", LOSSES)
+def test_a_lost_answer_is_a_lost_segment(postgres: str, wired: Wire, mode: str) -> None:
+    """The service granted once, the client has an error and a gap, and goes on above it."""
+    source = HttpSource(base_urls=wired.url, token=SECRET, timeout=2)
+    before = source.fetch("t")
+    wired.mode, answers = mode, wired.answers
+    with pytest.raises(SegmentUnavailable, match="not asked for again"):
+        source.fetch("t", floor=before.stop)
+    wired.mode = "pass"
+    assert wired.answers == answers + 1
+    assert max_id(postgres, "t") == before.stop + STEP
+    assert source.fetch("t", floor=before.stop).start == before.stop + STEP
+    source.close()
+
+
+@pytest.mark.parametrize("mode", LOSSES)
+def test_a_lost_answer_is_a_lost_lease(postgres: str, url: str, wired: Wire, mode: str) -> None:
+    """One worker id stays taken until its window is over; the next acquire gets another."""
+    registry = registry_at(wired.url, timeout=2)
+    wired.mode, answers = mode, wired.answers
+    with pytest.raises(RegistryUnavailable, match="not asked for again"):
+        registry.acquire(holder="deaf")
+    wired.mode = "pass"
+    assert wired.answers == answers + 1
+    rows = WorkerLease.objects.using(postgres)
+    (lost,) = rows.values_list("worker", flat=True)
+    lease = registry.acquire(holder="deaf").lease
+    assert lease.worker != lost
+    # A renewal, too: what the registry has done counts, what we hear does not.
+    wired.mode = mode
+    with pytest.raises(RegistryUnavailable):
+        registry.renew(lease, last_tick=lease.until + 5)
+    wired.mode = "pass"
+    assert registry.renew(lease, last_tick=lease.start).lease.until > lease.until
+    assert registry.release(lease, last_tick=lease.start) is True
+    assert rows.exclude(token="").count() == 1
+    registry.close()
+
+
+def test_after_a_lost_answer_another_address_is_asked_first(wired: Wire, url: str) -> None:
+    """The call itself fails, as its grant may exist; the next one does not go there again."""
+    source = HttpSource(base_urls=[wired.url, url], token=SECRET, timeout=2)
+    held = source.fetch("t")
+    wired.mode = "cut"
+    with pytest.raises(SegmentUnavailable):
+        source.fetch("t")
+    answers = wired.answers
+    assert source.fetch("t", floor=held.stop).start == held.stop + STEP
+    assert wired.answers == answers
+    source.close()
+
+
+def test_a_dead_address_costs_no_grant(postgres: str, url: str) -> None:
+    """Nobody listens at the first address: one segment is taken, of the second."""
+    source = HttpSource(base_urls=[closed_url(), url], token=SECRET)
+    assert source.fetch("t").start == 1
+    assert max_id(postgres, "t") == 1 + STEP
+    source.close()
+
+
+def test_a_service_without_its_database_says_so_and_recovers(postgres: str, url: str) -> None:
+    """503 becomes SegmentUnavailable, and RegistryUnavailable, with the cause; then ids again."""
+    settings = connections.settings[postgres]
+    source = HttpSource(base_urls=url, token=SECRET, timeout=30)
+    registry = registry_at(url, timeout=30)
+    held, lease = source.fetch("t"), registry.acquire(holder="a").lease
+    port, settings["PORT"] = settings["PORT"], closed_url().rpartition(":")[2].partition("/")[0]
+    try:
+        connections[postgres].close()
+        with pytest.raises(SegmentUnavailable, match="503 unavailable") as caught:
+            source.fetch("t", floor=held.stop)
+        assert caught.value.__cause__ is not None
+        with pytest.raises(RegistryUnavailable, match="503 unavailable"):
+            registry.renew(lease, last_tick=lease.start)
+    finally:
+        settings["PORT"] = port
+    assert source.fetch("t", floor=held.stop).start == held.stop
+    assert registry.renew(lease, last_tick=lease.start).lease.token == lease.token
+    source.close()
+    registry.close()
+
+
+def test_many_threads_share_a_client(url: str) -> None:
+    """64 threads of one client, from the very first use on: every id once."""
+    with Client(url, token=SECRET, wait=30, timeout=30) as client:
+
+        def take(number: int) -> tuple[list[int], list[int]]:
+            return client.next_ids(200), client.segments["orders"].next_ids(200)
+
+        found = at_once(64, take)
+        assert client.generators["default"].stats().renewals == 0
+    for kind in (0, 1):
+        values = [value for each in found for value in each[kind]]
+        assert len(set(values)) == len(values) == 64 * 200
+
+
+def test_a_forked_child_has_grants_of_its_own(url: str) -> None:
+    """Parent and child go on at once with other ids, and other worker ids (I5)."""
+    with Client(url, token=SECRET, wait=30, timeout=30) as client:
+        generator, tag = client.generators["default"], client.segments["orders"]
+        before = [*generator.next_ids(10), *tag.next_ids(5)]
+        theirs = _in_child(lambda: _of_child(client))
+        ours = [*generator.next_ids(200), *tag.next_ids(60)]
+        assert len({*before, *theirs, *ours}) == len(before) + len(theirs) + len(ours)
+        workers = {generator.layout.unpack(value).worker for value in (before[0], theirs[0])}
+        assert len(workers) == 2
+        # The child's end gave nothing of the parent's back.
+        assert generator.keeper.registry.renew(
+            generator.keeper.lease, last_tick=generator.keeper.last_tick
+        )
+
+
+def _of_child(client: Client) -> list[int]:
+    ids = [*client.next_ids(200), *client.segments["orders"].next_ids(60)]
+    client.close()
+    return ids
+
+
+def _in_child(work: Callable[[], list[int]]) -> list[int]:
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            said: object = work()
+        except BaseException as error:
+            said = repr(error)
+        os.write(write, json.dumps(said).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    said = json.loads(text)
+    assert isinstance(said, list), said
+    return said
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+def test_the_clock_of_the_client_does_not_matter(url: str, step: int) -> None:
+    """Its host's clock is stepped by an hour: ids rise, none comes twice, stamps stay right."""
+    offset = [0]
+    clock = replace(SYSTEM_CLOCK, wall_ns=lambda: SYSTEM_CLOCK.wall_ns() + offset[0])
+    registry = registry_at(url)
+    with Client(url, token=SECRET) as client:
+        layout = client.generators["default"].layout
+    made = SnowflakeGenerator(layout, registry, max_ahead=1, clock=clock)
+    ids = made.next_ids(100)
+    offset[0] = step * 10**9
+    ids += made.next_ids(10_000)
+    lease = made.keeper.acquire()
+    ids += made.next_ids(100)
+    made.close()
+    registry.close()
+    assert ids == sorted(set(ids))
+    now = SYSTEM_CLOCK.wall_ns() // 1_000_000_000
+    assert abs(layout.unpack(ids[-1]).created.timestamp() - now) < 600
+    assert lease.start <= layout.unpack(ids[-1]).tick < lease.until
+
+
+def test_a_client_that_was_closed_gives_no_ids(postgres: str, url: str) -> None:
+    """Its worker id is free, and asking is an error; closing twice is none."""
+    client = Client(url, token=SECRET)
+    client.next_id()
+    held = client.generators["default"]
+    tag = client.segments["orders"]
+    tag.next_id()
+    client.close()
+    client.close()
+    for take in (client.next_id, held.next_id, tag.next_id):
+        with pytest.raises(GeneratorClosed):
+            take()
+    assert not WorkerLease.objects.using(postgres).exclude(token="").exists()
+
+
+def test_coroutines_take_ids_of_a_client(url: str) -> None:
+    """``anext_id`` and ``anext_ids`` of both kinds, and an id is taken apart."""
+    import asyncio
+
+    async def take(client: Client) -> list[int]:
+        some = await asyncio.gather(*(client.anext_id() for _ in range(20)))
+        tags = await asyncio.gather(*(client.segments["a"].anext_id() for _ in range(50)))
+        assert sorted(tags) == list(range(1, 51))
+        return [*some, *await client.anext_ids(5)]
+
+    with Client(url, token=SECRET, wait=30) as client:
+        ids = asyncio.run(take(client))
+        assert len(set(ids)) == 25
+        parts = client.decode(str(ids[0]))
+        assert parts == client.decode(ids[0])
+        assert parts.worker == client.generators["default"].keeper.lease.worker
+        assert repr(client).count(url) == 1
+
+
+def test_a_service_whose_settings_changed_lends_no_more(postgres: str, url: str) -> None:
+    """A client that was set up for another epoch is refused, with both values (I8)."""
+    from django.test import override_settings
+
+    from django_idgen.core.errors import NamespaceMismatch
+
+    with Client(url, token=SECRET) as client:
+        generator = client.generators["default"]
+        leases = {"LEASES": {"OPTIONS": {"database": postgres}}, "NAMESPACE": "anew"}
+        moved = {"GENERATORS": {"default": {**leases, "EPOCH": "2025-06-01T00:00:00Z"}}}
+        with override_settings(IDGEN=moved), pytest.raises(NamespaceMismatch) as caught:
+            generator.next_id()
+        assert (caught.value.setting, caught.value.configured) == ("epoch_us", 1735689600000000)
+
+
+def test_a_connection_that_the_server_closed_loses_nothing(url: str) -> None:
+    """Idle connections are not used again for long; one that is gone is seen before the request."""
+    source = HttpSource(base_urls=url, token=SECRET)
+    starts = []
+    for _ in range(5):
+        starts.append(source.fetch("t").start)
+        made = source._link._wire
+        assert made is not None
+        for each in made[1]._client._transport._pool.connections:
+            stream = each._connection._network_stream
+            stream.get_extra_info("socket").shutdown(2)
+    assert starts == [1 + STEP * number for number in range(5)]
+    source.close()
+
+
+def test_a_hung_service_holds_up_no_other_tag_for_long(url: str, wired: Wire) -> None:
+    """A request under way at a silent address ends by itself; meanwhile others go elsewhere."""
+    wired.mode = "silent"
+    link = HttpLink([wired.url, url], token=SECRET, timeout=2)
+    failed: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            link.ask("tags/a/segment", {"tag": "a"}, unavailable=SegmentUnavailable)
+        except SegmentUnavailable as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join(60)
+    assert len(failed) == 1
+    answer = link.ask("tags/b/segment", {"tag": "b"}, unavailable=SegmentUnavailable)
+    assert answer.body["start"] == "1"
+    assert link.ask(leases_path("default"), unavailable=SegmentUnavailable).body["workers"]
+    link.close()
+
+
+def test_no_secret_is_logged(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the access token nor a lease's, whatever goes wrong, on either side."""
+    caplog.set_level(0)
+    with Client(url, token=SECRET) as client:
+        client.next_id()
+        lease = client.generators["default"].keeper.lease
+        registry = client.generators["default"].keeper.registry
+        registry.renew(lease, last_tick=lease.start)
+        with pytest.raises(Exception, match="not known"):
+            registry.renew(replace(lease, token="0" * 32), last_tick=lease.start)
+    texts = [caplog.text, repr(lease), repr(client)]
+    assert "idgen/generators/default/leases" in caplog.text
+    for secret in (SECRET, lease.token):
+        assert not any(secret in text for text in texts)
+    assert handlers.current_settings().rest.make_tags
+
+
+def test_before_a_fork_of_uwsgi_nothing_is_held(
+    postgres: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call in uWSGI's master takes a grant of its own and gives it back (hazard 56)."""
+    held = WorkerLease.objects.using(postgres).exclude(token="")
+    with Client(url, token=SECRET, wait=30) as client:
+        master = SimpleNamespace(worker_id=lambda: 0, masterpid=os.getpid)
+        monkeypatch.setitem(sys.modules, "uwsgi", master)
+        early = [client.next_id(), *client.next_ids(3), client.segments["t"].next_id()]
+        generator, tag = client.generators["default"], client.segments["t"]
+        early.append(tag.next_id())
+        assert not held.exists()
+        monkeypatch.delitem(sys.modules, "uwsgi")
+        later = [
+            generator.next_id(),
+            client.next_id(),
+            tag.next_id(),
+            client.segments["t"].next_id(),
+        ]
+        assert held.count() == 1
+    assert len({*early, *later}) == len(early) + len(later)
