@@ -124,11 +124,15 @@ class AccessTokenAdmin(ModelAdmin):
             raise PermissionDenied  # nothing refers to tokens, and a popup would hide the secret
         return self._shown(request, request.__dict__.pop("idgen_made"))
 
+    def has_replace_permission(self, request: HttpRequest) -> bool:
+        """To make a new secret, and to end the former ones."""
+        return self.has_add_permission(request) and self.has_change_permission(request)
+
     # --- actions ----------------------------------------------------------------------
 
     @admin.action(
         description=gettext_lazy("Replace (the former ones work for a day more)"),
-        permissions=["add", "change"],
+        permissions=["replace"],
     )
     @sensitive_variables("made")
     def replace(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> HttpResponse | None:

@@ -1,0 +1,189 @@
+"""The admin page of access tokens: a secret is shown once, and left nowhere."""
+
+from __future__ import annotations
+
+import logging
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.contrib.sessions.models import Session
+from django.test import Client
+
+from django_idgen.models import AccessToken
+from django_idgen.tokens import find_token, make_token
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/django_idgen/accesstoken/"
+ADD = f"{LIST}add/"
+SECRET = re.compile(r"idgen_[-_A-Za-z0-9]{43}")
+FORM = {"name": "shop", "tags": "orders\r\ninv*", "generators": "", "leases": ""}
+NEVER = {"expires_at_0": "", "expires_at_1": ""}
+
+
+def change(token: AccessToken) -> str:
+    return f"{LIST}{token.pk}/change/"
+
+
+def act(client: Client, action: str, *tokens: AccessToken) -> Any:
+    chosen = {"action": action, "_selected_action": [token.pk for token in tokens]}
+    return client.post(LIST, chosen)
+
+
+def staff(*permissions: str) -> Client:
+    user = User.objects.create_user("staff", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def kept(client: Client) -> str:
+    """All that stays when the page is gone."""
+    sessions = [session.get_decoded() for session in Session.objects.all()]
+    entries = [(entry.object_repr, entry.change_message) for entry in LogEntry.objects.all()]
+    rows = list(AccessToken.objects.values())
+    return repr((sessions, entries, rows, client.cookies.output()))
+
+
+def test_a_secret_is_in_the_answer_to_the_post_and_nowhere_else(
+    admin_client: Client, caplog: Any
+) -> None:
+    """Neither in the session, a cookie, a URL, the admin's log, ours, nor on a page after it."""
+    caplog.set_level(logging.DEBUG)
+    answer = admin_client.post(ADD, {**FORM, **NEVER})
+    assert answer.status_code == 200
+    assert "no-store" in answer["Cache-Control"]
+    (secret,) = set(SECRET.findall(answer.text))
+    assert find_token(secret).tags == ("orders", "inv*")  # type: ignore[union-attr]
+    assert secret not in kept(admin_client) + caplog.text
+    assert secret not in repr(dict(answer.headers))
+    token = AccessToken.objects.get()
+    for url in (LIST, change(token), f"{LIST}{token.pk}/history/", "/admin/"):
+        page = admin_client.get(url).text
+        assert not SECRET.search(page)
+        assert token.digest not in page
+    assert LogEntry.objects.get().object_repr == f"shop (…{secret[-4:]})"
+
+
+@pytest.mark.parametrize("button", ["_continue", "_addanother", "_save"])
+def test_whatever_button_is_pressed_the_secret_is_shown(admin_client: Client, button: str) -> None:
+    """It could never be shown again."""
+    answer = admin_client.post(ADD, {**FORM, **NEVER, button: "1"})
+    assert SECRET.search(answer.text)
+
+
+def test_a_popup_makes_none(admin_client: Client) -> None:
+    """It would hide the secret."""
+    assert admin_client.post(ADD, {**FORM, **NEVER, "_popup": "1"}).status_code == 403
+    assert not AccessToken.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": ""},
+        {"tags": "x" * 129},
+        {"leases": "a\r\n b"},
+        {"generators": "a\tb"},
+        {"name": "\x00"},
+    ],
+    ids=repr,
+)
+def test_what_can_not_be_is_a_form_error(admin_client: Client, wrong: dict[str, str]) -> None:
+    """And no secret is made."""
+    answer = admin_client.post(ADD, {**FORM, **NEVER, **wrong})
+    assert "errorlist" in answer.text
+    assert not SECRET.search(answer.text)
+    assert not AccessToken.objects.exists()
+
+
+def test_rights_are_changed_and_the_secret_stays(admin_client: Client) -> None:
+    """What a form sends of the secret's is passed over."""
+    token, secret = make_token("shop", tags=["orders"])
+    wanted = {**FORM, **NEVER, "tags": "invoices", "digest": "0" * 64, "hint": "0000"}
+    assert admin_client.post(change(token), wanted).status_code == 302
+    known = find_token(secret)
+    assert known is not None
+    assert (known.pk, known.tags) == (token.pk, ("invoices",))
+
+
+def test_replacing_shows_a_new_one_and_gives_the_former_a_day(admin_client: Client) -> None:
+    """One for each client, with the rights of what was chosen; what has ended is passed over."""
+    shop, shop_secret = make_token("shop", tags=["orders"])
+    lab, _ = make_token("lab", generators=["*"])
+    ended, _ = make_token("ended", tags=["*"], expires_at=datetime.now(UTC) - timedelta(days=1))
+    answer = act(admin_client, "replace", shop, lab, ended)
+    assert answer.status_code == 200
+    secrets = set(SECRET.findall(answer.text))
+    assert len(secrets) == 2
+    found = {token.name: token for token in map(find_token, secrets) if token is not None}
+    assert found["shop"].tags == ("orders",)
+    assert found["lab"].generators == ("*",)
+    assert found["lab"].tags == ()
+    assert find_token(shop_secret) is not None
+    shop.refresh_from_db()
+    assert shop.expires_at is not None
+    assert timedelta(hours=23) < shop.expires_at - datetime.now(UTC) <= timedelta(days=1)
+    assert not any(secret in kept(admin_client) for secret in secrets)
+    assert LogEntry.objects.count() == 2
+
+
+def test_nothing_that_works_is_nothing_to_replace(admin_client: Client) -> None:
+    """It is said."""
+    ended, _ = make_token("ended", tags=["*"], expires_at=datetime.now(UTC) - timedelta(days=1))
+    assert act(admin_client, "replace", ended).status_code == 302
+    assert "None of these works any more." in admin_client.get(LIST).text
+    assert AccessToken.objects.count() == 1
+
+
+def test_revoking_ends_it_now_and_is_logged(admin_client: Client) -> None:
+    """With a word on the processes that have just seen it."""
+    token, secret = make_token("shop", tags=["orders"])
+    assert act(admin_client, "revoke", token).status_code == 302
+    assert find_token(secret) is None
+    page = admin_client.get(LIST).text
+    assert "1 token was revoked" in page
+    assert "within 60 s" in page
+    assert LogEntry.objects.count() == 1
+    for state, shown in (("works", False), ("ended", True)):
+        assert ("shop" in admin_client.get(f"{LIST}?state={state}").text) is shown
+
+
+def test_who_may_only_look_makes_replaces_and_revokes_none() -> None:
+    """Django's permissions count for the actions, too."""
+    token, secret = make_token("shop", tags=["orders"])
+    client = staff("view_accesstoken")
+    assert client.get(LIST).status_code == 200
+    assert client.post(ADD, {**FORM, **NEVER}).status_code == 403
+    assert client.post(change(token), {**FORM, **NEVER}).status_code == 403
+    for action in ("replace", "revoke"):
+        act(client, action, token)
+    assert AccessToken.objects.count() == 1
+    assert find_token(secret) is not None
+
+
+def test_who_may_change_them_may_not_make_new_ones_by_replacing() -> None:
+    """A replacement is a new secret."""
+    token, secret = make_token("shop", tags=["orders"])
+    client = staff("view_accesstoken", "change_accesstoken")
+    act(client, "replace", token)
+    assert AccessToken.objects.count() == 1
+    act(client, "revoke", token)
+    assert find_token(secret) is None
+
+
+def test_names_and_patterns_are_escaped(admin_client: Client) -> None:
+    """Wherever they are shown."""
+    make_token("<b>shop</b>", tags=["<i>*"])
+    page = (
+        admin_client.get(LIST).text
+        + admin_client.post(ADD, {**FORM, **NEVER, "name": "<b>lab</b>"}).text
+    )
+    assert "<b>shop" not in page
+    assert "<b>lab" not in page
+    assert "<i>*" not in page
