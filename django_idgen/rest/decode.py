@@ -35,6 +35,14 @@ class AnyId(Field):  # type: ignore[type-arg]
         return value
 
 
+class Prefix(Text):
+    """What stands before an id's digits: whether it can is seen when it is used."""
+
+
+class Alias(Text):
+    """A generator of the settings: likewise."""
+
+
 class DecodeInput(Input):
     """What is to be taken apart."""
 
@@ -42,13 +50,13 @@ class DecodeInput(Input):
     form = Choice(
         sorted(ALPHABETS), default="decimal", help_text="The alphabet that the id is written in."
     )
-    prefix = Text(
+    prefix = Prefix(
         max_length=MAX_PREFIX_LENGTH,
         allow_blank=True,
         default="",
         help_text="What stands before the id's digits, such as “ord_”.",
     )
-    generator = Text(
+    generator = Alias(
         max_length=128, default=DEFAULT_ALIAS, help_text="Whose id it is: an alias of the settings."
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from rest_framework.exceptions import APIException, NotFound
 from rest_framework.permissions import BasePermission, IsAuthenticated
@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from .access import Caller
 from .base import IdgenView
 
-__all__ = ["Conflict", "ManagementView", "UnknownTag"]
+__all__ = ["Conflict", "ManagementView", "NotThereView", "UnknownTag"]
 
 
 class ModelPermissions(BasePermission):
@@ -49,3 +49,14 @@ class UnknownTag(NotFound):
 
     def __init__(self, tag: str) -> None:
         super().__init__(f"There is no tag {tag!r}.")
+
+
+class NotThereView(IdgenView):
+    """For what can't be a tag or a generator: a 404 in JSON, as for one that there is not."""
+
+    schema = None
+
+    def get(self, request: Request, **_kwargs: str) -> NoReturn:  # noqa: ARG002
+        raise NotFound
+
+    post = put = patch = delete = get

@@ -15,6 +15,8 @@ from ..core.segment import MAX_ID, check_tag
 
 __all__ = ["Choice", "IdNumber", "Input", "TagName", "Text", "Whole", "read_body", "read_query"]
 
+TEXT_ALONE = "text_alone"
+"""Says that it comes from a form or a query, where numbers are written as text."""
 DIGITS = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -33,16 +35,8 @@ class Input(serializers.Serializer):  # type: ignore[type-arg]
             for name in data
             if name not in self.fields
         }
-        if isinstance(data, QueryDict):
-            twice = [name for name, values in data.lists() if len(values) > 1]
-            wrong |= {name: ["It is given twice."] for name in twice if name not in wrong}
         if wrong:
             raise serializers.ValidationError(wrong)
-
-    @property
-    def is_text_alone(self) -> bool:
-        """Whether it comes from a form or a query, where numbers are written as text."""
-        return isinstance(getattr(self, "initial_data", None), QueryDict)
 
 
 class Whole(serializers.Field):  # type: ignore[type-arg]
@@ -69,7 +63,7 @@ class Whole(serializers.Field):  # type: ignore[type-arg]
         return value
 
     def _is_text_alone(self) -> bool:
-        return bool(getattr(self.root, "is_text_alone", False))
+        return bool(self.context.get(TEXT_ALONE))
 
     def _refuse(self) -> NoReturn:
         raise serializers.ValidationError(
@@ -123,14 +117,24 @@ class Choice(serializers.ChoiceField):
 
 def read_query(request: Request, kind: type[Input]) -> dict[str, Any]:
     """What the URL asks for. Raises :class:`~rest_framework.exceptions.ValidationError`."""
-    return _read(kind(data=request.query_params))
+    return _read(kind, request.query_params)
 
 
 def read_body(request: Request, kind: type[Input]) -> dict[str, Any]:
     """What the body asks for. Raises :class:`~rest_framework.exceptions.ValidationError`."""
-    return _read(kind(data=request.data))
+    return _read(kind, request.data)
 
 
-def _read(given: Input) -> dict[str, Any]:
+def _read(kind: type[Input], data: Any) -> dict[str, Any]:
+    text_alone = isinstance(data, QueryDict)
+    # A plain dictionary: of a form, DRF takes an empty value for one that is not given.
+    given = kind(data=_single(data) if text_alone else data, context={TEXT_ALONE: text_alone})
     given.is_valid(raise_exception=True)
     return dict(given.validated_data)
+
+
+def _single(data: QueryDict) -> dict[str, Any]:
+    twice = [name for name, values in data.lists() if len(values) > 1]
+    if twice:
+        raise serializers.ValidationError({name: ["It is given twice."] for name in twice})
+    return dict(data.items())

@@ -1,12 +1,14 @@
-"""Part of :mod:`.urls`: tags and leases, to be looked at and changed; ids taken apart."""
+"""Part of :mod:`.urls`: tags and leases, ids taken apart, the API described."""
 
 from __future__ import annotations
 
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, re_path
 
 from . import tag_converter  # noqa: F401  (it registers the converter)
 from .decode import DecodeView
 from .leases import WorkerLeasesView
+from .management import NotThereView
+from .openapi import SchemaView
 from .tags import ClearView, PreloadView, SkipView, TagsView, TagView
 
 urlpatterns: list[URLPattern] = [
@@ -17,4 +19,7 @@ urlpatterns: list[URLPattern] = [
     path("tags/<idgen_tag:tag>", TagView.as_view(), name="tag"),
     path("leases/", WorkerLeasesView.as_view(), name="leases"),
     path("decode", DecodeView.as_view(), name="decode"),
+    path("schema/", SchemaView.as_view(), name="schema"),
+    # What can be no tag, and no alias: told as the rest of the API tells it.
+    re_path(r"^(?:tags|generators)/[\s\S]", NotThereView.as_view()),
 ]

@@ -1,0 +1,136 @@
+"""drf-spectacular: what the fields of requests take, and how tokens are sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import (
+    OpenApiAuthenticationExtension,
+    OpenApiSerializerFieldExtension,
+)
+
+from ..core.encoding import PREFIX
+from ..core.segment import MAX_ID, MAX_TAG_LENGTH
+from ..handlers import generators
+
+__all__ = ["ID", "MARK", "TAG", "number_or_text"]
+
+ID: dict[str, Any] = {"type": "string", "pattern": "^[1-9][0-9]{0,18}$", "example": "249817364518"}
+"""An id, or a mark among ids, in an answer."""
+MARK = ID
+TAG: dict[str, Any] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_TAG_LENGTH,
+    "format": "idgen-tag",
+    "example": "orders",
+}
+
+
+def number_or_text(least: int, most: int) -> dict[str, Any]:
+    """A whole number that JavaScript may not be able to hold."""
+    text = {"type": "string", "pattern": _digits(least, most)}
+    return {"oneOf": [{"type": "integer", "minimum": least, "maximum": most}, text]}
+
+
+def _digits(least: int, most: int) -> str:
+    """A pattern of decimal text that is surely in range: without the longest numbers."""
+    length = len(str(most)) - 1
+    return f"^[1-9][0-9]{{0,{length - 1}}}$" if least else f"^[0-9]{{1,{length}}}$"
+
+
+class _FieldExtension(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]
+    match_subclasses = False
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:  # noqa: ARG002
+        return self.schema()
+
+    def schema(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class WholeExtension(_FieldExtension):  # type: ignore[no-untyped-call]
+    target_class = "django_idgen.rest.strict_input.Whole"
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.target.least, "maximum": self.target.most}
+
+
+class IdNumberExtension(_FieldExtension):  # type: ignore[no-untyped-call]
+    target_class = "django_idgen.rest.strict_input.IdNumber"
+
+    def schema(self) -> dict[str, Any]:
+        return number_or_text(self.target.least, min(self.target.most, MAX_ID))
+
+
+class TagNameExtension(_FieldExtension):  # type: ignore[no-untyped-call]
+    target_class = "django_idgen.rest.strict_input.TagName"
+
+    def schema(self) -> dict[str, Any]:
+        return dict(TAG)
+
+
+class TextExtension(_FieldExtension):  # type: ignore[no-untyped-call]
+    target_class = "django_idgen.rest.strict_input.Text"
+
+    def schema(self) -> dict[str, Any]:
+        least = {} if self.target.allow_blank else {"minLength": 1}
+        # A NUL is no text for a database.
+        most = {"maxLength": self.target.max_length}
+        return {"type": "string", **least, **most, "format": "idgen-text"}
+
+
+class WordsExtension(_FieldExtension):  # type: ignore[no-untyped-call]
+    target_class = "django_idgen.rest.lending_input.Words"
+
+    def schema(self) -> dict[str, Any]:
+        least = {} if self.target.allow_blank else {"minLength": 1}
+        most = {"maxLength": self.target.max_length}
+        return {"type": "string", **least, **most, "format": "idgen-words"}
+
+
+class WholeNumberExtension(_FieldExtension):  # type: ignore[no-untyped-call]
+    target_class = "django_idgen.rest.lending_input.WholeNumber"
+
+    def schema(self) -> dict[str, Any]:
+        return {
+            "oneOf": [
+                {"type": "integer", "minimum": self.target.least, "maximum": self.target.most},
+                {"type": "string", "pattern": _digits(self.target.least, self.target.most)},
+            ]
+        }
+
+
+class AnyIdExtension(_FieldExtension):  # type: ignore[no-untyped-call]
+    target_class = "django_idgen.rest.decode.AnyId"
+
+    def schema(self) -> dict[str, Any]:
+        return {"oneOf": [{"type": "integer", "minimum": 1, "maximum": MAX_ID}, {"type": "string"}]}
+
+
+class PrefixExtension(_FieldExtension):  # type: ignore[no-untyped-call]
+    target_class = "django_idgen.rest.decode.Prefix"
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": f"^({PREFIX.pattern})?$", "example": "ord_"}
+
+
+class AliasExtension(_FieldExtension):  # type: ignore[no-untyped-call]
+    target_class = "django_idgen.rest.decode.Alias"
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "enum": list(generators)}
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How an access token is sent."""
+
+    target_class = "django_idgen.rest.authentication.TokenAuthentication"
+    name = "accessToken"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:  # noqa: ARG002
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An access token of django_idgen, for programs.",
+        }
