@@ -77,7 +77,7 @@ def take_token(request: HttpRequest) -> str | None:
             meta[name] = redacted(meta[name])
     scope: dict[str, Any] | None = getattr(request, "scope", None)
     if scope is not None:  # what ASGI servers log of it
-        scope["query_string"] = redacted(scope["query_string"].decode("latin-1")).encode("latin-1")
+        scope["query_string"] = meta["QUERY_STRING"].encode()
     request.GET = _stripped(request.GET)
     return found
 

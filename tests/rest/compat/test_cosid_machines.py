@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -288,7 +289,5 @@ def end(world: World, life: Life) -> None:
 
 
 def revert(world: World, chance: random.Random, instance: Instance) -> None:
-    try:
+    with suppress(MachineNotFound):  # nothing of it was left
         world.servers[chance.randrange(2)].revert(instance)
-    except MachineNotFound:
-        pass  # nothing of it was left

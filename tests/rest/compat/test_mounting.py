@@ -1,0 +1,193 @@
+"""Who comes in, and what is said where anybody may."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import include, path
+from rest_framework.authentication import BasicAuthentication, SessionAuthentication
+from rest_framework.request import Request
+
+from django_idgen.rest.authentication import TokenAuthentication
+from django_idgen.rest.compat import cosid, finger_mark, go_leaf, leaf, tinyid
+from django_idgen.rest.compat.mounting import Door, Mount
+from django_idgen.rest_checks import check_open_mounts
+from django_idgen.tokens import make_token
+
+from .conftest import TAG, marks
+
+MODULES = [leaf, go_leaf, tinyid, cosid, finger_mark]
+
+
+@pytest.fixture
+def mounted(settings: Any) -> Any:
+    """``mounted(path("", include(…)))`` is the project's URL conf for the test."""
+
+    def use(*patterns: Any) -> None:
+        module = types.ModuleType("tests_of_mounting")
+        module.urlpatterns = list(patterns)  # type: ignore[attr-defined]
+        settings.ROOT_URLCONF = module
+
+    return use
+
+
+# --- the check -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nobody", [None, (), []])
+@pytest.mark.parametrize("module", MODULES)
+def test_an_open_mount_is_warned_of(mounted: Any, module: Any, nobody: Any) -> None:
+    """Once, by the name of the module and its place, however deep that is."""
+    patterns = include(module.urls(authentication=nobody))
+    mounted(path("a/", include([path("b/", patterns), path("c/", include(module.urls()))])))
+    (warning,) = check_open_mounts()
+    name = module.__name__.rpartition(".")[2]
+    assert warning.id == "django_idgen.W007"
+    assert f"{name}.urls() at '/a/b/'" in warning.msg
+
+
+def test_closed_mounts_are_not_warned_of(mounted: Any) -> None:
+    """Whoever is to be known."""
+    mounted(
+        *(path("", include(module.urls())) for module in MODULES),
+        path("", include(leaf.urls(authentication=[BasicAuthentication]))),
+    )
+    assert check_open_mounts() == []
+
+
+def test_a_url_conf_that_is_broken_is_djangos_to_report(settings: Any) -> None:
+    """And none at all is no fault."""
+    settings.ROOT_URLCONF = "no.such.module"
+    assert check_open_mounts() == []
+    settings.ROOT_URLCONF = None
+    assert check_open_mounts() == []
+
+
+def test_manage_check_warns() -> None:
+    """The check is registered."""
+    code = (
+        "import django\nfrom django.conf import settings\n"
+        "settings.configure(ROOT_URLCONF='tests.rest.compat.urls', DATABASES={'default': {"
+        "'ENGINE': 'django.db.backends.sqlite3', 'NAME': ':memory:'}}, INSTALLED_APPS=["
+        "'django.contrib.contenttypes', 'django.contrib.auth', 'django_idgen'],"
+        "IDGEN={'GENERATORS': {'default': {}, 'second': {}}}, SECRET_KEY='x')\n"
+        "django.setup()\n"
+        "from django.core.checks import run_checks\n"
+        "print(sorted(each.msg.split(':')[0] for each in run_checks() if each.id.endswith('W007')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("gives ids to anybody") == 7, done.stdout
+
+
+def test_the_check_needs_no_rest_framework() -> None:
+    """A project without it checks as before."""
+    code = (
+        "import sys\nsys.modules['rest_framework'] = None\n"
+        "import django\nfrom django.conf import settings\n"
+        "settings.configure(ROOT_URLCONF='tests.app.urls', DATABASES={'default': {"
+        "'ENGINE': 'django.db.backends.sqlite3', 'NAME': ':memory:'}}, INSTALLED_APPS=["
+        "'django_idgen'], SECRET_KEY='x')\n"
+        "django.setup()\n"
+        "from django_idgen.rest_checks import check_open_mounts\n"
+        "print(check_open_mounts())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+# --- who comes in ----------------------------------------------------------------------
+
+
+def test_a_user_of_the_project_comes_in(user: Any, tag: str) -> None:
+    """By the project's own authentications, without a token; there any tag may be taken of."""
+    assert user().get(f"/leaf/api/segment/get/{tag}").content == b"1"
+
+
+def test_a_session_needs_its_csrf_token_to_write(user: Any, db: None) -> None:
+    """Another site's page can't have a browser make tags."""
+    from django.contrib.auth.models import User
+
+    user("add_leafalloc")
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.get())
+    body = b'{"biz_tag": "new"}'
+    answer = strict.post("/go/api/leaf", body, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (403, 1001)
+    assert marks() == {}
+
+
+def test_only_the_authentications_of_the_mount_count(mounted: Any, user: Any, secret: str) -> None:
+    """A token is nothing where only passwords are asked for, in a header or as a parameter."""
+    mounted(
+        path("", include(leaf.urls(authentication=[BasicAuthentication]))),
+        path("tinyid/", include(tinyid.urls(authentication=[SessionAuthentication]))),
+    )
+    bearer = {"Authorization": f"Bearer {secret}"}
+    answer = Client().get("/api/segment/get/orders", headers=bearer)
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, 'Basic realm="api"')
+    asked = Client().get("/tinyid/id/nextId", {"bizType": TAG, "token": secret})
+    assert asked.json()["code"] == 5
+    assert user().get(f"/tinyid/id/nextId?bizType={TAG}").json()["code"] != 5
+
+
+def test_a_stricter_kind_of_token_is_always_asked(mounted: Any, tag: str, secret: str) -> None:
+    """The short cut for tokens seen lately is for our own class alone."""
+    asked = []
+
+    class Strict(TokenAuthentication):
+        def authenticate(self, request: Request | HttpRequest) -> tuple[Any, Any] | None:
+            asked.append(request)
+            return super().authenticate(request)
+
+    mounted(path("", include(leaf.urls(authentication=[Strict]))))
+    client = Client(headers={"Authorization": f"Bearer {secret}"})
+    assert [client.get(f"/api/segment/get/{tag}").status_code for _ in range(3)] == [200] * 3
+    assert len(asked) == 3
+
+
+def test_a_token_seen_lately_costs_no_query(
+    client: Client, tag: str, django_assert_num_queries: Any
+) -> None:
+    """Nor does an id."""
+    client.get(f"/leaf/api/segment/get/{tag}")
+    with django_assert_num_queries(0):
+        assert client.get(f"/leaf/api/segment/get/{tag}").content == b"2"
+
+
+def test_ids_are_taken_outside_of_requests_transactions() -> None:
+    """``ATOMIC_REQUESTS`` leaves these views alone."""
+    for entry in leaf.urls():
+        assert entry.callback._non_atomic_requests == {"default"}  # type: ignore[attr-defined]
+
+
+def test_a_bug_is_no_answer(db: None) -> None:
+    """It is Django's to report: a 500 there, a traceback here."""
+
+    def broken(_request: HttpRequest) -> HttpResponse:
+        raise ZeroDivisionError
+
+    view = Mount("x", Door(None), lambda _error, _failure: HttpResponse()).path("", broken)
+    with pytest.raises(ZeroDivisionError):
+        view.callback(HttpRequest())  # type: ignore[misc]
+    assert not connection.in_atomic_block or transaction.get_connection()
+
+
+def test_an_expired_token_is_refused(tag: str) -> None:
+    """401."""
+    from datetime import UTC, datetime
+
+    _, secret = make_token("old", tags=["*"], expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+    client = Client(headers={"Authorization": f"Bearer {secret}"})
+    assert client.get(f"/leaf/api/segment/get/{tag}").status_code == 401
