@@ -1,0 +1,117 @@
+"""``schema/``: what it describes, for whom, and that the API needs nobody to describe it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from django.urls import URLPattern
+from rest_framework.test import APIClient
+
+from django_idgen.rest.openapi import api_schema
+from django_idgen.rest.urls import urlpatterns
+from tests.rest.tags.people import Person, client_of
+
+pytestmark = pytest.mark.urls("tests.rest.openapi.urls")
+METHODS = {"get", "post", "patch", "put", "delete"}
+
+
+def operations() -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (f"{method} {path}", operation)
+        for path, methods in api_schema()["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_the_schema_is_served_with_the_place_where_it_is_mounted() -> None:
+    """For those who say who they are; paths are relative to the API."""
+    answer = client_of(Person()).get("/idgen/schema/")
+    assert answer.status_code == 200
+    assert answer.json()["openapi"].startswith("3.")
+    assert answer.json()["servers"] == [{"url": "/idgen"}]
+    assert answer.json()["paths"] == api_schema()["paths"]
+    assert APIClient().get("/idgen/schema/").status_code == 401
+
+
+def test_every_operation_of_the_api_is_described() -> None:
+    """One for each method that a view has, and nothing of anybody else's."""
+    wanted = set()
+    for pattern in urlpatterns:
+        assert isinstance(pattern, URLPattern)
+        view = pattern.callback.cls
+        if pattern.name is not None:
+            own = {name for name in METHODS if hasattr(view, name)}
+            wanted |= {(view.__name__, method) for method in own}
+    assert len(operations()) == len(wanted)
+    assert all(not path.startswith("/admin") for path, _ in operations())
+
+
+@pytest.mark.parametrize(("name", "operation"), operations(), ids=lambda value: str(value)[:40])
+def test_an_operation_says_what_there_is_to_know(name: str, operation: dict[str, Any]) -> None:
+    """A summary, a group, answers with schemas; who may, unless it is open; an example."""
+    assert operation["summary"]
+    assert operation["tags"]
+    for status, response in operation["responses"].items():
+        (content,) = response["content"].values()
+        assert content["schema"], status
+    if "health" not in name:
+        assert operation["security"]
+        assert {"401", "403", "503"} <= operation["responses"].keys()
+        header = operation["responses"]["503"]["headers"]["Retry-After"]
+        assert header["schema"]["type"] == "integer"
+    if "/tags/" in name and "segment" not in name:
+        ok = operation["responses"].get("200") or operation["responses"]["201"]
+        assert ok["content"]["application/json"]["examples"]
+
+
+def test_ids_are_described_as_strings() -> None:
+    """They don't fit the numbers of JavaScript; marks among them neither."""
+    tag = api_schema()["paths"]["/tags/{tag}"]["get"]["responses"]["200"]
+    schema = tag["content"]["application/json"]["schema"]
+    assert schema["properties"]["max_id"]["type"] == "string"
+
+
+def test_tokens_are_not_said_to_open_what_they_don_t() -> None:
+    """They have no permission to see or change tags; they do take ids."""
+    paths = api_schema()["paths"]
+    assert {"accessToken": []} in paths["/tags/{tag}/ids"]["post"]["security"]
+    assert {"accessToken": []} not in paths["/tags/{tag}"]["get"]["security"]
+    scheme = api_schema()["components"]["securitySchemes"]["accessToken"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+
+
+WITHOUT = """
+import sys
+sys.modules["drf_spectacular"] = None
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "drf_spectacular" else find_spec(name)
+import django
+from django.conf import settings
+settings.configure(
+    SECRET_KEY="x",
+    INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "django_idgen"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    ROOT_URLCONF="tests.rest.openapi.urls",
+    ALLOWED_HOSTS=["*"],
+)
+django.setup()
+from django.core.management import call_command
+call_command("check")
+from tests.rest.tags.people import Person, client_of
+answer = client_of(Person()).get("/idgen/schema/")
+print(answer.status_code, answer.json()["code"])
+print(client_of(Person()).get("/idgen/health/live").json())
+"""
+
+
+def test_without_drf_spectacular_the_api_works_and_says_so() -> None:
+    """501 with what to install; all else goes on."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["501 not_installed", "{'live': True}"]
