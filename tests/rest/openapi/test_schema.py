@@ -87,8 +87,8 @@ WITHOUT = """
 import sys
 sys.modules["drf_spectacular"] = None
 import importlib.util
-find_spec = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *more: None if name == "drf_spectacular" else find_spec(name)
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if "spectacular" in name else find(name, *more)
 import django
 from django.conf import settings
 settings.configure(

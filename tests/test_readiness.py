@@ -1,0 +1,311 @@
+"""Whether a process can give out ids, with databases that answer, refuse, and hang."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import AnonymousUser
+from django.db import connections
+from django.test import RequestFactory, override_settings
+
+from django_idgen import generators, health, next_id, readiness, segments
+from django_idgen.core.errors import ClockSkewed, LeaseLost, NamespaceMismatch, NoFreeWorker
+from django_idgen.core.keeper import LeaseKeeper
+from django_idgen.readiness import Probes, Readiness
+from tests.places import idgen_on, place
+from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
+from tests.rest.tags.people import Person
+
+__all__ = ["place"]
+
+PATIENCE = 60
+"""Seconds that a loaded machine may take; never reached when all is well."""
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No answer of another test's database counts."""
+    monkeypatch.setattr(readiness, "_probes", Probes())
+
+
+def now() -> Readiness:
+    """How it stands, asked anew, and waited for."""
+    return readiness.readiness(max_age=0, within=PATIENCE)
+
+
+def until(fits: Callable[[Readiness], bool], within: float = 0.8) -> Readiness:
+    deadline = time.monotonic() + PATIENCE
+    while not fits(found := readiness.readiness(max_age=0, within=within)):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found
+
+
+def keeper() -> LeaseKeeper:
+    return generators["default"].keeper  # type: ignore[attr-defined]
+
+
+# --- a database that answers ---------------------------------------------------------
+
+
+def test_a_process_with_a_database_is_ready(place: str) -> None:
+    """Before its first id and after; what is in use is named."""
+    assert now().ready
+    assert [part.name for part in now().parts] == ["segments"]
+    next_id()
+    found = now()
+    assert found.ready, found
+    assert [part.name for part in found.parts] == ["segments", "generator:default"]
+    assert "s left" in found.parts[1].detail
+
+
+def test_asking_takes_no_id_and_no_worker_id(place: str) -> None:
+    """It leaves no row, no table and no marks file behind."""
+    before = _traces(place)
+    for _ in range(3):
+        assert now().ready
+    assert generators.made() == {}
+    assert _traces(place) == before
+
+
+def _traces(place: str) -> set[str]:
+    """The tables of a server, or the files beside a SQLite database."""
+    if place != "default":
+        return set(connections[place].introspection.table_names())
+    return {path.name for path in Path(connections.settings[place]["NAME"]).parent.iterdir()}
+
+
+def test_a_generator_that_was_made_but_never_asked_is_not_looked_at(place: str) -> None:
+    """Its registry may be away: nobody needs it."""
+    assert generators["default"].stats()
+    keeper().registry.probes = lambda: {"x": lambda: 1 / 0}  # type: ignore[attr-defined]
+    assert now().ready
+
+
+def test_what_is_shared_is_asked_every_few_seconds_at_most(place: str) -> None:
+    """However many ask."""
+    asked = []
+    probes = Probes()
+    wanted = {"x": lambda: asked.append(1)}
+    for _ in range(50):
+        probes.outcomes(wanted, max_age=PATIENCE, within=PATIENCE)
+    assert len(asked) == 1
+    probes.outcomes(wanted, max_age=0, within=PATIENCE)
+    assert len(asked) == 2
+
+
+def test_a_question_that_hangs_is_not_asked_again_beside_it() -> None:
+    """One thread, not more and more; and its answer counts when it comes."""
+    go, asked = threading.Event(), []
+
+    def ask() -> None:
+        asked.append(1)
+        go.wait(PATIENCE)
+
+    probes = Probes()
+    for _ in range(5):
+        found = probes.outcomes({"x": ask}, max_age=0, within=0.01)["x"]
+        assert not found.answered
+        assert "No answer" in str(found.error)
+    assert len(asked) == 1
+    go.set()
+    deadline = time.monotonic() + PATIENCE
+    while probes.outcomes({"x": ask}, max_age=PATIENCE, within=0.01)["x"].error:
+        assert time.monotonic() < deadline
+
+
+def test_one_place_that_answers_is_enough() -> None:
+    """Of several databases, or a pool before one: ids can be had."""
+
+    class Source:
+        def probes(self) -> dict[str, Callable[[], None]]:
+            return {"a": lambda: None, "b": self.fail}
+
+        def fail(self) -> None:
+            raise OSError("b is away")
+
+    source = segments.allocator()
+    before, source.source = source.source, Source()  # type: ignore[assignment]
+    try:
+        assert now().ready
+        Source.probes = lambda self: {"b": self.fail}  # type: ignore[method-assign]
+        found = now()
+        assert found.failing == ("segments",)
+        assert "b is away" in found.parts[0].detail
+    finally:
+        source.source = before
+
+
+# --- one that is dead, or hangs ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_farm() as farm:
+        yield farm.server()
+
+
+@pytest.fixture
+def own(server: PostgresServer, django_db_blocker: Any) -> Iterator[PostgresServer]:
+    """A PostgreSQL of the test's own, which ids come from; they have begun to."""
+    with (
+        django_db_blocker.unblock(),
+        pointing_at(server, "own") as alias,
+        override_settings(IDGEN=_patient(idgen_on(alias))),
+    ):
+        next_id()
+        yield server
+        server.resume()
+
+
+def _patient(idgen: dict[str, Any]) -> dict[str, Any]:
+    return {**idgen, "SEGMENTS": {**idgen["SEGMENTS"], "OPTIONS": {"timeout": 30}}}
+
+
+def test_a_database_that_hangs_is_noticed_in_a_bounded_time(own: PostgresServer) -> None:
+    """A real one, stopped: not ready, without a wait that lasts; ready again when it goes on."""
+    until(lambda found: found.ready)
+    own.pause()
+    began = time.monotonic()
+    found = readiness.readiness(max_age=0, within=0.5)
+    assert time.monotonic() - began < 30  # it would hang for good
+    assert set(found.failing) == {"segments", "generator:default"}
+    assert not found.answered
+    own.resume()
+    until(lambda found: found.ready)
+
+
+def test_a_database_that_refuses_is_noticed(own: PostgresServer) -> None:
+    """Once it is back, so is the process, though nobody took an id meanwhile."""
+    own.stop("fast")
+    found = until(lambda found: not found.ready)
+    assert set(found.failing) == {"segments", "generator:default"}
+    own.start()
+    until(lambda found: found.ready)
+    assert next_id()
+
+
+class Unknown:
+    """A user that would have to be looked up."""
+
+    @property
+    def is_staff(self) -> bool:
+        raise AssertionError("it asked for the user")
+
+
+def test_views_answer_while_the_database_hangs(own: PostgresServer) -> None:
+    """503 with the names alone; who asks is not looked up in what hangs."""
+    own.pause()
+    request = RequestFactory().get("/")
+    request.user = Unknown()  # type: ignore[assignment]
+    answer = health.ready(request)
+    assert answer.status_code == 503
+    assert b"segments" in answer.content
+    assert b"own" not in answer.content
+    assert health.live(request).status_code == 200
+    own.resume()
+
+
+# --- a process that has taken itself out ---------------------------------------------
+
+
+def test_a_lost_lease_takes_the_process_out_until_it_has_another(place: str) -> None:
+    """Ids that are asked for bring it back."""
+    next_id()
+    keeper()._mark_lost(keeper().lease, LeaseLost("gone"))  # type: ignore[arg-type]
+    found = now()
+    assert found.failing == ("generator:default",)
+    assert "lost" in found.parts[1].detail
+    keeper().acquire()
+    assert now().ready
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ClockSkewed("skewed"), NoFreeWorker("default", range(2)), NamespaceMismatch("n", "s", 1, 2)],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_refusal_takes_the_process_out(place: str, error: Exception) -> None:
+    """Where no lease is held: the reason is told; a caller who gets one brings it back."""
+    generator = generators["default"]
+    registry: Any = keeper().registry
+    acquire, registry.acquire = registry.acquire, _raising(error)
+    with pytest.raises(type(error)):
+        generator.next_id()
+    found = now()
+    assert found.failing == ("generator:default",)
+    assert str(error) in found.parts[1].detail
+    registry.acquire = acquire
+    generator.next_id()
+    assert now().ready
+
+
+def test_a_refusal_does_not_last(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without traffic nobody would try again: after a minute a caller may."""
+    generator = generators["default"]
+    registry: Any = keeper().registry
+    monkeypatch.setattr(registry, "acquire", _raising(ClockSkewed("skewed")))
+    with pytest.raises(ClockSkewed):
+        generator.next_id()
+    assert not now().ready
+    monkeypatch.setattr(readiness, "REMEMBERED", 0.0)
+    assert now().ready
+
+
+def _raising(error: Exception) -> Callable[..., Any]:
+    def acquire(**_options: Any) -> Any:
+        raise error
+
+    return acquire
+
+
+def test_a_window_that_can_not_be_renewed_is_told_in_time(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a third of it on, if the last attempt to renew failed."""
+    next_id()
+    monkeypatch.setattr(LeaseKeeper, "renewal_failed", True)
+    assert now().ready
+    monkeypatch.setattr(LeaseKeeper, "seconds_left", 59.0)
+    assert now().failing == ("generator:default",)
+    monkeypatch.setattr(LeaseKeeper, "renewal_failed", False)
+    assert now().ready
+
+
+def test_settings_that_can_not_work_are_told(place: str) -> None:
+    """By a name, not by a crash."""
+    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": {"BACKEND": "no.such.Source"}}}):
+        assert now().failing == ("settings",)
+
+
+# --- the views -----------------------------------------------------------------------
+
+
+def asked_by(user: Any) -> Any:
+    request = RequestFactory().get("/")
+    request.user = user
+    return health.ready(request)
+
+
+@pytest.mark.django_db
+def test_only_staff_is_told_the_details() -> None:
+    """Others get one word."""
+    for user in (AnonymousUser(), Person()):
+        assert asked_by(user).content == b'{"ready": true}'
+    assert b"parts" in asked_by(Person(staff=True)).content
+    assert b"parts" not in health.ready(RequestFactory().get("/")).content
+
+
+@pytest.mark.django_db
+def test_the_views_are_for_looking_and_never_cached() -> None:
+    """GET and HEAD."""
+    for view in (health.live, health.ready):
+        answer = view(RequestFactory().get("/"))
+        assert answer.status_code == 200
+        assert "no-store" in answer["Cache-Control"]
+        assert view(RequestFactory().post("/")).status_code == 405
