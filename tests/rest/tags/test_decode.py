@@ -1,0 +1,129 @@
+"""Ids taken apart over HTTP."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import override_settings
+from rest_framework.test import APIClient
+
+from django_idgen import generators, handlers
+from django_idgen.core.encoding import ALPHABETS, TextForm
+from tests.rest.tags.people import Person, client_of
+
+pytestmark = pytest.mark.urls("tests.rest.tags.urls")
+URL = "/idgen/decode"
+CREATED = datetime(2025, 6, 1, 12, 0, 0, 123_000, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _settings() -> Any:
+    with override_settings(IDGEN={}):
+        yield
+        handlers.reset()
+
+
+@pytest.fixture
+def client() -> APIClient:
+    return client_of(Person())
+
+
+def made(worker: int = 3, sequence: int = 7) -> int:
+    layout = handlers.current_settings().generators["default"].layout
+    tick = (int(CREATED.timestamp() * 1000) * 1000 - layout.epoch_us) // layout.tick_us
+    return layout.pack(tick, worker, sequence)
+
+
+def test_an_id_says_when_and_by_whom_it_was_made(client: APIClient) -> None:
+    """By POST and GET alike, with what its layout is."""
+    for answer in (client.post(URL, {"id": str(made())}), client.get(URL, {"id": made()})):
+        assert answer.status_code == 200, answer.json()
+        found = answer.json()
+        assert (found["id"], found["worker"], found["sequence"]) == (str(made()), 3, 7)
+        assert datetime.fromisoformat(found["time"]) == CREATED
+        assert found["time_ms"] == 1748779200123
+        assert found["batch"] == 0
+        assert found["worker_parts"] == {}
+        assert found["layout"]["bits"] == {"time": 41, "worker": 10, "sequence": 12}
+        assert found["generator"] == "default"
+
+
+@pytest.mark.parametrize("form", sorted(ALPHABETS))
+@pytest.mark.parametrize("prefix", ["", "ord_"])
+def test_an_id_may_come_in_any_form(client: APIClient, form: str, prefix: str) -> None:
+    """As it is told."""
+    text = TextForm(form, prefix).format(made())
+    wanted = {"id": text, "form": form, "prefix": prefix}
+    for answer in (client.post(URL, wanted), client.get(URL, wanted)):
+        assert answer.status_code == 200, answer.json()
+        assert answer.json()["id"] == str(made())
+
+
+def test_a_number_will_do(client: APIClient) -> None:
+    """In JSON."""
+    assert client.post(URL, {"id": made()}).json()["worker"] == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "wanted"),
+    [
+        *[
+            ("id", {"id": value})
+            for value in (0, -1, 1.5, 1e18, True, None, [], {}, "", "x", "1.0", "01", " 1", "१")
+        ],
+        *[("id", {"id": value}) for value in (2**63, str(2**63), "9" * 5000, str(2**62))],
+        ("id", {"id": "0ISQUWhLyEa"}),
+        ("id", {"id": "zzzzzzzzzzz", "form": "base62"}),
+        ("id", {"id": "ord_1", "prefix": "inv_"}),
+        ("id", {"id": "1", "prefix": "inv_"}),
+        ("id", {"id": 5, "prefix": "inv_"}),
+        ("id", {}),
+        ("form", {"id": "1", "form": "base64"}),
+        ("form", {"id": "1", "form": 5}),
+        ("prefix", {"id": "1", "prefix": "é"}),
+        ("prefix", {"id": "1", "prefix": "x" * 17}),
+        ("prefix", {"id": "1", "prefix": None}),
+        ("generator", {"id": "1", "generator": "none"}),
+        ("generator", {"id": "1", "generator": 5}),
+        ("ids", {"id": "1", "ids": ["1"]}),
+    ],
+)
+def test_what_is_no_id_is_refused_by_name(
+    client: APIClient, field: str, wanted: dict[str, Any]
+) -> None:
+    """400, with the field; never a crash, never another id."""
+    answer = client.post(URL, wanted)
+    assert (answer.status_code, list(answer.json())) == (400, [field])
+
+
+def test_named_parts_of_a_worker_id_are_told() -> None:
+    """Those of the generator that is asked for."""
+    with override_settings(
+        IDGEN={
+            "GENERATORS": {
+                "parted": {
+                    "LAYOUT": {
+                        "time": 41,
+                        "worker": {"datacenter": 5, "machine": 5},
+                        "sequence": 12,
+                    }
+                }
+            }
+        }
+    ):
+        found = client_of(Person()).post(URL, {"id": made(), "generator": "parted"})
+        assert found.status_code == 200, found.json()
+        assert found.json()["worker_parts"] == {"datacenter": 0, "machine": 3}
+
+
+def test_nothing_is_taken_by_taking_apart(client: APIClient) -> None:
+    """No worker id, and no question to a database."""
+    client.post(URL, {"id": made()})
+    assert generators["default"].stats().lease is None  # type: ignore[attr-defined]
+
+
+def test_it_is_for_those_who_say_who_they_are() -> None:
+    """401."""
+    assert APIClient().post(URL, {"id": "1"}, format="json").status_code == 401
