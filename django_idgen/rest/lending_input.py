@@ -51,10 +51,15 @@ class WholeNumber(serializers.Field):  # type: ignore[type-arg]
 
 
 class Words(serializers.CharField):
-    """Text that any database can keep."""
+    """Text that any database can keep, taken as it is."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(trim_whitespace=False, **options)
 
     def to_internal_value(self, data: Any) -> str:
-        text = super().to_internal_value(data)
+        if not isinstance(data, str):
+            raise serializers.ValidationError("A text is needed.")
+        text: str = super().to_internal_value(data)
         if not text.isprintable():
             raise serializers.ValidationError("Only printable characters are allowed.")
         return text
@@ -63,7 +68,7 @@ class Words(serializers.CharField):
 class Asking(serializers.Serializer):  # type: ignore[type-arg]
     """What each request may say of itself."""
 
-    nonce = serializers.RegexField(TOKEN, max_length=MOST_WORDS, required=False)
+    nonce = Words(max_length=MOST_WORDS, required=False)
     """Comes back in the answer, which can't be mistaken for another one's then."""
     installation = Words(max_length=MOST_WORDS, required=False)
     """Whose ids the client has had so far: it is lent nothing of another one's."""
@@ -72,7 +77,7 @@ class Asking(serializers.Serializer):  # type: ignore[type-arg]
 class SegmentInput(Asking):
     """``POST tags/<tag>/segment``."""
 
-    tag = Words(max_length=128, required=False, trim_whitespace=False)
+    tag = Words(max_length=128, required=False)
     """The tag once more, as no proxy can have changed it."""
     times = WholeNumber(least=1, most=1_000_000_000, default=1)
     at_least = WholeNumber(least=1, most=1_000_000_000, default=1)

@@ -1,0 +1,277 @@
+"""``generators/<alias>/leases``: worker ids lent, kept, given back and described."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client, override_settings
+from django.urls import reverse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from django_idgen import generators
+from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.rest.lending_registries import REGISTRIES
+from tests.http.service import EVERYTHING, SECRET, one_token
+from tests.places import sqlite
+
+IDGEN = {
+    "GENERATORS": {
+        "default": {
+            "LEASES": {"OPTIONS": {"workers": [0, 4], "window": 60}},
+            "OPTIONS": {"max_ahead": 2},
+        },
+        "other": {"LAYOUT": "js_safe"},
+    }
+}
+
+
+class Api:
+    """The API as a client of it, with a token."""
+
+    def __init__(self) -> None:
+        self.client = Client(raise_request_exception=True)
+
+    def get(self, alias: str = "default") -> Any:
+        url = reverse("django_idgen:generator-leases", args=[alias])
+        return self.client.get(url, headers={"Authorization": f"Bearer {SECRET}"})
+
+    def post(self, name: str, body: object, alias: str = "default", secret: str = SECRET) -> Any:
+        return self.client.post(
+            reverse(f"django_idgen:{name}", args=[alias]),
+            data=json.dumps(body),
+            content_type="application/json",
+            headers={"Authorization": f"Bearer {secret}"},
+        )
+
+    def settings(self) -> dict[str, Any]:
+        said = self.get().json()
+        return {"fingerprint": said["fingerprint"], "window": said["window_ticks"]}
+
+    def acquire(self, **more: object) -> Any:
+        return self.post("generator-leases", {**self.settings(), "holder": "h", **more})
+
+    def renew(self, lease: dict[str, Any], last_tick: object, **more: object) -> Any:
+        body = {"lease": lease, "last_tick": last_tick, **self.settings(), **more}
+        return self.post("lease-renew", body)
+
+    def release(self, lease: dict[str, Any], last_tick: object = None) -> Any:
+        return self.post("lease-release", {"lease": lease, "last_tick": last_tick})
+
+
+@pytest.fixture
+def api(tmp_path: Path, django_db_blocker: Any) -> Iterator[Api]:
+    """The API over an empty SQLite database."""
+    with (
+        django_db_blocker.unblock(),
+        sqlite(tmp_path),
+        one_token(),
+        override_settings(ROOT_URLCONF="tests.http.urls", IDGEN=IDGEN),
+    ):
+        yield Api()
+
+
+def test_a_worker_id_is_lent_kept_and_given_back(api: Api) -> None:
+    """With a new token for each, the registry's time, and the answer's own nonce."""
+    answer = api.acquire(nonce="n")
+    assert answer.status_code == 200
+    assert "no-store" in answer["Cache-Control"]
+    body = answer.json()
+    lease = body["lease"]
+    assert 0 <= lease["worker"] < 4
+    assert abs(int(body["now_us"]) - SYSTEM_CLOCK.wall_ns() // 1000) < 60_000_000
+    assert int(lease["until"]) - int(lease["start"]) == 60_000
+    assert body["nonce"] == "n"
+
+    renewed = api.renew(lease, int(lease["start"]) + 500)
+    assert renewed.json()["lease"]["token"] == lease["token"]
+    assert int(renewed.json()["lease"]["until"]) >= int(lease["until"]) + 500
+
+    assert api.release(lease, lease["start"]).json()["known"] is True
+    assert api.release(lease, lease["start"]).json()["known"] is False
+    lost = api.renew(lease, lease["start"])
+    assert (lost.status_code, lost.json()["code"]) == (409, "lease_lost")
+
+
+def test_the_services_own_processes_and_borrowers_are_one_fleet(api: Api) -> None:
+    """Worker ids never meet, and the fifth of four is refused: 503, with a time to wait."""
+    own = generators["default"].layout.unpack(generators["default"].next_id()).worker
+    lent = [api.acquire().json()["lease"]["worker"] for _ in range(3)]
+    assert sorted([own, *lent]) == [0, 1, 2, 3]
+    full = api.acquire()
+    assert (full.status_code, full.json()["code"]) == (503, "no_free_worker")
+    assert int(full["Retry-After"]) > 0
+
+
+def test_a_generator_is_described(api: Api) -> None:
+    """Everything that a borrower has to be set up with."""
+    said = api.get().json()
+    assert len(said.pop("installation")) >= 16
+    assert said == {
+        "namespace": "default",
+        "layout": {
+            "name": "standard",
+            "fields": [["time", 41], ["worker", 10], ["sequence", 12]],
+            "worker_parts": [],
+            "tick_us": 1000,
+            "epoch_us": "1735689600000000",
+        },
+        "workers": [0, 4],
+        "window_ticks": "60000",
+        "skew_ticks": "10000",
+        "ahead_ticks": "2000",
+        "fingerprint": {
+            "fields": [["time", 41], ["worker", 10], ["sequence", 12]],
+            "tick_us": 1000,
+            "epoch_us": 1735689600000000,
+            "workers": [0, 4],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("fields", [["time", 40]]), ("epoch_us", 1), ("tick_us", 2), ("workers", [0, 8])],
+)
+def test_a_client_of_other_settings_is_refused(api: Api, setting: str, value: object) -> None:
+    """Acquire and renew, with the name of the setting and both values (I8)."""
+    lease = api.acquire().json()["lease"]
+    ours = api.get().json()["fingerprint"]
+    wrong = {**ours, setting: value, "registry": "whatever it calls itself"}
+    for answer in (
+        api.acquire(fingerprint=wrong),
+        api.renew(lease, lease["start"], fingerprint=wrong),
+    ):
+        body = answer.json()
+        assert (answer.status_code, body["code"]) == (409, "namespace_mismatch")
+        assert (body["setting"], body["stored"], body["configured"]) == (
+            setting,
+            ours[setting],
+            value,
+        )
+    missing = {key: value for key, value in ours.items() if key != setting}
+    assert api.acquire(fingerprint=missing).status_code == 409
+
+
+def test_the_kind_of_a_clients_registry_does_not_count(api: Api) -> None:
+    """It is lent by the service's; whatever it calls its own is its own matter."""
+    ours = api.get().json()["fingerprint"]
+    for kind in ("http", "database", None):
+        assert api.acquire(fingerprint={**ours, "registry": kind}).status_code == 200
+
+
+@pytest.mark.parametrize(("name", "most"), [("window", 60_000), ("ahead", 2000)])
+def test_a_window_or_future_that_the_service_does_not_reckon_with_is_refused(
+    api: Api, name: str, most: int
+) -> None:
+    """What is kept clear after a loss of the database reaches no further than it knows of."""
+    assert api.acquire(**{name: most}).status_code == 200
+    answer = api.acquire(**{name: most + 1})
+    body = answer.json()
+    assert (answer.status_code, body["code"]) == (409, "settings_differ")
+    assert (body["setting"], body["stored"], body["configured"]) == (name, most, most + 1)
+
+
+def test_a_wrong_client_cannot_use_up_a_worker_ids_time(api: Api) -> None:
+    """A tick more than a day ahead is refused, wherever one is named, and nothing is changed."""
+    lease = api.acquire().json()["lease"]
+    late = int(lease["start"]) + 2 * 86_400_000
+    for answer in (api.acquire(not_before=late), api.renew(lease, late), api.release(lease, late)):
+        assert (answer.status_code, answer.json()["code"]) == (409, "too_far_ahead")
+    soon = int(lease["start"]) + 3_600_000
+    assert int(api.acquire(not_before=soon).json()["lease"]["start"]) == soon
+    assert int(api.renew(lease, lease["start"]).json()["lease"]["until"]) < soon
+
+
+def test_a_lease_of_somebody_elses_making_is_lost(api: Api) -> None:
+    """Another token, start, worker id or generation: 409 at renewal, False at release."""
+    lease = api.acquire().json()["lease"]
+    for change in (
+        {"token": "0" * 32},
+        {"start": str(int(lease["start"]) - 1)},
+        {"worker": 2**62},
+        {"generation": lease["generation"] + 1},
+        {"until": str(2**64)},
+    ):
+        answer = api.renew({**lease, **change}, lease["start"])
+        assert (answer.status_code, answer.json()["code"]) == (409, "lease_lost"), change
+    assert api.release({**lease, "token": "0" * 32}).json()["known"] is False
+    assert api.renew(lease, lease["start"]).status_code == 200
+
+
+def test_a_scheduler_renews_over_http(api: Api) -> None:
+    """All holders that were seen lately."""
+    api.acquire()
+    body = {**api.settings(), "idle_after": 900}
+    assert api.post("renew-seen", body).json()["renewed"] == 1
+    for wrong in (-1, 1e9, "long", None):
+        assert api.post("renew-seen", {**body, "idle_after": wrong}).status_code == 400
+
+
+def test_only_a_token_that_names_the_generator_may_borrow(api: Api) -> None:
+    """401 without one, 403 with another's or a user's; 404 for a generator that is not there."""
+    lease = {"worker": 1, "token": "x", "start": 1, "until": 2, "generation": 1}
+    names = ("generator-leases", "lease-renew", "lease-release", "renew-seen")
+    for name in names:
+        assert api.post(name, {}, secret=SECRET + "x").status_code == 401
+        assert api.post(name, {"lease": lease}, alias="none").status_code == 404
+    with one_token(replace(EVERYTHING, leases=("other",))):
+        for name in names:
+            assert api.post(name, {}).status_code == 403
+        assert api.get().status_code == 403
+        assert api.get("other").status_code == 200
+        assert api.get("other").json()["layout"]["fields"][0] == ["time", 38]
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("holder", [1, None, ["a"], "x" * 201, "a\0b"]),
+        ("not_before", [-1, 1.5, "x", None, True, 2**65, "9" * 5000]),
+        ("avoid", ["x", -1, 1.5, 2**63, []]),
+        ("fingerprint", [None, [], "x", {}, 5]),
+        ("window", [0, None, "x", -1]),
+        ("ahead", [-1, "x", None]),
+        ("installation", [1, "x" * 65, "a\0"]),
+        ("nonce", [1, "x" * 65, "a\n"]),
+    ],
+)
+def test_bad_input_is_named_and_lends_nothing(api: Api, field: str, values: list[object]) -> None:
+    """400 with the field."""
+    for value in values:
+        answer = api.acquire(**{field: value})
+        assert answer.status_code == 400, (value, answer.content)
+        assert field in answer.json()
+    assert api.acquire().status_code == 200
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    lease=st.dictionaries(
+        st.sampled_from(["worker", "token", "start", "until", "generation"]),
+        st.one_of(st.none(), st.integers(), st.text(), st.floats(allow_nan=False), st.booleans()),
+    ),
+    last_tick=st.one_of(st.none(), st.integers(), st.text()),
+)
+def test_whatever_lease_is_sent_there_is_no_500(
+    api: Api, lease: dict[str, object], last_tick: object
+) -> None:
+    """Renewing and giving back what was never lent is refused, and that is all."""
+    for name in ("lease-renew", "lease-release"):
+        body = {"lease": lease, "last_tick": last_tick, **api.settings()}
+        assert api.post(name, body).status_code in {200, 400, 409}
+
+
+def test_there_is_one_registry_for_an_alias(api: Api) -> None:
+    """Made once, closed when the settings change."""
+    first = REGISTRIES["default"]
+    assert REGISTRIES["default"] is first
+    with override_settings(IDGEN={}):
+        assert REGISTRIES["default"] is not first
+    with pytest.raises(KeyError):
+        REGISTRIES["none"]

@@ -1,0 +1,285 @@
+"""``POST tags/<tag>/segment``: whole segments, bounded, each granted once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.test import Client, override_settings
+from django.urls import reverse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from django_idgen import segments
+from django_idgen.core.segment import MAX_ID
+from django_idgen.models import LeafAlloc
+from django_idgen.tables import make_missing_tables
+from tests.http.service import EVERYTHING, SECRET, one_token
+from tests.places import sqlite
+
+STEP = 10
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def alias(request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
+    if request.param == "postgres":
+        yield request.getfixturevalue("postgres")
+    else:
+        with django_db_blocker.unblock(), sqlite(tmp_path) as alias:
+            yield alias
+
+
+def idgen(alias: str, **rest: object) -> dict[str, Any]:
+    return {
+        "REST": {"make_tags": True, **rest},
+        "SEGMENTS": {
+            "SOURCE": {"OPTIONS": {"database": alias}},
+            "OPTIONS": {"default_step": STEP},
+        },
+    }
+
+
+@pytest.fixture
+def api(alias: str) -> Iterator[Api]:
+    """The API over an empty database with our tables."""
+    make_missing_tables(connections[alias])
+    with (
+        one_token(),
+        override_settings(ROOT_URLCONF="tests.http.urls", IDGEN=idgen(alias)),
+    ):
+        yield Api(alias)
+
+
+class Api:
+    """The API as a client of it, with a token."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self.client = Client(raise_request_exception=True)
+
+    def post(self, tag: str = "t", body: object = None, secret: str = SECRET) -> Any:
+        return self.client.post(
+            reverse("django_idgen:tag-segment", args=[tag]),
+            data=body if isinstance(body, (str, bytes)) else json.dumps(body or {}),
+            content_type="application/json",
+            headers={"Authorization": f"Bearer {secret}"},
+        )
+
+    def get(self, tag: str = "t") -> Any:
+        url = reverse("django_idgen:tag-segment", args=[tag])
+        return self.client.get(url, headers={"Authorization": f"Bearer {SECRET}"})
+
+    def tags(self) -> dict[str, int]:
+        return dict(LeafAlloc.objects.using(self.alias).values_list("pk", "max_id"))
+
+
+def test_a_segment_is_what_the_source_gives(api: Api) -> None:
+    """Ids as text, never cacheable; each request is the next segment, and says which it answers."""
+    first = api.post(body={"nonce": "n1"})
+    assert first.status_code == 200
+    assert "no-store" in first["Cache-Control"]
+    body = first.json()
+    installation = body.pop("installation")
+    assert len(installation) >= 16
+    assert body == {
+        "tag": "t",
+        "start": "1",
+        "stop": "11",
+        "step": STEP,
+        "delta": 1,
+        "max_segment": 1_000_000,
+        "nonce": "n1",
+    }
+    second = api.post(body={"nonce": "n1", "installation": installation}).json()
+    assert second["start"] == "11"
+    assert api.get().json() == {
+        "tag": "t",
+        "installation": installation,
+        "max_segment": 1_000_000,
+    }
+
+
+def test_nothing_comes_out_of_what_the_service_has_loaded(api: Api) -> None:
+    """Its own ids and those of the borrower never meet, whoever is first."""
+    own = segments["t"].next_ids(3)
+    body = api.post(body={"at_least": 25}).json()
+    lent = range(int(body["start"]), int(body["stop"]))
+    own += segments["t"].next_ids(100)
+    assert len(lent) == 25
+    assert not set(own) & set(lent)
+
+
+def test_a_segment_survives_the_callers_transaction(api: Api) -> None:
+    """No rollback brings it back (I4)."""
+    with transaction.atomic(api.alias):
+        first = api.post().json()
+        transaction.set_rollback(True, using=api.alias)
+    assert int(api.post().json()["start"]) >= int(first["stop"])
+
+
+@pytest.mark.parametrize("wanted", [{"times": 3}, {"times": "3"}, {"at_least": "30"}])
+def test_numbers_may_be_text(api: Api, wanted: dict[str, object]) -> None:
+    """A JSON number or decimal text, for what may not fit a JavaScript number."""
+    body = api.post(body=wanted).json()
+    assert int(body["stop"]) - int(body["start"]) == 30
+    assert api.post(body={"floor": "500"}).json()["start"] == "500"
+
+
+@pytest.mark.parametrize("alias", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"times": 0}, "times"),
+        ({"times": -1}, "times"),
+        ({"times": 10**10}, "times"),
+        ({"times": 1.0}, "times"),
+        ({"times": True}, "times"),
+        ({"times": "three"}, "times"),
+        ({"times": None}, "times"),
+        ({"times": [1]}, "times"),
+        ({"at_least": 0}, "at_least"),
+        ({"at_least": 10**9}, "at_least"),
+        ({"at_least": 1_000_001}, "at_least"),
+        ({"at_least": "9" * 400}, "at_least"),
+        ({"floor": -1}, "floor"),
+        ({"floor": 2**65}, "floor"),
+        ({"floor": "٣"}, "floor"),
+        ({"floor": {}}, "floor"),
+        ({"nonce": "x" * 65}, "nonce"),
+        ({"nonce": "a\0b"}, "nonce"),
+        ({"nonce": 5.5e300}, "nonce"),
+        ({"installation": ["x"]}, "installation"),
+        ({"tag": "another"}, "tag"),
+        ({"tag": 7}, "tag"),
+        ([1], "non_field_errors"),
+        ("{", "detail"),
+        ("[" * 100_000, "detail"),
+        (b"\xff\xfe", "detail"),
+    ],
+)
+def test_bad_input_is_named_and_changes_nothing(api: Api, body: object, field: str) -> None:
+    """400 with the field, and no tag is made."""
+    answer = api.post("new", body)
+    assert answer.status_code == 400, answer.content
+    assert field in answer.json()
+    assert "new" not in api.tags()
+
+
+@pytest.mark.parametrize("alias", ["sqlite"], indirect=True)
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    body=st.dictionaries(
+        st.sampled_from(["times", "at_least", "floor", "nonce", "installation", "tag"]),
+        st.one_of(
+            st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(),
+            st.lists(st.integers(), max_size=2),
+        ),
+    )
+)  # fmt: skip
+def test_whatever_is_sent_there_is_no_500(api: Api, body: dict[str, object]) -> None:
+    """A segment, or a refusal."""
+    assert api.post(body=body).status_code in {200, 400, 409}
+
+
+@pytest.mark.parametrize("alias", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("tag", ["a/b", "orders/segment", "größe", "🎟", "x" * 128, "a%2Fb"])
+def test_any_tag_has_segments(api: Api, tag: str) -> None:
+    """Slashes and all, as in every other place."""
+    assert api.post(tag, {"tag": tag}).json()["tag"] == tag
+
+
+def test_only_a_token_that_names_the_tag_may_take(api: Api) -> None:
+    """401 without one, 403 with another's, for both methods; nothing is made."""
+    anonymous = api.client.post(reverse("django_idgen:tag-segment", args=["t"]))
+    assert anonymous.status_code == 401
+    assert api.post(secret=SECRET + "x").status_code == 401
+    with one_token(replace(EVERYTHING, tags=("shop.*",))):
+        assert api.post().status_code == 403
+        assert api.get().status_code == 403
+        assert api.post("shop.orders").status_code == 200
+    assert list(api.tags()) == ["shop.orders"]
+
+
+def test_an_unknown_tag_is_made_only_where_that_is_allowed(api: Api) -> None:
+    """404 otherwise, and it is not there afterwards."""
+    api.post("known")
+    with override_settings(IDGEN=idgen(api.alias, make_tags=False)):
+        assert api.post("unknown").status_code == 404
+        assert api.get("unknown").status_code == 404
+        assert api.post("known").status_code == 200
+    assert list(api.tags()) == ["known"]
+
+
+def test_max_segment_bounds_what_one_request_gets(api: Api) -> None:
+    """However large the demand or the row's step is; the rest of a step is a gap, no repeat."""
+    with override_settings(IDGEN=idgen(api.alias, max_segment=15)):
+        for demand in ({}, {"times": 1000}, {"at_least": 15}, {"times": 10**9}):
+            body = api.post(body=demand).json()
+            assert 10 <= int(body["stop"]) - int(body["start"]) <= 15
+        assert api.post(body={"at_least": 16}).status_code == 400
+        assert api.tags()["t"] <= 1 + 4 * 15
+        LeafAlloc.objects.using(api.alias).filter(pk="t").update(step=100)
+        one, two = api.post().json(), api.post().json()
+        assert int(one["stop"]) - int(one["start"]) == 15
+        assert int(two["start"]) >= int(one["stop"])
+
+
+def test_a_floor_may_not_use_a_tag_up(api: Api) -> None:
+    """One past ``max_skip`` is refused with the numbers; one within it is what it always was."""
+    with override_settings(IDGEN=idgen(api.alias, max_skip=1000)):
+        api.post()
+        assert api.post(body={"floor": 900}).json()["start"] == "900"
+        for floor in (5000, MAX_ID, MAX_ID - 5):
+            answer = api.post(body={"floor": floor})
+            assert answer.status_code == 409
+            body = answer.json()
+            assert (body["code"], body["floor"]) == ("skip_too_far", str(floor))
+            assert body["max_skip"] == "1000"
+            assert 900 < int(body["max_id"]) < 1000
+        assert int(api.post().json()["start"]) < 1000
+
+
+def test_a_floor_that_this_process_knows_nothing_of_is_looked_up(api: Api) -> None:
+    """A tag that stands at 10**12 serves floors there, though the service has just started."""
+    api.post()
+    stands = 10**12
+    LeafAlloc.objects.using(api.alias).filter(pk="t").update(max_id=stands)
+    connections[api.alias].close()
+    with override_settings(IDGEN=idgen(api.alias, max_skip=1000)):
+        assert int(api.post(body={"floor": stands - 50}).json()["start"]) >= stands
+        assert int(api.post(body={"floor": stands + 500}).json()["start"]) >= stands + 500
+        assert api.post(body={"floor": stands + 10**6}).status_code == 409
+
+
+def test_a_floor_past_all_ids_is_the_end(api: Api) -> None:
+    """There are no ids there: 409, and the tag is as it was."""
+    api.post()
+    answer = api.post(body={"floor": str(MAX_ID + 1)})
+    assert (answer.status_code, answer.json()["code"]) == (409, "exhausted")
+    assert api.post().json()["start"] == "11"
+
+
+def test_a_client_of_another_database_is_refused(api: Api) -> None:
+    """Before anything is granted, with both names."""
+    answer = api.post("new", {"installation": "f" * 16})
+    assert answer.status_code == 409
+    body = answer.json()
+    assert body["code"] == "installation_mismatch"
+    assert body["expected"] == "f" * 16
+    assert body["installation"] == api.get("new").json()["installation"]
+    assert "new" not in api.tags()
+
+
+def test_methods_that_are_not_there_are_405(api: Api) -> None:
+    """Neither PUT nor DELETE, and an OPTIONS changes nothing."""
+    url = reverse("django_idgen:tag-segment", args=["t"])
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    assert api.client.put(url, headers=headers).status_code == 405
+    assert api.client.delete(url, headers=headers).status_code == 405
+    assert api.client.options(url, headers=headers).status_code == 200
+    assert api.tags() == {}
