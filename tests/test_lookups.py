@@ -67,9 +67,12 @@ def layout_settings(layout: Any, epoch: str = "2025-01-01T00:00:00Z") -> Any:
 @pytest.fixture
 def orders(alias: str) -> dict[int, datetime]:
     """Orders made around a few ticks, and far from them: ids and their moments."""
-    moments = [START - timedelta(days=400), START - TICK, START, START + TICK]
+    moments = [START - timedelta(days=50), START - TICK, START, START + TICK]
     moments += [START + timedelta(days=days) for days in (1, 30, 400)]
-    made = {id_at(max(when, datetime(2025, 1, 1, tzinfo=UTC)), 5): when for when in moments}
+    moments[0] = datetime(2025, 1, 1, tzinfo=UTC)
+    # By turns the first and the last id of a tick.
+    edges = (STANDARD.min_id_at, STANDARD.max_id_at)
+    made = [edges[n % 2](when) for n, when in enumerate(moments)]
     Order.objects.using(alias).bulk_create([Order(pk=pk) for pk in made])
     return {pk: created(pk) for pk in made}
 
@@ -86,6 +89,8 @@ def ordered_layouts(draw: st.DrawFn) -> BitLayout:
 def test_ids_compare_as_their_moments(layout: BitLayout, data: st.DataObject) -> None:
     """In every layout with time on top: ``id >= first`` says ``created >= t``, and so on."""
     value = data.draw(st.integers(1, last_id(layout)))
+    below = (1 << layout.time_shift) - 1
+    value = data.draw(st.sampled_from([value, max(1, value & ~below), value | below]))
     made = layout.unpack(value).created
     near = st.integers(-2 * layout.tick_us, 2 * layout.tick_us).map(
         lambda us: moment(0) + min(max(made - moment(0) + us * STEP, timedelta(0)), _LIMIT)
