@@ -52,10 +52,11 @@ class IdField(serializers.Field[int, Any, str, Any]):
     ) -> None:
         # What ModelSerializer finds in a model field that has a default but no value for it.
         if kwargs.get("default") is NOT_PROVIDED:
-            del kwargs["default"]
-            kwargs.setdefault("required", False)
-        if kwargs.get("read_only"):
-            kwargs.pop("required", None)
+            kwargs["default"] = (
+                serializers.empty
+                if kwargs.get("read_only")
+                else serializers.CreateOnlyDefault(None)
+            )
         self.min_value = min_value
         self.max_value = max_value
         self._text = (

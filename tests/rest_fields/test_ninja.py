@@ -134,6 +134,13 @@ def test_answers_are_strings(api: NinjaAPI, shipment: Shipment, tag: Tag) -> Non
         }
 
 
+def test_keys_that_no_generator_gave_are_shown(api: NinjaAPI) -> None:
+    """0 and negative keys, which other systems wrote."""
+    Line.objects.create(pk=-3, order=Order.objects.create(pk=5))
+    (row,) = sent(Client().get("/lines?order_id=5"))
+    assert row["id"] == "-3"
+
+
 def test_a_schema_may_ask_for_numbers(api: NinjaAPI, shipment: Shipment) -> None:
     """A declared ``int`` is the user's wish."""
     answer = Client().get(f"/numbers/{shipment.pk}")

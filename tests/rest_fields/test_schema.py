@@ -11,6 +11,8 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.settings import spectacular_settings
 from drf_spectacular.validation import validate_schema
 
+from django_idgen.core.encoding import TextForm
+from django_idgen.rest.schema_extension import as_string
 from tests.app.models import Shipment
 from tests.rest_fields import shop_api
 from tests.rest_fields.conftest import FAR
@@ -134,3 +136,8 @@ def test_patterns_match_what_is_sent() -> None:
         assert re.fullmatch(schema["pattern"], text)
         assert re.fullmatch(schema["pattern"], schema["example"])
         assert Shipment._meta.pk.text.read(schema["example"]) == 249_817_364_518_924_288
+
+
+def test_patterns_are_javascripts_too() -> None:
+    """Its regular expressions know no escaped hyphen."""
+    assert as_string(TextForm("base36", "ord-"))["pattern"] == "^(?:ord-)?[0-9A-Za-z]+$"
