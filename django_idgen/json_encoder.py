@@ -69,7 +69,11 @@ class IdJSONEncoder(DjangoJSONEncoder):
         if isinstance(value, dict):
             if self.id_keys:
                 return {key: self._under(key, each) for key, each in value.items()}
-            return {key: self._safe(each) for key, each in value.items()}
+            return {
+                # Leaves without a call: most values are one.
+                key: each if type(each) in _LEAVES else self._safe(each)
+                for key, each in value.items()
+            }
         if isinstance(value, list | tuple):
             return [self._safe(each) for each in value]
         if isinstance(value, int) and not -MAX_SAFE <= value <= MAX_SAFE:
