@@ -42,11 +42,6 @@ class SettingThrottle(SimpleRateThrottle):
             _warn(error)
             return True
 
-    def wait(self) -> float | None:
-        """Whole seconds, 1 or more: ``Retry-After`` has no fractions."""
-        seconds = super().wait()
-        return None if seconds is None else max(1, math.ceil(seconds))
-
 
 class CallerThrottle(SettingThrottle):
     """``caller_rate``: requests of one user, or with one token."""

@@ -199,6 +199,15 @@ def test_while_nobody_can_be_asked_what_was_found_is_believed(asked: list[str]) 
         known.has("a")
 
 
+def test_with_other_settings_nothing_is_known(asked: list[str]) -> None:
+    """The tag may have been found in another database."""
+    known = KnownTags(lambda tag: True)
+    assert known.has("a")
+    assert known.has_lately("a")
+    handlers.reset()
+    assert not known.has_lately("a")
+
+
 def test_only_so_many_are_remembered(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go first."""
     monkeypatch.setattr(known_tags, "MOST", 3)

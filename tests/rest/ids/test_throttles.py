@@ -101,7 +101,7 @@ def test_wrong_secrets_from_one_address_come_to_an_end(
     ask: Asking, tag: str, settings: Any, django_assert_num_queries: Any
 ) -> None:
     """The database is left alone then; a token that is known goes on from there, too."""
-    settings.IDGEN = {"REST": {"caller_rate": "5/h"}}
+    settings.IDGEN = {"REST": {"caller_rate": "5/h", "token_max_age": 0}}
     assert ask("get", URL).status_code == 200
 
     def wrong(number: int, **options: Any) -> Any:
