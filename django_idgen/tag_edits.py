@@ -12,24 +12,31 @@ beside the database or in this process, is raised first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
 from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
-from django.utils import timezone
 
-from . import handlers
 from .connection import Place, own_connection, place_of
 from .core.errors import IdgenError, SegmentUnavailable
 from .core.segment import MAX_ID, check_step, check_tag
 from .models import Installation, LeafAlloc
 from .row_writes import insert_row
-from .stores import catch_up
 from .tables import make_missing_tables, missing_tables
+from .tag_rows import (
+    Tag,
+    TagsElsewhere,
+    TagUnknown,
+    find_tag,
+    known_tag,
+    source_behind_pool,
+    source_of_tags,
+    table_is_missing,
+    tag_databases,
+)
 from .transactions import Transactions
 
 __all__ = [
@@ -65,24 +72,6 @@ class TagExists(IdgenError):
         super().__init__(f"There is a tag {tag!r} already.")
 
 
-class TagUnknown(IdgenError):
-    """A tag that was to be changed is not there."""
-
-    def __init__(self, tag: str) -> None:
-        self.tag = tag
-        super().__init__(f"There is no tag {tag!r}.")
-
-
-class TagsElsewhere(IdgenError):
-    """The segment source keeps no tags in this project's databases."""
-
-    def __init__(self, source: object) -> None:
-        super().__init__(
-            f"This project's segments come from a {type(source).__name__}, so that its tags are "
-            f"kept elsewhere. Change them there."
-        )
-
-
 class Unstorable(IdgenError):
     """The database has no place for a value, such as an emoji in a column of 3-byte UTF-8."""
 
@@ -115,103 +104,6 @@ class SkipRefused(IdgenError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """A tag as its databases have it. Frozen."""
-
-    name: str
-    rows: Mapping[str, LeafAlloc]
-    """By the alias of the database; one that has not given out any of its ids may be missing."""
-
-    @property
-    def first(self) -> LeafAlloc:
-        """The row that shows what all of them are to have in common."""
-        return next(iter(self.rows.values()))
-
-    @property
-    def max_id(self) -> int:
-        """The first id that none of its databases gave out yet."""
-        return max(row.max_id for row in self.rows.values())
-
-
-# --- where --------------------------------------------------------------------------
-
-
-def tag_databases() -> Sequence[str]:
-    """The aliases of all databases that may have tags. Empty if they are kept elsewhere."""
-    source = _source()
-    return tuple(source.databases()) if hasattr(source, "marks") else ()
-
-
-def _source() -> Any:
-    """The segment source, without the pool that stands before it."""
-    source: Any = handlers.segments.allocator().source
-    while not hasattr(source, "marks") and hasattr(source, "source"):
-        source = source.source
-    return source
-
-
-def _source_of_tags() -> Any:
-    source = _source()
-    if not hasattr(source, "marks"):
-        raise TagsElsewhere(source)
-    return source
-
-
-# --- reading ------------------------------------------------------------------------
-
-
-def find_tag(tag: str) -> Tag | None:
-    """The tag as it stands, or None if there is none.
-
-    Raises :class:`~.core.errors.InvalidTag`, :class:`SegmentUnavailable` if one of its
-    databases can't be asked, and :class:`~.core.errors.ConfigurationError` (a router).
-    """
-    check_tag(tag)
-    source = _source()
-    if not hasattr(source, "marks"):
-        return None
-    rows = {alias: row for alias in source.route(tag) if (row := _row(alias, tag)) is not None}
-    if not rows and (mark := source.marks(tag).max_id(tag)) > 1:
-        # Its row is still to be written (SQLite), when the caller's transaction is over.
-        rows = {source.route(tag)[0]: _unwritten(tag, mark)}
-    return Tag(tag, rows) if rows else None
-
-
-def _row(alias: str, tag: str) -> LeafAlloc | None:
-    catch_up(alias)
-    try:
-        row = LeafAlloc.objects.using(alias).filter(pk=tag).first()
-    except DatabaseError as error:
-        if table_is_missing(alias):
-            return None
-        raise SegmentUnavailable(f"Database {alias!r} can't be asked for tags: {error}") from error
-    # MariaDB takes "Orders" for "orders", and we have no other use for the name.
-    return row if row is None or row.pk == tag else None
-
-
-def _unwritten(tag: str, max_id: int) -> LeafAlloc:
-    step = handlers.current_settings().segments.default_step
-    return LeafAlloc(
-        biz_tag=tag, max_id=max_id, step=step, description="", update_time=timezone.now()
-    )
-
-
-def table_is_missing(alias: str) -> bool:
-    """Whether no tag was ever made in the database ``alias``; False if it can't be asked."""
-    try:
-        return bool(missing_tables(connections[alias], ["LeafAlloc"]))
-    except DatabaseError:
-        return False
-
-
-def _known(tag: str) -> Tag:
-    found = find_tag(tag)
-    if found is None:
-        raise TagUnknown(tag)
-    return found
-
-
 # --- making -------------------------------------------------------------------------
 
 
@@ -225,7 +117,7 @@ def make_tag(tag: str, *, step: int, description: str = "", max_id: int = 1) -> 
     """
     check_tag(tag)
     check_step(step)
-    source = _source_of_tags()
+    source = source_of_tags()
     if find_tag(tag) is not None:
         raise TagExists(tag)
     source.agree(tag)
@@ -240,7 +132,7 @@ def make_tag(tag: str, *, step: int, description: str = "", max_id: int = 1) -> 
                 raise
             # It was our mark that somebody has written a row of.
             change_row(alias, tag, step=step, description=description, max_id=max_id)
-    return _known(tag)
+    return known_tag(tag)
 
 
 def insert_tag_row(row: LeafAlloc, alias: str) -> None:
@@ -270,11 +162,11 @@ def change_tag(tag: str, *, step: int | None = None, description: str | None = N
     """
     if step is not None:
         check_step(step)
-    known = _known(tag)
-    _source_of_tags()
+    known = known_tag(tag)
+    source_of_tags()
     for alias, row in known.rows.items():
         _change_or_insert(alias, row, step=step, description=description)
-    return _known(tag)
+    return known_tag(tag)
 
 
 def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = None) -> Tag:
@@ -283,8 +175,8 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
     What processes, and a pool, hold already is not touched. ``most``: how far it may go.
     Raises :class:`SkipRefused`, :class:`TagUnknown` and :class:`SegmentUnavailable`.
     """
-    known = _known(tag)
-    source = _source_of_tags()
+    known = known_tag(tag)
+    source = source_of_tags()
     stands = max(known.max_id, source.marks(tag).max_id(tag))
     target = stands + (by or 0) if to is None else to
     if not stands < target <= min(stands + most, MAX_ID):
@@ -296,12 +188,12 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
             first = known.first
             row = LeafAlloc(biz_tag=tag, step=first.step, description=first.description)
         _change_or_insert(alias, row, max_id=target)
-    return _known(tag)
+    return known_tag(tag)
 
 
 def raise_mark(tag: str, to: int) -> None:
     """Raise the mark that stands outside of the row (SQLite), before the row is."""
-    source = _source()
+    source = source_behind_pool()
     if hasattr(source, "marks"):
         source.marks(tag).raise_mark(tag, to)
 

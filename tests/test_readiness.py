@@ -17,8 +17,9 @@ from django_idgen import generators, health, next_id, readiness, segments
 from django_idgen.core.errors import ClockSkewed, LeaseLost, NamespaceMismatch, NoFreeWorker
 from django_idgen.core.keeper import LeaseKeeper
 from django_idgen.readiness import Probes, Readiness
-from tests.places import idgen_on, place
+from tests.places import place
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
+from tests.rest.patience import patient_idgen_on
 from tests.rest.tags.people import Person
 
 __all__ = ["place"]
@@ -156,15 +157,11 @@ def own(server: PostgresServer, django_db_blocker: Any) -> Iterator[PostgresServ
     with (
         django_db_blocker.unblock(),
         pointing_at(server, "own") as alias,
-        override_settings(IDGEN=_patient(idgen_on(alias))),
+        override_settings(IDGEN=patient_idgen_on(alias)),
     ):
         next_id()
         yield server
         server.resume()
-
-
-def _patient(idgen: dict[str, Any]) -> dict[str, Any]:
-    return {**idgen, "SEGMENTS": {**idgen["SEGMENTS"], "OPTIONS": {"timeout": 30}}}
 
 
 def test_a_database_that_hangs_is_noticed_in_a_bounded_time(own: PostgresServer) -> None:

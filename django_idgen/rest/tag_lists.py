@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 from ..core.errors import SegmentUnavailable
 from ..models import LeafAlloc
 from ..stores import catch_up
-from ..tag_edits import Tag, table_is_missing, tag_databases
+from ..tag_rows import Tag, is_row_of, tag_databases
 
 __all__ = ["ORDERINGS", "TagList"]
 
@@ -52,7 +52,14 @@ class TagList:
         names = self._names(databases, start, stop)
         rows = {alias: _rows_of(alias, names) for alias in databases} if names else {}
         tags = [
-            Tag(name, {alias: found[name] for alias, found in rows.items() if name in found})
+            Tag(
+                name,
+                {
+                    alias: found[name]
+                    for alias, found in rows.items()
+                    if name in found and is_row_of(name, alias)
+                },
+            )
             for name in names
         ]
         return [tag for tag in tags if tag.rows]
@@ -81,6 +88,8 @@ class TagList:
                 alias, lambda rows: list(rows.filter(self.fits).values_list("pk", self._column))
             )
             for name, value in pairs:
+                if not is_row_of(name, alias):
+                    continue
                 keys[name] = max(value, keys[name]) if name in keys else value
         return keys
 
@@ -94,7 +103,7 @@ class TagList:
 
 
 def _databases() -> Sequence[str]:
-    found = [alias for alias in tag_databases() if not table_is_missing(alias)]
+    found = tag_databases()
     for alias in found:
         catch_up(alias)
     return found

@@ -16,7 +16,7 @@ from ..core.segment import MAX_STEP, check_tag
 from ..handlers import current_settings
 from ..history import holder
 from ..models import LeafAlloc
-from ..tag_edits import Tag
+from ..tag_rows import Tag, TagsElsewhere, find_tag
 from .management import Conflict, ManagementView, UnknownTag
 from .pagination import PageInput, page_of
 from .strict_input import Choice, IdNumber, Input, TagName, Text, Whole, read_body, read_query
@@ -111,7 +111,7 @@ class TagsView(ManagementView):
             )
         except tag_edits.TagExists as error:
             raise Conflict(str(error), code="exists") from error
-        except tag_edits.TagsElsewhere as error:
+        except TagsElsewhere as error:
             raise Conflict(str(error), code="tags_elsewhere") from error
         except tag_edits.Unstorable as error:
             raise ValidationError({"description": [str(error)]}) from error
@@ -122,7 +122,7 @@ class OneTagView(ManagementView):
     """A view of one tag, which its URL names."""
 
     def found(self, name: str) -> Tag:
-        tag = tag_edits.find_tag(check_tag(name))
+        tag = find_tag(check_tag(name))
         if tag is None:
             raise UnknownTag(name)
         return tag

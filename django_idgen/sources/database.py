@@ -113,6 +113,11 @@ class DatabaseSource:
         """Every alias that may have tags of this source; all that there are if one routes them."""
         return self._databases or tuple(connections.settings)
 
+    @property
+    def is_routed(self) -> bool:
+        """Whether a function says where tags are, so that :meth:`databases` is all there are."""
+        return not self._databases
+
     def route(self, tag: str) -> Route:
         """The aliases that share ``tag``; raises as :meth:`fetch` for one that can't be."""
         return self._route(check_tag(tag))

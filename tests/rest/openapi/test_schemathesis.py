@@ -28,7 +28,8 @@ from django_idgen.tables import make_missing_tables
 from django_idgen.tokens import make_token
 from tests import servers
 from tests.conftest import _empty_database
-from tests.places import empty_sqlite, idgen_on
+from tests.places import empty_sqlite
+from tests.rest.patience import patient_idgen_on
 
 EXAMPLES = 8
 # schemathesis makes a session's cookie up, and takes what a password lets in for its doing.
@@ -68,11 +69,6 @@ schemathesis.openapi.format(
 )
 
 
-def patient(idgen: dict[str, Any]) -> dict[str, Any]:
-    """The settings, for a machine that has other things to do."""
-    return {**idgen, "SEGMENTS": {**idgen["SEGMENTS"], "OPTIONS": {"timeout": 30}}}
-
-
 @pytest.fixture(scope="module")
 def database(_databases: set[str], django_db_blocker: Any) -> Iterator[str]:
     """Where ids come from: PostgreSQL if it is there, else SQLite."""
@@ -96,7 +92,7 @@ def project(
             ALLOWED_HOSTS=["*"],
             # So that each request's password costs no tenth of a second.
             PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
-            IDGEN=patient(idgen_on(database)),
+            IDGEN=patient_idgen_on(database),
             **WITHOUT_SESSIONS,
         ),
     ):
