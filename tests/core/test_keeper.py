@@ -9,7 +9,13 @@ import warnings
 import pytest
 
 from django_idgen.core import keeper as keeper_module
-from django_idgen.core.errors import ClockSkewed, LeaseExpired, NoFreeWorker, RegistryUnavailable
+from django_idgen.core.errors import (
+    ClockSkewed,
+    LeaseExpired,
+    NamespaceMismatch,
+    NoFreeWorker,
+    RegistryUnavailable,
+)
 from django_idgen.core.events import Outbox
 from django_idgen.core.keeper import LeaseKeeper
 from django_idgen.core.renewal import RenewalThread
@@ -479,3 +485,59 @@ def test_every_worker_id_held_is_an_error_that_counts_them(kept):
     assert kept.keeper.acquire().worker == freed
     for other in others:
         other.keeper.release()
+
+
+# --- how it stands --------------------------------------------------------------
+
+
+def test_the_time_that_is_left_is_that_of_the_window(kept):
+    """By the registry's clock; none without a lease, none past its end."""
+    assert kept.keeper.seconds_left == 0.0
+    kept.keeper.acquire()
+    assert kept.keeper.seconds_left == pytest.approx(18.0, abs=0.01)
+    kept.world.pass_ticks(6000)
+    assert kept.keeper.seconds_left == pytest.approx(12.0, abs=0.01)
+    kept.world.pass_ticks(60_000)
+    assert kept.keeper.seconds_left == 0.0
+
+
+def test_an_attempt_to_renew_that_failed_is_known_until_one_succeeds(kept):
+    """Whoever asks whether a window will be renewed need not guess."""
+    kept.keeper.acquire()
+    assert not kept.keeper.renewal_failed
+    kept.world.pass_ticks(6000)
+    kept.world.down = True
+    kept.keeper.renew_in_background()
+    assert kept.keeper.renewal_failed
+    kept.world.down = False
+    kept.world.pass_ticks(10)
+    kept.keeper.renew_in_background()
+    assert not kept.keeper.renewal_failed
+
+
+def test_why_no_lease_was_had_is_kept_until_one_is(kept):
+    """With the time that has passed since."""
+    assert kept.keeper.trouble is None
+    kept.world.down = True
+    with pytest.raises(RegistryUnavailable) as raised:
+        kept.keeper.acquire()
+    assert kept.keeper.trouble is raised.value
+    kept.world.pass_ticks(5000)
+    assert kept.keeper.seconds_since_trouble == pytest.approx(5.0, abs=0.01)
+    kept.world.down = False
+    kept.keeper.acquire()
+    assert kept.keeper.trouble is None
+
+
+def test_a_refusal_for_other_settings_is_kept_too(kept, monkeypatch):
+    """It is no error of leases, and yet why there is none."""
+    mismatch = NamespaceMismatch("default", "layout", 1, 2)
+
+    def refuse(**_options):
+        raise mismatch
+
+    monkeypatch.setattr(kept.link, "acquire", refuse)
+    with pytest.raises(NamespaceMismatch):
+        kept.keeper.acquire()
+    assert kept.keeper.trouble is mismatch
+    assert kept.keeper.refusals == 0  # the next in line asks for himself
