@@ -2,7 +2,7 @@
 
     JsonResponse(data, encoder=IdJSONEncoder)
     json.dumps(data, cls=IdJSONEncoder)
-    {{ data|json_script }} with encoder=IdJSONEncoder
+    django.utils.html.json_script(data, "order", encoder=IdJSONEncoder)
 
 JavaScript has no integers, only doubles: it reads 9007199254740993 as 9007199254740992.
 """
