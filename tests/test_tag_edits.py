@@ -269,6 +269,14 @@ def test_a_description_that_is_too_long_for_the_column_is_told(place: str) -> No
     assert tag_rows.find_tag("t") is None
 
 
+def test_a_row_that_moved_on_meanwhile_is_not_set_back(place: str) -> None:
+    """Whatever somebody saw before: it is raised in one statement, or left where it is."""
+    tag_edits.make_tag("t", step=5, max_id=900)
+    assert tag_edits.change_row(place, "t", max_id=500)
+    assert LeafAlloc.objects.using(place).get(pk="t").max_id == 900
+    assert not tag_edits.change_row(place, "unknown", max_id=500)
+
+
 def test_what_was_skipped_was_not_used(place: str) -> None:
     """A forecast measures anew, rather than take the skip for consumption."""
     segments["t"].next_ids(STEP)
