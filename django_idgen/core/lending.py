@@ -174,7 +174,7 @@ def extend_seen(book: LeaseBook, namespace: Namespace, *, now: int, since_us: in
 def held_by(book: LeaseBook, namespace: Namespace, holder: str) -> list[Lease]:
     """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
     record = book.record()
-    marks = [book.mark(worker) for worker in book.previous(holder)]
+    marks = [book.mark(worker) for worker in reversed(book.previous(holder))]
     current = [
         mark
         for mark in marks
@@ -186,7 +186,7 @@ def held_by(book: LeaseBook, namespace: Namespace, holder: str) -> list[Lease]:
     ]
     return [
         Lease(namespace.name, mark.worker, mark.token, mark.start, mark.until, mark.generation)
-        for mark in sorted(current, key=lambda mark: (mark.start, mark.worker))
+        for mark in sorted(current, key=lambda mark: mark.start)
     ]
 
 
