@@ -69,8 +69,19 @@ def install() -> None:
 
 
 def take_token(request: HttpRequest) -> str | None:
-    """The ``token`` in the query of ``request``, which has it no more from now on."""
-    found = request.GET.get(PARAMETER)
+    """The ``token`` in the query of ``request``, which has it no more from now on.
+
+    Raises what reading a query does; the query is cleaned then, too.
+    """
+    try:
+        given = request.GET
+    finally:
+        _clean(request)
+    request.GET = _stripped(given)
+    return given.get(PARAMETER)
+
+
+def _clean(request: HttpRequest) -> None:
     meta = request.META
     for name in IN_URL:
         if isinstance(meta.get(name), str):
@@ -78,8 +89,6 @@ def take_token(request: HttpRequest) -> str | None:
     scope: dict[str, Any] | None = getattr(request, "scope", None)
     if scope is not None:  # what ASGI servers log of it
         scope["query_string"] = meta["QUERY_STRING"].encode()
-    request.GET = _stripped(request.GET)
-    return found
 
 
 def take_token_of_form(request: HttpRequest) -> str | None:

@@ -7,9 +7,10 @@ from typing import Any
 from rest_framework.exceptions import NotFound
 
 from ... import tag_edits
-from ...core.errors import ConfigurationError, SegmentExhausted
-from ...core.segment import Demand, check_tag
+from ...core.errors import ConfigurationError, IdgenError, SegmentExhausted
+from ...core.segment import Demand, Segment, check_tag
 from ...handlers import segments
+from ...tag_rows import Tag, find_tag
 from ..access import Caller
 from ..known_tags import UnknownTag
 from .taking import Tags
@@ -31,7 +32,7 @@ class Distributor:
         Raises :class:`UnknownTag` where the caller may not make it.
         """
         self._tags.check(caller, tag, may_make=True)
-        found = tag_edits.find_tag(tag)
+        found = find_tag(tag)
         if found is None:
             if not self._tags.makes() and not (caller and caller.has_perm(ADD)):
                 raise UnknownTag(tag)
@@ -51,24 +52,34 @@ class Distributor:
             source = source.source
         segment = source.fetch(tag, demand=Demand(at_least=step))
         ids = segment.ids()
-        if segment.delta != 1:
-            raise ConfigurationError(
-                f"Tag {tag!r} comes from {segment.delta} databases, each of which gives out "
-                f"every {segment.delta}th id: CosId's clients know ranges without gaps alone."
-            )
-        if len(ids) < step:
-            raise SegmentExhausted(f"Tag {tag!r} has {len(ids)} ids left, fewer than {step}.")
+        refusal = _refusal(segment, step)
         # The row's step may be longer than what was asked for.
-        if ids[step:]:
-            allocator.give_back(tag, [ids[step:]])
+        unused = ids if refusal else ids[step:]
+        if unused:
+            allocator.give_back(tag, [unused])
+        if refusal:
+            raise refusal
         return int(ids[step - 1])
 
 
-def _made(tag: str, offset: int, step: int) -> tag_edits.Tag:
+def _refusal(segment: Segment, step: int) -> IdgenError | None:
+    """Why a client that takes any range for ``step`` ids without a gap can't have this one."""
+    if segment.delta != 1:
+        return ConfigurationError(
+            f"Tag {segment.tag!r} comes from {segment.delta} databases, each of which gives out "
+            f"every {segment.delta}th id: CosId's clients know ranges without gaps alone."
+        )
+    left = len(segment.ids())
+    if left < step:
+        return SegmentExhausted(f"Tag {segment.tag!r} has {left} ids left, fewer than {step}.")
+    return None
+
+
+def _made(tag: str, offset: int, step: int) -> Tag:
     try:
         return tag_edits.make_tag(check_tag(tag), step=step, max_id=offset + 1)
     except tag_edits.TagExists:
-        found = tag_edits.find_tag(tag)
+        found = find_tag(tag)
     if found is None:
         raise NotFound(f"Tag {tag!r} could not be made.")
     return found

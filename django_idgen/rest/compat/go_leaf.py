@@ -29,6 +29,7 @@ from ... import tag_edits
 from ...core.errors import InvalidTag
 from ...core.segment import MAX_ID, MAX_STEP
 from ...handlers import current_settings, segments
+from ...tag_rows import TagsElsewhere, TagUnknown
 from ..failures import Failure
 from ..known_tags import UnknownTag
 from ..parsers import StrictJSONParser
@@ -174,7 +175,7 @@ def _answer(code: int, message: str, data: object = None, status: int = 200) -> 
 def _failed(error: Exception, failure: Failure) -> HttpResponse:
     if failure.status in CLOSED:
         return _answer(ERROR, failure.detail, status=failure.status)
-    if isinstance(error, (tag_edits.TagExists, tag_edits.TagUnknown, tag_edits.TagsElsewhere)):
+    if isinstance(error, (tag_edits.TagExists, TagUnknown, TagsElsewhere)):
         return _answer(ERROR, str(error))
     if isinstance(error, (InvalidTag, tag_edits.Unstorable)):
         return _answer(BAD_PARAMETER, str(error))

@@ -8,11 +8,11 @@ from typing import Any
 from django.http import HttpResponse
 from django.utils.html import format_html, format_html_join
 
-from ... import tag_edits
 from ...core.segment import Segment
 from ...handlers import segments
 from ...models import LeafAlloc
 from ...stores import catch_up
+from ...tag_rows import is_row_of, tag_databases
 
 __all__ = ["PERMISSION", "cache", "db"]
 
@@ -33,12 +33,10 @@ def cache(serves: Callable[[str], bool]) -> HttpResponse:
 def db(serves: Callable[[str], bool]) -> HttpResponse:
     """The rows of ``leaf_alloc``, in every database that has tags."""
     found: list[Sequence[object]] = []
-    for alias in tag_edits.tag_databases():
-        if tag_edits.table_is_missing(alias):
-            continue
+    for alias in tag_databases():
         catch_up(alias)
         rows = LeafAlloc.objects.using(alias).order_by("biz_tag").values_list(*SHOWN)
-        found.extend((alias, *row) for row in rows if serves(row[0]))
+        found.extend((alias, *row) for row in rows if serves(row[0]) and is_row_of(row[0], alias))
     return _page("leaf_alloc", ("database", *SHOWN), found[:MOST_ROWS], len(found))
 
 

@@ -10,10 +10,11 @@ from django.contrib.auth.models import Permission, User
 from django.core.cache import cache
 from django.test import Client
 
-from django_idgen import handlers, segments, tag_edits
+from django_idgen import handlers, segments
 from django_idgen.models import LeafAlloc
 from django_idgen.rest.known_tags import KNOWN_TAGS
 from django_idgen.rest.token_cache import TOKENS
+from django_idgen.tag_rows import find_tag
 from django_idgen.tokens import make_token
 
 TAG = "orders"
@@ -74,7 +75,7 @@ NAMES = (TAG, "new", "nothing", "invoices", "shop/new", "stock/new", "shop.new",
 def marks() -> dict[str, int]:
     """How far each tag has come, as the source has it."""
     rows = LeafAlloc.objects.values_list("pk", flat=True)
-    found = {name: tag_edits.find_tag(name) for name in {*NAMES, *rows}}
+    found = {name: find_tag(name) for name in {*NAMES, *rows}}
     source: Any = segments.allocator().source
     return {
         name: max(tag.max_id, source.marks(name).max_id(name))

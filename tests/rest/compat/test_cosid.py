@@ -10,10 +10,11 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
-from django_idgen import generators, segments
+from django_idgen import generators, handlers, segments
 from django_idgen.models import LeafAlloc
 from django_idgen.rest.compat import cosid
 from django_idgen.tokens import make_token
+from tests.several.conftest import _shards, shards  # noqa: F401
 
 from .conftest import TAG, assert_never_cached, marks
 from .old_clients import CosIdMachine, CosIdSegments
@@ -243,11 +244,36 @@ def test_odd_names_are_unknown(tag: str, path: str) -> None:
     assert marks() == {TAG: 1}
 
 
-def test_the_end_of_the_ids_is_an_error(db: None) -> None:
+def test_the_end_of_the_ids_is_an_error(shards: list[str], settings: Any) -> None:  # noqa: F811
     """A range that is not whole is not given: the client would take ids that aren't its own."""
-    LeafAlloc.objects.create(biz_tag="shop.orders", max_id=2**63 - 5, step=2)
+    settings.IDGEN = served_by(shards[:1])
+    segments["shop.orders"].next_id()
+    LeafAlloc.objects.using(shards[0]).update(max_id=2**63 - 5)
     answer = Client().patch("/open/cosid/segments/shop/orders?step=100")
     assert (answer.status_code, set(answer.json())) == (409, {"code", "msg", "errors"})
+    handlers.reset()  # before the databases go
+
+
+def served_by(databases: list[str]) -> dict[str, Any]:
+    return {
+        "GENERATORS": {"default": {}, "second": {}},
+        "SEGMENTS": {
+            "SOURCE": {"OPTIONS": {"databases": databases}},
+            "OPTIONS": {"timeout": 30},
+        },
+    }
+
+
+def test_a_tag_of_several_databases_has_no_ranges(
+    shards: list[str],  # noqa: F811
+    settings: Any,
+) -> None:
+    """A client would take the ids between, which are another database's."""
+    settings.IDGEN = served_by(shards[:2])
+    segments["shop.orders"].next_id()
+    answer = Client().patch("/open/cosid/segments/shop/orders?step=10")
+    assert (answer.status_code, answer.json()["code"]) == (503, "503")
+    handlers.reset()  # before the databases go
 
 
 @pytest.mark.parametrize(
