@@ -10,8 +10,12 @@ alphabet        an id of 63 bits                            read
 ``base62``      11 of ``0-9A-Za-z``                         as written
 ==============  ==========================================  ==========================
 
-All but decimal are of one width, filled up with zeros: texts sort as their ids do, and
-no text means two ids. Crockford's alphabet: https://www.crockford.com/base32.html
+All but decimal are of one width, filled up with zeros, so texts sort as their ids do; and
+no text means two ids. Digits alone that don't begin with 0 are decimal in every form, since
+much of Django writes ids so. Without a prefix, therefore, the few ids (one in ten million
+or fewer) that would be nothing but such digits are written in decimal.
+
+Crockford's alphabet: https://www.crockford.com/base32.html
 """
 
 from __future__ import annotations
@@ -98,11 +102,12 @@ class TextForm:
             raise InvalidId(value, "ids are 1 to 2**63 - 1")
         if not self.width:
             return f"{self.prefix}{value:d}"
-        base, text = len(self._digits), []
+        base, left, digits = len(self._digits), value, []
         for _ in range(self.width):
-            value, digit = divmod(value, base)
-            text.append(self._digits[digit])
-        return self.prefix + "".join(reversed(text))
+            left, digit = divmod(left, base)
+            digits.append(self._digits[digit])
+        text = "".join(reversed(digits))
+        return f"{value:d}" if not self.prefix and _is_number(text) else self.prefix + text
 
     def parse(self, text: str) -> int:
         """The id of a text in this very form, prefix included.
@@ -113,29 +118,22 @@ class TextForm:
             raise InvalidId(text, f"a text is a string, and this is a {type(text).__name__}")
         if not text.startswith(self.prefix):
             raise InvalidId(text, f"it does not begin with {self.prefix!r}")
+        if self.width and not self.prefix and _is_number(text):
+            return DECIMAL.parse(text)
         return self._value(text, text[len(self.prefix) :])
 
     def read(self, value: object) -> int:
         """The id that somebody gave: an int, its decimal digits, or its text in this form.
 
-        With a prefix, digits alone are decimal. Without one, a string of the form's own
-        width is always in that form, so that nothing means two ids.
-
         Raises :class:`~.errors.InvalidId`.
         """
         if isinstance(value, str):
-            if self.width and self._is_decimal(value):
-                return DECIMAL.parse(value)
-            bare = not self.width and value[:1].isdigit()
-            return DECIMAL.parse(value) if self.prefix and bare else self.parse(value)
+            return (DECIMAL if _is_number(value) else self).parse(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidId(value, f"an id is an int or a string, not a {type(value).__name__}")
         if not 1 <= value <= MAX_ID:
             raise InvalidId(value, "ids are 1 to 2**63 - 1")
         return value
-
-    def _is_decimal(self, text: str) -> bool:
-        return text.isascii() and text.isdigit() and (bool(self.prefix) or len(text) != self.width)
 
     def _value(self, given: str, digits: str) -> int:
         if self.alphabet == "crockford":
@@ -163,6 +161,11 @@ class TextForm:
             raise InvalidId(given, f"an id has 1 to {len(str(MAX_ID))} digits, not {len(digits)}")
         elif len(digits) > 1 and digits[0] == "0":
             raise InvalidId(given, "it begins with 0")
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is a decimal number as ``str()`` writes one."""
+    return text.isascii() and text.isdigit() and text[0] != "0"
 
 
 def _width(base: int) -> int:
