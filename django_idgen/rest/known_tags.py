@@ -21,8 +21,6 @@ from ..core.errors import SegmentUnavailable
 from ..core.segment import check_tag
 from ..handlers import current_settings, segments
 from ..models import LeafAlloc
-from ..sources.sqlite import SqliteSource
-from ..stores import marks_of
 from ..tables import missing_tables
 from ..transactions import Transactions
 
@@ -126,7 +124,7 @@ def _exists(tag: str) -> bool:
     while not hasattr(source, "route") and hasattr(source, "source"):
         source = source.source  # what stands behind a pool
     if hasattr(source, "route"):
-        return _is_in_one_of(source.route(tag), tag)
+        return _is_in_one_of(source.route(tag), tag) or _is_marked(source, tag)
     if hasattr(source, "max_id"):  # in memory, or a SQLite file's marks
         return bool(source.max_id(tag) > 1)
     return True  # whoever is behind it has tags of its own, and refuses others itself
@@ -151,7 +149,7 @@ def _is_in(alias: str, tag: str) -> bool:
         return _is_on_server(alias, tag)
     if place is Place.FORBIDDEN:
         return False  # a test of these allows no row to be there
-    return _is_in_sqlite(alias, tag) or (place is Place.FILE and _is_marked(alias, tag))
+    return _is_in_sqlite(alias, tag)
 
 
 def _is_on_server(alias: str, tag: str) -> bool:
@@ -177,10 +175,11 @@ def _is_in_sqlite(alias: str, tag: str) -> bool:
         raise SegmentUnavailable(f"Database {alias!r} can't be asked for tags: {error}") from error
 
 
-def _is_marked(alias: str, tag: str) -> bool:
-    """Whether the file beside the database knows it: the row may come later."""
-    marks = marks_of(alias)
-    return marks.path.exists() and SqliteSource(marks=marks).max_id(tag) > 1
+def _is_marked(source: Any, tag: str) -> bool:
+    """Whether the file beside a SQLite database knows it: the row may come later."""
+    if not hasattr(source, "marks") or place_of(source.route(tag)[0]) is not Place.FILE:
+        return False
+    return bool(source.marks(tag).max_id(tag) > 1)
 
 
 def _is_row(alias: str, tag: str) -> bool:
