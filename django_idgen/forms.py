@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .core.encoding import DECIMAL, TextForm
 from .core.errors import InvalidId
-from .rest.relations import id_behind
+from .relations import id_behind
 from .text import text_form
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from .fields import SnowflakeSource
 from .forms import IdModelMultipleChoiceField
 from .generated import GeneratedOnSave
 from .handlers import generator_settings
-from .rest.relations import id_behind, id_held_by, written
+from .relations import id_behind, id_held_by, written
 
 if TYPE_CHECKING:
     AnyAdmin = admin.ModelAdmin[models.Model]

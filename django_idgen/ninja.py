@@ -27,8 +27,8 @@ from pydantic_core import PydanticCustomError, core_schema
 from .core.encoding import DECIMAL, TextForm
 from .core.errors import InvalidId
 from .generated import GeneratedOnSave
+from .relations import id_held_by, written
 from .rest.hooks import Hooks
-from .rest.relations import id_held_by, written
 
 __all__ = ["Id", "IdText", "adopt", "id_type", "release"]
 

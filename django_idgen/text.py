@@ -8,7 +8,7 @@ from django.db import models
 
 from .core.encoding import TextForm
 from .core.errors import ConfigurationError
-from .rest.relations import id_held_by
+from .relations import id_held_by
 
 __all__ = ["text_form"]
 

@@ -27,9 +27,9 @@ from rest_framework.relations import ManyRelatedField
 
 from ..core.errors import InvalidId
 from ..generated import GeneratedOnSave
+from ..relations import id_behind, key_behind, written
 from .fields import IdField, id_of, note_model
 from .hooks import Hooks
-from .relations import id_behind, key_behind, written
 
 __all__ = ["adopt", "release"]
 

@@ -17,7 +17,7 @@ from ..core.encoding import DECIMAL, TextForm
 from ..core.errors import InvalidId
 from ..core.segment import MAX_ID
 from ..generated import GeneratedOnSave
-from .relations import id_behind, written
+from ..relations import id_behind, written
 
 __all__ = ["IdField"]
 

@@ -14,8 +14,8 @@ from ..core.encoding import DECIMAL, TextForm
 from ..core.errors import InvalidId
 from ..forms import IdFormField
 from ..generated import GeneratedOnSave
+from ..relations import id_behind
 from .hooks import Hooks
-from .relations import id_behind
 
 __all__ = ["IdFilter", "adopt"]
 

@@ -18,9 +18,9 @@ from django_filters.rest_framework import FilterSet as RestFilterSet
 from rest_framework import relations, serializers
 
 from django_idgen.fields import SnowflakeField
+from django_idgen.relations import id_behind
 from django_idgen.rest import adoption, filters
 from django_idgen.rest.fields import IdField
-from django_idgen.rest.relations import id_behind
 from tests.app.models import Line, Order, Parcel, Receipt, Shipment
 
 ROOT = Path(__file__).parents[2]

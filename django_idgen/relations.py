@@ -8,9 +8,9 @@ from typing import Any
 from django.core.exceptions import FieldDoesNotExist
 from django.db import models
 
-from ..core.encoding import TextForm
-from ..core.segment import MAX_ID
-from ..generated import GeneratedOnSave
+from .core.encoding import TextForm
+from .core.segment import MAX_ID
+from .generated import GeneratedOnSave
 
 __all__ = ["id_behind", "id_held_by", "key_behind", "written"]
 
