@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from django_idgen import generators, segments
 from django_idgen.core.errors import ConfigurationError, NamespaceMismatch
 from tests.faults.conftest import postgres_site  # noqa: F401 - a fixture
 from tests.faults.processes import Running, Site, Web, program, serving
+from tests.server_tools import execute_apart
 
 from .service import SECRET
 
@@ -112,8 +115,7 @@ def test_a_service_that_dies_is_replaced_by_the_other(site: Site, how: signal.Si
         taking(site, "client", [url_of(first), url_of(second)], 80) as (running, path),
     ):
         running.wait_until(lambda: len(path.read_text().splitlines()) > 20)
-        for pid in _family(first.running.process.pid):
-            _send(pid, how)
+        _strike(first.running.process.pid, how)
         assert running.finish() == 0, running.output
         assert_rises(path)
 
@@ -184,13 +186,30 @@ def test_settings_lead_a_django_project_to_a_service(site: Site) -> None:
         assert site.held() == set()
 
 
-def _family(pid: int) -> list[int]:
-    """A process and its children."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *map(int, children)]
+OPEN = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND state LIKE 'idle in transaction%'
+"""
+
+
+def _strike(pid: int, how: signal.Signals) -> None:
+    """Signal a server and its workers, but stop them in no transaction.
+
+    One that stands still in the middle of it keeps its row locked, for whoever fetches.
+    """
+    _send(pid, how)
+    while how is signal.SIGSTOP and _is_any_open():
+        _send(pid, signal.SIGCONT)
+        time.sleep(0.01)
+        _send(pid, how)
+
+
+def _is_any_open() -> bool:
+    time.sleep(0.1)  # so that the other service's own are over
+    return all(execute_apart("postgres", OPEN)[0][0] for _ in range(5))
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    import os
-
-    os.kill(pid, number)
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for each in (pid, *map(int, children)):
+        os.kill(each, number)
