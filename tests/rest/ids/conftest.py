@@ -26,10 +26,14 @@ Asking = Callable[..., Any]
 
 
 @pytest.fixture(autouse=True)
-def _nothing_known(settings: Any) -> Iterator[None]:
+def _nothing_known(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
     settings.ROOT_URLCONF = "tests.rest.ids.urls"
     settings.IDGEN = {}  # a maker of ids of this test's own
     _forget()
+    if request.node.get_closest_marker("django_db"):
+        request.getfixturevalue("db")
+        # Others' marks of a database in memory become rows when tables are flushed.
+        LeafAlloc.objects.all().delete()
     yield
     _forget()
 
