@@ -19,6 +19,9 @@ __all__ = ["IDENTITY_LENGTH", "begin", "identity_sql", "is_conflict", "now_us", 
 IDENTITY_LENGTH = 200
 """Characters of a server's identity that are kept, as the columns for it hold."""
 
+IDLE_IN_TRANSACTION = 10
+"""Seconds between two statements of one transaction, which take milliseconds, at the most."""
+
 # clock_timestamp(), because now() stands still in a transaction that waited for a lock.
 _POSTGRESQL_NOW = "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint"
 # UTC_TIMESTAMP, because NOW() is off by the session's zone and steps back in autumn.
@@ -99,14 +102,17 @@ def begin(connection: BaseDatabaseWrapper, *, lock_timeout: int) -> None:
     Each statement sees what others have committed by then, whatever a receiver of
     ``connection_created`` has asked for; the commit waits for the disk
     (a grant that a crash forgets would be granted again), and a row locked by
-    somebody else is given up on.
+    somebody else is given up on. The server ends a transaction in which it hears nothing
+    for :data:`IDLE_IN_TRANSACTION`: of a process that was stopped in its middle (MySQL
+    has no such limit).
     """
     if connection.vendor == "postgresql":
         _execute(
             connection,
             "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;"
             "SET LOCAL synchronous_commit = on;"
-            f"SET LOCAL lock_timeout = '{int(lock_timeout)}s'",
+            f"SET LOCAL lock_timeout = '{int(lock_timeout)}s';"
+            f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION}s'",
         )
     elif connection.vendor == "mysql":
         # Django writes UTC, but CURRENT_TIMESTAMP and TIMESTAMP columns go by the session.
@@ -114,10 +120,11 @@ def begin(connection: BaseDatabaseWrapper, *, lock_timeout: int) -> None:
         # The transaction begins with its first look at a table, so this is in time for it.
         mariadb = connection.mysql_is_mariadb  # type: ignore[attr-defined]
         isolation = "tx_isolation" if mariadb else "transaction_isolation"
+        idle = f", SESSION idle_transaction_timeout = {IDLE_IN_TRANSACTION}" if mariadb else ""
         _execute(
             connection,
             f"SET SESSION innodb_lock_wait_timeout = {max(1, int(lock_timeout))}, "
-            f"SESSION {isolation} = 'READ-COMMITTED'{zone}",
+            f"SESSION {isolation} = 'READ-COMMITTED'{idle}{zone}",
         )
 
 

@@ -167,6 +167,26 @@ def test_a_lock_timeout_is_no_conflict(server_alias: str) -> None:
     assert not vendor.is_conflict(caught.value)
 
 
+def test_a_process_that_stops_in_the_middle_holds_up_nobody_for_long(
+    server_alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes its locks away, and the process hears of it when it goes on."""
+    monkeypatch.setattr(vendor, "IDLE_IN_TRANSACTION", 1)
+    execute(server_alias, "CREATE TABLE pairs (id integer PRIMARY KEY, value integer)")
+    execute(server_alias, "INSERT INTO pairs VALUES (1, 0)")
+    with closing(connections.create_connection(server_alias)) as stopped:
+        stopped.set_autocommit(False)
+        vendor.begin(stopped, lock_timeout=2)
+        with stopped.cursor() as cursor:
+            cursor.execute("UPDATE pairs SET value = 1")
+        with transaction.atomic(using=server_alias):
+            vendor.begin(connections[server_alias], lock_timeout=30)
+            execute(server_alias, "UPDATE pairs SET value = value + 10")
+        with pytest.raises(DatabaseError):
+            stopped.commit()
+    assert execute(server_alias, "SELECT value FROM pairs") == [(10,)]
+
+
 def deadlock(alias: str) -> list[DatabaseError]:
     """Let two transactions lock two rows crosswise; what the server said to the loser."""
     execute(alias, "CREATE TABLE pairs (id integer PRIMARY KEY, value integer)")

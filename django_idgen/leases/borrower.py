@@ -67,6 +67,15 @@ class Borrower:
             return known[-1] if known else None
         return self._installations.get(self.lenders.current())
 
+    def installation_to_release(self) -> str | None:
+        """As :meth:`known_installation`; asked for where this process knows of none at all.
+
+        One that lends on may be given back what another worker of its service has lent.
+        """
+        if not self._installations and not self.lenders.is_forbidden():
+            self.is_in_use()
+        return self.known_installation()
+
     def installation_of(self, lender: Lender) -> str:
         """The installation that ``lender`` belongs to."""
         known = self._installations.get(lender)

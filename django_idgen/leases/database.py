@@ -52,19 +52,20 @@ class DatabaseLeases:
         self._server_identity = server_identity
         self._clock = clock
         self._stores: Stores[LeaseRegistry] = Stores(database, self._make)
-        self._lender: dict[str, LeaseRegistry] = {}
+        self._lenders: dict[int, tuple[str, LeaseRegistry]] = {}
+        """By worker id, of which there are only so many: the last token, and who lent it."""
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
         """See :meth:`~..core.lease.LeaseRegistry.acquire`."""
         store = self._stores.current()
         grant = store.acquire(holder=holder, not_before=not_before, avoid=avoid)
-        self._lender[grant.lease.token] = store
+        self._lenders[grant.lease.worker] = grant.lease.token, store
         self._sync(store)
         return grant
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
         """See :meth:`~..core.lease.LeaseRegistry.renew`."""
-        store = self._lender.get(lease.token)
+        store = self._lender_of(lease)
         if store is None or isinstance(store, MemoryLeases) or self._stores.is_current(store):
             return (store or self._stores.current()).renew(lease, last_tick=last_tick)
         if self._is_forbidden() and last_tick < lease.until:
@@ -78,7 +79,7 @@ class DatabaseLeases:
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         """See :meth:`~..core.lease.LeaseRegistry.release`."""
-        store = self._lender.pop(lease.token, None) or self._stores.current()
+        store = self._lender_of(lease) or self._stores.current()
         if not self._may_touch(store):
             return False
         known = store.release(lease, last_tick=last_tick)
@@ -110,7 +111,7 @@ class DatabaseLeases:
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
-        self._lender = {}
+        self._lenders = {}
         self._stores.reset()
         for store in self._stores.all():
             store.abandon()
@@ -119,6 +120,10 @@ class DatabaseLeases:
         """Free local resources. May be called twice."""
         for store in self._stores.all():
             store.close()
+
+    def _lender_of(self, lease: Lease) -> LeaseRegistry | None:
+        token, store = self._lenders.get(lease.worker, (None, None))
+        return store if token == lease.token else None
 
     def _may_touch(self, store: LeaseRegistry) -> bool:
         # The alias may mean another database by now (a test's was dropped), or none

@@ -142,9 +142,9 @@ class RedisLeases:
         if lease.token in self._in_memory:
             self._in_memory.discard(lease.token)
             return self._memory.release(lease, last_tick=last_tick)
-        installation = self._borrower.known_installation()
-        if installation is None or not lease.token:
-            return False  # not of this process, or of another database by now
+        installation = self._borrower.installation_to_release() if lease.token else None
+        if installation is None:
+            return False  # of another database by now
         return self._scripts.release(installation, lease, last_tick=last_tick).status == "ok"
 
     def renew_seen(self, *, idle_after: float) -> int:

@@ -428,6 +428,17 @@ def test_a_child_has_connections_of_its_own(fleet: Fleet) -> None:
     assert holder.renew()
 
 
+def test_another_worker_of_a_service_takes_back_what_one_has_lent(fleet: Fleet) -> None:
+    """It has lent nothing itself so far; the worker id is free at once."""
+    (holder,) = fleet.hire(1)
+    lease = holder.lease
+    assert lease is not None
+    other = fleet.registry()
+    assert other.release(lease, last_tick=lease.start)
+    assert not other.release(lease, last_tick=lease.start)
+    assert fleet.registry().acquire(holder=holder.name).lease.worker == lease.worker
+
+
 def test_waiting_after_a_loss(fleet: Fleet, farm: RedisFarm) -> None:
     """after_loss="wait": nothing is lent until the fence has passed, and no stamp is ahead."""
     waiting = [fleet.holder(after_loss="wait", timeout=0.5) for _ in range(4)]
