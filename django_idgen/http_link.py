@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
@@ -39,6 +40,8 @@ TIMEOUT = 3.0
 CONNECT_TIMEOUT = 1.0
 RETRY_AFTER = 30.0
 """Seconds that an address which failed is passed over, as long as there is another."""
+LIVE = "health/live"
+"""The path that answers without asking anyone, a database or a list of tokens."""
 PASSED_ON = frozenset({401, 403, 404, 405, 429, 503})
 """Refusals that another address may answer otherwise."""
 HIGHEST = 2**64
@@ -159,6 +162,13 @@ class HttpLink:
             else:
                 yield answer.body
 
+    def probes(self, *, unavailable: type[IdgenError]) -> Mapping[str, Callable[[], None]]:
+        """By address: what raises ``unavailable`` unless a service of ours answers there."""
+        return {
+            f"service {place.url}": partial(self._ping, place, unavailable)
+            for place in self._places
+        }
+
     def abandon(self) -> None:
         """Drop what a forked child inherited, without a word on the parent's connections."""
         self._wire = None
@@ -179,6 +189,19 @@ class HttpLink:
         up = [place for place in self._places if place.down_until <= now]
         down = [place for place in self._places if place.down_until > now]
         return up + sorted(down, key=lambda place: place.down_until)
+
+    def _ping(self, place: _Place, unavailable: type[IdgenError]) -> None:
+        deadline = self._clock.stopwatch() + self._timeout
+        try:
+            answer = self._send(place, LIVE, None, deadline)
+        except (NotSent, Lost, Refused) as error:
+            hint = way_out(error) if isinstance(error, Refused) else ""
+            raise unavailable(f"{place.url} can't be used: {error}.{hint}") from error
+        if answer.body.get("live") is not True:
+            raise unavailable(
+                f"What answers at {place.url} is no service of ours. See that 'base_urls' is "
+                f"where django_idgen.rest.urls is mounted."
+            )
 
     def _send(
         self, place: _Place, path: str, body: Mapping[str, Any] | None, deadline: float

@@ -131,6 +131,10 @@ class HttpLeases:
             self._check_owner(answer.body)
         return str(self._pin.installation)
 
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        """By service: what raises unless it answers. Any one of them is enough."""
+        return self._link.probes(unavailable=RegistryUnavailable)
+
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
         self._link.abandon()

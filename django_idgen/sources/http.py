@@ -7,7 +7,7 @@ here, without asking anyone. Steps, and what follows from them, are the service'
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -112,6 +112,10 @@ class HttpSource:
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         """There is no way back: they are a gap."""
+
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        """By service: what raises unless it answers. Any one of them is enough."""
+        return self._link.probes(unavailable=SegmentUnavailable)
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
