@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -48,6 +49,16 @@ class WholeNumber(serializers.Field):  # type: ignore[type-arg]
 
     def to_representation(self, value: int) -> str:
         return str(value)
+
+
+class Seconds(serializers.FloatField):
+    """A time that has a length: DRF 3.16 reads "nan", which lies within any bounds."""
+
+    def to_internal_value(self, data: Any) -> float:
+        found = float(super().to_internal_value(data))
+        if not math.isfinite(found):
+            self.fail("invalid")
+        return found
 
 
 class Words(serializers.CharField):
@@ -129,7 +140,7 @@ class ReleaseInput(Asking):
 class RenewSeenInput(Settled):
     """``POST generators/<alias>/leases/renew-seen``."""
 
-    idle_after = serializers.FloatField(min_value=0.0, max_value=1e6)
+    idle_after = Seconds(min_value=0.0, max_value=1e6)
 
 
 def lease_of(words: dict[str, Any], namespace: Namespace) -> Lease:

@@ -26,7 +26,8 @@ class StrictJSONParser(JSONParser):
             text = stream.read().decode("utf-8")
             found = json.loads(text, parse_constant=_refuse, object_pairs_hook=_object)
             # An escaped half of a character is no text: no database takes it, no answer has it.
-            json.dumps(found, ensure_ascii=False).encode("utf-8")
+            # Nor may an answer say infinity, which is what 1e999 is to Python.
+            json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8")
         except RecursionError as error:
             raise ParseError("The JSON nests too deeply.") from error
         except ValueError as error:

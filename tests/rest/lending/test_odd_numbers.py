@@ -1,0 +1,37 @@
+"""Numbers that JSON or Python can say, and no client means: refused by field, never a 500."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from tests.http.service import SECRET
+
+from .test_leases import Api, api
+
+__all__ = ["api"]
+
+
+@pytest.mark.parametrize("seconds", ["nan", "NaN", "-nan", "inf", "1e999", "-1", "1e7"])
+def test_seconds_that_are_none_are_refused(api: Api, seconds: str) -> None:
+    """As text, which Python reads more of than JSON has."""
+    answer = api.post("renew-seen", {"idle_after": seconds, **api.settings()})
+    assert answer.status_code == 400, answer.content
+    assert list(answer.json()) == ["idle_after"]
+
+
+@pytest.mark.parametrize("value", ["1e999", "[-1e999]", '{"a": 1e400}'])
+def test_a_number_past_all_floats_is_no_json_of_ours(api: Api, value: str) -> None:
+    """Python reads infinity, which the answer that names the setting could not say."""
+    body: dict[str, Any] = {**api.settings(), "holder": "h"}
+    body["fingerprint"] = {**body["fingerprint"], "epoch_us": "HERE"}
+    answer = api.client.post(
+        reverse("django_idgen:generator-leases", args=["default"]),
+        data=json.dumps(body).replace('"HERE"', value),
+        content_type="application/json",
+        headers={"Authorization": f"Bearer {SECRET}"},
+    )
+    assert answer.status_code == 400, answer.content
