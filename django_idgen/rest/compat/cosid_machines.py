@@ -90,7 +90,7 @@ class MachineIds:
     def __init__(self, alias: str, rules: Rules) -> None:
         self.alias = alias
         self.rules = rules
-        self._registries = _Registries(rules.guard)
+        self._registries = _Registries(rules)
         self._known: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -219,16 +219,18 @@ class MachineIds:
 
 
 class _Registries(RegistryMap):
-    """Registries whose windows are as long as CosId's clients go without a word."""
+    """Registries whose windows hold what CosId's clients stamp while they go without a word."""
 
-    def __init__(self, guard: float) -> None:
+    def __init__(self, rules: Rules) -> None:
         super().__init__()
-        self._guard = guard
+        self._rules = rules
         lifecycle.register(close=self.close, forget=self.forget)
         setting_changed.connect(self._on_setting_changed)
 
     def build(self, entry: GeneratorSettings) -> LeaseRegistry:
-        registry = super().build(replace(entry, window=max(entry.window, self._guard)))
+        # Up to the last moment of the guard, by a clock that is ahead; the end is no part of it.
+        reach = self._rules.guard + self._rules.skew + entry.layout.tick_us / 1e6
+        registry = super().build(replace(entry, window=max(entry.window, reach)))
         if not hasattr(registry, "held_by"):
             raise SettingsError(
                 f"CosId's machine ids can't come from generator {entry.alias!r}: its leases are "

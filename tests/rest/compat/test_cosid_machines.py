@@ -11,6 +11,8 @@ from unittest.mock import patch
 
 import pytest
 
+from django_idgen import factory
+from django_idgen.conf import GeneratorSettings
 from django_idgen.core.errors import LeaseLost, NoFreeWorker
 from django_idgen.core.lease import Namespace
 from django_idgen.leases.memory import MemoryLeases
@@ -104,6 +106,30 @@ def test_who_is_not_heard_of_lapses_and_has_lost_it(world: World) -> None:
         world.servers[0].guard(one("a"))
     with pytest.raises(MachineNotFound):
         world.servers[0].revert(one("a"))
+
+
+def test_who_is_silent_for_a_guard_stamps_nothing_of_its_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its clock may be ahead all the while: the next one begins after that."""
+    world = World()
+
+    def build(entry: GeneratorSettings) -> MemoryLeases:
+        window = round(entry.window * 1000)
+        space = Namespace("default", EPOCH_MS * 1000, 1000, 2**41, range(1), window, 10_000)
+        return MemoryLeases(space, read_now_us=lambda: world.now_ms * 1000)
+
+    monkeypatch.setattr(factory, "build_registry", build)
+    server = MachineIds("default", Rules(GUARD_MS / 1000, SKEW_MS / 1000, LATE_MS / 1000))
+    server.distribute(one("a"))
+    world.now_ms += GUARD_MS
+    last_ms = world.now_ms + SKEW_MS
+    while True:
+        with suppress(NoFreeWorker):
+            next_ms = server.distribute(one("b")).last_ms
+            break
+        world.now_ms += 1
+    assert last_ms < next_ms <= last_ms + 2
 
 
 def test_who_lapsed_goes_on_if_nobody_took_its_id(world: World) -> None:
