@@ -226,10 +226,13 @@ class _Probe:
         self._began = now()
         self._done = threading.Event()
         self._ended = 0.0
-        self._error: str | None = None
+        self._error: str | None = "The question was broken off."
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="idgen-readiness", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="idgen-readiness", daemon=True).start()
+        except RuntimeError as error:  # the next one may find room for a thread again
+            self._end(f"It can't be asked: {error}.")
 
     def is_stale(self, max_age: float) -> bool:
         # One that hangs is not asked again beside it: there would be more and more.
@@ -243,15 +246,21 @@ class _Probe:
         return _Outcome(f"No answer for {self._now() - self._began:.1f} s.", answered=False)
 
     def _run(self) -> None:
+        outcome = self._error
         try:
             self._ask()
+            outcome = None
         except IdgenError as error:
-            self._error = str(error)
+            outcome = str(error)
         except Exception as error:  # noqa: BLE001 - an adapter of somebody else's
-            self._error = repr(error)
+            outcome = repr(error)
         finally:
-            self._ended = self._now()
-            self._done.set()
+            self._end(outcome)
+
+    def _end(self, error: str | None) -> None:
+        self._error = error
+        self._ended = self._now()
+        self._done.set()
 
 
 _probes = Probes()

@@ -142,6 +142,32 @@ def test_one_place_that_answers_is_enough() -> None:
         source.source = before
 
 
+def test_no_thread_to_ask_with_is_no_answer_that_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has no thread left for a moment, it is asked again after that."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    probes = Probes()
+    wanted: dict[str, Callable[[], None]] = {"x": lambda: None}
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading.Thread, "start", refuse)
+        refused = probes.outcomes(wanted, max_age=0, within=PATIENCE)["x"]
+    assert "can't start new thread" in str(refused.error)
+    assert probes.outcomes(wanted, max_age=0, within=PATIENCE)["x"].error is None
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_question_that_was_broken_off_is_no_good_answer(kind: type[BaseException]) -> None:
+    """Whatever has ended its thread."""
+
+    def end() -> None:
+        raise kind
+
+    assert Probes().outcomes({"x": end}, max_age=0, within=PATIENCE)["x"].error
+
+
 # --- one that is dead, or hangs ------------------------------------------------------
 
 
