@@ -161,7 +161,8 @@ def _told_apart(seconds: float) -> Iterator[None]:
         raise NotSent(_words(error)) from error
     except httpx.TimeoutException as error:
         raise Lost(f"there was no answer within {seconds:.3g} s ({_words(error)})") from error
-    except (httpx.HTTPError, httpx.StreamError, OSError) as error:
+    except (httpx.HTTPError, RuntimeError, OSError) as error:
+        # A RuntimeError is httpx' word for connections that another thread has closed.
         raise Lost(f"the connection broke before the answer: {_words(error)}") from error
 
 

@@ -24,6 +24,7 @@ from django_idgen.core.errors import (
 from django_idgen.core.lease import Lease
 from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.http_options import token_of
+from django_idgen.http_wire import Wire
 from django_idgen.leases.http import HttpLeases
 from django_idgen.sources.http import HttpSource
 from tests.contracts.lenders import NAMESPACE
@@ -499,3 +500,21 @@ def test_proxies_of_the_environment_are_left_alone(monkeypatch: pytest.MonkeyPat
         with pytest.raises(SegmentUnavailable, match="can't be reached"):
             through.fetch("t")
         through.close()
+
+
+def test_what_another_thread_closes_is_a_lost_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not an error of the library below; the next call opens anew."""
+    with scripted(lambda _path, asked: segment(asked)) as server:
+        source = HttpSource(base_urls=server.url)
+        send = Wire.send
+
+        def closing(self: Wire, *args: Any, **options: Any) -> Any:
+            monkeypatch.setattr(Wire, "send", send)
+            source.close()  # as a thread would at this moment
+            return self.send(*args, **options)
+
+        monkeypatch.setattr(Wire, "send", closing)
+        with pytest.raises(SegmentUnavailable, match="was lost"):
+            source.fetch("t")
+        assert source.fetch("t").start == 1
+        source.close()
