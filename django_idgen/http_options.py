@@ -32,7 +32,7 @@ def base_urls_of(value: object) -> tuple[str, ...]:
         raise ConfigurationError(
             f"'base_urls' must be the address where the service is mounted, such as "
             f"'https://ids.example.com/idgen/', or a list of 1 to {MOST_URLS} of them, not "
-            f"{value!r}."
+            f"{_shown(value)}."
         )
     found = tuple(_base_url(url) for url in urls)
     if len(set(found)) < len(found):
@@ -50,7 +50,7 @@ def _base_url(url: object) -> str:
             parts = None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError(
-            f"{url!r} in 'base_urls' is no address: it must be such as "
+            f"{_shown(url)} in 'base_urls' is no address: it must be such as "
             f"'https://ids.example.com/idgen/'."
         )
     if parts.username is not None or parts.query or parts.fragment:
@@ -60,6 +60,12 @@ def _base_url(url: object) -> str:
             f"logged, so that a user, password or query has no place there. Use 'token'."
         )
     return str(url).rstrip("/") + "/"
+
+
+def _shown(value: object) -> str:
+    """``value`` for an error, unless it has a user, a password or a query in it."""
+    text = repr(value)
+    return "what was given" if "@" in text or "?" in text else text
 
 
 def token_of(token: Token | None, token_env: str | None, token_file: str | None) -> TokenReader:
