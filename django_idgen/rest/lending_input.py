@@ -13,6 +13,7 @@ from ..core.segment import MAX_ID
 
 __all__ = [
     "AcquireInput",
+    "Fingerprint",
     "ReleaseInput",
     "RenewInput",
     "RenewSeenInput",
@@ -76,6 +77,13 @@ class Words(serializers.CharField):
         return text
 
 
+class Fingerprint(serializers.DictField):
+    """Everything in which holders must not differ. What differs is refused by its name."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_empty=False, **options)
+
+
 class Asking(serializers.Serializer):  # type: ignore[type-arg]
     """What each request may say of itself."""
 
@@ -98,7 +106,7 @@ class SegmentInput(Asking):
 class Settled(Asking):
     """What a holder has to agree on with its lender."""
 
-    fingerprint = serializers.DictField(allow_empty=False)
+    fingerprint = Fingerprint()
     window = WholeNumber(least=1)
     """The client's, in ticks: how often it renews follows from that."""
     ahead = WholeNumber(default=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .openapi_fields import ID, TAG
+from .openapi_fields import ID, TAG, WHOLE
 
 __all__ = [
     "CLEARED",
@@ -24,7 +24,6 @@ __all__ = [
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
-WHOLE: Schema = {"type": "integer"}
 FLAG: Schema = {"type": "boolean"}
 MOMENT: Schema = {"type": "string", "format": "date-time"}
 

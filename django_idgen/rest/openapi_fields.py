@@ -13,7 +13,7 @@ from ..core.encoding import PREFIX
 from ..core.segment import MAX_ID, MAX_TAG_LENGTH
 from ..handlers import generators
 
-__all__ = ["ID", "MARK", "TAG", "number_or_text"]
+__all__ = ["FINGERPRINT", "ID", "MARK", "TAG", "WHOLE", "number_or_text"]
 
 ID: dict[str, Any] = {"type": "string", "pattern": "^[1-9][0-9]{0,18}$", "example": "249817364518"}
 """An id, or a mark among ids, in an answer."""
@@ -25,6 +25,35 @@ TAG: dict[str, Any] = {
     "format": "idgen-tag",
     "example": "orders",
 }
+
+WHOLE: dict[str, Any] = {"type": "integer"}
+FINGERPRINT: dict[str, Any] = {
+    "type": "object",
+    "description": "What holders of worker ids must agree on; what is not named is left out.",
+    "properties": {
+        "fields": {
+            "type": "array",
+            "description": "Each part of an id with its bits, the highest first.",
+            "items": {
+                "type": "array",
+                "items": {"oneOf": [{"type": "string"}, WHOLE]},
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        },
+        "tick_us": {**WHOLE, "description": "Length of a tick in µs."},
+        "epoch_us": {**WHOLE, "description": "Where time begins, in µs since 1970."},
+        "workers": {
+            "type": "array",
+            "description": "The first worker id, and the one after the last.",
+            "items": WHOLE,
+            "minItems": 2,
+            "maxItems": 2,
+        },
+    },
+    "additionalProperties": {},
+}
+"""Of a layout, an epoch and worker ids."""
 
 
 def number_or_text(least: int, most: int) -> dict[str, Any]:
@@ -99,6 +128,13 @@ class WholeNumberExtension(_FieldExtension):  # type: ignore[no-untyped-call]
                 {"type": "string", "pattern": _digits(self.target.least, self.target.most)},
             ]
         }
+
+
+class FingerprintExtension(_FieldExtension):  # type: ignore[no-untyped-call]
+    target_class = "django_idgen.rest.lending_input.Fingerprint"
+
+    def schema(self) -> dict[str, Any]:
+        return {**FINGERPRINT, "minProperties": 1}
 
 
 class AnyIdExtension(_FieldExtension):  # type: ignore[no-untyped-call]

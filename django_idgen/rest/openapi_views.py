@@ -13,7 +13,6 @@ from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.settings import patched_settings
 from drf_spectacular.utils import extend_schema
-from rest_framework.serializers import DictField
 
 from .management import ManagementView
 from .openapi_answers import COMPONENTS
@@ -47,15 +46,6 @@ class IdgenAutoSchema(AutoSchema):
         kind = serializer if isinstance(serializer, type) else type(serializer)
         if issubclass(kind, Input) and "$ref" not in found:
             found["additionalProperties"] = False
-        return found
-
-    def _map_serializer_field(
-        self, field: Any, direction: Any, bypass_extensions: bool = False
-    ) -> Any:
-        parent: Any = super()
-        found = parent._map_serializer_field(field, direction, bypass_extensions)
-        if isinstance(field, DictField) and not field.allow_empty:
-            found["minProperties"] = 1
         return found
 
 

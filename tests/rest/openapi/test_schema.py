@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 from django.urls import URLPattern
+from jsonschema import Draft4Validator
 from rest_framework.test import APIClient
 
+from django_idgen.rest.lending_input import (
+    AcquireInput,
+    ReleaseInput,
+    RenewInput,
+    RenewSeenInput,
+    SegmentInput,
+)
 from django_idgen.rest.openapi import api_schema
 from django_idgen.rest.urls import urlpatterns
 from tests.rest.tags.people import Person, client_of
@@ -62,9 +70,74 @@ def test_an_operation_says_what_there_is_to_know(name: str, operation: dict[str,
         assert {"401", "403", "503"} <= operation["responses"].keys()
         header = operation["responses"]["503"]["headers"]["Retry-After"]
         assert header["schema"]["type"] == "integer"
-    if "/tags/" in name and "segment" not in name:
-        ok = operation["responses"].get("200") or operation["responses"]["201"]
-        assert ok["content"]["application/json"]["examples"]
+
+
+def examples() -> list[tuple[str, dict[str, Any], Any]]:
+    """Name, schema and value of all that is shown of bodies and answers."""
+    return [
+        (f"{name} {what}", content["schema"], example["value"])
+        for name, operation in operations()
+        for what, part in {
+            "asks": operation.get("requestBody", {}),
+            **operation["responses"],
+        }.items()
+        for content in part.get("content", {}).values()
+        for example in content.get("examples", {}).values()
+    ]
+
+
+def test_every_request_and_every_answer_is_shown() -> None:
+    """But for the description itself; errors are shown where their schema stands."""
+    shown = {name for name, _, _ in examples()}
+    wanted = set()
+    for name, operation in operations():
+        if "requestBody" in operation:
+            wanted.add(f"{name} asks")
+        if "/schema/" not in name:
+            wanted |= {f"{name} {status}" for status in operation["responses"] if status < "300"}
+    assert "post /generators/{alias}/leases/renew-seen asks" in wanted
+    assert shown == wanted | {"get /health/ready 503"}
+
+
+@pytest.mark.parametrize(("name", "schema", "value"), examples(), ids=lambda value: str(value)[:60])
+def test_what_is_shown_fits_what_is_said(name: str, schema: dict[str, Any], value: Any) -> None:
+    """An example that a reader can copy."""
+    whole = {"allOf": [schema], "components": api_schema()["components"]}
+    validator = Draft4Validator(_as_json_schema(whole))
+    assert [error.message for error in validator.iter_errors(value)] == []
+
+
+def _as_json_schema(schema: Any) -> Any:
+    """OpenAPI 3.0 has a word of its own for what may be null."""
+    if isinstance(schema, list):
+        return [_as_json_schema(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _as_json_schema(part) for key, part in schema.items() if key != "nullable"}
+    return {"anyOf": [found, {"type": "null"}]} if schema.get("nullable") is True else found
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "kind"),
+    [
+        ("/tags/{tag}/segment", "post", SegmentInput),
+        ("/generators/{alias}/leases", "post", AcquireInput),
+        ("/generators/{alias}/leases/renew", "post", RenewInput),
+        ("/generators/{alias}/leases/release", "post", ReleaseInput),
+        ("/generators/{alias}/leases/renew-seen", "post", RenewSeenInput),
+    ],
+)
+def test_what_is_shown_to_borrowers_is_taken(path: str, method: str, kind: Any) -> None:
+    """Field by field, as the view reads it; none is left out without a type."""
+    body = api_schema()["paths"][path][method]["requestBody"]["content"]["application/json"]
+    (example,) = body["examples"].values()
+    assert kind(data=example["value"]).is_valid(raise_exception=True)
+    schema = api_schema()["components"]["schemas"][body["schema"]["$ref"].rpartition("/")[2]]
+    fields = schema["properties"]
+    assert fields.keys() == kind().fields.keys()
+    assert all(field.keys() & {"type", "oneOf", "$ref", "allOf"} for field in fields.values())
+    if "fingerprint" in fields:
+        assert {"fields", "tick_us", "epoch_us"} <= fields["fingerprint"]["properties"].keys()
 
 
 def test_ids_are_described_as_strings() -> None:
