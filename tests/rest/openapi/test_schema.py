@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -11,6 +12,7 @@ from django.urls import URLPattern
 from jsonschema import Draft4Validator
 from rest_framework.test import APIClient
 
+from django_idgen.rest import urls
 from django_idgen.rest.lending_input import (
     AcquireInput,
     ReleaseInput,
@@ -19,7 +21,6 @@ from django_idgen.rest.lending_input import (
     SegmentInput,
 )
 from django_idgen.rest.openapi import api_schema
-from django_idgen.rest.urls import urlpatterns
 from tests.rest.tags.people import Person, client_of
 
 pytestmark = pytest.mark.urls("tests.rest.openapi.urls")
@@ -47,7 +48,7 @@ def test_the_schema_is_served_with_the_place_where_it_is_mounted() -> None:
 def test_every_operation_of_the_api_is_described() -> None:
     """One for each method that a view has, and nothing of anybody else's."""
     wanted = set()
-    for pattern in urlpatterns:
+    for pattern in urls.urlpatterns:
         assert isinstance(pattern, URLPattern)
         view = pattern.callback.cls
         if pattern.name is not None:
@@ -188,3 +189,14 @@ def test_without_drf_spectacular_the_api_works_and_says_so() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2:] == ["501 not_installed", "{'live': True}"]
+
+
+def test_the_table_of_urls_has_each_of_them() -> None:
+    """With all its methods: it is where a reader looks first."""
+    row = re.compile(r"^``(\S+)`` +([A-Z]+(?:, [A-Z]+)*)", re.MULTILINE)
+    told = {
+        f"{method.lower()} /{path.replace('<', '{').replace('>', '}')}"
+        for path, methods in row.findall(urls.__doc__ or "")
+        for method in methods.split(", ")
+    }
+    assert told == {name for name, _ in operations()}
