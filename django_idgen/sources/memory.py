@@ -20,11 +20,18 @@ class MemorySource:
     grants: use it in one process only.
 
     Steps are numbers of ids, 1 to 1,000,000,000; another one raises
-    :class:`~django_idgen.core.errors.ConfigurationError`.
+    :class:`~django_idgen.core.errors.ConfigurationError`. ``end`` is past the last id.
     """
 
-    def __init__(self, default_step: int = 1000, steps: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        default_step: int = 1000,
+        steps: Mapping[str, int] | None = None,
+        *,
+        end: int = MAX_ID + 1,
+    ) -> None:
         self.default_step = check_step(default_step)
+        self.end = end
         self._steps = {check_tag(tag): check_step(step) for tag, step in (steps or {}).items()}
         self._max_ids: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -38,13 +45,13 @@ class MemorySource:
         check_tag(tag)
         with self._lock:
             start = max(self._max_ids.get(tag, 1), floor)
-            if start > MAX_ID:
+            if start >= self.end:
                 raise SegmentExhausted(
-                    f"Segment tag {tag!r} has given out 2**63-1: there are no higher ids. "
+                    f"Segment tag {tag!r} has come to 2**63-1: there are no higher ids. "
                     f"Use another tag, with a table of its own."
                 )
             step = self._steps.get(tag, self.default_step)
-            self._max_ids[tag] = stop = min(start + demand.length(step), MAX_ID + 1)
+            self._max_ids[tag] = stop = min(start + demand.length(step), self.end)
             return Segment(tag, start, stop, step)
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ..connection import Place, place_of
 from ..core.errors import SegmentUnavailable
-from ..core.segment import MAX_STEP, STEP, Demand, Segment, SegmentSource
+from ..core.segment import MAX_ID, MAX_STEP, STEP, Demand, Segment, SegmentSource
 from ..history import holder
 from ..sqlite import memory_rows
 from ..stores import Stores, caller_of, marks_of, mirror_of
@@ -143,9 +143,10 @@ class PlacedSource:
         if place is Place.FORBIDDEN:
             # One id at a time: what is left of a longer segment would be used on the
             # database, once it is allowed again, where somebody else may have those ids.
-            return MemorySource(default_step=1)
+            return MemorySource(default_step=1, end=MAX_ID)
         if place is Place.MEMORY:
-            return MemorySource(default_step=self._default_step)
+            # The first free id must itself be storable: its row is to hold it.
+            return MemorySource(default_step=self._default_step, end=MAX_ID)
         if place is Place.FILE:
             return SqliteSource(marks=marks_of(self.database), default_step=self._default_step)
         return self._make_server()
