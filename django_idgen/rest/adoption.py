@@ -19,6 +19,7 @@ ours is at hand. Subclasses that override these methods keep their own way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 from django.urls import NoReverseMatch
@@ -28,7 +29,7 @@ from rest_framework.relations import ManyRelatedField
 from ..core.errors import InvalidId
 from ..generated import GeneratedOnSave
 from ..relations import id_behind, key_behind, written
-from .fields import IdField, id_of, note_model
+from .fields import DERIVED, FOUND, SHOWN, IdField, id_of, model_said_by, note_model
 from .hooks import Hooks
 
 __all__ = ["adopt", "release"]
@@ -91,40 +92,58 @@ class DerivedPkField:
     def __get__(self, field: Any, owner: type | None = None) -> Any:
         if field is None:
             return None
-        given = field.__dict__.get("pk_field")
-        if given is None:
-            key = _key_of_relation(field)
-            given = key and _pk_field(key)
-            if given is not None:
-                field.__dict__["pk_field"] = given
-        return given
+        kept = field.__dict__
+        given = kept.get("pk_field")
+        if given is not None:
+            return given
+        return kept[DERIVED] if DERIVED in kept else _derived(field)
 
     def __set__(self, field: Any, value: Any) -> None:
         field.__dict__["pk_field"] = value
 
 
-def _pk_field(key: GeneratedOnSave) -> IdField:
-    return IdField(text_form=key.text_form, prefix=key.prefix)
+def _derived(field: Any) -> IdField | None:
+    key = _key_of_relation(field)
+    made = None if key is None else IdField(text_form=key.text_form, prefix=key.prefix)
+    if _target(field) is not None or FOUND in field.__dict__:
+        field.__dict__[DERIVED] = made  # None, too: that is what most relations have
+    return made
 
 
 def _key_of_relation(field: Any) -> GeneratedOnSave | None:
     """The key of ours that a relation refers to, as far as is known without a query."""
-    model = getattr(field.queryset, "model", None) or field.__dict__.get("_idgen_target")
+    model = _target(field)
     return id_of(field) if model is None else key_behind(model)
+
+
+def _target(field: Any) -> Any:
+    """The model that a relation says it refers to. What DRF takes for a queryset may have none."""
+    return getattr(field.queryset, "model", None) or field.__dict__.get("_idgen_target")
 
 
 def _noting_model(original: Method) -> Method:
     def get_attribute(self: Any, instance: Any) -> Any:
-        note_model(self, instance)
+        if self.__dict__.get(SHOWN) is not type(instance):
+            note_model(self, instance)
+            if model_said_by(self) is not None:
+                _retire(self, get_attribute, original)
         return original(self, instance)
 
     return get_attribute
 
 
+def _retire(field: Any, ours: Method, original: Method) -> None:
+    """Have ``field`` go to the original at once, from the next row on: there is nothing to do."""
+    name = original.__name__
+    if getattr(type(field), name) is ours:
+        field.__dict__[name] = MethodType(original, field)
+
+
 def _reading_pk(original: Method) -> Method:
     def to_internal_value(self: Any, data: Any) -> Any:
         if self.queryset is None:  # get_queryset() is the user's, and called in any case
-            self.__dict__["_idgen_target"] = self.get_queryset().model
+            self.__dict__["_idgen_target"] = getattr(self.get_queryset(), "model", None)
+            self.__dict__.pop(DERIVED, None)
         return original(self, data)
 
     return to_internal_value
@@ -133,15 +152,19 @@ def _reading_pk(original: Method) -> Method:
 def _writing_slug(original: Method) -> Method:
     def to_representation(self: Any, obj: Any) -> Any:
         value = original(self, obj)
-        found = _slug(type(obj), self.slug_field)
-        return value if found is None else written(found.text, value)
+        kind = type(obj)
+        seen = self.__dict__.get("_idgen_slug")
+        if seen is None or seen[0] is not kind:
+            seen = self.__dict__["_idgen_slug"] = kind, _slug(kind, self.slug_field)
+        return value if seen[1] is None else written(seen[1].text, value)
 
     return to_representation
 
 
 def _reading_slug(original: Method) -> Method:
     def to_internal_value(self: Any, data: Any) -> Any:
-        found = _slug(self.get_queryset().model, self.slug_field)
+        rows = self.get_queryset() if self.queryset is None else self.queryset
+        found = _slug(getattr(rows, "model", None), self.slug_field)
         if found is not None:
             try:
                 data = found.text.read(data)
@@ -160,8 +183,9 @@ def _slug(model: Any, slug_field: str) -> GeneratedOnSave | None:
 def _linking(original: Method) -> Method:
     def get_url(self: Any, obj: Any, view_name: str, request: Any, format: Any) -> Any:  # noqa: A002
         found = _looked_up(self, type(obj))
-        value = getattr(obj, self.lookup_field, None)
-        if found is not None and not found.text.is_plain and value is not None:
+        plain = found is None or found.text.is_plain
+        value = None if plain else getattr(obj, self.lookup_field, None)
+        if found is not None and value is not None:
             kwargs = {self.lookup_url_kwarg: written(found.text, value)}
             try:
                 return self.reverse(view_name, kwargs=kwargs, request=request, format=format)
@@ -180,11 +204,15 @@ def _looked_up(field: Any, kind: type) -> GeneratedOnSave | None:
 
 def _writing_property(original: Method) -> Method:
     def get_attribute(self: Any, instance: Any) -> Any:
-        note_model(self, instance)
         value = original(self, instance)
         if type(value) is not int:
             return value
-        found = id_of(self)
+        kept = self.__dict__
+        if kept.get(SHOWN) is not type(instance):
+            note_model(self, instance)
+            if id_of(self) is None and model_said_by(self) is not None:
+                _retire(self, get_attribute, original)
+        found = kept[FOUND] if FOUND in kept else id_of(self)
         return value if found is None else written(found.text, value)
 
     return get_attribute

@@ -19,7 +19,15 @@ from ..core.segment import MAX_ID
 from ..generated import GeneratedOnSave
 from ..relations import id_behind, written
 
-__all__ = ["IdField"]
+__all__ = ["DERIVED", "FOUND", "SHOWN", "IdField", "id_of", "model_said_by", "note_model"]
+
+# What a serializer field keeps, so that a row costs next to nothing more:
+SHOWN = "_idgen_model"
+"""The class of the row that it showed last."""
+FOUND = "_idgen_id"
+"""The field of ours that its source leads to, or None."""
+DERIVED = "_idgen_pk_field"
+"""Of a relation: what follows from that for its own ``pk_field``."""
 
 
 class IdField(serializers.Field[int, Any, str, Any]):
@@ -69,12 +77,14 @@ class IdField(serializers.Field[int, Any, str, Any]):
     @property
     def text(self) -> TextForm:
         """How ids are written here."""
-        if self._text is None:
-            known = id_of(self)
-            if known is None:
-                return DECIMAL
+        if self._text is not None:
+            return self._text
+        known = id_of(self)
+        if known is None:
+            return DECIMAL
+        if model_said_by(self) is not None:
             self._text = known.text
-        return self._text
+        return known.text
 
     def get_attribute(self, instance: Any) -> Any:
         if self._text is None:
@@ -102,32 +112,40 @@ class IdField(serializers.Field[int, Any, str, Any]):
 
 
 def note_model(field: serializers.Field[Any, Any, Any, Any], instance: object) -> None:
-    """Keep in mind of which model ``field`` shows instances: a plain serializer can't say."""
-    noted = field.__dict__
-    if "_idgen_model" not in noted and isinstance(instance, models.Model):
-        noted["_idgen_model"] = type(instance)
+    """Keep in mind of which model ``field`` shows instances: a plain serializer can't say.
+
+    Of rows of several models, each is written by its own.
+    """
+    noted, kind = field.__dict__, type(instance)
+    if noted.get(SHOWN) is kind:
+        return
+    noted[SHOWN] = kind
+    for each in (field, noted.get("child_relation")):
+        if each is not None:
+            each.__dict__.pop(FOUND, None)
+            each.__dict__.pop(DERIVED, None)
 
 
 def id_of(field: serializers.Field[Any, Any, Any, Any]) -> GeneratedOnSave | None:
     """The model field of ours that the source of ``field`` leads to, as far as is known."""
     kept = field.__dict__
-    if "_idgen_id" not in kept:
-        where = _source(field)
-        if where is None:
+    if FOUND not in kept:
+        owner = _owner(field)
+        model = model_said_by(field) or owner.__dict__.get(SHOWN)
+        if not hasattr(model, "_meta") or not hasattr(owner, "source_attrs"):
             return None
-        kept["_idgen_id"] = id_behind(*where)
-    found: GeneratedOnSave | None = kept["_idgen_id"]
+        kept[FOUND] = id_behind(model, tuple(owner.source_attrs))
+    found: GeneratedOnSave | None = kept[FOUND]
     return found
 
 
-def _source(
-    field: serializers.Field[Any, Any, Any, Any],
-) -> tuple[type[models.Model], tuple[str, ...]] | None:
-    owner: Any = field
-    while isinstance(owner.parent, serializers.ManyRelatedField | serializers.ListField):
-        owner = owner.parent
-    meta = getattr(owner.parent, "Meta", None)
-    model = getattr(meta, "model", None) or owner.__dict__.get("_idgen_model")
-    if model is None or not hasattr(owner, "source_attrs"):
-        return None
-    return model, tuple(owner.source_attrs)
+def model_said_by(field: serializers.Field[Any, Any, Any, Any]) -> type[models.Model] | None:
+    """The ``Meta.model`` of the serializer, which counts for whatever rows it shows."""
+    return getattr(getattr(_owner(field).parent, "Meta", None), "model", None)
+
+
+def _owner(field: Any) -> Any:
+    """What the serializer has under a name: ``field``, or the list that it is the child of."""
+    while isinstance(field.parent, serializers.ManyRelatedField | serializers.ListField):
+        field = field.parent
+    return field
