@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from django.core.exceptions import SuspiciousOperation
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.debug import sensitive_variables
 from rest_framework.exceptions import APIException, NotFound
@@ -235,7 +236,7 @@ def _wanted(request: HttpRequest) -> Wanted | None:
         return Wanted(None, current_settings().rest.numbers)
     try:
         return read_wanted(request.GET)
-    except APIException:
+    except (APIException, SuspiciousOperation):
         return None  # it is said in the ordinary way
 
 
