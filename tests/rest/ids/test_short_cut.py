@@ -85,7 +85,9 @@ ALIKE: list[tuple[str, str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "url", "options", "way"), ALIKE, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("method", "url", "options", "way"), ALIKE, ids=lambda value: str(value)[:60]
+)
 def test_both_ways_answer_alike(
     ask: Asking,
     tag: str,
