@@ -307,6 +307,7 @@ class AccessToken(models.Model):
     """The moment from which on it is refused; never if empty."""
 
     class Meta:
+        db_table = "django_idgen_accesstoken"
         ordering: ClassVar[list[str]] = ["name", "-id"]
         verbose_name = _("access token")
         verbose_name_plural = _("access tokens")

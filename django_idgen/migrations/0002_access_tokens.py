@@ -67,6 +67,7 @@ class Migration(migrations.Migration):
                 ("expires_at", models.DateTimeField(blank=True, null=True, verbose_name="expires")),
             ],
             options={
+                "db_table": "django_idgen_accesstoken",
                 "verbose_name": "access token",
                 "verbose_name_plural": "access tokens",
                 "ordering": ["name", "-id"],

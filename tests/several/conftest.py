@@ -26,10 +26,12 @@ def _drop(alias: str, server: str) -> None:
 
 
 def _wait_for_loaders() -> None:
-    ours = {f"idgen-{alias}" for alias in PLACES}
-    for thread in threading.enumerate():
-        if thread.name in ours:
-            thread.join(30)
+    # The lanes first: they have the loaders of the databases work for them.
+    loaders = tuple(f"idgen-{alias}" for alias in PLACES)
+    for prefix in ("idgen-lane-", loaders):
+        for thread in threading.enumerate():
+            if thread.name.startswith(prefix):
+                thread.join(30)
 
 
 @pytest.fixture(scope="session")
