@@ -36,11 +36,14 @@ print(json.dumps({{
 }}))
 sys.stdout.flush()
 """
-STAY = TAKE + """
+STAY = (
+    TAKE
+    + """
 import os, time
 while not os.path.exists("leave"):
     time.sleep(0.05)
 """
+)
 
 
 def gunicorn(*options: str) -> tuple[str, ...]:
