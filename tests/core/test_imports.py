@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import django_idgen
@@ -19,6 +20,7 @@ CLIENT = {"client", "client_generators"}
 CORE = sorted(f"django_idgen.core.{path.stem}" for path in PACKAGE.glob("core/[a-z]*.py"))
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Dotted name inside the package: file."""
     found = {}
