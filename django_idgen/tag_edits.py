@@ -12,7 +12,7 @@ beside the database or in this process, is raised first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -173,13 +173,16 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
     """Have the tag go on at ``to``, or ``by`` ids further: no fetch gets ids below, from now on.
 
     What processes, and a pool, hold already is not touched. ``most``: how far it may go.
+    A skip, or the making of a tag, that failed after one of several databases is completed
+    by a skip to where the tag stands by then.
     Raises :class:`SkipRefused`, :class:`TagUnknown` and :class:`SegmentUnavailable`.
     """
     known = known_tag(tag)
     source = source_of_tags()
     stands = max(known.max_id, source.marks(tag).max_id(tag))
     target = stands + (by or 0) if to is None else to
-    if not stands < target <= min(stands + most, MAX_ID):
+    lowest = stands - _is_half_done(source.route(tag), known)
+    if not lowest < target <= min(stands + most, MAX_ID):
         raise SkipRefused(tag, max_id=stands, wanted=target, most=most)
     raise_mark(tag, target)
     for alias in source.route(tag):
@@ -189,6 +192,12 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
             row = LeafAlloc(biz_tag=tag, step=first.step, description=first.description)
         _change_or_insert(alias, row, max_id=target)
     return known_tag(tag)
+
+
+def _is_half_done(route: Sequence[str], known: Tag) -> bool:
+    """Whether one of several databases would go on below the others."""
+    rows = [known.rows.get(alias) for alias in route]
+    return len(rows) > 1 and any(row is None or row.max_id < known.max_id for row in rows)
 
 
 def raise_mark(tag: str, to: int) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +118,41 @@ def test_a_skip_goes_by_the_highest(shards: list[str]) -> None:
         tag_edits.make_tag("t", step=4)
         LeafAlloc.objects.using(shards[1]).update(max_id=900)
         with pytest.raises(tag_edits.SkipRefused) as refused:
-            tag_edits.skip_tag("t", most=MOST, to=900)
-        assert (refused.value.max_id, refused.value.wanted) == (900, 900)
+            tag_edits.skip_tag("t", most=MOST, to=899)
+        assert (refused.value.max_id, refused.value.wanted) == (900, 899)
         assert tag_edits.skip_tag("t", most=MOST, by=10).max_id == 910
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_failed_half_way_can_be_completed(
+    shards: list[str], monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """The database that was not reached would give out the ids below, which may be in use."""
+    edit = partial(tag_edits.make_tag, "t", step=4, max_id=1000)
+    with source_of(databases=shards[:2]):
+        if is_there:
+            tag_edits.make_tag("t", step=4)
+            edit = partial(tag_edits.skip_tag, "t", most=MOST, to=1000)
+        with monkeypatch.context() as failing:
+            failing.setattr(tag_edits, "_edit", _failing_at(shards[1]))
+            with pytest.raises(SegmentUnavailable):
+                edit()
+        tag_edits.skip_tag("t", most=MOST, to=1000)
+        assert [row.max_id for row in rows("t", shards[:2])] == [1000, 1000]
+        assert min(taken("t", 50)) >= 1000
+        with pytest.raises(tag_edits.SkipRefused):
+            tag_edits.skip_tag("t", most=MOST, to=1000)
+
+
+def _failing_at(alias: str) -> Any:
+    edit = tag_edits._edit
+
+    def failing(at: str, body: Any) -> Any:
+        if at == alias:
+            raise SegmentUnavailable(f"{alias} is away")
+        return edit(at, body)
+
+    return failing
 
 
 def test_making_and_using_at_once_repeats_nothing(shards: list[str]) -> None:
