@@ -79,6 +79,19 @@ def redis() -> Iterator[str]:
         yield alias
 
 
+@pytest.fixture
+def no_tags(db: None) -> None:
+    """The test's own database has no tags: tests without a transaction leave theirs.
+
+    Their tables are left out of a flush, or ids would come again.
+    """
+    from django_idgen import handlers
+    from django_idgen.models import LeafAlloc
+
+    handlers.reset()
+    LeafAlloc.objects.all().delete()
+
+
 def _drop_tables(name: str) -> None:
     connection = connections[name]
     with connection.constraint_checks_disabled(), connection.cursor() as cursor:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import unittest
+
 import pytest
+from django.core.management import call_command
+from django.core.signals import request_finished
+from django.db import transaction
+from django.test import SimpleTestCase, TestCase, TransactionTestCase
 
 from django_idgen import handlers, segments
 from django_idgen.connection import Place, place_of
@@ -15,9 +21,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def _in_memory() -> None:
+def _in_memory(no_tags: None) -> None:
     assert place_of("default") is Place.MEMORY
-    handlers.reset()
 
 
 def rows() -> dict[str, int]:
@@ -39,3 +44,98 @@ def test_a_tag_that_is_used_up_has_a_row() -> None:
     with pytest.raises(SegmentExhausted):
         segments["end"].next_id()
     assert rows() == {"end": MAX_ID}
+
+
+# --- rows of tags that other tests used ------------------------------------------------
+
+
+class Users:
+    """Tests of a user's project, run one after the other as Django's runner does it."""
+
+    def __init__(self) -> None:
+        self.seen: list[set[str]] = []
+
+    def run(self, *cases: type[SimpleTestCase]) -> list[set[str]]:
+        for case in cases:
+            case.users = self  # type: ignore[attr-defined]
+            result = unittest.TestResult()
+            unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
+            assert result.testsRun == 1
+            assert result.wasSuccessful(), result.errors + result.failures
+        return self.seen
+
+
+@pytest.fixture
+def users() -> Users:
+    return Users()
+
+
+class TakesInATransaction(TestCase):
+    __test__ = False  # for pytest: it is run by a test
+
+    def test(self) -> None:
+        segments["first"].next_id()
+
+
+class TakesOutside(TransactionTestCase):
+    __test__ = False  # for pytest: it is run by a test
+
+    def test(self) -> None:
+        segments["second"].next_id()
+
+
+class Asks(TransactionTestCase):
+    __test__ = False  # for pytest: it is run by a test
+
+    def test(self) -> None:
+        """A request ends, and rows are looked at."""
+        request_finished.send(type(self))
+        self.users.seen.append(set(rows()))  # type: ignore[attr-defined]
+
+
+class TakesAndAsks(TransactionTestCase):
+    __test__ = False  # for pytest: it is run by a test
+
+    def test(self) -> None:
+        with transaction.atomic():
+            segments["mine"].next_id()
+        self.users.seen.append(set(rows()))  # type: ignore[attr-defined]
+        request_finished.send(type(self))
+        self.users.seen.append(set(rows()))  # type: ignore[attr-defined]
+
+
+def test_tags_of_another_test_s_transaction_have_no_rows(users: Users) -> None:
+    """What it wrote is rolled back at its end."""
+    assert users.run(TakesInATransaction, Asks) == [set()]
+    assert rows() == {}
+
+
+def test_tags_of_a_test_without_one_have_them_when_it_ends(users: Users) -> None:
+    """As on a server: no flush takes them away, or ids could come again. None comes later."""
+    users.run(TakesOutside)
+    assert set(rows()) == {"second"}
+    assert users.run(Asks) == [{"second"}]
+
+
+def test_a_test_s_own_tags_have_their_rows(users: Users) -> None:
+    """Once a request has ended."""
+    assert users.run(TakesInATransaction, TakesAndAsks) == [set(), {"mine"}]
+
+
+def test_no_id_comes_again_after_a_test(users: Users) -> None:
+    """Whether the test's rows were rolled back or not."""
+    first = [segments[tag].next_id() for tag in ("first", "second")]
+    users.run(TakesInATransaction, TakesOutside)
+    assert [segments[tag].next_id() for tag in ("first", "second")] == [two + 2 for two in first]
+    handlers.segments.close()
+    for tag, before in zip(("first", "second"), first, strict=True):
+        assert segments[tag].next_id() > before + 2
+
+
+def test_what_migrations_took_is_handed_on() -> None:
+    """A runner copies the database for other processes once they are done."""
+    with transaction.atomic():
+        first = segments["seeded"].next_id()
+    assert rows() == {}
+    call_command("migrate", verbosity=0)
+    assert rows()["seeded"] > first

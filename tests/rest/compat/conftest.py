@@ -14,7 +14,6 @@ from django_idgen import handlers, segments
 from django_idgen.models import LeafAlloc
 from django_idgen.rest.known_tags import KNOWN_TAGS
 from django_idgen.rest.token_cache import TOKENS
-from django_idgen.sqlite import memory_rows
 from django_idgen.tag_rows import find_tag
 from django_idgen.tokens import make_token
 
@@ -27,12 +26,9 @@ def _nothing_known(request: pytest.FixtureRequest, settings: Any) -> Iterator[No
     settings.IDGEN = {"GENERATORS": {"default": {}, "second": {}}}
     _forget()
     if "db" in request.fixturenames:
-        request.getfixturevalue("db")
-        LeafAlloc.objects.all().delete()  # what tests of others may have committed
+        request.getfixturevalue("no_tags")
     yield
     _forget()
-    # Else a later test outside of a transaction would commit the rows of these tags.
-    memory_rows._changed.clear()
 
 
 def _forget() -> None:

@@ -31,9 +31,7 @@ def _nothing_known(request: pytest.FixtureRequest, settings: Any) -> Iterator[No
     settings.IDGEN = {}  # a maker of ids of this test's own
     _forget()
     if request.node.get_closest_marker("django_db"):
-        request.getfixturevalue("db")
-        # Others' marks of a database in memory become rows when tables are flushed.
-        LeafAlloc.objects.all().delete()
+        request.getfixturevalue("no_tags")
     yield
     _forget()
 

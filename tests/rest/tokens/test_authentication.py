@@ -26,11 +26,9 @@ URL = "/idgen/tags/orders/ids"
 
 
 @pytest.fixture(autouse=True)
-def _orders(db: None, settings: Any) -> Iterator[None]:
+def _orders(no_tags: None, settings: Any) -> Iterator[None]:
     settings.ROOT_URLCONF = "tests.rest.ids.urls"
     settings.IDGEN = {}
-    # Others' marks of a database in memory become rows when tables are flushed.
-    LeafAlloc.objects.all().delete()
     LeafAlloc.objects.create(biz_tag="orders")
     TOKENS.clear()
     KNOWN_TAGS.clear()
