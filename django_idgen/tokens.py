@@ -179,7 +179,8 @@ def _successor(former: AccessToken, overlap: timedelta) -> tuple[AccessToken, st
 def _lines(patterns: Iterable[str]) -> str:
     lines = list(patterns)
     for line in lines:
-        if not line or "\n" in line or "\r" in line:
+        # Stored one to a line: what holds an end of line, of Unicode's too, would be two.
+        if line.splitlines() != [line]:
             raise ValidationError(f"{line!r} is no pattern of tags or generators.")
         validate_patterns(line)
     return "\n".join(lines)

@@ -84,6 +84,8 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         (("x" * 101, "--tags", "a"), "name"),
         (("shop", "--tags", ""), "'' is no pattern"),
         (("shop", "--tags", "a\nb"), "is no pattern"),
+        (("shop", "--tags", "a\u2028*"), "is no pattern"),
+        (("shop", "--leases", "a\x0b*"), "is no pattern"),
         (("shop", "--tags", "x" * 129), "128"),
         (("shop", "--leases", " a"), "can't be matched"),
         (("shop\x00", "--tags", "a"), "name"),
