@@ -20,8 +20,11 @@ def id_behind(model: type[models.Model], path: tuple[str, ...]) -> GeneratedOnSa
     """The field of ours whose value ``path`` leads to from ``model``, or None.
 
     ``path`` is made of names of fields, columns (``order_id``) and reverse accessors, or
-    ``pk``. What ends in a relation means the key that it holds.
+    ``pk``. What ends in a relation means the key that it holds. ``model`` may be anything
+    that has that name in another library: there is no field of ours behind it.
     """
+    if not (isinstance(model, type) and issubclass(model, models.Model)):
+        return None
     field: Any = None
     at: type[models.Model] | None = model
     for name in path:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
+from django.db import models
 from django.urls import NoReverseMatch
 from rest_framework import serializers
 from rest_framework.relations import ManyRelatedField
@@ -177,7 +178,7 @@ def _reading_slug(original: Method) -> Method:
 
 def _slug(model: Any, slug_field: str) -> GeneratedOnSave | None:
     # What is shown need not be a model's instance.
-    return id_behind(model, tuple(slug_field.split("__"))) if hasattr(model, "_meta") else None
+    return id_behind(model, tuple(slug_field.split("__")))
 
 
 def _linking(original: Method) -> Method:
@@ -197,7 +198,7 @@ def _linking(original: Method) -> Method:
 
 
 def _looked_up(field: Any, kind: type) -> GeneratedOnSave | None:
-    if hasattr(kind, "_meta"):
+    if issubclass(kind, models.Model):
         return id_behind(kind, (field.lookup_field,))
     return _key_of_relation(field) if field.lookup_field == "pk" else None  # only a key is known
 

@@ -132,7 +132,7 @@ def id_of(field: serializers.Field[Any, Any, Any, Any]) -> GeneratedOnSave | Non
     if FOUND not in kept:
         owner = _owner(field)
         model = model_said_by(field) or owner.__dict__.get(SHOWN)
-        if not hasattr(model, "_meta") or not hasattr(owner, "source_attrs"):
+        if model is None or not hasattr(owner, "source_attrs"):
             return None
         kept[FOUND] = id_behind(model, tuple(owner.source_attrs))
     found: GeneratedOnSave | None = kept[FOUND]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from django.contrib.auth.models import User
@@ -124,3 +124,43 @@ def test_fields_of_other_models_are_left_to_the_library() -> None:
     assert [row["rank"] for row in made.data] == [7, 8, 9]
     assert "django_idgen" not in made.child.fields["rank"].get_attribute.__module__
     assert [row["rank"] for row in OwnSerializer(rows, many=True).data] == [-7, -8, -9]
+
+
+class Document:
+    """A row of another library's: its models have a ``_meta`` of their own."""
+
+    _meta: ClassVar[dict[str, Any]] = {"collection": "documents"}
+    pk = 7
+    name = "tea"
+
+    @property
+    def author(self) -> Document:
+        return self
+
+
+def test_models_of_other_libraries_are_left_alone() -> None:
+    """As ``Meta.model``, as a row, as what a relation leads to, and behind a link."""
+
+    class DocumentSerializer(serializers.Serializer):  # type: ignore[type-arg]
+        class Meta:
+            model = Document
+
+        pk = serializers.ReadOnlyField()
+        author = serializers.PrimaryKeyRelatedField(read_only=True)
+        author_name = serializers.SlugRelatedField(
+            slug_field="name", source="author", read_only=True
+        )
+        link = serializers.HyperlinkedIdentityField(view_name="page", lookup_field="name")
+
+    class Plain(DocumentSerializer):
+        Meta = None  # type: ignore[assignment]
+
+    with override_settings(ROOT_URLCONF=(path("pages/<name>/", print, name="page"),)):
+        for kind in (DocumentSerializer, Plain):
+            shown = kind([Document(), Document()], many=True, context={"request": None}).data
+            assert shown[1] == {
+                "pk": 7,
+                "author": 7,
+                "author_name": "tea",
+                "link": "/pages/tea/",
+            }
