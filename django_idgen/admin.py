@@ -15,12 +15,14 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import display_for_value
 from django.core.exceptions import ValidationError
 from django.db import connections, models, router
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from . import tag_edits
+from . import tag_edits, tag_rows, tag_supply
 from .conf import DEFAULT_STEP, SettingsError, read_settings
+from .core.errors import IdgenError
+from .core.segment import MAX_ID
 from .lease_state import LeaseState, promised_until, state_of, with_namespaces
 from .models import LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
 from .tables import missing_tables
@@ -90,8 +92,8 @@ class LeafAllocForm(TagForm):
     max_id = LeafAlloc._meta.get_field("max_id").formfield(
         show_hidden_initial=True,
         help_text=gettext_lazy(
-            "The first id that no process was given yet. Raise it to skip ahead; it can't be "
-            "lowered."
+            "The first id that no process was given yet. Raise it to skip ahead, in all databases "
+            "of the tag; it can't be lowered. Other processes use up what they hold already."
         ),
     )
 
@@ -149,9 +151,23 @@ class LeafAllocAdmin(GrantsAdmin):
             fixed.append("biz_tag")
         return fixed
 
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        try:
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        except IdgenError as error:
+            # A database that is away, or somebody who was quicker.
+            self.message_user(request, str(error), messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+
     def save_model(
         self,
-        request: HttpRequest,  # noqa: ARG002
+        request: HttpRequest,
         obj: models.Model,
         form: Any,
         change: bool,
@@ -166,9 +182,22 @@ class LeafAllocAdmin(GrantsAdmin):
             if name in {"step", "description", "max_id"}
         }
         if "max_id" in changed:
-            tag_edits.raise_mark(obj.pk, changed["max_id"])
+            # First of all, since it is a transaction of its own: in this one, nothing that
+            # it would wait for is changed yet.
+            self._skip(request, obj.pk, changed.pop("max_id"))
         if changed:
             tag_edits.change_row(_database(LeafAlloc), obj.pk, **changed)
+
+    def _skip(self, request: HttpRequest, tag: str, to: int) -> None:
+        """In all databases of the tag; nothing below is left here, or in the pool."""
+        if not tag_rows.is_fetched_from(tag, _database(LeafAlloc)):
+            # Somebody else's, such as another site's that shares this admin.
+            tag_edits.change_row(_database(LeafAlloc), tag, max_id=to)
+            return
+        tag_edits.skip_tag(tag, to=to, most=MAX_ID)
+        if tag_supply.let_go(tag).pool is False:
+            text = _("The pool of “%(tag)s” can't be emptied: lower ids may come out of it yet.")
+            self.message_user(request, text % {"tag": tag}, messages.WARNING)
 
 
 class ReadOnlyAdmin(GrantsAdmin):

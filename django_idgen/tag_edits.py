@@ -32,7 +32,6 @@ from .tag_rows import (
     TagUnknown,
     find_tag,
     known_tag,
-    source_behind_pool,
     source_of_tags,
     table_is_missing,
     tag_databases,
@@ -51,7 +50,6 @@ __all__ = [
     "find_tag",
     "insert_tag_row",
     "make_tag",
-    "raise_mark",
     "skip_tag",
     "table_is_missing",
     "tag_databases",
@@ -184,7 +182,8 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
     lowest = stands - _is_half_done(source.route(tag), known)
     if not lowest < target <= min(stands + most, MAX_ID):
         raise SkipRefused(tag, max_id=stands, wanted=target, most=most)
-    raise_mark(tag, target)
+    # On SQLite the mark stands outside of the row, and goes first.
+    source.marks(tag).raise_mark(tag, target)
     for alias in source.route(tag):
         row = known.rows.get(alias)
         if row is None:  # this database gave out none of its ids yet
@@ -198,13 +197,6 @@ def _is_half_done(route: Sequence[str], known: Tag) -> bool:
     """Whether one of several databases would go on below the others."""
     rows = [known.rows.get(alias) for alias in route]
     return len(rows) > 1 and any(row is None or row.max_id < known.max_id for row in rows)
-
-
-def raise_mark(tag: str, to: int) -> None:
-    """Raise the mark that stands outside of the row (SQLite), before the row is."""
-    source = source_behind_pool()
-    if hasattr(source, "marks"):
-        source.marks(tag).raise_mark(tag, to)
 
 
 def change_row(

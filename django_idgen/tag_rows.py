@@ -22,6 +22,7 @@ __all__ = [
     "TagUnknown",
     "TagsElsewhere",
     "find_tag",
+    "is_fetched_from",
     "is_row_of",
     "known_tag",
     "source_behind_pool",
@@ -98,6 +99,15 @@ def is_row_of(tag: str, alias: str) -> bool:
     """Whether the row of ``tag`` in ``alias`` counts: a replica has rows, too."""
     source = source_behind_pool()
     return not source.is_routed or alias in source.route(tag)
+
+
+def is_fetched_from(tag: str, alias: str) -> bool:
+    """Whether ids of ``tag`` come from the row in ``alias``, be it one of several.
+
+    Raises :class:`~.core.errors.ConfigurationError` (a router).
+    """
+    source = source_behind_pool()
+    return hasattr(source, "marks") and alias in source.route(tag)
 
 
 def _away(alias: str, error: Exception) -> SegmentUnavailable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import handlers
 from .core.errors import ConfigurationError, SegmentUnavailable
@@ -10,7 +10,24 @@ from .core.segment import check_tag
 from .models import LeafAlloc
 from .upkeep.forecast import Forecast
 
-__all__ = ["clear_here", "clear_pool", "fill_pool", "held_here", "load_ahead"]
+__all__ = [
+    "LetGo",
+    "clear_here",
+    "clear_pool",
+    "fill_pool",
+    "held_here",
+    "let_go",
+    "load_ahead",
+]
+
+
+class LetGo(NamedTuple):
+    """What was let go of."""
+
+    held: int
+    """Ids that this process had."""
+    pool: bool | None
+    """See :func:`clear_pool`."""
 
 
 def load_ahead(tag: str) -> bool:
@@ -51,6 +68,12 @@ def clear_here(tag: str) -> int:
     """
     made: Any = handlers.segments.get(check_tag(tag))
     return 0 if made is None else int(made.clear())
+
+
+def let_go(tag: str) -> LetGo:
+    """Leave nothing of ``tag`` here and in the pool: it has skipped ahead."""
+    # In this order: what this process gives back goes into the pool.
+    return LetGo(clear_here(tag), clear_pool(tag))
 
 
 def clear_pool(tag: str) -> bool | None:

@@ -182,10 +182,8 @@ class SkipView(OneTagView):
             if error.is_too_far:
                 raise ValidationError({next(iter(wanted)): [str(error)]}) from error
             raise Conflict(str(error), code="not_lowered") from error
-        # In this order: what this process gives back goes into the pool.
-        cleared = tag_supply.clear_here(tag)
-        pool = tag_supply.clear_pool(tag)
-        return Response({**shown(skipped), "cleared": cleared, "pool_cleared": pool})
+        gone = tag_supply.let_go(tag)
+        return Response({**shown(skipped), "cleared": gone.held, "pool_cleared": gone.pool})
 
 
 class ClearView(OneTagView):
