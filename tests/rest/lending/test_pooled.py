@@ -1,0 +1,82 @@
+"""Segments lent out of a pool, cut and given back, while the service takes ids of its own."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+from django.db import connections
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from django_idgen import segments, tag_edits, tag_supply
+from django_idgen.models import LeafAlloc
+from django_idgen.rest.compat.cosid_segments import Distributor
+from django_idgen.rest.compat.taking import Tags
+from tests.http.service import SECRET, one_token
+from tests.redis_pool.test_project import idgen_on
+from tests.server_tools import at_once
+
+TAG = "lent"
+MOST = 7
+"""Ids that are lent at once: a third of a step, so that the rest goes to the pool."""
+TURNS = 25
+
+
+def test_what_is_cut_off_and_given_back_is_given_out_once(postgres: str, redis: str) -> None:
+    """To whomever: local callers, clients with floors, CosId's, and who clears and fills."""
+    idgen = {**idgen_on(redis, postgres), "REST": {"max_segment": MOST, "max_skip": 200}}
+    with override_settings(IDGEN=idgen, ROOT_URLCONF="tests.http.urls"), one_token():
+        pool: Any = segments.allocator().source
+        tag_edits.make_tag(TAG, step=20)
+        found = at_once(4, lambda who: turns(who, postgres))
+        ids = Counter(each for some in found for each in some)
+        pool.clear([TAG])
+        segments.close()
+    assert len(ids) > 4 * TURNS
+    assert max(ids.values()) == 1
+
+
+def turns(who: int, alias: str) -> list[int]:
+    chance = random.Random(who)
+    client = Client(raise_request_exception=True)
+    cosid = Distributor(Tags(["*"], None))
+    found: list[int] = []
+    try:
+        for _ in range(TURNS):
+            act = chance.randrange(6)
+            if act == 0:
+                found += segments[TAG].next_ids(chance.randrange(1, 30))
+            elif act in (1, 2):
+                found += lent(client, max(found, default=0) + chance.choice([0, 1, 150]))
+            elif act == 3:
+                step = chance.randrange(1, MOST)
+                last = cosid.take(None, TAG, step)
+                found += range(last - step + 1, last + 1)
+            elif act == 4:
+                tag_supply.clear_here(TAG)
+            else:
+                tag_supply.fill_pool(LeafAlloc.objects.using(alias).get(pk=TAG))
+    finally:
+        connections.close_all()
+    return found
+
+
+def lent(client: Client, floor: int) -> range:
+    answer = client.post(
+        reverse("django_idgen:tag-segment", args=[TAG]),
+        data=json.dumps({"floor": floor}),
+        content_type="application/json",
+        headers={"Authorization": f"Bearer {SECRET}"},
+    )
+    said = answer.json()
+    if answer.status_code == 409:
+        assert said["code"] == "skip_too_far"
+        return range(0)
+    assert answer.status_code == 200, said
+    ids = range(int(said["start"]), int(said["stop"]), said["delta"])
+    assert floor <= ids[0]
+    assert len(ids) <= MOST
+    return ids
