@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from .clock import SYSTEM_CLOCK, AnchoredClock, Clock
 from .errors import ClockSkewed, IdgenError, LeaseError, LeaseExpired, LeaseLost
 from .events import Outbox, ignore
 from .lease import Grant, Lease, LeaseRegistry
+from .registry_calls import IO_PATIENCE, RegistryCalls
 from .renewal import RenewalThread
 
 __all__ = ["LeaseKeeper"]
 
 RETRY_SECONDS = 1.0
 """Shortest pause between two attempts to renew after one that failed."""
-IO_PATIENCE = 10.0
-"""Seconds that a caller waits for another thread's call to the registry to end."""
 
 
 class LeaseKeeper:
@@ -73,17 +70,11 @@ class LeaseKeeper:
         Set anew by each lease; the generator lowers it as it falls back in line.
         """
         self.renewals = self.failures = 0
-        self._io = threading.Lock()
+        self._calls = RegistryCalls(self.namespace.name, self._clock)
         self._state = threading.Lock()
         self._time = AnchoredClock(self._clock, self._skew_limit_us)
         self._thread = RenewalThread()
         self._renewed_ns = self._tried_ns = 0
-        self.refusals = 0
-        """How many times no lease was to be had; a caller notes it before it stands in line."""
-        self._refusal: LeaseError | ClockSkewed | None = None
-        self.trouble: IdgenError | None = None
-        """Why the last call for a lease got none; ``None`` since one was had, or renewed."""
-        self._troubled_ns = 0
 
     # --- time ---------------------------------------------------------------
 
@@ -112,9 +103,19 @@ class LeaseKeeper:
         return self._tried_ns > self._renewed_ns
 
     @property
+    def refusals(self) -> int:
+        """How many times no lease was to be had; a caller notes it before it stands in line."""
+        return self._calls.refusals
+
+    @property
+    def trouble(self) -> IdgenError | None:
+        """Why the last call for a lease got none; ``None`` since one was had, or renewed."""
+        return self._calls.trouble
+
+    @property
     def seconds_since_trouble(self) -> float:
         """How long ago a lease was last asked for in vain; only with :attr:`trouble`."""
-        return (self._clock.elapsed_ns() - self._troubled_ns) / 1e9
+        return self._calls.seconds_since_trouble
 
     # --- getting and extending a lease ---------------------------------------
 
@@ -127,7 +128,7 @@ class LeaseKeeper:
         raises, :class:`ClockSkewed`, or :class:`LeaseExpired` if another thread's
         call to the registry does not end.
         """
-        with self._calling(), self._answering_for_all(refusals):
+        with self._calls.one_at_a_time(), self._calls.answering_for_all(refusals):
             return self._acquire(avoid)
 
     def _acquire(self, avoid: int | None) -> Lease:
@@ -138,7 +139,7 @@ class LeaseKeeper:
         self._check_skew(grant)
         with self._state:
             self._time.observe(grant.reading, restart=True)
-            self.lease, self.lost, self.trouble = grant.lease, False, None
+            self.lease, self.lost, self._calls.trouble = grant.lease, False, None
             granted_at = self.namespace.tick_at(grant.reading.registry_us)
             self.offset = ahead = max(0, grant.lease.start - granted_at)
             self._renewed_ns = self._tried_ns = self._clock.elapsed_ns()
@@ -155,11 +156,11 @@ class LeaseKeeper:
         By renewal if the lease is still known, else by a new lease. Raises
         :class:`LeaseExpired` with the cause chained, else as :meth:`acquire`.
         """
-        with self._calling():
+        with self._calls.one_at_a_time():
             lease = self.lease
             if lease is not None and tick < lease.until:
                 return lease  # the renewal thread was quicker
-            with self._answering_for_all(refusals):
+            with self._calls.answering_for_all(refusals):
                 try:
                     return self._renew(tick) or self._acquire(None)
                 except LeaseError as error:
@@ -170,12 +171,12 @@ class LeaseKeeper:
 
         Cheap when nothing is due. Never raises, and waits for no other thread.
         """
-        if not self._is_due() or not self._io.acquire(blocking=False):
+        if not self._is_due() or not self._calls.lock.acquire(blocking=False):
             return
         try:
             self._renew_quietly()
         finally:
-            self._io.release()
+            self._calls.lock.release()
 
     def _is_due(self) -> bool:
         lease = self.lease
@@ -192,7 +193,7 @@ class LeaseKeeper:
 
     def renew_in_background(self) -> float:
         """One turn of the renewal thread; returns the seconds until the next."""
-        with self._io:
+        with self._calls.lock:
             ok = self._renew_quietly()
         self._outbox.send()
         return self._third if ok else self._retry
@@ -232,7 +233,7 @@ class LeaseKeeper:
             self.lease = replace(self.lease, until=max(self.lease.until, grant.lease.until))
             self._renewed_ns = self._clock.elapsed_ns()
             self.renewals += 1
-            self.trouble = None
+            self._calls.trouble = None
             renewed = self.lease
         if refused_us is not None:
             self._outbox.put("clock_skewed", offset_us=refused_us, source="registry")
@@ -257,13 +258,13 @@ class LeaseKeeper:
         with self._state:
             lease, self.lease = self.lease, None
         # Not for ever: a renewal that comes after the release finds no such token.
-        waited = self._io.acquire(timeout=IO_PATIENCE)
+        waited = self._calls.lock.acquire(timeout=IO_PATIENCE)
         try:
             if lease is not None:
                 self._hand_back(lease, self.last_tick)
         finally:
             if waited:
-                self._io.release()
+                self._calls.lock.release()
 
     def _hand_back(self, lease: Lease, last_tick: int) -> None:
         try:
@@ -280,38 +281,6 @@ class LeaseKeeper:
         self.registry.abandon()
 
     # --- checks ---------------------------------------------------------------
-
-    @contextmanager
-    def _calling(self) -> Iterator[None]:
-        # One call to the registry at a time; waited for, but not for ever.
-        if not self._io.acquire(timeout=IO_PATIENCE):
-            raise LeaseExpired(
-                f"The registry of namespace {self.namespace.name!r} did not answer another "
-                f"thread's call for {IO_PATIENCE:g} s. Check that it can be reached, and that "
-                f"its timeouts are shorter; the next call tries again."
-            )
-        try:
-            yield
-        finally:
-            self._io.release()
-
-    @contextmanager
-    def _answering_for_all(self, refusals: int | None) -> Iterator[None]:
-        """Let one failure answer for those who stood in line behind it.
-
-        A registry that times out after seconds would else be asked by each caller
-        in turn, and the last one wait for all of them.
-        """
-        if self._refusal is not None and refusals not in (None, self.refusals):
-            raise self._refusal.with_traceback(None)
-        try:
-            yield
-        except IdgenError as error:
-            self.trouble, self._troubled_ns = error, self._clock.elapsed_ns()
-            if isinstance(error, (LeaseError, ClockSkewed)):
-                self._refusal = error
-                self.refusals += 1
-            raise
 
     def _check_skew(self, grant: Grant) -> None:
         offset_us = self._clock.wall_ns() // 1000 - grant.reading.registry_us

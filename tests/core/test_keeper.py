@@ -9,6 +9,7 @@ import warnings
 import pytest
 
 from django_idgen.core import keeper as keeper_module
+from django_idgen.core import registry_calls
 from django_idgen.core.errors import (
     ClockSkewed,
     LeaseExpired,
@@ -311,9 +312,12 @@ def test_an_expired_lease_says_so_with_its_cause_and_recovers(kept):
 
 def test_a_caller_does_not_wait_for_ever_for_another_threads_call(kept, monkeypatch):
     """A registry that hangs in one thread is an error in the next."""
-    monkeypatch.setattr(keeper_module, "IO_PATIENCE", 0.01)
+    monkeypatch.setattr(registry_calls, "IO_PATIENCE", 0.01)
     kept.keeper.acquire()
-    with kept.keeper._io, pytest.raises(LeaseExpired, match="did not answer another thread"):
+    with (
+        kept.keeper._calls.lock,
+        pytest.raises(LeaseExpired, match="did not answer another thread"),
+    ):
         kept.keeper.extend(kept.keeper.lease.until)
     assert kept.keeper.extend(kept.keeper.lease.until)
 

@@ -261,7 +261,7 @@ def test_a_fork_while_another_thread_holds_the_lock_leaves_no_child_waiting(tmp_
         ids = generator()
         ids.next_id()
         ids._lock.acquire()
-        ids.keeper._io.acquire()
+        ids.keeper._calls.lock.acquire()
         if os.fork() == 0:
             got = []
             threads = [
@@ -278,7 +278,7 @@ def test_a_fork_while_another_thread_holds_the_lock_leaves_no_child_waiting(tmp_
         _, status = os.wait()
         assert status == 0
         ids._lock.release()
-        ids.keeper._io.release()
+        ids.keeper._calls.lock.release()
         ids.close()
         """,
         tmp_path / "marks",
