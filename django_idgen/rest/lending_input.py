@@ -12,6 +12,7 @@ from ..core.lease import Lease, Namespace
 from ..core.segment import MAX_ID
 
 __all__ = [
+    "OLD_CLIENTS",
     "AcquireInput",
     "Fingerprint",
     "ReleaseInput",
@@ -28,6 +29,8 @@ HIGHEST = 2**64
 NUMBER = re.compile(r"[0-9]{1,20}", re.ASCII)
 TOKEN = re.compile(r"[!-~]{1,128}", re.ASCII)
 MOST_HOLDER = 200
+OLD_CLIENTS = "cosid "
+"""How the registry's holders begin that are found again by their name alone."""
 MOST_WORDS = 64
 
 
@@ -119,6 +122,14 @@ class AcquireInput(Settled):
     holder = Words(max_length=MOST_HOLDER, allow_blank=True, default="")
     not_before = WholeNumber(default=0)
     avoid = WholeNumber(most=MAX_ID, allow_null=True, default=None)
+
+    def validate_holder(self, holder: str) -> str:
+        if holder.startswith(OLD_CLIENTS):
+            raise serializers.ValidationError(
+                f"What begins with {OLD_CLIENTS!r} is an instance of CosId, and is known by its "
+                f"name alone."
+            )
+        return holder
 
 
 class LeaseInput(serializers.Serializer):  # type: ignore[type-arg]

@@ -20,6 +20,7 @@ from ... import lifecycle
 from ...conf import GeneratorSettings, SettingsError
 from ...core.errors import IdgenError, LeaseLost, RegistryUnavailable
 from ...core.lease import Grant, Lease, LeaseRegistry, Namespace
+from ..lending_input import OLD_CLIENTS
 from ..lending_registries import RegistryMap
 
 __all__ = ["Instance", "MachineIds", "MachineLost", "MachineNotFound", "MachineState", "Rules"]
@@ -49,7 +50,7 @@ class Instance:
     @property
     def label(self) -> str:
         """The holder's name in the registry; no process of ours has such a one."""
-        return f"cosid {json.dumps(self.namespace)} {self.name}"
+        return f"{OLD_CLIENTS}{json.dumps(self.namespace)} {self.name}"
 
     @property
     def fits(self) -> bool:

@@ -1,4 +1,4 @@
-"""Numbers that JSON or Python can say, and no client means: refused by field, never a 500."""
+"""What no client means: refused by field, and never a 500."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from django_idgen.rest.compat.cosid_machines import Instance
 from tests.http.service import SECRET
 
 from .test_leases import Api, api
@@ -35,3 +36,11 @@ def test_a_number_past_all_floats_is_no_json_of_ours(api: Api, value: str) -> No
         headers={"Authorization": f"Bearer {SECRET}"},
     )
     assert answer.status_code == 400, answer.content
+
+
+def test_nobody_borrows_in_the_name_of_a_cosid_instance(api: Api) -> None:
+    """Which is known by its name alone: it would be given the borrower's worker id, too."""
+    instance = Instance("shop", "a", stable=True)
+    answer = api.acquire(holder=instance.label)
+    assert (answer.status_code, list(answer.json())) == (400, ["holder"]), answer.content
+    assert api.acquire(holder=f"not {instance.label}").status_code == 200
