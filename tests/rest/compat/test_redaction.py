@@ -138,6 +138,8 @@ def test_a_report_of_a_bug_has_no_secret(
     address = "a@example.com"
     settings.ADMINS = [("a", address) if django.VERSION < (6, 0) else address]
     settings.ALLOWED_HOSTS = ["*"]
+    # Django 6.1 warns who mails without them.
+    settings.MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}
     handler = logging.getLogger("django.request")
     mailer = AdminEmailHandler(include_html=True)
     handler.addHandler(mailer)
