@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import inspect
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from rest_framework import relations, serializers
 
 from django_idgen.fields import SnowflakeField
 from django_idgen.relations import id_behind
-from django_idgen.rest import adoption, filters
+from django_idgen.rest import adoption, filters, on_import
 from django_idgen.rest.fields import IdField
 from tests.app.models import Line, Order, Parcel, Receipt, Shipment
 
@@ -305,3 +306,13 @@ def test_a_module_that_is_not_there_is_not_there() -> None:
         print(error)
     """
     assert run(code) == "No module named 'tests.nothing_of_that_name'"
+
+
+def test_finders_of_the_old_kind_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some have no ``find_spec``, such as those in copies of six; Python does without, too."""
+    old: Any = type("Old", (), {"find_module": None})()
+    monkeypatch.setattr(sys, "meta_path", [old, *sys.meta_path])
+    monkeypatch.setattr(on_import, "_watched", {"email.charset"})
+    found = on_import._finder.find_spec("email.charset", email.__path__)
+    assert found is not None
+    assert found.name == "email.charset"
