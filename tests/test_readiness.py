@@ -166,6 +166,10 @@ def test_a_question_that_was_broken_off_is_no_good_answer(kind: type[BaseExcepti
         raise kind
 
     assert Probes().outcomes({"x": end}, max_age=0, within=PATIENCE)["x"].error
+    # Its end is told when this test is over, not in the next one.
+    for thread in threading.enumerate():
+        if thread.name == "idgen-readiness":
+            thread.join(PATIENCE)
 
 
 # --- one that is dead, or hangs ------------------------------------------------------

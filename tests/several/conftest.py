@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +32,18 @@ def _wait_for_loaders() -> None:
     for prefix in ("idgen-lane-", loaders):
         for thread in threading.enumerate():
             if thread.name.startswith(prefix):
-                thread.join(30)
+                _join(thread)
+
+
+def _join(thread: threading.Thread) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            thread.join(30)
+        except RuntimeError:
+            time.sleep(0.01)  # it is on the list, and just being started
+        else:
+            return
 
 
 @pytest.fixture(scope="session")
