@@ -158,18 +158,17 @@ def test_no_thread_to_ask_with_is_no_answer_that_lasts(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_question_that_was_broken_off_is_no_good_answer(kind: type[BaseException]) -> None:
     """Whatever has ended its thread."""
 
     def end() -> None:
         raise kind
 
-    assert Probes().outcomes({"x": end}, max_age=0, within=PATIENCE)["x"].error
-    # Its end is told when this test is over, not in the next one.
-    for thread in threading.enumerate():
-        if thread.name == "idgen-readiness":
-            thread.join(PATIENCE)
+    # Not in a thread of its own, whose end would be heard of in another test.
+    probe = readiness._Probe(end, time.monotonic)
+    with pytest.raises(kind):
+        probe._run()
+    assert probe.outcome(time.monotonic(), PATIENCE).error
 
 
 # --- one that is dead, or hangs ------------------------------------------------------
