@@ -20,6 +20,7 @@ from typing import Any
 from rest_framework.exceptions import NotFound, PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.throttling import BaseThrottle
 
 from ..conf import GeneratorSettings
 from ..core.clock import SYSTEM_CLOCK
@@ -37,12 +38,14 @@ from .lending_input import (
     lease_words,
 )
 from .lending_registries import REGISTRIES, installation_of_registry
+from .throttles import CallerThrottle
 
 __all__ = ["LeasesView", "ReleaseView", "RenewSeenView", "RenewView"]
 
-MOST_AHEAD_US = 86_400_000_000
-"""How far past now a client may have stamped: a day. Who would say more by mistake, or with
-its clock wrong, would use a worker id's time up for all others."""
+MOST_AHEAD_US = 3_600_000_000
+"""How far past now a client may have stamped: an hour, as after the service's clock was put
+back. Who would say more by mistake, or with its clock wrong, would use a worker id's time up
+for all others."""
 
 
 class LeaseView(LendingView):
@@ -84,7 +87,7 @@ class LeaseView(LendingView):
         if tick > latest:
             raise LendingRefused(
                 "too_far_ahead",
-                f"{name} is tick {tick}, more than a day past now ({latest} at most). See that "
+                f"{name} is tick {tick}, more than an hour past now ({latest} at most). See that "
                 f"the clocks of the client and the service are right; a client that is started "
                 f"anew begins at the time that the service has.",
                 setting=name,
@@ -101,6 +104,10 @@ class LeaseView(LendingView):
 
 class LeasesView(LeaseView):
     """What is lent, and borrowing it."""
+
+    def get_throttles(self) -> list[BaseThrottle]:
+        # Not renewing, without which a client has to stop; nor asking what is lent.
+        return [CallerThrottle()] if self.request.method == "POST" else []
 
     def get(self, request: Request, alias: str) -> Response:  # noqa: ARG002
         """All that a client needs to make the very same ids."""
@@ -171,7 +178,9 @@ class RenewSeenView(LeaseView):
         asked = self.read(RenewSeenInput)
         self.check_settled(asked)
         installation = self.installation(asked)
-        renewed = self.registry.renew_seen(idle_after=asked["idle_after"])
+        # No longer than the service's own scheduler would: who is gone lapses in the end.
+        most = current_settings().generators[self.alias].idle_after
+        renewed = self.registry.renew_seen(idle_after=min(asked["idle_after"], most))
         return self.answer(asked, renewed=renewed, installation=installation)
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as settings_of_django
+from django.core.cache import cache
 from django.test import Client, override_settings
 from django.urls import reverse
 from hypothesis import HealthCheck, given, settings
@@ -178,12 +180,12 @@ def test_a_window_or_future_that_the_service_does_not_reckon_with_is_refused(
 
 
 def test_a_wrong_client_cannot_use_up_a_worker_ids_time(api: Api) -> None:
-    """A tick more than a day ahead is refused, wherever one is named, and nothing is changed."""
+    """A tick more than an hour ahead is refused, wherever one is named, and nothing is changed."""
     lease = api.acquire().json()["lease"]
-    late = int(lease["start"]) + 2 * 86_400_000
+    late = int(lease["start"]) + 2 * 3_600_000
     for answer in (api.acquire(not_before=late), api.renew(lease, late), api.release(lease, late)):
         assert (answer.status_code, answer.json()["code"]) == (409, "too_far_ahead")
-    soon = int(lease["start"]) + 3_600_000
+    soon = int(lease["start"]) + 1_800_000
     assert int(api.acquire(not_before=soon).json()["lease"]["start"]) == soon
     assert int(api.renew(lease, lease["start"]).json()["lease"]["until"]) < soon
 
@@ -211,6 +213,33 @@ def test_a_scheduler_renews_over_http(api: Api) -> None:
     assert api.post("renew-seen", body).json()["renewed"] == 1
     for wrong in (-1, 1e9, "long", None):
         assert api.post("renew-seen", {**body, "idle_after": wrong}).status_code == 400
+
+
+def test_a_scheduler_renews_for_nobody_for_ever(api: Api, monkeypatch: Any) -> None:
+    """However long it says that a holder may have been silent: the service's own limit counts."""
+    asked: list[float] = []
+    registry = REGISTRIES["default"]
+    monkeypatch.setattr(
+        type(registry), "renew_seen", lambda self, *, idle_after: asked.append(idle_after) or 0
+    )
+    for idle_after in (60, 1_000_000):
+        assert (
+            api.post("renew-seen", {**api.settings(), "idle_after": idle_after}).status_code == 200
+        )
+    assert asked == [60, 300], "five windows"
+
+
+def test_borrowing_is_throttled_and_renewing_is_not(api: Api) -> None:
+    """Who may not renew has to stop."""
+    with override_settings(IDGEN={**settings_of_django.IDGEN, "REST": {"caller_rate": "2/h"}}):
+        cache.clear()
+        lease = api.acquire().json()["lease"]
+        assert [api.acquire().status_code for _ in range(2)] == [200, 429]
+        for _ in range(3):
+            answer = api.renew(lease, lease["start"])
+            assert answer.status_code == 200
+            lease = answer.json()["lease"]
+        cache.clear()
 
 
 def test_only_a_token_that_names_the_generator_may_borrow(api: Api) -> None:
