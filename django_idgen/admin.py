@@ -19,13 +19,15 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from . import tag_edits, tag_rows, tag_supply
 from .conf import DEFAULT_STEP, SettingsError, read_settings
 from .core.errors import IdgenError
 from .core.segment import MAX_ID
 from .lease_state import LeaseState, promised_until, state_of, with_namespaces
 from .models import LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
 from .tables import missing_tables
+from .tags import edits as tag_edits
+from .tags import rows as tag_rows
+from .tags import supply as tag_supply
 from .token_admin import AccessTokenAdmin
 
 if TYPE_CHECKING:

@@ -23,15 +23,15 @@ from typing import Any, cast
 from weakref import WeakSet
 
 from . import leaving
-from .client_generators import PreforkMap, RemoteGenerators
 from .core.events import Emit, ignore
 from .core.layout import IdParts
 from .core.segment_allocator import SegmentAllocator, Segments
 from .core.segment_generator import SegmentGenerator
 from .core.snowflake import SnowflakeGenerator
-from .http_link import CONNECT_TIMEOUT, TIMEOUT
-from .http_options import Token
 from .prefork import is_prefork
+from .remote.generators import PreforkMap, RemoteGenerators
+from .remote.link import CONNECT_TIMEOUT, TIMEOUT
+from .remote.options import Token
 from .sources.http import HttpSource
 
 __all__ = ["Client"]
@@ -49,7 +49,7 @@ class Client:
     returns one), ``token_env`` (an environment variable) or ``token_file`` (a path): read
     for each request, so that it can be replaced at any time. It must name the tags, and in
     ``leases`` the generators. For ``timeout``, ``connect_timeout`` (seconds), ``verify``,
-    ``cert``, ``trust_env`` and ``installation`` see :class:`~.http_link.HttpLink`.
+    ``cert``, ``trust_env`` and ``installation`` see :class:`~.remote.link.HttpLink`.
 
     ``wait``: seconds that a caller waits for a segment, where none is left. ``holder``: a
     label of this process in the service's list of leases, its host's name unless told.

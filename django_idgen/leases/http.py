@@ -26,7 +26,7 @@ from ..core.errors import (
 )
 from ..core.lease import Grant, Lease, Namespace
 from ..core.lending import lost
-from ..http_link import (
+from ..remote.link import (
     CONNECT_TIMEOUT,
     TIMEOUT,
     Answer,
@@ -38,7 +38,7 @@ from ..http_link import (
     way_out,
     word_of,
 )
-from ..http_options import Token
+from ..remote.options import Token
 
 __all__ = ["HttpLeases", "leases_path"]
 
@@ -53,7 +53,7 @@ class HttpLeases:
     ``generator``: the alias of ``IDGEN["GENERATORS"]`` in the service whose worker ids are
     lent; the namespace's name unless told. Its layout, epoch and ``workers`` must be the
     same there; its ``window`` and ``max_ahead`` at least ours. For the other options see
-    :class:`~..http_link.HttpLink`; ``installation``, where given, is what ``GET
+    :class:`~..remote.link.HttpLink`; ``installation``, where given, is what ``GET
     generators/<alias>/leases`` of the service says.
 
     Raises :class:`~..core.errors.ConfigurationError` for options that can't work.

@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 from ..core.errors import SegmentUnavailable
 from ..models import LeafAlloc
 from ..stores import catch_up
-from ..tag_rows import Tag, is_row_of, tag_databases
+from ..tags.rows import Tag, is_row_of, tag_databases
 
 __all__ = ["ORDERINGS", "TagList"]
 

@@ -15,7 +15,7 @@ from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import ConfigurationError, InvalidTag, SegmentExhausted, SegmentUnavailable
 from ..core.loader import AnyLoader, Loader
 from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_step, check_tag
-from ..http_link import (
+from ..remote.link import (
     CONNECT_TIMEOUT,
     TIMEOUT,
     HttpLink,
@@ -25,7 +25,7 @@ from ..http_link import (
     other_installation,
     way_out,
 )
-from ..http_options import Token
+from ..remote.options import Token
 
 __all__ = ["HttpSource"]
 
@@ -33,7 +33,7 @@ __all__ = ["HttpSource"]
 class HttpSource:
     """Segments from the services at ``base_urls``. Thread-safe.
 
-    For the options see :class:`~..http_link.HttpLink`. Of several services each must stand
+    For the options see :class:`~..remote.link.HttpLink`. Of several services each must stand
     before the same databases: a second one's segments are refused. ``installation``, where
     given, is what ``GET tags/<tag>/segment`` of the service says.
 

@@ -15,7 +15,7 @@ import django_idgen
 PACKAGE = Path(django_idgen.__file__).parent
 DJANGO_SIDE = {"admin", "checks", "fields", "forms", "handlers", "lookups", "rest", "tasks"}
 """What stands above the adapters: none of them may know of it."""
-CLIENT = {"client", "client_generators"}
+CLIENT = {"client", "remote"}
 """What has no settings to name them in."""
 CORE = sorted(f"django_idgen.core.{path.stem}" for path in PACKAGE.glob("core/[a-z]*.py"))
 

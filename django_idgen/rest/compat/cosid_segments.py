@@ -6,11 +6,11 @@ from typing import Any
 
 from rest_framework.exceptions import NotFound
 
-from ... import tag_edits
 from ...core.errors import ConfigurationError, IdgenError, SegmentExhausted
 from ...core.segment import Demand, Segment, check_tag
 from ...handlers import segments
-from ...tag_rows import Tag, find_tag
+from ...tags import edits as tag_edits
+from ...tags.rows import Tag, find_tag
 from ..access import Caller
 from ..known_tags import UnknownTag
 from .taking import Tags

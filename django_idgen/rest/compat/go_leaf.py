@@ -25,11 +25,11 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from rest_framework.exceptions import ParseError
 
-from ... import tag_edits
 from ...core.errors import InvalidTag
 from ...core.segment import MAX_ID, MAX_STEP
 from ...handlers import current_settings, segments
-from ...tag_rows import TagsElsewhere, TagUnknown
+from ...tags import edits as tag_edits
+from ...tags.rows import TagsElsewhere, TagUnknown
 from ..failures import Failure
 from ..known_tags import UnknownTag
 from ..parsers import StrictJSONParser

@@ -12,7 +12,7 @@ from ...core.segment import Segment
 from ...handlers import segments
 from ...models import LeafAlloc
 from ...stores import catch_up
-from ...tag_rows import is_row_of, tag_databases
+from ...tags.rows import is_row_of, tag_databases
 
 __all__ = ["PERMISSION", "cache", "db"]
 

@@ -14,7 +14,7 @@ from django_idgen import handlers, segments
 from django_idgen.models import LeafAlloc
 from django_idgen.rest.known_tags import KNOWN_TAGS
 from django_idgen.rest.token_cache import TOKENS
-from django_idgen.tag_rows import find_tag
+from django_idgen.tags.rows import find_tag
 from django_idgen.tokens import make_token
 
 TAG = "orders"

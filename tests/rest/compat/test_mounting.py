@@ -15,10 +15,10 @@ from django.urls import include, path
 from rest_framework.authentication import BasicAuthentication, SessionAuthentication
 from rest_framework.request import Request
 
+from django_idgen.checks.rest import check_open_mounts
 from django_idgen.rest.authentication import TokenAuthentication
 from django_idgen.rest.compat import cosid, finger_mark, go_leaf, leaf, tinyid
 from django_idgen.rest.compat.mounting import Door, Mount
-from django_idgen.rest_checks import check_open_mounts
 from django_idgen.tokens import make_token
 
 from .conftest import TAG, marks
@@ -98,7 +98,7 @@ def test_the_check_needs_no_rest_framework() -> None:
         "'ENGINE': 'django.db.backends.sqlite3', 'NAME': ':memory:'}}, INSTALLED_APPS=["
         "'django_idgen'], SECRET_KEY='x')\n"
         "django.setup()\n"
-        "from django_idgen.rest_checks import check_open_mounts\n"
+        "from django_idgen.checks.rest import check_open_mounts\n"
         "print(check_open_mounts())"
     )
     done = subprocess.run(

@@ -39,12 +39,12 @@ from django.db import DatabaseError, connections, models, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.module_loading import import_string
 
-from .conf import SettingsError, read_settings
-from .factory import build_allocator, build_generator
-from .generated import GeneratedOnSave
-from .redis_checks import check_eviction, check_shared_redis
-from .rest_checks import check_open_mounts
-from .template_checks import check_thousand_separators
+from ..conf import SettingsError, read_settings
+from ..factory import build_allocator, build_generator
+from ..generated import GeneratedOnSave
+from .redis import check_eviction, check_shared_redis
+from .rest import check_open_mounts
+from .templates import check_thousand_separators
 
 __all__ = [
     "check_columns",

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .core.clock import SYSTEM_CLOCK
-from .core.errors import ConfigurationError
+from ..core.clock import SYSTEM_CLOCK
+from ..core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import ssl

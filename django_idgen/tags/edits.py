@@ -20,13 +20,14 @@ from django.db import DatabaseError, DataError, IntegrityError, connections, tra
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
-from .connection import Place, own_connection, place_of
-from .core.errors import IdgenError, SegmentUnavailable
-from .core.segment import MAX_ID, check_step, check_tag
-from .models import Installation, LeafAlloc
-from .row_writes import insert_row
-from .tables import make_missing_tables, missing_tables
-from .tag_rows import (
+from ..connection import Place, own_connection, place_of
+from ..core.errors import IdgenError, SegmentUnavailable
+from ..core.segment import MAX_ID, check_step, check_tag
+from ..models import Installation, LeafAlloc
+from ..row_writes import insert_row
+from ..tables import make_missing_tables, missing_tables
+from ..transactions import Transactions
+from .rows import (
     Tag,
     TagsElsewhere,
     TagUnknown,
@@ -36,7 +37,6 @@ from .tag_rows import (
     table_is_missing,
     tag_databases,
 )
-from .transactions import Transactions
 
 __all__ = [
     "SkipRefused",

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
-from .core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable
-from .core.events import Emit
-from .core.layout import BitLayout
-from .core.lease import Namespace
-from .core.loader import process_lock
-from .core.snowflake import SnowflakeGenerator
-from .http_link import HttpLink, Refused, number_of, way_out, word_of
-from .leases.http import HttpLeases, leases_path
-from .prefork import PreforkGenerator, is_prefork
+from ..core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable
+from ..core.events import Emit
+from ..core.layout import BitLayout
+from ..core.lease import Namespace
+from ..core.loader import process_lock
+from ..core.snowflake import SnowflakeGenerator
+from ..leases.http import HttpLeases, leases_path
+from ..prefork import PreforkGenerator, is_prefork
+from .link import HttpLink, Refused, number_of, way_out, word_of
 
 __all__ = ["PreforkMap", "RemoteGenerators", "described"]
 

@@ -16,11 +16,11 @@ from functools import partial
 from secrets import token_hex
 from typing import Any
 
-from .core.clock import SYSTEM_CLOCK, Clock
-from .core.errors import ConfigurationError, IdgenError
-from .core.loader import process_lock
-from .http_options import Token, base_urls_of, seconds_of, tls_of, token_of
-from .http_wire import Answer, Lost, NotSent, Refused, Wire
+from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.errors import ConfigurationError, IdgenError
+from ..core.loader import process_lock
+from .options import Token, base_urls_of, seconds_of, tls_of, token_of
+from .wire import Answer, Lost, NotSent, Refused, Wire
 
 __all__ = [
     "CONNECT_TIMEOUT",

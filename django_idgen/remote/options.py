@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from .core.errors import ConfigurationError
+from ..core.errors import ConfigurationError
 
 __all__ = ["Token", "base_urls_of", "seconds_of", "token_of"]
 

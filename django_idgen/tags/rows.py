@@ -10,12 +10,12 @@ from typing import Any
 from django.db import DatabaseError, connections
 from django.utils import timezone
 
-from . import handlers
-from .core.errors import IdgenError, SegmentUnavailable
-from .core.segment import check_tag
-from .models import LeafAlloc
-from .stores import catch_up
-from .tables import missing_tables
+from .. import handlers
+from ..core.errors import IdgenError, SegmentUnavailable
+from ..core.segment import check_tag
+from ..models import LeafAlloc
+from ..stores import catch_up
+from ..tables import missing_tables
 
 __all__ = [
     "Tag",

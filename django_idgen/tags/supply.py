@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from . import handlers
-from .core.errors import ConfigurationError, SegmentUnavailable
-from .core.segment import check_tag
-from .models import LeafAlloc
-from .upkeep.forecast import Forecast
+from .. import handlers
+from ..core.errors import ConfigurationError, SegmentUnavailable
+from ..core.segment import check_tag
+from ..models import LeafAlloc
+from ..upkeep.forecast import Forecast
 
 __all__ = [
     "LetGo",

@@ -10,8 +10,8 @@ from django.core.checks import CheckMessage, Warning  # noqa: A004
 from django.template.backends.django import DjangoTemplates
 from django.utils.module_loading import import_string
 
-from . import template_backends
-from .generated import GeneratedOnSave
+from .. import template_backends
+from ..generated import GeneratedOnSave
 
 __all__ = ["check_thousand_separators"]
 

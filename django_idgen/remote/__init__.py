@@ -1,0 +1,1 @@
+"""Grants from a service over HTTP: what :mod:`..client` and the backends share."""
