@@ -1,8 +1,10 @@
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.contrib import admin
+
+from django_idgen.id_admin import CreatedListFilter, IdAdminMixin
 
 from .models import Invoice, Order, OrderLine
 
@@ -13,13 +15,15 @@ class OrderLineInline(admin.TabularInline):
 
 
 @admin.register(Order)
-class OrderAdmin(admin.ModelAdmin):
+class OrderAdmin(IdAdminMixin, admin.ModelAdmin):
     list_display: ClassVar[list[str]] = ["id", "customer", "placed_at"]
-    search_fields: ClassVar[list[str]] = ["=id", "customer"]
+    list_filter: ClassVar[list[Any]] = [("id", CreatedListFilter)]
+    search_fields: ClassVar[list[str]] = ["customer"]
     inlines: ClassVar[list[type[OrderLineInline]]] = [OrderLineInline]
 
 
 @admin.register(Invoice)
-class InvoiceAdmin(admin.ModelAdmin):
+class InvoiceAdmin(IdAdminMixin, admin.ModelAdmin):
     list_display: ClassVar[list[str]] = ["id", "order", "amount"]
+    search_fields: ClassVar[list[str]] = ["order__id"]
     raw_id_fields: ClassVar[list[str]] = ["order"]
