@@ -27,7 +27,7 @@ from tests.faults.site.worker import ids
 def answer(result):
     while True:
         try:
-            return result.get(timeout=10, interval=0.05)
+            return result.get(timeout=3, interval=0.05)
         except TimeoutError:
             result = ids.delay(5)
 
