@@ -26,6 +26,7 @@ __all__ = [
     "AccessToken",
     "Installation",
     "LeafAlloc",
+    "LeaseHistory",
     "NamespaceRecord",
     "SegmentHistory",
     "WorkerLease",
@@ -115,6 +116,16 @@ class LeafAlloc(models.Model):
     measured_at = models.DateTimeField(_("measured"), null=True, blank=True)
     measured_used = models.BigIntegerField(_("used when measured"), default=0, db_default=0)
     """``max_id`` at that time, less what lay in the pool."""
+    paused = models.BooleanField(
+        _("paused"),
+        default=False,
+        db_default=False,
+        help_text=_("No process is given more of its ids; those that they hold are used up."),
+    )
+    holder = models.CharField(_("last holder"), max_length=200, blank=True, db_default="")
+    """The process that fetched last: a label (host and process)."""
+    fetched_at = models.DateTimeField(_("last fetch"), null=True, blank=True)
+    fetched_ids = models.BigIntegerField(_("ids of the last fetch"), default=0, db_default=0)
 
     class Meta:
         managed = False
@@ -248,6 +259,8 @@ class WorkerLease(models.Model):
     """Who holds it, or held it last: a label, never proof."""
     acquired_at = models.DateTimeField(_("acquired"))
     seen_at = models.DateTimeField(_("last seen"))
+    clock_offset_us = models.BigIntegerField(_("clock offset (µs)"), null=True, blank=True)
+    """How far the holder's wall clock was ahead of the registry's when it was seen last."""
     protocol = models.PositiveSmallIntegerField()
 
     class Meta:
@@ -263,6 +276,33 @@ class WorkerLease(models.Model):
     @staticmethod
     def key_of(namespace: str, worker: int) -> str:
         return f"{namespace}/{worker}"
+
+
+class LeaseHistory(models.Model):
+    """Who was lent a worker id, from which tick on: one row each time that it was acquired."""
+
+    id = models.BigAutoField(primary_key=True)
+    namespace = models.CharField(_("namespace"), max_length=128)
+    worker = models.BigIntegerField(_("worker id"))
+    start = models.BigIntegerField(_("window start (tick)"))
+    """No earlier holder stamped this tick or a later one."""
+    holder = models.CharField(_("holder"), max_length=200, blank=True)
+    acquired_at = models.DateTimeField(_("acquired"), db_index=True)
+
+    class Meta:
+        managed = False
+        db_table = "django_idgen_leasehistory"
+        ordering: ClassVar[list[str]] = ["-acquired_at", "-id"]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(
+                fields=["namespace", "worker", "start"], name="django_idgen_leasehist_tick"
+            ),
+        ]
+        verbose_name = _("lease history row")
+        verbose_name_plural = _("lease history rows")
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.worker} from {self.start}"
 
 
 class AccessToken(models.Model):

@@ -40,7 +40,14 @@ __all__ = [
 ]
 
 # The installation's row is there before any namespace's table: see _make_identity.
-MODELS = ("LeafAlloc", "Installation", "NamespaceRecord", "WorkerLease", "SegmentHistory")
+MODELS = (
+    "LeafAlloc",
+    "Installation",
+    "NamespaceRecord",
+    "WorkerLease",
+    "SegmentHistory",
+    "LeaseHistory",
+)
 
 
 def make_missing_tables(
@@ -61,7 +68,9 @@ def make_missing_tables(
     return made
 
 
-def add_missing_columns(connection: BaseDatabaseWrapper, apps: Apps | None = None) -> list[str]:
+def add_missing_columns(
+    connection: BaseDatabaseWrapper, apps: Apps | None = None, *, only: tuple[str, ...] = MODELS
+) -> list[str]:
     """Add the columns that those of our tables lack which are there; returns ``table.column``.
 
     Others may write to the tables meanwhile, and two processes may do it at once.
@@ -69,7 +78,7 @@ def add_missing_columns(connection: BaseDatabaseWrapper, apps: Apps | None = Non
     """
     made = []
     tables = _table_names(connection)
-    for model in (_model(name, apps) for name in MODELS):
+    for model in (_model(name, apps) for name in only):
         if model._meta.db_table in tables:
             columns = _lacking(connection, model)
             made += [column for column in columns if _add_column(connection, model, column)]
@@ -85,7 +94,10 @@ def missing_tables(connection: BaseDatabaseWrapper, names: Iterable[str] = MODEL
 
 def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
     """``table.column`` for every column that an existing table of ours lacks."""
-    return [column for name in names for column in _lacking(connection, _model(name))]
+    found = _table_names(connection)
+    models = [_model(name) for name in names]
+    there = [model for model in models if model._meta.db_table in found]
+    return [column for model in there for column in _lacking(connection, model)]
 
 
 def _lacking(connection: BaseDatabaseWrapper, model: type[Model]) -> list[str]:

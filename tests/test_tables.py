@@ -23,6 +23,7 @@ TABLES = [
     "django_idgen_namespace",
     "django_idgen_workerlease",
     "django_idgen_history",
+    "django_idgen_leasehistory",
 ]
 
 

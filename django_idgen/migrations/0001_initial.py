@@ -6,15 +6,18 @@ import django.db.models.functions.datetime
 from django.db import migrations, models
 
 import django_idgen.models
-from django_idgen.tables import MODELS, add_missing_columns, make_missing_tables
+from django_idgen.tables import add_missing_columns, make_missing_tables
 
 logger = logging.getLogger("django_idgen")
 
+MODELS = ("LeafAlloc", "Installation", "NamespaceRecord", "WorkerLease", "SegmentHistory")
+"""The tables of this migration: those of later ones are theirs."""
+
 
 def make_tables(apps: Any, schema_editor: Any) -> None:
-    make_missing_tables(schema_editor.connection, apps)
+    make_missing_tables(schema_editor.connection, apps, only=MODELS)
     # A Leaf's own table lacks those that came later.
-    add_missing_columns(schema_editor.connection, apps)
+    add_missing_columns(schema_editor.connection, apps, only=MODELS)
 
 
 def drop_tables(apps: Any, schema_editor: Any) -> None:

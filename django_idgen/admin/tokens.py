@@ -25,9 +25,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_variables
 
-from .conf import SettingsError, read_settings
-from .models import AccessToken
-from .tokens import living_tokens, replace_living_token, revoke_tokens, set_new_secret
+from ..conf import SettingsError, read_settings
+from ..models import AccessToken
+from ..tokens import living_tokens, replace_living_token, revoke_tokens, set_new_secret
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[AccessToken]

@@ -1,0 +1,72 @@
+"""Who holds which worker id: to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from django.contrib import admin
+from django.contrib.admin.utils import display_for_value
+from django.db import models
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ..lease_state import LeaseState, promised_until, state_of, with_namespaces
+from ..models import NamespaceRecord, WorkerLease
+from .base import ReadOnlyAdmin
+
+__all__ = ["NamespaceRecordAdmin", "WorkerLeaseAdmin"]
+
+
+@admin.register(WorkerLease)
+class WorkerLeaseAdmin(ReadOnlyAdmin):
+    """Who holds which worker id. The token, which lets one renew, is not shown."""
+
+    list_display = ("worker", "namespace", "state", "holder", "promised_until", "seen_at")
+    list_filter = ("namespace",)
+    search_fields = ("holder", "id")
+    fields = (
+        "namespace",
+        "worker",
+        "state",
+        "holder",
+        "promised_until",
+        "start",
+        "until",
+        "generation",
+        "acquired_at",
+        "seen_at",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[models.Model]:
+        return cast(
+            "models.QuerySet[models.Model]",
+            with_namespaces(cast("models.QuerySet[WorkerLease]", super().get_queryset(request))),
+        )
+
+    @admin.display(description=gettext_lazy("state"), ordering="token")
+    def state(self, lease: WorkerLease) -> str:
+        return _STATES[state_of(lease)]()
+
+    @admin.display(description=gettext_lazy("promised until"), ordering="until")
+    def promised_until(self, lease: WorkerLease) -> str | None:
+        """The mark as a moment: no id of this worker is stamped later."""
+        until = promised_until(lease)
+        # As text: a page that only shows a row would print the value as Python has it.
+        return None if until is None else str(display_for_value(until, ""))
+
+
+_STATES: dict[LeaseState, Callable[[], str]] = {
+    LeaseState.FREE: lambda: _("free"),
+    LeaseState.LAPSED: lambda: _("lapsed"),
+    LeaseState.HELD: lambda: _("held"),
+}
+
+
+@admin.register(NamespaceRecord)
+class NamespaceRecordAdmin(ReadOnlyAdmin):
+    """What the holders of each namespace agreed on."""
+
+    list_display = ("name", "generation", "fence", "largest_window", "workers_made", "server")
+    search_fields = ("name",)
