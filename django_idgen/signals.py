@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from django.dispatch import Signal
 from .connection import is_own_thread
 from .core.clock import SYSTEM_CLOCK
 from .core.loader import Loader
+from .event_fields import fields_of
 from .prefork import is_prefork
 
 __all__ = ["LEVELS", "SIGNALS", "emit", "log_event"]
@@ -98,8 +99,8 @@ _apart = Loader("idgen-signals", on_idle=connections.close_all)
 
 def emit(name: str, /, **values: object) -> None:
     """Send the signal ``name``; the listener that generators are made with."""
-    # The log receiver alone is quick, and asks for nothing.
-    if is_own_thread() and not is_prefork() and len(SIGNALS[name].receivers) > 1:
+    others = len(SIGNALS[name].receivers) > _quick[name]
+    if others and is_own_thread() and not is_prefork():
         _apart.submit(partial(_send, name, **values))
     else:
         _send(name, **values)
@@ -122,6 +123,8 @@ def _send(name: str, /, **values: object) -> None:
 def log_event(signal: Signal, **values: object) -> None:
     """The log receiver: one line an event, values as words of the message.
 
+    They are fields of the log record, too: see :mod:`.event_fields`.
+
     A source that is away fails for every tag several times a second: of the
     warnings that are alike, one is written every :data:`QUIET_SECONDS`, with the
     number of those left out.
@@ -141,7 +144,7 @@ def log_event(signal: Signal, **values: object) -> None:
         name,
         " ".join(words),
         exc_info=error if LEVELS[name] >= logging.ERROR else None,
-        extra={"idgen_event": name},
+        extra=fields_of(name, {**values, "left_out": left_out or None}),
     )
 
 
@@ -169,7 +172,17 @@ _quiet_lock = threading.Lock()
 _NAMES = {id(signal): name for name, signal in SIGNALS.items()}
 
 
+_quick: dict[str, int] = dict.fromkeys(SIGNALS, 0)
+"""How many receivers of each signal are quick and ask for nothing."""
+
+
+def connect_quick(name: str, receiver: Callable[..., None]) -> None:
+    """Connect one of ours to the signal ``name``, to run wherever the thing happened."""
+    SIGNALS[name].connect(receiver, weak=False, dispatch_uid=f"django_idgen.quick.{_quick[name]}")
+    _quick[name] += 1
+
+
 def connect_logging() -> None:
     """Connect :func:`log_event` to every signal (done when the app is ready)."""
-    for name, signal in SIGNALS.items():
-        signal.connect(log_event, dispatch_uid=f"django_idgen.log.{name}")
+    for name in SIGNALS:
+        connect_quick(name, log_event)

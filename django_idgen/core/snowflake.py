@@ -193,6 +193,7 @@ class SnowflakeGenerator(TickWalk):
             issued=counts.loaded - counts.discarded - length_hint(self._block),
             ticks=counts.ticks,
             waits=counts.waits,
+            waited=counts.waited,
             borrowed=counts.borrowed,
             backwards=counts.backwards,
             worker_changes=counts.worker_changes,

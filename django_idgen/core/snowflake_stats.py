@@ -19,6 +19,8 @@ class SnowflakeStats:
     """Ticks whose ids were loaded."""
     waits: int
     """Times that a caller slept for the next tick."""
+    waited: float
+    """Seconds that callers were to sleep for it, in all."""
     borrowed: int
     """Ticks that were loaded before their time."""
     backwards: int
@@ -35,7 +37,7 @@ class Counts:
     """The running counts, written under the generator's lock."""
 
     __slots__ = (
-        "backwards", "borrowed", "discarded", "loaded", "ticks", "waits", "worker_changes",
+        "backwards", "borrowed", "discarded", "loaded", "ticks", "waited", "waits", "worker_changes",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -43,3 +45,4 @@ class Counts:
         """Ids of the ticks that were loaded, and those of them that nobody took."""
         self.ticks = self.waits = self.worker_changes = 0
         self.borrowed = self.backwards = 0
+        self.waited = 0.0

@@ -120,11 +120,12 @@ class TickWalk:
         # What idle time won back is not borrowed again, but for max_ahead.
         self.keeper.offset = min(self.keeper.offset, max(tick - now, 0) + self._ahead)
         ids = self._ids_of(lease, tick)
-        self._counts.loaded += len(ids)
         # Written before the block can be seen: a release that reads it later
         # covers every id that a thread may still take from the block.
         self.keeper.last_tick = tick
         self._block = iter(ids)
+        # Last: who reads the counts meanwhile finds too few ids issued, and never too many.
+        self._counts.loaded += len(ids)
 
     def _fresh_block(self, tick: int, read_at: float, now_us: int) -> Iterator[int]:
         """The block, to be used unasked until ``tick`` ends; it was ``now_us`` at ``read_at``."""
@@ -165,6 +166,7 @@ class TickWalk:
             self._change_worker(seconds)
             return 0.0
         self._counts.waits += 1
+        self._counts.waited += seconds
         self._clock.sleep(seconds)
         return waited + seconds
 
