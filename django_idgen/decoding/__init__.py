@@ -1,0 +1,137 @@
+"""Ids taken apart: what a number, or a text with a number in it, can be an id of.
+
+>>> for reading in readings("ord_0ISQUWhLyEa"):
+...     print(reading.id, reading.spelling.why)
+
+A reading is one number that the text may mean. It says what each generator takes that
+number for (:class:`SnowflakeReading`), and which tags may have given it out
+(:class:`SegmentReading`). A prefix of one of the project's fields names the model: then
+only the generators and tags of such fields are asked, and whether its row is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.db import DatabaseError, models, router
+from django.utils.translation import gettext as _
+
+from ..core.errors import IdgenError
+from ..fields import SegmentSource, SnowflakeSource
+from ..generated import GeneratedOnSave
+from .grants import Grant, SegmentReading, Standing, TagReadings, tag_readings
+from .snowflakes import (
+    BitField,
+    SnowflakeReading,
+    bit_fields,
+    layout_document,
+    parts_document,
+    snowflake_readings,
+)
+from .spellings import FORMS, Spelling, label, spellings
+
+__all__ = [
+    "FORMS",
+    "BitField",
+    "Grant",
+    "Reading",
+    "RowFound",
+    "SegmentReading",
+    "SnowflakeReading",
+    "Spelling",
+    "Standing",
+    "TagReadings",
+    "bit_fields",
+    "label",
+    "layout_document",
+    "parts_document",
+    "readings",
+    "spellings",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFound:
+    """Whether a model has a row with the id. Frozen."""
+
+    field: GeneratedOnSave
+    row: models.Model | None
+    problem: str = ""
+    """Why it could not be looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One number that was meant, perhaps, and what it is an id of. Frozen."""
+
+    spelling: Spelling
+    snowflakes: tuple[SnowflakeReading, ...]
+    segments: TagReadings
+    rows: tuple[RowFound, ...] = ()
+    """Of the models whose prefix it has."""
+
+    @property
+    def id(self) -> int:
+        return self.spelling.id
+
+
+def readings(
+    given: object,
+    *,
+    generator: str | None = None,
+    tag: str | None = None,
+    form: str | None = None,
+    now: datetime | None = None,
+    offline: bool = False,
+) -> list[Reading]:
+    """Everything that ``given`` can be; the likeliest first.
+
+    ``generator`` and ``tag`` leave out all others, ``form`` (one of :data:`FORMS`) all other
+    ways to read the text. ``now`` is for doubts about ids of the future. With ``offline`` no
+    database, Redis or service is asked; else one that is away is told in the reading.
+
+    Raises :class:`~..core.errors.InvalidId` for what is no id, :class:`~..conf.SettingsError`
+    for a generator that there is not, and :class:`~..core.errors.InvalidTag`.
+    """
+    moment = datetime.now(UTC) if now is None else now
+    return [
+        _reading(spelling, generator, tag, moment, offline)
+        for spelling in spellings(given, form=form)
+    ]
+
+
+def _reading(
+    spelling: Spelling, generator: str | None, tag: str | None, now: datetime, offline: bool
+) -> Reading:
+    aliases, tags = _asked(spelling, generator, tag)
+    return Reading(
+        spelling,
+        snowflake_readings(spelling.id, aliases, now=now, ask=not offline),
+        TagReadings() if offline or tags == [] else tag_readings(spelling.id, tags),
+        () if offline else tuple(_rows(spelling)),
+    )
+
+
+def _asked(
+    spelling: Spelling, generator: str | None, tag: str | None
+) -> tuple[list[str] | None, list[str] | None]:
+    """The aliases and tags that it may be of; None for all."""
+    if generator is not None or tag is not None:
+        return [generator] if generator else [], [tag] if tag else []
+    if not spelling.is_named:
+        return None, None
+    aliases = (field.generator for field in spelling.fields if isinstance(field, SnowflakeSource))
+    tags = (field.resolved_tag for field in spelling.fields if isinstance(field, SegmentSource))
+    return list(dict.fromkeys(aliases)), list(dict.fromkeys(tags))
+
+
+def _rows(spelling: Spelling) -> Iterable[RowFound]:
+    for field in spelling.fields if spelling.is_named else ():
+        rows = field.model._base_manager.using(router.db_for_read(field.model))
+        try:
+            yield RowFound(field, rows.filter(**{field.attname: spelling.id}).first())
+        except (DatabaseError, IdgenError) as error:
+            words = {"table": field.model._meta.db_table, "error": " ".join(str(error).split())}
+            yield RowFound(field, None, _("“%(table)s” can't be asked: %(error)s") % words)
