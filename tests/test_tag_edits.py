@@ -137,7 +137,7 @@ def test_what_failed_half_way_can_be_completed(
             tag_edits.make_tag("t", step=4)
             edit = partial(tag_edits.skip_tag, "t", most=MOST, to=1000)
         with monkeypatch.context() as failing:
-            failing.setattr(tag_edits, "_edit", _failing_at(shards[1]))
+            failing.setattr(tag_edits, "edit_rows", _failing_at(shards[1]))
             with pytest.raises(SegmentUnavailable):
                 edit()
         tag_edits.skip_tag("t", most=MOST, to=1000)
@@ -148,7 +148,7 @@ def test_what_failed_half_way_can_be_completed(
 
 
 def _failing_at(alias: str) -> Any:
-    edit = tag_edits._edit
+    edit = tag_edits.edit_rows
 
     def failing(at: str, body: Any) -> Any:
         if at == alias:

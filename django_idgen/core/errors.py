@@ -80,6 +80,10 @@ class RegistryUnavailable(LeaseError):
     """
 
 
+class NotSeenFromHere(LeaseError):
+    """Worker ids that another process lends, or another host: look, and free them, there."""
+
+
 class NoFreeWorker(LeaseError):
     """Every worker id of the range is held by somebody."""
 
@@ -153,6 +157,25 @@ class SegmentError(IdgenError):
 
 class SegmentUnavailable(SegmentError):
     """No segment could be had before the deadline; the cause is chained."""
+
+
+class TagPaused(SegmentUnavailable):
+    """Somebody has paused the tag: nobody is given more of its ids until it is resumed.
+
+    Raised at once, without waiting for a deadline. Whoever has waited for
+    :class:`SegmentUnavailable` is served: the next call asks anew.
+    """
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        # Alone, so that it can be pickled: a task's exception goes to the worker's parent.
+        super().__init__(tag)
+
+    def __str__(self) -> str:
+        return (
+            f"Tag {self.tag!r} is paused: nobody is given more of its ids. Resume it in the "
+            f"admin, or with 'POST tags/<tag>/resume' of the API; the next call then works."
+        )
 
 
 class SegmentExhausted(SegmentError):

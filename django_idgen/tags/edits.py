@@ -12,21 +12,21 @@ beside the database or in this process, is raised first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
-from ..connection import Place, own_connection, place_of
-from ..core.errors import IdgenError, SegmentUnavailable
+from ..connection import Place, place_of
+from ..core.errors import IdgenError
 from ..core.segment import MAX_ID, check_step, check_tag
 from ..models import Installation, LeafAlloc
 from ..row_writes import insert_row
-from ..tables import make_missing_tables, missing_tables
-from ..transactions import Transactions
+from .pausing import pause_tag, resume_tag
+from .row_edits import Unstorable, edit_rows
 from .rows import (
     Tag,
     TagsElsewhere,
@@ -50,16 +50,12 @@ __all__ = [
     "find_tag",
     "insert_tag_row",
     "make_tag",
+    "pause_tag",
+    "resume_tag",
     "skip_tag",
     "table_is_missing",
     "tag_databases",
 ]
-
-T = TypeVar("T")
-
-MODELS = ("LeafAlloc", "Installation")
-TIMEOUT = 5.0
-"""Seconds for one edit on a database server."""
 
 
 class TagExists(IdgenError):
@@ -68,10 +64,6 @@ class TagExists(IdgenError):
     def __init__(self, tag: str) -> None:
         self.tag = tag
         super().__init__(f"There is a tag {tag!r} already.")
-
-
-class Unstorable(IdgenError):
-    """The database has no place for a value, such as an emoji in a column of 3-byte UTF-8."""
 
 
 class SkipRefused(IdgenError):
@@ -124,7 +116,7 @@ def make_tag(tag: str, *, step: int, description: str = "", max_id: int = 1) -> 
     for alias in source.route(tag):
         row = LeafAlloc(biz_tag=tag, max_id=max_id, step=step, description=description)
         try:
-            _edit(alias, partial(insert_tag_row, row, alias))
+            edit_rows(alias, partial(insert_tag_row, row, alias))
         except TagExists:
             if place_of(alias) is Place.SERVER:
                 raise
@@ -227,48 +219,12 @@ def _change_or_insert(alias: str, row: LeafAlloc, **changes: Any) -> None:
     """Change the row of a known tag; where it is not written yet, write it."""
 
     change = partial(change_row, alias, row.pk, **changes)
-    if _edit(alias, change):
+    if edit_rows(alias, change):
         return
     for name, value in changes.items():
         if value is not None:
             setattr(row, name, value)
     try:
-        _edit(alias, partial(insert_tag_row, row, alias))
+        edit_rows(alias, partial(insert_tag_row, row, alias))
     except TagExists:  # a process was quicker
-        _edit(alias, change)
-
-
-def _edit(alias: str, body: Callable[[], T]) -> T:
-    """``body`` as one transaction of the database ``alias``.
-
-    Raises what it raises, :class:`Unstorable` and :class:`SegmentUnavailable`.
-    """
-    try:
-        return _on_server(alias, body) if place_of(alias) is Place.SERVER else _here(alias, body)
-    except SegmentUnavailable as error:
-        if isinstance(error.__cause__, DataError):
-            raise _unstorable(alias, error.__cause__) from error
-        raise
-    except DataError as error:
-        raise _unstorable(alias, error) from error
-    except DatabaseError as error:
-        raise SegmentUnavailable(f"Database {alias!r} failed: {error}") from error
-
-
-def _on_server(alias: str, body: Callable[[], T]) -> T:
-    transactions = Transactions(
-        own_connection(alias), timeout=TIMEOUT, models=MODELS, unavailable=SegmentUnavailable
-    )
-    return transactions.run(lambda _connection: body())
-
-
-def _here(alias: str, body: Callable[[], T]) -> T:
-    if missing_tables(connections[alias], MODELS):
-        make_missing_tables(connections[alias], only=MODELS)
-    with transaction.atomic(using=alias):
-        return body()
-
-
-def _unstorable(alias: str, error: Exception) -> Unstorable:
-    words = " ".join(str(error).split())
-    return Unstorable(f"Database {alias!r} can't store this: {words}")
+        edit_rows(alias, change)

@@ -1,0 +1,65 @@
+"""Rows of tags, changed in one transaction of their database, wherever that is.
+
+On a server that is a transaction of our own, outside of the caller's. A SQLite database
+has one writer: there it is the caller's connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.db import DatabaseError, DataError, connections, transaction
+
+from ..connection import Place, own_connection, place_of
+from ..core.errors import IdgenError, SegmentUnavailable
+from ..tables import make_missing_tables, missing_tables
+from ..transactions import Transactions
+
+__all__ = ["Unstorable", "edit_rows"]
+
+T = TypeVar("T")
+
+MODELS = ("LeafAlloc", "Installation")
+TIMEOUT = 5.0
+"""Seconds for one edit on a database server."""
+
+
+class Unstorable(IdgenError):
+    """The database has no place for a value, such as an emoji in a column of 3-byte UTF-8."""
+
+
+def edit_rows(alias: str, body: Callable[[], T]) -> T:
+    """``body`` as one transaction of the database ``alias``.
+
+    Raises what it raises, :class:`Unstorable` and :class:`SegmentUnavailable`.
+    """
+    try:
+        return _on_server(alias, body) if place_of(alias) is Place.SERVER else _here(alias, body)
+    except SegmentUnavailable as error:
+        if isinstance(error.__cause__, DataError):
+            raise _unstorable(alias, error.__cause__) from error
+        raise
+    except DataError as error:
+        raise _unstorable(alias, error) from error
+    except DatabaseError as error:
+        raise SegmentUnavailable(f"Database {alias!r} failed: {error}") from error
+
+
+def _on_server(alias: str, body: Callable[[], T]) -> T:
+    transactions = Transactions(
+        own_connection(alias), timeout=TIMEOUT, models=MODELS, unavailable=SegmentUnavailable
+    )
+    return transactions.run(lambda _connection: body())
+
+
+def _here(alias: str, body: Callable[[], T]) -> T:
+    if missing_tables(connections[alias], MODELS):
+        make_missing_tables(connections[alias], only=MODELS)
+    with transaction.atomic(using=alias):
+        return body()
+
+
+def _unstorable(alias: str, error: Exception) -> Unstorable:
+    words = " ".join(str(error).split())
+    return Unstorable(f"Database {alias!r} can't store this: {words}")
