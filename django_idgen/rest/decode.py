@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rest_framework.exceptions import ValidationError
@@ -13,16 +12,12 @@ from rest_framework.serializers import Field
 from ..conf import DEFAULT_ALIAS
 from ..core.encoding import ALPHABETS, MAX_PREFIX_LENGTH, TextForm
 from ..core.errors import ConfigurationError, InvalidId
-from ..core.layout import BitLayout, IdParts
-from ..core.moments import moment
+from ..decoding import layout_document, parts_document
 from ..handlers import generators
 from .base import IdgenView
 from .strict_input import Choice, Input, Text, read_body, read_query
 
 __all__ = ["DecodeView"]
-
-
-_UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class AnyId(Field):  # type: ignore[type-arg]
@@ -74,7 +69,11 @@ class DecodeView(IdgenView):
 def _decoded(wanted: dict[str, Any]) -> dict[str, Any]:
     generator = _generator(wanted["generator"])
     parts = generator.decode(_value(wanted))
-    return {"generator": wanted["generator"], **_shown(parts), "layout": _layout(generator.layout)}
+    return {
+        "generator": wanted["generator"],
+        **parts_document(parts),
+        "layout": layout_document(generator.layout),
+    }
 
 
 def _value(wanted: dict[str, Any]) -> int:
@@ -98,25 +97,3 @@ def _generator(alias: str) -> Any:
     if not hasattr(found, "decode"):
         raise ValidationError({"generator": [f"The ids of generator {alias!r} have no parts."]})
     return found
-
-
-def _shown(parts: IdParts) -> dict[str, Any]:
-    created = parts.created
-    return {
-        "id": str(parts.id),
-        "time": created.isoformat().replace("+00:00", "Z"),
-        "time_ms": (created - _UNIX) // timedelta(milliseconds=1),
-        "worker": parts.worker,
-        "worker_parts": dict(parts.worker_parts),
-        "sequence": parts.sequence,
-        "batch": parts.batch,
-    }
-
-
-def _layout(layout: BitLayout) -> dict[str, Any]:
-    return {
-        "name": layout.name,
-        "bits": dict(layout.fields),
-        "tick_ms": layout.tick_us / 1000,
-        "epoch": moment(layout.epoch_us).isoformat().replace("+00:00", "Z"),
-    }
