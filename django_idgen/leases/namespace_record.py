@@ -144,7 +144,7 @@ class NamespaceOpening:
     ) -> NamespaceRecord:
         """Make the record if there is none, and open a new generation if anything was lost."""
         name, rows = self.namespace.name, self.workers()
-        memory: dict[str, dict[str, int]] = json.loads(installation.namespaces)
+        memory: dict[str, dict[str, Any]] = json.loads(installation.namespaces)
         count = rows.count()
         if record is None:
             lost = count > 0 or name in memory or ANY in memory
@@ -165,7 +165,7 @@ class NamespaceOpening:
         self._remember(installation, memory, record)
         return record
 
-    def _recalled(self, memory: Mapping[str, int]) -> NamespaceRecord:
+    def _recalled(self, memory: Mapping[str, Any]) -> NamespaceRecord:
         return NamespaceRecord(
             name=self.namespace.name,
             fingerprint=self._fingerprint,
@@ -200,6 +200,7 @@ class NamespaceOpening:
         self, installation: Installation, memory: dict[str, Any], record: NamespaceRecord
     ) -> None:
         memory[record.name] = {
+            **memory.get(record.name, {}),
             "generation": record.generation,
             "fence": record.fence,
             "largest_window": record.largest_window,
