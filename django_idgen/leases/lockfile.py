@@ -100,6 +100,11 @@ class LockFile:
             os.pwrite(self._open(), b"%020d\n" % until, 0)
             os.fsync(self._open())
 
+    def restart_high_water(self, tick: int) -> None:
+        """Put ``tick`` on the disk, whatever was there: the ticks are those of another layout."""
+        os.pwrite(self._open(), b"%020d\n" % tick, 0)
+        os.fsync(self._open())
+
     def close(self) -> None:
         """Close the file. No LOCK_UN: that would free the lock of a forked child's parent."""
         descriptor, self._descriptor = self._descriptor, None

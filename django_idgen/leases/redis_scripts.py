@@ -149,6 +149,10 @@ class LeaseScripts:
             charter.incarnation,
         )
 
+    def enter(self, installation: str, generation: int) -> Reply:
+        """Begin a hash of these settings, unless it is one of ``generation`` or a later one."""
+        return self._call("enter", installation, generation)
+
     def restart(self, installation: str, incarnation: str) -> Reply:
         """Give up the life ``incarnation`` of the hash, if that is still its present one."""
         return self._call("restart", installation, incarnation)
