@@ -49,6 +49,8 @@ class Seed:
     """By tag: the first id not handed out, and the largest step in use."""
     namespaces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """By name, in ticks: the end of the latest window, and the largest window ever used."""
+    generations: Mapping[str, int] = field(default_factory=dict)
+    """By name: which generation of a namespace the database knows of, where it says so."""
     readable: bool = True
     """False if the database could not be asked. A new file is then not begun: it might
     give out again what the database would have told of."""
@@ -94,9 +96,13 @@ def merge_segments(db: sqlite3.Connection, seed: Seed, *, anyway: bool) -> None:
 
 def merge_namespaces(db: sqlite3.Connection, seed: Seed, *, anyway: bool) -> None:
     """Count namespaces as lost where ``seed`` knows of later windows, or ``anyway``."""
-    own = dict(db.execute("SELECT name, highest_until FROM namespaces"))
+    query = "SELECT name, highest_until, generation FROM namespaces"
+    own = {name: (until, generation) for name, until, generation in db.execute(query)}
     for name, (until, window) in seed.namespaces.items():
-        if anyway or until > own.get(name, 0):
+        highest, generation = own.get(name, (0, 0))
+        # A mirror that lags by a generation may count in the ticks of another layout.
+        lags = seed.generations.get(name, generation) < generation
+        if anyway or (until > highest and not lags):
             # One more worker than there are rows: whoever opens it sees the loss,
             # and lays the fence with the settings that are not known here.
             db.execute(
