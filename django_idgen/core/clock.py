@@ -73,6 +73,14 @@ class Clock:
     sleep: Callable[[float], None]
     """Blocks the calling thread for so many seconds."""
 
+    def ahead_of_us(self, reading: Reading) -> int:
+        """How far (µs) the wall clock is ahead of the registry's, as it was read; below 0: behind.
+
+        Within half of the reading's round trip.
+        """
+        since_us = (self.elapsed_ns() - reading.at_ns) // 1000
+        return self.wall_ns() // 1000 - reading.registry_us - since_us
+
 
 # An instance's attribute, not a module's: freezegun replaces the latter.
 SYSTEM_CLOCK = Clock(

@@ -105,6 +105,10 @@ class LeaseBook(Protocol):
         """The worker ids that ``holder`` had, the latest first."""
         ...
 
+    def note_lent(self, mark: Mark) -> None:
+        """Write down that ``mark`` was lent, where it is kept who held what."""
+        ...
+
 
 def lend(
     book: LeaseBook,
@@ -134,6 +138,7 @@ def lend(
     start, until = grant_window(namespace, old, now=now, fence=record.fence, not_before=not_before)
     mark = Mark(worker, new_token(), start, until, record.generation, holder)
     _save(book, namespace, replace(record, workers_made=book.count() + (old is None)), mark)
+    book.note_lent(mark)
     return Lease(namespace.name, worker, mark.token, start, until, mark.generation)
 
 
@@ -226,7 +231,7 @@ def check_fingerprint(namespace: Namespace, stored: str) -> None:
 
 
 def _is_current(record: Record, mark: Mark, lease: Lease) -> bool:
-    return (mark.token, mark.start, mark.generation, record.generation) == (
+    return bool(lease.token) and (mark.token, mark.start, mark.generation, record.generation) == (
         lease.token,
         lease.start,
         lease.generation,

@@ -11,10 +11,14 @@ from typing import Any
 
 from ..connection import Place, place_of
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
-from ..core.errors import ConfigurationError, LeaseLost
+from ..core.errors import LeaseLost
 from ..core.lease import Grant, Lease, LeaseRegistry, Namespace
+from ..core.survey import Overseen
 from ..stores import Stores, caller_of, marks_of, mirror_of
+from .ledger import Ledger
+from .ledger_places import ledgers_in
 from .memory import MemoryLeases
+from .option_values import checked_flag, checked_seconds
 from .server import ServerLeases
 from .sqlite import SqliteLeases
 
@@ -40,16 +44,15 @@ class DatabaseLeases:
         database: str = "default",
         timeout: float = 10.0,
         server_identity: bool = True,
+        history: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if not isinstance(server_identity, bool):
-            raise ConfigurationError(
-                f"server_identity must be True or False, not {server_identity!r}."
-            )
         self.namespace = namespace
         self.database = database
-        self._timeout = _checked(timeout)
-        self._server_identity = server_identity
+        self._timeout = checked_seconds("timeout", timeout, most=3600)
+        self._server_identity = checked_flag("server_identity", server_identity)
+        self._history = checked_flag("history", history)
+        self._lends_on = False
         self._clock = clock
         self._stores: Stores[LeaseRegistry] = Stores(database, self._make)
         self._lenders: dict[int, tuple[str, LeaseRegistry]] = {}
@@ -100,6 +103,30 @@ class DatabaseLeases:
         """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
         return self._stores.current().renew_seen(idle_after=idle_after)
 
+    def lend_on(self) -> None:
+        """From now on whoever asks does so for another: this host's clock is not the holder's."""
+        self._lends_on = True
+
+    def oversight(self) -> Overseen:
+        """For those who look into it, and after it."""
+        store: Any = self._stores.current()
+        if isinstance(store, SqliteLeases):
+            return store.oversight(changed=lambda: self._sync(store))
+        overseen: Overseen = store.oversight()
+        return overseen
+
+    def ledgers(self) -> list[Ledger]:
+        """What is stored of the namespace, for those who change its settings."""
+        return [
+            *ledgers_in(
+                self.namespace,
+                self.database,
+                timeout=self._timeout,
+                server_identity=self._server_identity,
+                clock=self._clock,
+            )
+        ]
+
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """What raises unless the database answers, by its name."""
         return {f"database {self.database}": self._ping}
@@ -137,29 +164,26 @@ class DatabaseLeases:
 
     def _make(self, place: Place) -> LeaseRegistry:
         if place.in_process:
-            return MemoryLeases(self.namespace, clock=self._clock)
+            return MemoryLeases(self.namespace, history=self._history, clock=self._clock)
         if place is Place.FILE:
             marks = marks_of(self.database)
-            return SqliteLeases(self.namespace, marks=marks, clock=self._clock)
-        return ServerLeases(
+            return SqliteLeases(
+                self.namespace, marks=marks, history=self._history, clock=self._clock
+            )
+        made = ServerLeases(
             self.namespace,
             alias=self.database,
             timeout=self._timeout,
             clock=self._clock,
             server_identity=self._server_identity,
+            history=self._history,
         )
+        if self._lends_on:
+            made.lend_on()
+        return made
 
     def _sync(self, store: LeaseRegistry) -> None:
         if isinstance(store, SqliteLeases):
             mirror = mirror_of(store.marks)
             mirror.leases_changed()
             mirror.catch_up(caller_of(self.database, mirror))
-
-
-def _checked(timeout: object) -> float:
-    number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
-    if not number or not 0 < float(timeout) <= 3600:  # type: ignore[arg-type]
-        raise ConfigurationError(
-            f"timeout must be a number of seconds above 0, up to 3600, not {timeout!r}."
-        )
-    return float(timeout)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import (
@@ -23,6 +23,8 @@ from ..core.errors import (
     RegistryUnavailable,
 )
 from ..core.lease import Grant, Lease, LeaseRegistry, Namespace
+from .fallback_oversight import FallbackOversight
+from .ledger import Ledger
 
 __all__ = ["FallbackLeases"]
 
@@ -172,12 +174,28 @@ class FallbackLeases:
             raise failures[0]
         return sum(renewed)
 
+    def lend_on(self) -> None:
+        """From now on whoever asks does so for another."""
+        for part in (self.primary, self.secondary):
+            told = getattr(part, "lend_on", None)
+            if told:
+                told()
+
+    def oversight(self) -> FallbackOversight:
+        """For those who look into it, and after it."""
+        return FallbackOversight((self.primary, self.secondary), self._clock)
+
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
         self._lock = threading.Lock()
         self._guests = set()
         self.primary.abandon()
         self.secondary.abandon()
+
+    def ledgers(self) -> list[Ledger]:
+        """Those of both, the second one's first: it lends while the first is being changed."""
+        parts: tuple[Any, ...] = (self.secondary, self.primary)
+        return [ledger for part in parts for ledger in getattr(part, "ledgers", list)()]
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """Those of both; either is enough."""

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
@@ -21,6 +21,7 @@ from ..core.errors import (
     IdgenError,
     NamespaceMismatch,
     NoFreeWorker,
+    NotSeenFromHere,
     RegistryUnavailable,
     TimeExhausted,
 )
@@ -130,6 +131,14 @@ class HttpLeases:
             answer = self._ask("", None, self._refusal)
             self._check_owner(answer.body)
         return str(self._pin.installation)
+
+    def oversight(self) -> NoReturn:
+        """Raises :class:`NotSeenFromHere`: a borrower's token is none to look with."""
+        raise NotSeenFromHere(
+            f"The worker ids of namespace {self.namespace.name!r} are lent by the service at "
+            f"{' or '.join(self._link.base_urls)}: who holds them can't be seen from here. Look "
+            f"there, in its admin or at its leases/."
+        )
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """By service: what raises unless it answers. Any one of them is enough."""

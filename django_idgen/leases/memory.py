@@ -8,13 +8,22 @@ in-memory database, they never meet.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.lease import Grant, Lease, Mark, Namespace, is_free
 from ..core.lending import Record, extend, extend_seen, held_by, lend, take_back
+from .book_oversight import BookOversight, OverseenBook, Term
 
 __all__ = ["MemoryBook", "MemoryLeases", "MemoryMarks"]
+
+T = TypeVar("T")
+
+MOST_TERMS = 100
+"""Of those who held a worker id so many are remembered."""
 
 
 class MemoryMarks:
@@ -33,7 +42,8 @@ class MemoryLeases:
 
     Registries with the same ``marks`` lend from one pool of worker ids; without
     it a registry has marks of its own. ``read_now_us`` gives the registry's time
-    in microseconds since 1970; it is the host's wall clock unless told.
+    in microseconds since 1970; it is the host's wall clock unless told. With ``history``
+    it is remembered who was lent which worker id.
     """
 
     def __init__(
@@ -41,11 +51,13 @@ class MemoryLeases:
         namespace: Namespace,
         *,
         marks: MemoryMarks | None = None,
+        history: bool = True,
         clock: Clock = SYSTEM_CLOCK,
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
         self.namespace = namespace
         self._marks = marks or MemoryMarks()
+        self._history = history
         self._clock = clock
         self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
 
@@ -97,6 +109,10 @@ class MemoryLeases:
                 since_us=reading.registry_us - int(idle_after * 1e6),
             )
 
+    def oversight(self) -> BookOversight:
+        """For those who look into it, and after it."""
+        return _MemoryOversight(self)
+
     def clear(self) -> None:
         """Delete the row of every worker id, as somebody might in a database."""
         with self._marks.lock:
@@ -112,12 +128,24 @@ class MemoryLeases:
     def _book(self, reading: Reading) -> MemoryBook:
         book = self._marks.book(self.namespace.name)
         book.now_us = reading.registry_us
+        book.history = self._history
         return book
 
     def _read(self) -> Reading:
         sent = self._clock.elapsed_ns()
         now = self._read_now_us()
         return Reading(now, sent, self._clock.elapsed_ns())
+
+
+class _MemoryOversight(BookOversight):
+    def __init__(self, leases: MemoryLeases) -> None:
+        super().__init__(leases.namespace, leases._read_now_us)
+        self._leases = leases
+
+    def _run(self, job: Callable[[OverseenBook], T]) -> T | None:
+        leases = self._leases
+        with leases._marks.lock:
+            return job(leases._book(leases._read()))
 
 
 class MemoryBook:
@@ -127,7 +155,10 @@ class MemoryBook:
         self.marks: dict[int, Mark] = {}
         self.now_us = 0
         """When the holder of a mark that is saved now was seen, µs since 1970."""
+        self.history = False
         self._seen: dict[int, int] = {}
+        self._lent: dict[int, int] = {}
+        self._terms: dict[int, deque[Term]] = {}
         self._record: Record | None = None
         self._generation = 0
 
@@ -174,3 +205,24 @@ class MemoryBook:
 
     def previous(self, holder: str) -> Sequence[int]:
         return [mark.worker for mark in reversed(self.marks.values()) if mark.holder == holder]
+
+    def note_lent(self, mark: Mark) -> None:
+        self._lent[mark.worker] = self.now_us
+        if self.history:
+            terms = self._terms.setdefault(mark.worker, deque(maxlen=MOST_TERMS))
+            terms.append((mark.start, mark.holder, self.now_us))
+
+    def sightings(self) -> Iterable[tuple[Mark, int, int | None]]:
+        for mark in self.marks.values():
+            yield mark, self._seen.get(mark.worker, 0), self._lent.get(mark.worker)
+
+    def void(self, worker: int) -> bool:
+        mark = self.marks.get(worker)
+        if mark is None or not mark.token:
+            return False
+        self.marks[worker] = replace(mark, token="")  # keeps its place in the order
+        return True
+
+    def term(self, worker: int, tick: int) -> Term | None:
+        terms = reversed(self._terms.get(worker, ()))
+        return next((term for term in terms if term[0] <= tick), None)

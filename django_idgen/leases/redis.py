@@ -18,10 +18,14 @@ from ..core.errors import LeaseLost, RegistryUnavailable
 from ..core.lease import Grant, Lease, Namespace, new_token
 from ..core.lending import lost
 from ..redis_client import OwnRedis
+from .borrowed_ledger import BorrowedLedger
 from .borrower import Borrower, TakenOver
+from .ledger import Ledger
+from .ledger_places import ledgers_in
 from .lender import Lender, Lenders
 from .memory import MemoryLeases
-from .redis_options import checked_after_loss, checked_flag, checked_seconds, stride_ticks
+from .option_values import checked_flag, checked_seconds
+from .redis_options import checked_after_loss, stride_ticks
 from .redis_refusals import refusal
 from .redis_scripts import LeaseScripts, Reply
 
@@ -71,6 +75,7 @@ class RedisLeases:
         self.alias = alias
         self.stride_ticks = stride_ticks(namespace, stride)
         self._limit = checked_seconds("timeout", timeout, most=60)
+        self._server_identity = checked_flag("server_identity", server_identity)
         self._waits = checked_after_loss(after_loss) == "wait"
         self._clock = clock
         self._own = OwnRedis(alias, timeout=self._limit / 2)
@@ -80,7 +85,7 @@ class RedisLeases:
             database,
             stride=self.stride_ticks,
             timeout=self._limit,
-            server_identity=checked_flag("server_identity", server_identity),
+            server_identity=self._server_identity,
             clock=clock,
             read_now_us=read_now_us,
         )
@@ -160,6 +165,17 @@ class RedisLeases:
             )
         )
         return reply.window[0]
+
+    def ledgers(self) -> list[Ledger]:
+        """What is stored of the namespace, for those who change its settings."""
+        roots = ledgers_in(
+            self.namespace,
+            self._borrower.lenders.database,
+            timeout=self._limit,
+            server_identity=self._server_identity,
+            clock=self._clock,
+        )
+        return [BorrowedLedger(root, self._scripts) for root in roots]
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """What raises unless Redis answers, by its name."""

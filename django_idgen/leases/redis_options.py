@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..core.errors import ConfigurationError
 from ..core.lease import Namespace
+from .option_values import checked_seconds
 from .redis_scripts import LAST_TICK
 
-__all__ = ["AFTER_LOSS", "checked_after_loss", "checked_flag", "checked_seconds", "stride_ticks"]
+__all__ = ["AFTER_LOSS", "checked_after_loss", "stride_ticks"]
 
 AFTER_LOSS = ("ahead", "wait")
 
@@ -31,25 +32,8 @@ def stride_ticks(namespace: Namespace, stride: float | None) -> int:
     return min(ticks, LAST_TICK // 4)
 
 
-def checked_seconds(name: str, value: object, *, most: float) -> float:
-    """``value`` if it is a number of seconds above 0, up to ``most``."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < float(value) <= most:  # type: ignore[arg-type]
-        raise ConfigurationError(
-            f"{name} must be a number of seconds above 0, up to {most:g}, not {value!r}."
-        )
-    return float(value)  # type: ignore[arg-type]
-
-
 def checked_after_loss(after_loss: object) -> str:
     """``after_loss`` if it is one of :data:`AFTER_LOSS`."""
     if after_loss not in AFTER_LOSS:
         raise ConfigurationError(f"after_loss must be 'ahead' or 'wait', not {after_loss!r}.")
     return str(after_loss)
-
-
-def checked_flag(name: str, value: object) -> bool:
-    """``value`` if it is True or False."""
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} must be True or False, not {value!r}.")
-    return value

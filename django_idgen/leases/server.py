@@ -18,9 +18,9 @@ from django.db.models import BigIntegerField, F, Max, QuerySet, Value
 from django.db.models.functions import Greatest, Least
 from django.utils.timezone import make_naive
 
-from .. import vendor
+from .. import lease_history, vendor
 from ..connection import SOCKET_TIMEOUT, OwnConnection, own_connection
-from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost, RegistryUnavailable
 from ..core.lease import (
     PROTOCOL_VERSION,
@@ -37,6 +37,7 @@ from ..models import NamespaceRecord, WorkerLease
 from ..row_writes import insert_row, update_row
 from ..transactions import Rerun, Transactions
 from .namespace_record import NamespaceOpening, Opened
+from .server_oversight import ServerOversight
 from .worker_choice import WorkerChoice, mark_of
 
 __all__ = ["ServerLeases"]
@@ -44,6 +45,7 @@ __all__ = ["ServerLeases"]
 T = TypeVar("T")
 
 MODELS = ("Installation", "NamespaceRecord", "WorkerLease")
+HISTORY = ("LeaseHistory",)
 HOLDER_LENGTH = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
@@ -60,7 +62,8 @@ class ServerLeases:
     off the check whether another server has taken over, as is right where a
     balancer spreads connections over servers that commit in step (Galera).
     ``read_now`` reads the registry's clock (µs since 1970), by default the
-    database's own.
+    database's own. With ``history`` each acquire leaves a row that says who was lent
+    which worker id.
 
     Raises what :class:`~django_idgen.core.lease.LeaseRegistry` says.
     """
@@ -73,16 +76,20 @@ class ServerLeases:
         timeout: float = 10.0,
         clock: Clock = SYSTEM_CLOCK,
         server_identity: bool = True,
+        history: bool = True,
         read_now: Callable[[BaseDatabaseWrapper], int] | None = None,
         own: OwnConnection | None = None,
     ) -> None:
         self.namespace = namespace
         self.alias = alias
         self._own = own or own_connection(alias)
+        self._clock = clock
+        self._history = history
+        self._lends_on = False
         self._transactions = Transactions(
             self._own,
             timeout=timeout,
-            models=MODELS,
+            models=(*MODELS, *HISTORY) if history else MODELS,
             unavailable=RegistryUnavailable,
             # All of a fleet that starts at once stand in line for the namespace's row.
             lock_timeout=max(1, min(int(timeout), SOCKET_TIMEOUT - 2)),
@@ -123,6 +130,14 @@ class ServerLeases:
             return self._operate(lambda opened: self._renew_seen(opened, idle_after))
         except _Unused:
             return 0
+
+    def lend_on(self) -> None:
+        """From now on whoever asks does so for another: this host's clock is not the holder's."""
+        self._lends_on = True
+
+    def oversight(self) -> ServerOversight:
+        """For those who look into it, and after it."""
+        return ServerOversight(self._transactions, self._opening)
 
     def ping(self) -> None:
         """Raise :class:`RegistryUnavailable` unless the server answers."""
@@ -178,11 +193,17 @@ class ServerLeases:
             holder=holder,
             acquired_at=moment,
             seen_at=moment,
+            clock_offset_us=self._offset_us(opened.reading),
             protocol=PROTOCOL_VERSION,
         )
         (insert_row if is_new else update_row)(row, self.alias)
+        if self._history:
+            lease_history.note(row, self.alias, is_new=is_new)
         opened.record.workers_made += is_new
         self._raise_highest(opened.record, lease.until)
+
+    def _offset_us(self, reading: Reading) -> int | None:
+        return None if self._lends_on else self._clock.ahead_of_us(reading)
 
     def _raise_highest(self, record: NamespaceRecord, until: int) -> None:
         NamespaceRecord.objects.using(self.alias).filter(pk=record.pk).update(
@@ -196,7 +217,8 @@ class ServerLeases:
         mark = Mark(row.worker, row.token, row.start, row.until, row.generation, row.holder)
         row.until = extend_window(self.namespace, mark, now=opened.now, last_tick=last_tick)
         row.seen_at = _moment(opened.reading.registry_us)
-        update_row(row, self.alias, "until", "seen_at")
+        row.clock_offset_us = self._offset_us(opened.reading)
+        update_row(row, self.alias, "until", "seen_at", "clock_offset_us")
         self._raise_highest(opened.record, row.until)
         renewed = Lease(
             lease.namespace, lease.worker, lease.token, row.start, row.until, row.generation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
@@ -12,6 +12,8 @@ from ..core.errors import RegistryUnavailable
 from ..core.lease import Grant, Lease, Mark, Namespace
 from ..core.lending import Record, extend, extend_seen, held_by, lend, take_back
 from ..sqlite.marks import MarksError, MarksFile
+from . import marks_terms
+from .book_oversight import BookOversight, OverseenBook, Term
 
 __all__ = ["SqliteBook", "SqliteLeases"]
 
@@ -25,7 +27,8 @@ class SqliteLeases:
     """A registry for the processes of one host. Thread-safe; safe across a fork.
 
     The registry's time is the host's wall clock (``read_now_us``, in microseconds
-    since 1970, if given); whether ids repeat does not depend on it.
+    since 1970, if given); whether ids repeat does not depend on it. With ``history``
+    it is kept who was lent which worker id.
     """
 
     def __init__(
@@ -33,11 +36,13 @@ class SqliteLeases:
         namespace: Namespace,
         *,
         marks: MarksFile,
+        history: bool = True,
         clock: Clock = SYSTEM_CLOCK,
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
         self.namespace = namespace
         self.marks = marks
+        self._history = history
         self._clock = clock
         self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
 
@@ -100,6 +105,10 @@ class SqliteLeases:
         if self.marks.path.exists():  # or it would be made by asking
             self._run(lambda _db: None)
 
+    def oversight(self, changed: Callable[[], None] = lambda: None) -> BookOversight:
+        """For those who look into it, and after it; ``changed`` is called when a mark was."""
+        return _FileOversight(self, changed)
+
     def abandon(self) -> None:
         """Nothing was inherited: no connection outlives a call."""
 
@@ -118,16 +127,34 @@ class SqliteLeases:
         return Reading(now, sent, self._clock.elapsed_ns())
 
     def _book(self, db: sqlite3.Connection, reading: Reading) -> SqliteBook:
-        return SqliteBook(db, self.namespace.name, reading.registry_us)
+        return SqliteBook(db, self.namespace.name, reading.registry_us, history=self._history)
+
+
+class _FileOversight(BookOversight):
+    """Of the marks file, in which the truth stands; the database's rows are its mirror."""
+
+    def __init__(self, leases: SqliteLeases, changed: Callable[[], None]) -> None:
+        now_us = leases._read_now_us
+        super().__init__(leases.namespace, now_us, changed=changed)
+        self._leases = leases
+
+    def _run(self, job: Callable[[OverseenBook], T]) -> T | None:
+        leases = self._leases
+        if not leases.marks.path.exists():  # or it would be made by asking
+            return None
+        return leases._run(lambda db: job(leases._book(db, leases._read())))
 
 
 class SqliteBook:
     """A :class:`~..core.lending.LeaseBook` inside a write transaction."""
 
-    def __init__(self, db: sqlite3.Connection, namespace: str, seen: int) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, namespace: str, seen: int, *, history: bool = False
+    ) -> None:
         self._db = db
         self._namespace = namespace
         self._seen = seen
+        self._history = history
 
     def record(self) -> Record | None:
         row = self._db.execute(
@@ -223,6 +250,32 @@ class SqliteBook:
             (self._namespace, holder, PREVIOUS_LIMIT),
         )
         return [worker for (worker,) in rows]
+
+    def note_lent(self, mark: Mark) -> None:
+        if self._history:
+            who = (mark.worker, mark.start, mark.holder)
+            marks_terms.note(self._db, self._namespace, *who, self._seen)
+
+    def sightings(self) -> Iterable[tuple[Mark, int, int | None]]:
+        lent = marks_terms.lent_at(self._db, self._namespace)
+        rows = self._db.execute(
+            "SELECT worker, token, start, until, generation, holder, seen FROM leases "
+            "WHERE namespace = ?",
+            (self._namespace,),
+        )
+        for *mark, seen in rows:
+            known = Mark(*mark)
+            yield known, seen, lent.get((known.worker, known.start))
+
+    def void(self, worker: int) -> bool:
+        changed = self._db.execute(
+            "UPDATE leases SET token = '' WHERE namespace = ? AND worker = ? AND token <> ''",
+            (self._namespace, worker),
+        )
+        return changed.rowcount > 0
+
+    def term(self, worker: int, tick: int) -> Term | None:
+        return marks_terms.last_before(self._db, self._namespace, worker, tick)
 
     def _number(self, query: str) -> int:
         (number,) = self._db.execute(query, (self._namespace,)).fetchone()

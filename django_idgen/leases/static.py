@@ -42,8 +42,11 @@ from ..core.lease import (
     new_token,
 )
 from ..core.lending import lost
+from .ledger import Ledger
 from .lockfile import LockFile
 from .markfile import MarkFile
+from .static_ledger import StaticLedger
+from .static_oversight import StaticOversight
 
 __all__ = ["StaticLeases"]
 
@@ -126,6 +129,21 @@ class StaticLeases:
     def renew_seen(self, *, idle_after: float) -> int:  # noqa: ARG002 - nobody else's are known
         """0: whose lock is held needs no renewal by others, and nobody else can take its id."""
         return 0
+
+    def oversight(self) -> StaticOversight:
+        """For those who look into it: at this host's marks."""
+        return StaticOversight(self.namespace, self.workers, self.directory, self._read_now_us)
+
+    def ledgers(self) -> list[Ledger]:
+        """What this host has stored of the namespace, for those who change its settings."""
+        return [
+            StaticLedger(
+                self.namespace,
+                workers=self.workers,
+                directory=self.directory,
+                read_now_us=self._read_now_us,
+            )
+        ]
 
     def abandon(self) -> None:
         """Close what was inherited. The lock is the parent's: closing leaves it held."""

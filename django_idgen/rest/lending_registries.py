@@ -57,6 +57,9 @@ class RegistryMap:
     def build(self, entry: GeneratorSettings) -> LeaseRegistry:
         """A registry that is not in use yet. Raises :class:`~..conf.SettingsError`."""
         registry: LeaseRegistry = factory.build_registry(entry)
+        told = getattr(registry, "lend_on", None)
+        if told is not None:
+            told()  # the holders' clocks are not this host's
         return registry
 
     def _check_process(self) -> None:

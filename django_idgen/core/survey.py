@@ -1,0 +1,237 @@
+"""What a registry can tell of its worker ids, and the map that is drawn of it.
+
+A registry that can be looked into is an :class:`Overseen` one: it reads what it has stored,
+and changes nothing by that. Here it is said, alike for all of them, what that means: who
+holds a worker id, whose renewal is overdue, and what was never lent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Protocol
+
+from .errors import WorkerOutOfRange
+from .lease import Mark, Namespace
+from .moments import MAX_UNIX_US, moment
+
+__all__ = [
+    "Overseen",
+    "Sight",
+    "Survey",
+    "Tenure",
+    "WorkerEntry",
+    "WorkerMap",
+    "WorkerState",
+    "drawn",
+]
+
+OVERDUE = 1 / 2
+"""Of a window, since its holder was seen last. It renews at a third: by then one was missed."""
+SHORT = 1 / 3
+"""Of a window, that is left: where two renewals were missed, or the end is held back."""
+
+
+class WorkerState(Enum):
+    """Whether a worker id is in use."""
+
+    FREE = "free"
+    """Never lent, or given back."""
+    HELD = "held"
+    LAPSING = "lapsing"
+    """Held, but the renewal is overdue: it was not seen for more than half a window, or less
+    than a third of its window is left."""
+    LAPSED = "lapsed"
+    """The window is over, or void since the registry had lost it: whoever comes may have it."""
+    RESERVED = "reserved"
+    """In the layout, but never lent by this registry."""
+    UNKNOWN = "unknown"
+    """Its registry, one of several, can't be asked just now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a registry has stored of one worker id; moments in µs since 1970, ``None`` unknown."""
+
+    mark: Mark
+    seen_us: int | None = None
+    """When its holder acquired it, renewed it or gave it back."""
+    acquired_us: int | None = None
+    offset_us: int | None = None
+    """How far its holder's wall clock was ahead of the registry's when it was seen last."""
+    void: bool = False
+    """Whether it is of a generation that is over: the holder can't renew it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What one registry knows of its worker ids, at one moment. Frozen."""
+
+    kind: str
+    namespace: Namespace
+    now_us: int
+    """The registry's time (µs since 1970); this host's where the two are not one."""
+    sights: Iterable[Sight] = ()
+    """Of the worker ids that it has a mark of: never lent are all the others."""
+    workers: range | None = None
+    """Those that it lends, if not all of the namespace's."""
+    failure: str = ""
+    """Why it could not be asked; then there are no sights."""
+
+    @property
+    def lent(self) -> range:
+        return self.namespace.workers if self.workers is None else self.workers
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """Who was lent a worker id: from tick ``start`` on, no earlier holder stamped with it."""
+
+    holder: str
+    acquired_at: datetime | None
+    start: int
+
+
+class Overseen(Protocol):
+    """A registry that those can look into who look after it. Thread-safe.
+
+    Every method raises :class:`~.errors.RegistryUnavailable` where it can't be asked.
+    """
+
+    def survey(self) -> Sequence[Survey]:
+        """What it has stored, and those that it lends through. Changes nothing, makes nothing."""
+        ...
+
+    def free(self, worker: int) -> bool:
+        """Free a worker id by hand: void its token, leave its mark. False if it wasn't held.
+
+        The holder uses up its window, which the next one starts after.
+        """
+        ...
+
+    def tenure(self, worker: int, tick: int) -> Tenure | None:
+        """Who was lent ``worker`` when ``tick`` was; ``None`` if nobody, or if it isn't known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEntry:
+    """One worker id that was lent before. Frozen."""
+
+    worker: int
+    state: WorkerState
+    holder: str
+    """A label (host and process), never proof; of a free one, who had it last."""
+    acquired_at: datetime | None
+    seen_at: datetime | None
+    """When the holder acquired it, renewed it or gave it back; a scheduler doesn't count."""
+    until: datetime | None
+    """The mark: no id is stamped later by this holder, or earlier by the next one."""
+    window_left: float | None
+    """Seconds that its holder may still stamp by itself; ``None`` if there is no holder."""
+    clock_offset: float | None
+    """Seconds that the holder's wall clock was ahead of the registry's (below 0: behind) when
+    it was seen last, within a round trip. ``None`` where it isn't known, or where both are
+    this host's."""
+    namespace: str = ""
+    registry: str = ""
+    """The kind of the registry that lends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMap:
+    """The worker ids of a generator, at one moment. Frozen; has entries only where there is
+    something to tell, so that it is small for a layout of millions, too."""
+
+    alias: str
+    namespace: str
+    kind: str
+    """Of the registry: ``database``, ``redis``, ``fallback``, ``static`` or a dotted path."""
+    workers: range
+    """All of the layout."""
+    entries: Mapping[int, WorkerEntry]
+    """By worker id, rising."""
+    read_at: datetime
+    """By the registry's clock, or by this host's where that is a registry of this host."""
+    lent: Sequence[range] = ()
+    """What the registries lend; the rest is reserved."""
+    unseen: Mapping[range, str] = field(default_factory=dict)
+    """What can't be seen just now, and why."""
+
+    def state(self, worker: int) -> WorkerState:
+        """Of any worker id of the layout. Raises :class:`~.errors.WorkerOutOfRange`."""
+        if worker not in self.workers:
+            raise WorkerOutOfRange(worker, self.workers)
+        entry = self.entries.get(worker)
+        if entry is not None:
+            return entry.state
+        if any(worker in part for part in self.unseen):
+            return WorkerState.UNKNOWN
+        known = any(worker in part for part in self.lent)
+        return WorkerState.FREE if known else WorkerState.RESERVED
+
+    def counts(self) -> Mapping[WorkerState, int]:
+        """How many worker ids of the layout are in each state; those that are in none: 0."""
+        counted = Counter(entry.state for entry in self.entries.values())
+        strays = sum(not any(worker in part for part in self.lent) for worker in self.entries)
+        lent = sum(len(part) for part in self.lent)
+        unseen = sum(len(part) for part in self.unseen)
+        counted[WorkerState.FREE] += lent - (len(self.entries) - strays)
+        counted[WorkerState.UNKNOWN] += unseen
+        counted[WorkerState.RESERVED] += len(self.workers) - lent - unseen - strays
+        return {state: counted[state] for state in WorkerState}
+
+
+def drawn(alias: str, kind: str, workers: range, surveys: Sequence[Survey]) -> WorkerMap:
+    """The map of ``workers`` that ``surveys`` (at least one) give, each of other worker ids."""
+    found = [entry for survey in surveys for entry in _entries(survey)]
+    seen = [survey for survey in surveys if not survey.failure]
+    return WorkerMap(
+        alias=alias,
+        namespace=surveys[0].namespace.name,
+        kind=kind,
+        workers=workers,
+        entries={entry.worker: entry for entry in sorted(found, key=lambda each: each.worker)},
+        read_at=moment(min(max((seen or surveys)[0].now_us, 0), MAX_UNIX_US)),
+        lent=[survey.lent for survey in seen],
+        unseen={survey.lent: survey.failure for survey in surveys if survey.failure},
+    )
+
+
+def _entries(survey: Survey) -> Iterable[WorkerEntry]:
+    space = survey.namespace
+    for sight in survey.sights:
+        mark = sight.mark
+        until_us = space.epoch_us + mark.until * space.tick_us
+        left_us = until_us - survey.now_us
+        state = _state(survey, sight, left_us)
+        yield WorkerEntry(
+            worker=mark.worker,
+            state=state,
+            holder=mark.holder,
+            acquired_at=_moment(sight.acquired_us),
+            seen_at=_moment(sight.seen_us),
+            until=_moment(until_us),
+            window_left=None if state is WorkerState.FREE else max(0, left_us) / 1e6,
+            clock_offset=None if sight.offset_us is None else sight.offset_us / 1e6,
+            namespace=space.name,
+            registry=survey.kind,
+        )
+
+
+def _state(survey: Survey, sight: Sight, left_us: int) -> WorkerState:
+    if not sight.mark.token:
+        return WorkerState.FREE
+    if sight.void or left_us <= 0:
+        return WorkerState.LAPSED
+    window_us = survey.namespace.window_ticks * survey.namespace.tick_us
+    unseen_us = 0 if sight.seen_us is None else survey.now_us - sight.seen_us
+    overdue = unseen_us > window_us * OVERDUE or left_us < window_us * SHORT
+    return WorkerState.LAPSING if overdue else WorkerState.HELD
+
+
+def _moment(us: int | None) -> datetime | None:
+    return moment(us) if us is not None and 0 <= us <= MAX_UNIX_US else None

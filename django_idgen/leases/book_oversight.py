@@ -1,0 +1,92 @@
+"""Looking into, and after, the worker ids of a registry that sees all its rows at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from ..core.lease import Mark, Namespace
+from ..core.lending import LeaseBook
+from ..core.moments import moment
+from ..core.survey import Sight, Survey, Tenure
+
+__all__ = ["BookOversight", "OverseenBook", "Term"]
+
+T = TypeVar("T")
+
+Term = tuple[int, str, int]
+"""Of somebody who was lent a worker id: the first tick, the label, when (µs since 1970)."""
+
+
+class OverseenBook(LeaseBook, Protocol):
+    """The rows of one namespace, with what nobody needs who lends."""
+
+    def sightings(self) -> Iterable[tuple[Mark, int, int | None]]:
+        """Every mark, when its holder was seen, and when it was lent if that is known (µs)."""
+        ...
+
+    def void(self, worker: int) -> bool:
+        """Take the token out of a mark and leave the rest; False if there is none in it."""
+        ...
+
+    def term(self, worker: int, tick: int) -> Term | None:
+        """The last one of the history that began at ``tick`` or before."""
+        ...
+
+
+class BookOversight(ABC):
+    """An :class:`~..core.survey.Overseen` of one namespace.
+
+    The clock of such a registry is its host's own, and so is that of every holder: there
+    is nothing to be measured between them. ``changed`` is called when a mark was.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        now_us: Callable[[], int],
+        *,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._space = namespace
+        self._now_us = now_us
+        self._changed = changed
+
+    @abstractmethod
+    def _run(self, job: Callable[[OverseenBook], T]) -> T | None:
+        """What ``job`` returns, in one transaction; ``None`` where there are no rows yet."""
+
+    def survey(self) -> Sequence[Survey]:
+        """See :meth:`~..core.survey.Overseen.survey`."""
+        sights = self._run(_sights) or []
+        return [Survey("database", self._space, self._now_us(), sights)]
+
+    def free(self, worker: int) -> bool:
+        """See :meth:`~..core.survey.Overseen.free`."""
+        freed = bool(self._run(lambda book: book.void(worker)))
+        if freed:
+            self._changed()
+        return freed
+
+    def tenure(self, worker: int, tick: int) -> Tenure | None:
+        """See :meth:`~..core.survey.Overseen.tenure`."""
+        term = self._run(lambda book: _promised_term(book, worker, tick))
+        if term is None:
+            return None
+        start, holder, acquired_us = term
+        return Tenure(holder, moment(acquired_us), start)
+
+
+def _sights(book: OverseenBook) -> list[Sight]:
+    record = book.record()
+    generation = None if record is None else record.generation
+    return [
+        Sight(mark, seen_us=seen, acquired_us=acquired, void=mark.generation != generation)
+        for mark, seen, acquired in book.sightings()
+    ]
+
+
+def _promised_term(book: OverseenBook, worker: int, tick: int) -> Term | None:
+    mark = book.mark(worker)
+    return None if mark and tick >= mark.until else book.term(worker, tick)

@@ -1,0 +1,116 @@
+"""Looking into, and after, the worker ids that a database server lends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import partial
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
+from django.utils.timezone import is_aware, make_aware
+
+from .. import lease_history
+from ..core.lease import Mark
+from ..core.moments import unix_us
+from ..core.survey import Sight, Survey, Tenure
+from ..models import NamespaceRecord, WorkerLease
+from ..tables import missing_tables
+from ..transactions import Transactions
+from .namespace_record import NamespaceOpening
+
+__all__ = ["ServerOversight"]
+
+COLUMNS = (
+    "worker",
+    "token",
+    "start",
+    "until",
+    "generation",
+    "holder",
+    "acquired_at",
+    "seen_at",
+    "clock_offset_us",
+)
+
+
+class ServerOversight:
+    """An :class:`~..core.survey.Overseen` of the rows of one namespace. Thread-safe.
+
+    Asks on a connection of our own: the caller's transaction may be an old picture.
+    """
+
+    def __init__(self, transactions: Transactions, opening: NamespaceOpening) -> None:
+        self._transactions = transactions
+        self._opening = opening
+        self._space = opening.namespace
+        self._alias = opening.alias
+
+    def survey(self) -> Sequence[Survey]:
+        """See :meth:`~..core.survey.Overseen.survey`."""
+        return [self._transactions.run(self._survey)]
+
+    def free(self, worker: int) -> bool:
+        """See :meth:`~..core.survey.Overseen.free`."""
+        return self._transactions.run(partial(self._free, worker))
+
+    def tenure(self, worker: int, tick: int) -> Tenure | None:
+        """See :meth:`~..core.survey.Overseen.tenure`."""
+        return self._transactions.run(partial(self._tenure, worker, tick))
+
+    def _survey(self, connection: BaseDatabaseWrapper) -> Survey:
+        now_us = self._opening.read(connection).registry_us
+        there = _has(connection, "NamespaceRecord", "WorkerLease")
+        return Survey("database", self._space, now_us, list(self._sights()) if there else [])
+
+    def _sights(self) -> Iterable[Sight]:
+        record = NamespaceRecord.objects.using(self._alias).filter(pk=self._space.name).first()
+        # Tuples, since there may be a row for each worker id of a large layout.
+        rows = self._opening.workers().values_list(*COLUMNS)
+        for *mark, acquired_at, seen_at, offset_us in rows.iterator(chunk_size=2000):
+            known = Mark(*mark)
+            yield Sight(
+                known,
+                seen_us=_unix_us(seen_at),
+                acquired_us=_unix_us(acquired_at),
+                offset_us=offset_us,
+                void=record is None or known.generation != record.generation,
+            )
+
+    def _free(self, worker: int, connection: BaseDatabaseWrapper) -> bool:
+        # Not under the namespace's lock, as any release: a renewal that is under way may
+        # still raise the mark, and so its holder, too, stays below what the next one gets.
+        if not _has(connection, "WorkerLease"):
+            return False
+        return bool(self._row(worker).exclude(token="").update(token=""))
+
+    def _tenure(self, worker: int, tick: int, connection: BaseDatabaseWrapper) -> Tenure | None:
+        if not _has(connection, "WorkerLease", "LeaseHistory"):
+            return None
+        until = self._row(worker).values_list("until", flat=True).first()
+        if until is not None and tick >= until:
+            return None
+        return tenure_in(self._alias, self._space.name, worker, tick)
+
+    def _row(self, worker: int) -> QuerySet[WorkerLease]:
+        key = WorkerLease.key_of(self._space.name, worker)
+        return WorkerLease.objects.using(self._alias).filter(pk=key)
+
+
+def tenure_in(alias: str, namespace: str, worker: int, tick: int) -> Tenure | None:
+    """What the history in database ``alias`` says of a tick that was promised."""
+    row = lease_history.last_before(alias, namespace, worker, tick)
+    return None if row is None else Tenure(row.holder, _aware(row.acquired_at), row.start)
+
+
+def _has(connection: BaseDatabaseWrapper, *models: str) -> bool:
+    # Looked up first, or they would be made by asking.
+    return not missing_tables(connection, models)
+
+
+def _aware(at: datetime) -> datetime:
+    return at if is_aware(at) else make_aware(at)
+
+
+def _unix_us(at: datetime) -> int:
+    return unix_us(_aware(at))

@@ -1,0 +1,68 @@
+"""Looking into the worker ids that are configured on this host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from ..core.errors import NotSeenFromHere
+from ..core.lease import Namespace
+from ..core.survey import Sight, Survey, Tenure
+from .markfile import MarkFile
+
+__all__ = ["StaticOversight"]
+
+
+class StaticOversight:
+    """An :class:`~..core.survey.Overseen` of the mark files in ``directory``. Thread-safe.
+
+    Takes no lock, which somebody may be about to need: a mark is replaced whole. When a
+    holder was seen is when its mark was written.
+    """
+
+    def __init__(
+        self, namespace: Namespace, workers: range, directory: Path, now_us: Callable[[], int]
+    ) -> None:
+        self._space = namespace
+        self._workers = workers
+        self._directory = directory
+        self._now_us = now_us
+
+    def survey(self) -> Sequence[Survey]:
+        """See :meth:`~..core.survey.Overseen.survey`: of this host alone."""
+        sights = list(self._sights())
+        return [Survey("static", self._space, self._now_us(), sights, self._workers)]
+
+    def free(self, worker: int) -> NoReturn:
+        """Raises :class:`NotSeenFromHere`: a lock of the kernel's can't be taken away."""
+        raise NotSeenFromHere(
+            f"Worker id {worker} of namespace {self._space.name!r} is configured for this host, "
+            f"and held by a lock that only the end of its process frees. Stop that process."
+        )
+
+    def tenure(self, worker: int, tick: int) -> Tenure | None:
+        """See :meth:`~..core.survey.Overseen.tenure`: the last one, no more is kept."""
+        if worker not in self._workers:
+            return None
+        mark = self._file(worker).read()
+        if mark is None or not mark.start <= tick < mark.until:
+            return None
+        return Tenure(mark.holder, None, mark.start)
+
+    def _sights(self) -> Iterable[Sight]:
+        for worker in self._workers:
+            file = self._file(worker)
+            mark = file.read()
+            if mark is not None:
+                yield Sight(mark, seen_us=_written_us(file.path))
+
+    def _file(self, worker: int) -> MarkFile:
+        return MarkFile(self._directory, self._space, worker)
+
+
+def _written_us(path: Path) -> int | None:
+    with suppress(OSError):
+        return path.stat().st_mtime_ns // 1000
+    return None

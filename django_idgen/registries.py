@@ -1,0 +1,54 @@
+"""The registries that a process looks after, or into: they hold no worker id themselves."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from . import factory, lifecycle
+from .conf import GeneratorSettings
+
+__all__ = ["KeptRegistries", "registry_of"]
+
+
+class KeptRegistries:
+    """The registry of a generator's settings, kept for the next time.
+
+    One that knows its Redis can be asked there while the database is away. Thread-safe;
+    the child of a fork begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[GeneratorSettings, Any]] = {}
+        self._lock = threading.Lock()
+        lifecycle.register(close=self.close, forget=self.forget)
+
+    def of(self, entry: GeneratorSettings) -> Any:
+        """The one of ``entry``, made when it is first asked for, or when it has changed."""
+        with self._lock:
+            known, registry = self._kept.get(entry.alias, (None, None))
+            if known != entry:
+                if registry is not None:
+                    registry.close()
+                registry = factory.build_registry(entry)
+                self._kept[entry.alias] = entry, registry
+                lifecycle.watch()
+            return registry
+
+    def close(self) -> None:
+        """Close the registries. May be called twice; the next use makes new ones."""
+        with self._lock:
+            kept, self._kept = self._kept, {}
+        for _, registry in kept.values():
+            registry.close()
+
+    def forget(self) -> None:
+        """In the child of a fork: nothing of the parent's is used."""
+        self._lock = threading.Lock()
+        kept, self._kept = self._kept, {}
+        for _, registry in kept.values():
+            registry.abandon()
+
+
+_registries = KeptRegistries()
+registry_of = _registries.of

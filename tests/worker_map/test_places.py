@@ -1,0 +1,72 @@
+"""The map of a generator's worker ids, on each kind of database."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_idgen import generators, handlers, next_id
+from django_idgen.core.errors import WorkerOutOfRange
+from django_idgen.worker_map import WorkerState, release_worker, who_held, worker_map
+from tests.places import place
+
+__all__ = ["place"]
+
+
+def test_of_a_held_worker_id_the_map_tells_all(place: str) -> None:
+    """Who holds it, since when, until when; and that all the others are free."""
+    next_id()
+    worker = generators["default"].keeper.lease.worker  # type: ignore[attr-defined]
+    found = worker_map("default")
+    (entry,) = found.entries.values()
+    assert entry.worker == worker
+    assert entry.state is found.state(worker) is WorkerState.HELD
+    assert entry.holder
+    assert entry.acquired_at == entry.seen_at
+    assert entry.until is not None and entry.acquired_at is not None
+    lent = entry.until - entry.acquired_at  # to the tick
+    assert timedelta(seconds=179.999) <= lent <= timedelta(seconds=180)
+    assert entry.window_left is not None
+    assert 120 < entry.window_left <= 180
+    assert entry.acquired_at <= found.read_at <= entry.until
+    assert (found.kind, found.namespace, found.workers) == ("database", "default", range(1024))
+    counts = found.counts()
+    assert (counts[WorkerState.HELD], counts[WorkerState.FREE]) == (1, 1023)
+    assert sum(counts.values()) == 1024
+
+
+def test_what_was_given_back_is_free(place: str) -> None:
+    """Its last holder is still told."""
+    next_id()
+    handlers.reset()
+    (entry,) = worker_map("default").entries.values()
+    assert (entry.state, entry.window_left) == (WorkerState.FREE, None)
+    assert entry.holder
+
+
+def test_who_held_a_worker_id_when(place: str) -> None:
+    """From its first tick to the end of what was promised, and nobody before or after."""
+    next_id()
+    lease = generators["default"].keeper.lease  # type: ignore[attr-defined]
+    tenure = who_held("default", lease.worker, lease.start)
+    assert tenure is not None
+    entry = worker_map("default").entries[lease.worker]
+    assert (tenure.start, tenure.holder) == (lease.start, entry.holder)
+    assert who_held("default", lease.worker, lease.until - 1) == tenure
+    assert who_held("default", lease.worker, lease.until) is None
+    assert who_held("default", lease.worker, lease.start - 1) is None
+    assert who_held("default", (lease.worker + 1) % 1024, lease.start) is None
+
+
+def test_releasing_by_hand(place: str) -> None:
+    """It frees the worker id once, and the end of its window stays."""
+    next_id()
+    lease = generators["default"].keeper.lease  # type: ignore[attr-defined]
+    before = worker_map("default").entries[lease.worker]
+    assert release_worker("default", lease.worker) is True
+    assert release_worker("default", lease.worker) is False
+    after = worker_map("default").entries[lease.worker]
+    assert (after.state, after.until) == (WorkerState.FREE, before.until)
+    with pytest.raises(WorkerOutOfRange):
+        release_worker("default", 1024)
