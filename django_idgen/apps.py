@@ -1,5 +1,7 @@
 """The Django application."""
 
+from contextlib import suppress
+
 from django.apps import AppConfig
 from django.core.signals import setting_changed
 from django.utils.translation import gettext_lazy as _
@@ -23,4 +25,18 @@ class IdgenConfig(AppConfig):
         signals.connect_logging()
         factory.import_backends()
         strings.watch()
+        _start_metrics()
         setting_changed.connect(handlers.on_setting_changed, dispatch_uid="django_idgen")
+
+
+def _start_metrics() -> None:
+    """Count from the start, where metrics are wanted: without a request, too."""
+    from . import handlers
+    from .core.errors import ConfigurationError
+
+    # What is wrong, or missing, is for the checks to say.
+    with suppress(ConfigurationError, ImportError):
+        if handlers.current_settings().metrics is not None:
+            from .metrics.switch import start
+
+            start()

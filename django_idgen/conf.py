@@ -21,6 +21,7 @@ from .core.presets import parse_layout
 from .core.segment import check_step
 from .core.segment_allocator import IDLE_AFTER
 from .core.step import SEGMENT_DURATION, Growth
+from .metrics_settings import MetricsSettings, metrics_settings
 from .rest_settings import RestSettings, rest_settings
 from .setting_values import SettingsError, mapping, seconds, text
 
@@ -101,18 +102,25 @@ class IdgenSettings:
     generators: Mapping[str, GeneratorSettings]
     segments: SegmentSettings
     rest: RestSettings
+    metrics: MetricsSettings | None
+    """None where nobody wants any."""
 
 
 def read_settings() -> IdgenSettings:
     """The project's settings, checked. Raises :class:`SettingsError`."""
     where = "IDGEN"
-    raw = mapping(where, getattr(settings, "IDGEN", {}), ("GENERATORS", "SEGMENTS", "REST"))
+    raw = mapping(where, getattr(settings, "IDGEN", {}), ("GENERATORS", "SEGMENTS", "REST", "METRICS"))
     entries = mapping(f"{where}['GENERATORS']", raw.get("GENERATORS", {}))
     entries = {DEFAULT_ALIAS: {}, **entries}
     generators = {alias: _generator(alias, entry) for alias, entry in entries.items()}
     _refuse_shared_namespaces(generators)
     segments = _segments(raw.get("SEGMENTS", {}))
-    return IdgenSettings(generators, segments, rest_settings(raw.get("REST", {})))
+    return IdgenSettings(
+        generators,
+        segments,
+        rest_settings(raw.get("REST", {})),
+        metrics_settings(raw.get("METRICS")),
+    )
 
 
 def _generator(alias: object, entry: object) -> GeneratorSettings:

@@ -8,7 +8,7 @@ on first use; importing this module reads no settings.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -95,8 +95,9 @@ class GeneratorMap:
         """Give back every worker id, and forget the generators. May be called twice."""
         with self._lock:  # so that none is made into the map that is being left
             made, self._made = self._made, {}
-        for generator in made.values():
+        for alias, generator in made.items():
             generator.close()
+            _say_goodbye("generator", alias, generator)
 
     def forget(self) -> None:
         """After a fork: every generator drops its parent's lease."""
@@ -150,10 +151,14 @@ class SegmentMap(dict[str, factory.Generator]):
         with self._lock:
             if self.get(tag) is generator:
                 del self[tag]
+        _say_goodbye("tag", tag, generator)
 
     def made(self) -> dict[str, factory.Generator]:
-        """The tags that were used in this process."""
-        return dict(self)
+        """The tags that were used in this process, and not left alone for long since."""
+        allocator = self._allocator
+        # One that was dropped may have come back by somebody who held on to it.
+        known: dict[str, Any] = {} if allocator is None else dict(allocator.segments)
+        return {**known, **dict(self)}
 
     @contextmanager
     def override(self, tag: str, generator: factory.Generator) -> Iterator[factory.Generator]:
@@ -175,6 +180,8 @@ class SegmentMap(dict[str, factory.Generator]):
             self.clear()
         if allocator is not None:
             allocator.close()
+            for tag, generator in list(allocator.segments.items()):
+                _say_goodbye("tag", tag, generator)
 
     def forget(self) -> None:
         """After a fork: every tag drops its parent's segments."""
@@ -186,6 +193,13 @@ class SegmentMap(dict[str, factory.Generator]):
 generators = GeneratorMap()
 segments = SegmentMap()
 _parsed: list[IdgenSettings] = []
+on_goodbye: list[Callable[[str, str, object], None]] = []
+"""Called with the kind ("generator" or "tag"), the name and the generator that left its map."""
+
+
+def _say_goodbye(kind: str, name: str, generator: object) -> None:
+    for listener in on_goodbye:
+        listener(kind, name, generator)
 
 
 def next_id(alias: str = DEFAULT_ALIAS) -> int:

@@ -54,6 +54,8 @@ segment_loaded = Signal()
 """``tag``, ``segment``, ``seconds``."""
 segment_load_failed = Signal()
 """``tag``, ``error``: it is tried again."""
+segment_paused = Signal()
+"""``tag``: somebody has paused it; told once, when this process would need more of its ids."""
 segment_waited = Signal()
 """``tag``, ``seconds``: a caller had nothing left and waited."""
 segment_given_back = Signal()
@@ -84,6 +86,7 @@ LEVELS: Mapping[str, int] = {
     "worker_changed": logging.WARNING,
     "segment_loaded": logging.DEBUG,
     "segment_load_failed": logging.WARNING,
+    "segment_paused": logging.INFO,
     "segment_waited": logging.DEBUG,
     "segment_given_back": logging.DEBUG,
     "segment_skipped": logging.WARNING,
@@ -99,7 +102,7 @@ _apart = Loader("idgen-signals", on_idle=connections.close_all)
 
 def emit(name: str, /, **values: object) -> None:
     """Send the signal ``name``; the listener that generators are made with."""
-    others = len(SIGNALS[name].receivers) > _quick[name]
+    others = len(SIGNALS[name].receivers) > len(_quick[name])
     if others and is_own_thread() and not is_prefork():
         _apart.submit(partial(_send, name, **values))
     else:
@@ -172,14 +175,14 @@ _quiet_lock = threading.Lock()
 _NAMES = {id(signal): name for name, signal in SIGNALS.items()}
 
 
-_quick: dict[str, int] = dict.fromkeys(SIGNALS, 0)
-"""How many receivers of each signal are quick and ask for nothing."""
+_quick: dict[str, set[Callable[..., None]]] = {name: set() for name in SIGNALS}
+"""The receivers of each signal that are quick and ask for nothing."""
 
 
 def connect_quick(name: str, receiver: Callable[..., None]) -> None:
     """Connect one of ours to the signal ``name``, to run wherever the thing happened."""
-    SIGNALS[name].connect(receiver, weak=False, dispatch_uid=f"django_idgen.quick.{_quick[name]}")
-    _quick[name] += 1
+    SIGNALS[name].connect(receiver, weak=False)
+    _quick[name].add(receiver)
 
 
 def connect_logging() -> None:

@@ -10,6 +10,7 @@ E004      a field's ``eager`` is neither True nor False
 E005      a field of ours was given a ``default`` or a ``db_default``
 E006      a field of ours is used without ``"django_idgen"`` in ``INSTALLED_APPS``
 E007      a field's ``text_form`` or ``prefix`` can't be used
+E008      ``IDGEN["METRICS"]`` is there, and prometheus_client is not
 W001      ``DEFAULT_AUTO_FIELD`` is a field of ours, for every app at once
 W002      a ``GenericForeignKey`` keeps ids in a column of 32 bits or fewer
 W003      a column in the database that has to hold our ids has 32 bits or fewer
@@ -42,6 +43,7 @@ from django.utils.module_loading import import_string
 from ..conf import SettingsError, read_settings
 from ..factory import build_allocator, build_generator
 from ..generated import GeneratedOnSave
+from .metrics import check_metrics
 from .redis import check_eviction, check_shared_redis
 from .rest import check_open_mounts
 from .templates import check_thousand_separators
@@ -83,6 +85,7 @@ def register() -> None:
     register_check(check_shared_redis, Tags.caches)
     register_check(check_eviction, Tags.database)
     register_check(check_open_mounts, Tags.urls)
+    register_check(check_metrics, "django_idgen")
 
 
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:

@@ -95,6 +95,7 @@ class PoolSource:
                 f"say whose they are. Use 'django_idgen.sources.database.DatabaseSource'."
             )
         self.source = source
+        self.alias = alias
         self.max_ids = _checked_max_ids(max_ids)
         self.loader: AnyLoader = Lanes(lambda: self._behind.background)
         self._behind: AnyLoader = getattr(source, "loader", None) or InlineLoader()
@@ -205,6 +206,11 @@ class PoolSource:
 
     def _ping(self) -> None:
         self._own.ask(lambda client: client.ping(), unavailable=SegmentUnavailable)
+
+    def memory(self) -> int:
+        """Bytes that the Redis uses, for whatever. Raises as :meth:`stock`."""
+        info = self._own.ask(lambda client: client.info("memory"), unavailable=SegmentUnavailable)
+        return int(info["used_memory"])
 
     # --- the process' life ----------------------------------------------------------
 

@@ -78,6 +78,11 @@ IDGEN: dict[str, Any] = {
     "SEGMENTS": {"OPTIONS": {"default_step": 100}},
 }
 
+HAS_PROMETHEUS = find_spec("prometheus_client") is not None
+if HAS_PROMETHEUS:
+    # What a Prometheus server sends; at least 16 characters.
+    IDGEN["METRICS"] = {"token": os.environ.get("SHOP_METRICS_TOKEN")}
+
 
 def _database(url: str) -> dict[str, Any]:
     parts = urlsplit(url)

@@ -9,6 +9,12 @@ urlpatterns = [
     path("admin/", admin.site.urls),
 ]
 
+if settings.HAS_PROMETHEUS:
+    import django_idgen.metrics
+
+    # For those who are logged in to the admin, and for whoever sends the token.
+    urlpatterns.append(path("metrics", django_idgen.metrics.view, name="metrics"))
+
 if settings.HAS_REST:
     from orders.api import InvoiceViewSet, OrderViewSet
     from rest_framework.routers import DefaultRouter
