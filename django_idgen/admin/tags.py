@@ -7,87 +7,126 @@ at 1 again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, ClassVar, cast
 
-from django import forms
 from django.contrib import admin, messages
-from django.core.exceptions import ValidationError
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
 from django.db import models
-from django.http import HttpRequest, HttpResponseRedirect
+from django.forms import modelform_factory
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..conf import DEFAULT_STEP, SettingsError, read_settings
 from ..core.errors import IdgenError
-from ..core.segment import MAX_ID
 from ..models import LeafAlloc, SegmentHistory
 from ..tags import edits as tag_edits
-from ..tags import rows as tag_rows
-from ..tags import supply as tag_supply
-from .base import GrantsAdmin, ReadOnlyAdmin, database_of
-
-if TYPE_CHECKING:
-    TagForm = forms.ModelForm[models.Model]
-else:
-    TagForm = forms.ModelForm
+from . import tag_changes
+from .base import ReadOnlyAdmin, database_of
+from .tag_actions import TagActions
+from .tag_forms import LeafAllocForm, StepForm, StepFormSet
+from .tag_list import TagChangeList, TagColumns, UseFilter
+from .tag_outcomes import Outcomes
+from .tag_page import tag_context
+from .tag_steps import save_steps
+from .tag_trail import note, notes_kept
 
 __all__ = ["LeafAllocAdmin", "SegmentHistoryAdmin"]
 
-
-class LeafAllocForm(TagForm):
-    """Refuses a lower ``max_id``."""
-
-    # With what the page showed sent along, a tag that moved on meanwhile is no change.
-    max_id = LeafAlloc._meta.get_field("max_id").formfield(
-        show_hidden_initial=True,
-        help_text=gettext_lazy(
-            "The first id that no process was given yet. Raise it to skip ahead, in all databases "
-            "of the tag; it can't be lowered. Other processes use up what they hold already."
-        ),
-    )
-
-    class Meta:
-        model = LeafAlloc
-        fields = ("biz_tag", "max_id", "step", "description")
-
-    def clean_max_id(self) -> int:
-        wanted: int = self.cleaned_data["max_id"]
-        if self.instance._state.adding:
-            return wanted
-        stored = LeafAlloc.objects.filter(pk=self.instance.pk).values_list("max_id", flat=True)
-        current = stored.first()
-        if current is None or wanted >= current:
-            return wanted
-        if "max_id" not in self.changed_data:
-            return current
-        raise ValidationError(
-            _(
-                "The next free id can't be lowered from %(current)d to %(wanted)d: the ids "
-                "between were handed out already and would come again."
-            ),
-            code="lowered",
-            params={"current": current, "wanted": wanted},
-        )
-
-
-FROM_FETCHES = ("delta", "remainder", "largest_step", "server", "rate", "update_time")
-"""Fields that only fetches, and ``idgen_grow``, write."""
+FROM_FETCHES = (
+    "paused",
+    "holder",
+    "fetched_at",
+    "fetched_ids",
+    "delta",
+    "remainder",
+    "largest_step",
+    "server",
+    "rate",
+    "update_time",
+)
+"""Fields that only fetches, ``idgen_grow``, and the actions write."""
+WRITTEN = ("biz_tag", "max_id", "step", "description")
+NO_DELETION = gettext_lazy(
+    "Tags can't be deleted: one that is made anew under the same name starts at 1, and gives "
+    "out all of its ids again. Pause a tag that is not to be used any more."
+)
 
 
 @admin.register(LeafAlloc)
-class LeafAllocAdmin(GrantsAdmin):
+class LeafAllocAdmin(TagColumns, TagActions):
     """Tags. On SQLite the rows mirror a file, which takes a step or a higher ``max_id`` over."""
 
     form = LeafAllocForm
-    list_display = ("biz_tag", "max_id", "step", "rate", "description", "update_time")
+    list_display = (
+        "biz_tag",
+        "state",
+        "step",
+        "max_id",
+        "speed",
+        "segment_lasts",
+        "range_lasts",
+        "pool",
+        "holder",
+    )
+    list_editable = ("step",)
+    list_filter = ("paused", UseFilter)
     search_fields = ("biz_tag", "description")
+    # Of a table this long, counting is the slow part.
+    show_full_result_count = False
     readonly_fields = FROM_FETCHES
-    fields = ("biz_tag", "max_id", "step", "description", *FROM_FETCHES)
+    fieldsets = (
+        (None, {"fields": WRITTEN}),
+        (gettext_lazy("As the fetches left it"), {"fields": FROM_FETCHES}),
+    )
 
-    def get_fields(self, request: HttpRequest, obj: models.Model | None = None) -> Any:
-        shown = super().get_fields(request, obj)
+    class Media:
+        css: ClassVar[dict[str, list[str]]] = {
+            "all": ["django_idgen/admin.css", "django_idgen/tags.css"]
+        }
+
+    # --- the list -----------------------------------------------------------------------
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:  # noqa: ARG002
+        return TagChangeList
+
+    def get_changelist_form(self, request: HttpRequest, **kwargs: Any) -> Any:  # noqa: ARG002
+        return modelform_factory(LeafAlloc, form=StepForm)
+
+    def get_changelist_formset(self, request: HttpRequest, **kwargs: Any) -> Any:
+        return super().get_changelist_formset(request, **{**kwargs, "formset": StepFormSet})
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if request.POST.get("action") == "delete_selected":
+            self.message_user(request, NO_DELETION, messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+        saved = self._save_list(request) if "_save" in request.POST else None
+        return saved or super().changelist_view(request, extra_context)
+
+    def _save_list(self, request: HttpRequest) -> HttpResponse | None:
+        """Save the steps, one by one; None if that is refused, which Django then shows."""
+        if not self.has_change_permission(request):
+            return None
+        made = self.get_changelist_formset(request)
+        prefix = made.get_default_prefix()
+        rows = self._get_list_editable_queryset(request, prefix)
+        formset = made(request.POST, queryset=rows)
+        if not formset.is_valid():
+            return None
+        save_steps(request, formset).tell(request)
+        return HttpResponseRedirect(request.get_full_path())
+
+    # --- a tag ----------------------------------------------------------------------------
+
+    def get_fieldsets(self, request: HttpRequest, obj: models.Model | None = None) -> Any:
+        shown = super().get_fieldsets(request, obj)
         # A tag that is being added was never changed.
-        return shown if obj is not None else [name for name in shown if name not in FROM_FETCHES]
+        return shown if obj is not None else shown[:1]
 
     def get_changeform_initial_data(self, request: HttpRequest) -> Any:
         return {"step": _default_step(), **super().get_changeform_initial_data(request)}
@@ -108,11 +147,25 @@ class LeafAllocAdmin(GrantsAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
         try:
-            return super().changeform_view(request, object_id, form_url, extra_context)
+            with notes_kept(request):
+                return super().changeform_view(request, object_id, form_url, extra_context)
         except IdgenError as error:
             # A database that is away, or somebody who was quicker.
             self.message_user(request, str(error), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        row = context.get("original")
+        if row is not None:
+            context |= {
+                **tag_context(request, row),
+                "no_deletion": NO_DELETION,
+                "action_urls": self.action_urls(row),
+                "grants_url": self._grants_url(request, row),
+            }
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def save_model(
         self,
@@ -121,32 +174,60 @@ class LeafAllocAdmin(GrantsAdmin):
         form: Any,
         change: bool,
     ) -> None:
+        row = cast("LeafAlloc", obj)
         if not change:
             # Never an UPDATE: the tag may have been made, and used, in this moment.
-            tag_edits.insert_tag_row(cast("LeafAlloc", obj), database_of(LeafAlloc))
+            tag_edits.insert_tag_row(row, database_of(LeafAlloc))
+            note(request, row.pk, "added", max_id=(None, row.max_id), step=(None, row.step))
             return
-        changed: dict[str, Any] = {
-            name: form.cleaned_data[name]
-            for name in form.changed_data
-            if name in {"step", "description", "max_id"}
-        }
+        before, changed = form.before, set(form.changed_data)
+        # Each in transactions of its own: in this one, nothing that they would wait for is
+        # changed. A skip first, since it may be refused.
         if "max_id" in changed:
-            # First of all, since it is a transaction of its own: in this one, nothing that
-            # it would wait for is changed yet.
-            self._skip(request, obj.pk, changed.pop("max_id"))
-        if changed:
-            tag_edits.change_row(database_of(LeafAlloc), obj.pk, **changed)
+            outcomes = Outcomes()
+            tag_changes.skip_to(request, before, form.cleaned_data["max_id"], outcomes)
+            outcomes.tell(request)
+        if "step" in changed:
+            tag_changes.change_step(request, row.pk, seen=before.step, to=row.step)
+        if "description" in changed:
+            tag_changes.change_description(
+                request, row.pk, seen=before.description, to=row.description
+            )
 
-    def _skip(self, request: HttpRequest, tag: str, to: int) -> None:
-        """In all databases of the tag; nothing below is left here, or in the pool."""
-        if not tag_rows.is_fetched_from(tag, database_of(LeafAlloc)):
-            # Somebody else's, such as another site's that shares this admin.
-            tag_edits.change_row(database_of(LeafAlloc), tag, max_id=to)
-            return
-        tag_edits.skip_tag(tag, to=to, most=MAX_ID)
-        if tag_supply.let_go(tag).pool is False:
-            text = _("The pool of “%(tag)s” can't be emptied: lower ids may come out of it yet.")
-            self.message_user(request, text % {"tag": tag}, messages.WARNING)
+    def _grants_url(self, request: HttpRequest, row: LeafAlloc) -> str:
+        """Of the history's rows; "" for who may not see them."""
+        shown: Any = self.admin_site._registry.get(SegmentHistory)
+        if shown is None or not shown.has_view_or_change_permission(request):
+            return ""
+        name = f"{self.admin_site.name}:{shown.opts.app_label}_{shown.opts.model_name}_changelist"
+        return f"{reverse(name)}?{urlencode({'tag__exact': row.pk})}"
+
+    def log_addition(self, *args: Any) -> Any:
+        """Nothing: a note says more."""
+
+    def log_change(self, *args: Any) -> Any:
+        """Nothing: a note says more."""
+
+    def delete_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        extra_context: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> HttpResponse:
+        """Why there is none."""
+        found = self.get_object(request, unquote(object_id))
+        if found is None or not self.has_view_or_change_permission(request, found):
+            raise PermissionDenied
+        row = cast("LeafAlloc", found)
+        context = {
+            "title": _("Tags can't be deleted"),
+            "why": NO_DELETION,
+            "may_change": self.has_change_permission(request, row),
+            "pause_url": self.action_urls(row)["pause"],
+        }
+        response = self._page(request, "undeletable", [row], context)
+        response.status_code = 403
+        return response
 
 
 @admin.register(SegmentHistory)

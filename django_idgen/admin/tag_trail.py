@@ -1,0 +1,41 @@
+"""Notes of what the admin changed, in each tag's history.
+
+A page that changes a row runs in a transaction; what it had others change on
+connections of their own stays, whatever becomes of it. So notes wait for its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.http import HttpRequest
+
+from ..tags import trail
+from ..tags.trail import Change
+
+__all__ = ["note", "notes_kept"]
+
+WAITING = "idgen_notes"
+
+
+def note(request: HttpRequest, tag: str, action: str, **changes: Change) -> None:
+    """Write that the request's user did ``action`` to ``tag``: see :func:`..tags.trail.record`."""
+    waiting = request.__dict__.get(WAITING)
+    if waiting is None:
+        trail.record(request.user, tag, action, **changes)
+    else:
+        waiting.append((tag, action, changes))
+
+
+@contextmanager
+def notes_kept(request: HttpRequest) -> Iterator[None]:
+    """Around a transaction of the page: notes are written after it, also if it fails."""
+    waiting: list[tuple[str, str, dict[str, Change]]] = []
+    request.__dict__[WAITING] = waiting
+    try:
+        yield
+    finally:
+        del request.__dict__[WAITING]
+        for tag, action, changes in waiting:
+            trail.record(request.user, tag, action, **changes)
