@@ -1,16 +1,18 @@
-"""The admin pages: tags and steps, worker ids, access tokens.
+"""The admin pages: tags and steps, worker ids, access tokens, ids taken apart.
 
 Nothing here may make an id come again: nothing lowers a mark, and nothing deletes one.
 """
 
 from __future__ import annotations
 
+from .decode import DecodeAdmin
 from .leases import NamespaceRecordAdmin, WorkerLeaseAdmin
 from .tags import LeafAllocAdmin, SegmentHistoryAdmin
 from .tokens import AccessTokenAdmin
 
 __all__ = [
     "AccessTokenAdmin",
+    "DecodeAdmin",
     "LeafAllocAdmin",
     "NamespaceRecordAdmin",
     "SegmentHistoryAdmin",

@@ -1,4 +1,4 @@
-"""Who holds which worker id: to be looked at."""
+"""Who holds which worker id: the rows of the database; the map is in :mod:`.lease_pages`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from django.utils.translation import gettext_lazy
 from ..lease_state import LeaseState, promised_until, state_of, with_namespaces
 from ..models import NamespaceRecord, WorkerLease
 from .base import ReadOnlyAdmin
+from .lease_pages import LeasePages
 
 __all__ = ["NamespaceRecordAdmin", "WorkerLeaseAdmin"]
 
 
 @admin.register(WorkerLease)
-class WorkerLeaseAdmin(ReadOnlyAdmin):
+class WorkerLeaseAdmin(LeasePages, ReadOnlyAdmin):
     """Who holds which worker id. The token, which lets one renew, is not shown."""
 
     list_display = ("worker", "namespace", "state", "holder", "promised_until", "seen_at")

@@ -52,6 +52,11 @@ class Grant:
     row: int
     """The primary key of the history row."""
 
+    @property
+    def last(self) -> int:
+        """The last id of the range."""
+        return range(self.start, self.stop, self.delta)[-1]
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentReading:

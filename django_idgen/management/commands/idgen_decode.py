@@ -198,7 +198,7 @@ def _segment(reading: SegmentReading) -> Iterator[str]:
         every = f", every {grant.delta}th" if grant.delta > 1 else ""
         yield (
             f"  handed to {grant.holder} at {_moment(grant.taken_at)}, in a segment of "
-            f"{grant.start} to {grant.stop - 1}{every} (database {grant.database!r})"
+            f"{grant.start} to {grant.last}{every} (database {grant.database!r})"
         )
 
 

@@ -1,0 +1,227 @@
+"""The page that takes an id apart: pasted in any form, drawn bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from django.apps.registry import Apps
+from django.contrib import admin
+from django.contrib.auth import get_permission_codename
+from django.core.exceptions import PermissionDenied
+from django.db import models
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.template.response import TemplateResponse
+from django.urls import NoReverseMatch, URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ..conf import SettingsError
+from ..core.errors import InvalidId
+from ..core.layout import BitLayout
+from ..decoding import BitField, Reading, RowFound, SnowflakeReading, label, readings
+from ..models import LeafAlloc, SegmentHistory, WorkerLease
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[models.Model]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+__all__ = ["DecodeAdmin", "DecodedId"]
+
+BITS = 64
+
+
+class DecodedId(models.Model):
+    """No table: what makes the page stand in the admin's lists of pages, as a model does.
+
+    It is kept out of Django's registry of models, so that there is nothing to migrate, and
+    no permission of its own: see :meth:`DecodeAdmin.has_view_permission`.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+
+    class Meta:
+        apps = Apps()
+        app_label = "django_idgen"
+        managed = False
+        default_permissions = ()
+        verbose_name = gettext_lazy("decoded id")
+        verbose_name_plural = gettext_lazy("decode an id")
+
+
+@admin.register(DecodedId)
+class DecodeAdmin(ModelAdmin):
+    """For whoever may view tags or leases; each sees of an id what those may."""
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.decode_view)
+        info = (self.opts.app_label, self.opts.model_name)
+        return [
+            # The second name is the one that the admin's lists of pages look for.
+            path("", view, name=f"{info[0]}_decode"),
+            path("", view, name="{}_{}_changelist".format(*info)),
+        ]
+
+    def decode_view(self, request: HttpRequest) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        given = request.GET.get("id", "")
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Decode an id"),
+            "opts": self.opts,
+            "given": given,
+            **(self._found(request, given) if given.strip() else {}),
+        }
+        request.current_app = self.admin_site.name  # type: ignore[attr-defined]
+        return TemplateResponse(request, "admin/django_idgen/decode/page.html", context)
+
+    def _found(self, request: HttpRequest, given: str) -> dict[str, Any]:
+        try:
+            found = readings(given)
+        except (InvalidId, SettingsError) as error:
+            return {"problem": str(error)}
+        return {
+            "shown": [Shown(self, request, each) for each in found],
+            "sees_leases": _may_see(request, WorkerLease),
+            "sees_tags": _may_see(request, LeafAlloc),
+            "sees_history": _may_see(request, SegmentHistory),
+        }
+
+    # --- permissions: those of what is told -------------------------------------------
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_view_permission(
+        self,
+        request: HttpRequest,
+        obj: models.Model | None = None,  # noqa: ARG002
+    ) -> bool:
+        return any(_may_see(request, model) for model in (LeafAlloc, WorkerLease))
+
+    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
+        return False
+
+    def has_change_permission(
+        self,
+        request: HttpRequest,  # noqa: ARG002
+        obj: models.Model | None = None,  # noqa: ARG002
+    ) -> bool:
+        return False
+
+    def has_delete_permission(
+        self,
+        request: HttpRequest,  # noqa: ARG002
+        obj: models.Model | None = None,  # noqa: ARG002
+    ) -> bool:
+        return False
+
+
+def _may_see(request: HttpRequest, model: type[models.Model]) -> bool:
+    """By the permission to view it, or to change it, as Django's own pages have it."""
+    user: Any = request.user
+    opts = model._meta
+    names = (get_permission_codename(action, opts) for action in ("view", "change"))
+    return any(user.has_perm(f"{opts.app_label}.{name}") for name in names)
+
+
+# --- what the template shows ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One reading, for the template."""
+
+    page: DecodeAdmin
+    request: HttpRequest
+    reading: Reading
+
+    @property
+    def plausible(self) -> list[ShownSnowflake]:
+        return [each for each in self._snowflakes() if each.reading.is_plausible]
+
+    @property
+    def doubtful(self) -> list[ShownSnowflake]:
+        return [each for each in self._snowflakes() if not each.reading.is_plausible]
+
+    @property
+    def rows(self) -> list[ShownRow]:
+        return [self._row(each) for each in self.reading.rows]
+
+    def _snowflakes(self) -> Iterator[ShownSnowflake]:
+        for each in self.reading.snowflakes:
+            yield ShownSnowflake(each, self._map_url(each))
+
+    def _map_url(self, reading: SnowflakeReading) -> str:
+        if reading.parts is None:
+            return ""
+        site = self.page.admin_site.name
+        try:
+            url = reverse(f"{site}:django_idgen_workerlease_map", args=[reading.alias])
+        except NoReverseMatch:
+            return ""
+        return f"{url}?worker={reading.parts.worker}"
+
+    def _row(self, found: RowFound) -> ShownRow:
+        row, model = found.row, found.field.model
+        name = label(found.field)
+        if row is None:
+            return ShownRow(name, exists=False, problem=found.problem)
+        model_admin = self.page.admin_site._registry.get(model)
+        if model_admin is None or not model_admin.has_view_permission(self.request, row):
+            return ShownRow(name, exists=True)
+        opts = model._meta
+        url = reverse(
+            f"{self.page.admin_site.name}:{opts.app_label}_{opts.model_name}_change", args=[row.pk]
+        )
+        return ShownRow(name, exists=True, title=str(row), url=url)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """Whether there is a row with the id; its name and page for those alone who may see it."""
+
+    name: str
+    exists: bool
+    title: str = ""
+    url: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSnowflake:
+    """What a generator takes the id for."""
+
+    reading: SnowflakeReading
+    map_url: str
+
+    @property
+    def fields(self) -> list[BitField]:
+        """With the bits above the layout's own, of which the sign is the first."""
+        layout: BitLayout = self.reading.layout
+        if not self.reading.fields:
+            return []
+        return [BitField("", BITS - layout.bits, layout.bits, 0), *self.reading.fields]
+
+    @property
+    def moments(self) -> list[tuple[str, str]]:
+        """The time in the user's zone and in UTC: the name of each zone, and what it shows."""
+        parts = self.reading.parts
+        if parts is None:
+            return []
+        local = timezone.localtime(parts.created)
+        found = [(timezone.get_current_timezone_name(), _written(local))]
+        if local.utcoffset() or found[0][0] != "UTC":
+            found.append(("UTC", _written(parts.created.astimezone(UTC))))
+        return found
+
+
+def _written(moment: datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat(" ", "milliseconds")
