@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..core.errors import RegistryUnavailable
-from .ledger import Change, Ledger, Stored, with_highest
+from ..core.ledger import Change, Ledger, Stored, with_highest
 from .redis_refusals import refusal
 from .redis_scripts import LeaseScripts, key_of
 
@@ -36,7 +36,7 @@ class _Hash:
 
 
 class BorrowedLedger:
-    """``root``, of which the Redis of ``scripts`` lends on. A :class:`~.ledger.Ledger`."""
+    """``root``, of which the Redis of ``scripts`` lends on. A :class:`~..core.ledger.Ledger`."""
 
     def __init__(self, root: Root, scripts: LeaseScripts) -> None:
         self.namespace = root.namespace
@@ -46,11 +46,11 @@ class BorrowedLedger:
         self._scripts = scripts
 
     def read(self) -> Stored | None:
-        """See :meth:`~.ledger.Ledger.read`."""
+        """See :meth:`~..core.ledger.Ledger.read`."""
         return self._root.read()
 
     def rewrite(self, change: Change) -> Stored:
-        """See :meth:`~.ledger.Ledger.rewrite`; reckons with what stands in Redis, if it answers."""
+        """See :meth:`~..core.ledger.Ledger.rewrite`; reckons with what Redis says."""
         try:
             found = self._hash()
         except RegistryUnavailable:
@@ -65,12 +65,12 @@ class BorrowedLedger:
         return self._root.rewrite(reckoned)
 
     def entered(self) -> bool:
-        """See :meth:`~.ledger.Ledger.entered`. Raises :class:`RegistryUnavailable`."""
+        """See :meth:`~..core.ledger.Ledger.entered`. Raises :class:`RegistryUnavailable`."""
         found = self._hash()
         return found is None or found.fingerprint == dict(self.namespace.fingerprint)
 
     def enter(self) -> None:
-        """See :meth:`~.ledger.Ledger.enter`. Raises what a refusal of the script means."""
+        """See :meth:`~..core.ledger.Ledger.enter`. Raises what a refusal of the script means."""
         stored = self._root.read()
         if stored is None:
             return

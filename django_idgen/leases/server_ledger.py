@@ -18,12 +18,12 @@ from ..connection import OwnConnection, own_connection
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import LayoutError, RegistryUnavailable
 from ..core.lease import Namespace
+from ..core.ledger import Change, Stored, Successor, era_words, eras_from
 from ..core.succession import namespace_of
 from ..models import Installation, LeaseHistory, NamespaceRecord, WorkerLease
 from ..row_writes import update_row
 from ..tables import missing_tables
 from ..transactions import Transactions
-from .ledger import Change, Stored, Successor, era_words, eras_from
 from .namespace_record import NamespaceOpening, Opened, fingerprint_text
 
 __all__ = ["ServerLedger"]
@@ -35,7 +35,7 @@ ERAS = "eras"
 
 
 class ServerLedger:
-    """The row of a namespace in database ``alias``. A :class:`~.ledger.Ledger`.
+    """The row of a namespace in database ``alias``. A :class:`~..core.ledger.Ledger`.
 
     The options are those of :class:`~.server.ServerLeases`.
     """
@@ -65,11 +65,11 @@ class ServerLedger:
         )
 
     def read(self) -> Stored | None:
-        """See :meth:`~.ledger.Ledger.read`."""
+        """See :meth:`~..core.ledger.Ledger.read`."""
         return self._ask(self._read)
 
     def rewrite(self, change: Change) -> Stored:
-        """See :meth:`~.ledger.Ledger.rewrite`."""
+        """See :meth:`~..core.ledger.Ledger.rewrite`."""
         stored = self._ask(self._record)
         space = self.namespace
         if stored is not None:

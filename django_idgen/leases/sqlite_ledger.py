@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from ..core.errors import LayoutError, RegistryUnavailable
 from ..core.lease import Namespace
+from ..core.ledger import Change, Stored, Successor, era_words, eras_from
 from ..core.lending import Record, opened_record
 from ..core.succession import namespace_of
 from ..forking import no_fork
 from ..sqlite.marks import MarksError, MarksFile
 from ..sqlite.marks_seed import identity_of
 from ..stores import caller_of, mirror_of
-from .ledger import Change, Stored, Successor, era_words, eras_from
 from .sqlite import SqliteBook
 
 __all__ = ["SqliteLedger"]
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class SqliteLedger:
     """A namespace in ``marks``, those of the SQLite database ``alias``.
 
-    A :class:`~.ledger.Ledger`. ``read_now_us`` gives the time in µs since 1970.
+    A :class:`~..core.ledger.Ledger`. ``read_now_us`` gives the time in µs since 1970.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SqliteLedger:
         self._read_now_us = read_now_us
 
     def read(self) -> Stored | None:
-        """See :meth:`~.ledger.Ledger.read`."""
+        """See :meth:`~..core.ledger.Ledger.read`."""
         # Not by a job of the marks', which would make the file, or take it over.
         if not self.marks.path.exists():
             return None
@@ -65,7 +65,7 @@ class SqliteLedger:
             ) from error
 
     def rewrite(self, change: Change) -> Stored:
-        """See :meth:`~.ledger.Ledger.rewrite`."""
+        """See :meth:`~..core.ledger.Ledger.rewrite`."""
         try:
             stored = self.marks.run(lambda db: self._rewrite(db, change), compared=True)
         except MarksError as error:

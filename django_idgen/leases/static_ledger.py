@@ -16,8 +16,8 @@ from typing import Any
 
 from ..core.errors import LeaseTaken, RegistryUnavailable
 from ..core.lease import Mark, Namespace
+from ..core.ledger import Change, Stored
 from ..core.succession import namespace_of
-from .ledger import Change, Stored
 from .lockfile import LockFile, file_name
 from .markfile import MarkFile
 
@@ -34,7 +34,7 @@ class _Kept:
 
 
 class StaticLedger:
-    """The files of ``workers`` in ``directory``. A :class:`~.ledger.Ledger`.
+    """The files of ``workers`` in ``directory``. A :class:`~..core.ledger.Ledger`.
 
     A generation of files has no number: what holds a worker id is its lock, and it is
     rewritten only while no process of this host holds any.
@@ -56,7 +56,7 @@ class StaticLedger:
         self._read_now_us = read_now_us
 
     def read(self) -> Stored | None:
-        """See :meth:`~.ledger.Ledger.read`; the fingerprint is one that differs, if any does."""
+        """See :meth:`~..core.ledger.Ledger.read`; its settings are others if any are."""
         try:
             kept = list(self._kept())
         except OSError as error:
@@ -70,7 +70,7 @@ class StaticLedger:
         return Stored(found, 0, 0, highest, self.namespace.reach_ticks)
 
     def rewrite(self, change: Change) -> Stored:
-        """See :meth:`~.ledger.Ledger.rewrite`.
+        """See :meth:`~..core.ledger.Ledger.rewrite`.
 
         Raises :class:`~..core.errors.LeaseTaken` while a process of this host holds one.
         """

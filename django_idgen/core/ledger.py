@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ..core.layout import BitLayout
-from ..core.lease import Namespace
-from ..core.succession import Era, era_of
+from .lease import Namespace
+from .succession import Era, era_of
 
-__all__ = ["Change", "Ledger", "Stored", "Successor", "era_text", "era_words", "eras_from"]
+__all__ = ["Change", "Ledger", "Stored", "Successor", "era_words", "eras_from", "with_highest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Stored:
 
     @property
     def era(self) -> Era:
-        """What was lent so far; raises :class:`~..core.errors.LayoutError` if it can't be read."""
+        """What was lent so far; raises :class:`~.errors.LayoutError` if it can't be read."""
         return era_of(self.fingerprint, self.highest)
 
 
@@ -84,7 +83,7 @@ class Ledger(Protocol):
     def read(self) -> Stored | None:
         """What is stored, or None; makes and mends nothing.
 
-        Raises :class:`~..core.errors.RegistryUnavailable`.
+        Raises :class:`~.errors.RegistryUnavailable`.
         """
         ...
 
@@ -92,8 +91,8 @@ class Ledger(Protocol):
         """Replace what is stored, in one transaction; returns what is there now.
 
         What was lost meanwhile is reckoned with first, as an acquire would do it.
-        Raises what ``change`` raises, :class:`~..core.errors.RegistryUnavailable` (it may
-        be done) and :class:`~..core.errors.NamespaceMismatch` where somebody was quicker.
+        Raises what ``change`` raises, :class:`~.errors.RegistryUnavailable` (it may
+        be done) and :class:`~.errors.NamespaceMismatch` where somebody was quicker.
         """
         ...
 
@@ -112,23 +111,13 @@ def era_words(era: Era) -> dict[str, Any]:
     return {**era.layout.fingerprint(), "workers": workers, "until": era.until}
 
 
-def era_text(era: Era) -> str:
-    """One line for people."""
-    return f"{era.layout}, worker ids {era.workers.start} to {era.workers.stop - 1}"
-
-
 def eras_from(words: object) -> tuple[Era, ...]:
     """What :func:`era_words` made; one that can't be read is an error.
 
-    Raises :class:`~..core.errors.LayoutError`.
+    Raises :class:`~.errors.LayoutError`.
     """
     found = words if isinstance(words, list) else []
     return tuple(era_of(each, int(each["until"])) for each in found)
-
-
-def is_of(layout: BitLayout, fingerprint: Mapping[str, Any]) -> bool:
-    """Whether ``fingerprint`` has the ticks and the bits of ``layout``."""
-    return all(fingerprint.get(key) == value for key, value in layout.fingerprint().items())
 
 
 def with_highest(stored: Stored, highest: int) -> Stored:
