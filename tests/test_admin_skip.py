@@ -104,7 +104,7 @@ def test_a_database_that_is_away_is_told(
     with source_of(databases=shards[:2]):
         tag_edits.make_tag("t", step=5)
         with monkeypatch.context() as failing:
-            failing.setattr(tag_edits, "_edit", _failing_at(shards[0]))
+            failing.setattr(tag_edits, "edit_rows", _failing_at(shards[0]))
             (words,) = raised(admin_client, 800)
         assert "is away" in words
         raised(admin_client, 801)

@@ -88,7 +88,8 @@ class SegmentSource(Protocol):
         flushed or restored table can't give a range again.
 
         Raises :class:`~.errors.SegmentUnavailable` (with the cause chained),
-        :class:`~.errors.SegmentExhausted` or :class:`~.errors.InvalidTag`.
+        :class:`~.errors.TagPaused`, :class:`~.errors.SegmentExhausted` or
+        :class:`~.errors.InvalidTag`.
         """
         ...
 

@@ -43,8 +43,9 @@ class SegmentAllocator:
     :meth:`sweep`); ``on_drop`` hears of it with the tag and its generator.
 
     ``on_event`` hears ``segment_loaded`` (tag, segment, seconds), ``segment_load_failed``
-    (tag, error), ``segment_waited`` (tag, seconds) and ``segment_given_back`` (tag, ids);
-    it runs in the thread that they happen in, without a lock held, and must not raise.
+    (tag, error), ``segment_paused`` (tag), ``segment_waited`` (tag, seconds) and
+    ``segment_given_back`` (tag, ids); it runs in the thread that they happen in, without a
+    lock held, and must not raise.
 
     Raises :class:`~.errors.ConfigurationError`.
     """

@@ -23,7 +23,7 @@ class SegmentGenerator(TagWaits):
 
     Giving ids raises :class:`~.errors.SegmentUnavailable` (none could be had within
     the allocator's timeout; the cause is chained), and at once
-    :class:`~.errors.SegmentExhausted`, :class:`~.errors.InvalidTag`,
+    :class:`~.errors.TagPaused`, :class:`~.errors.SegmentExhausted`, :class:`~.errors.InvalidTag`,
     :class:`~.errors.ConfigurationError` or :class:`~.errors.GeneratorClosed`.
     """
 

@@ -11,7 +11,13 @@ from typing import Any, Final, Protocol
 from .chain import Chain
 from .clock import Clock
 from .counts import MAX_BATCH
-from .errors import ConfigurationError, InvalidTag, SegmentExhausted, SegmentUnavailable
+from .errors import (
+    ConfigurationError,
+    InvalidTag,
+    SegmentExhausted,
+    SegmentUnavailable,
+    TagPaused,
+)
 from .events import Emit
 from .loader import AnyLoader
 from .segment import Demand, Segment, SegmentSource, check_tag
@@ -23,10 +29,12 @@ REFUSALS: Final = 3
 """Segments refused in a row before the load counts as failed."""
 FIRST_BACKOFF: Final = 0.01
 LONGEST_BACKOFF: Final = 0.25
+PAUSED_BACKOFF: Final = 0.02
+"""So that a paused tag that many ask for keeps no database busy, and is soon seen to go on."""
 STALE_AFTER: Final = 60.0
 """Seconds after which a load that never answered is given up, its answer included."""
 
-FINAL_ERRORS: Final = (SegmentExhausted, InvalidTag, ConfigurationError)
+FINAL_ERRORS: Final = (SegmentExhausted, InvalidTag, ConfigurationError, TagPaused)
 """What waiting doesn't mend: raised at once."""
 
 
@@ -244,19 +252,28 @@ class TagLoads:
     def _failed(self, load: Load, error: BaseException) -> None:
         with self._lock:
             pending = load is self._pending
+            known = isinstance(self._error, TagPaused)
             if pending:
                 self._pending = None
                 self._error = load.error = error
-                if not isinstance(error, FINAL_ERRORS):
-                    self._back_off()
+                self._back_off_after(error)
         load.finish()
-        if pending:
+        if pending and isinstance(error, TagPaused):
+            # Somebody wants it so: that is no failure, and told once.
+            if not known:
+                self._services.on_event("segment_paused", tag=self.tag)
+        elif pending:
             self._report_failure(error)
 
-    def _back_off(self) -> None:
+    def _back_off_after(self, error: BaseException) -> None:
         # At most half the timeout, so that each waiting caller sees an attempt.
         longest = min(LONGEST_BACKOFF, self._services.timeout / 2)
-        self._backoff = min(self._backoff * 2 or FIRST_BACKOFF, longest)
+        if isinstance(error, TagPaused):
+            self._backoff = min(PAUSED_BACKOFF, longest)
+        elif not isinstance(error, FINAL_ERRORS):
+            self._backoff = min(self._backoff * 2 or FIRST_BACKOFF, longest)
+        else:
+            return
         self._retry_at = self._services.clock.stopwatch() + self._backoff
 
     def _report_failure(self, error: BaseException) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from django_idgen.core.errors import SegmentExhausted
+from django_idgen.core.errors import SegmentExhausted, TagPaused
 from django_idgen.core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
 
 __all__ = ["MemorySource"]
@@ -34,16 +34,20 @@ class MemorySource:
         self.end = end
         self._steps = {check_tag(tag): check_step(step) for tag, step in (steps or {}).items()}
         self._max_ids: dict[str, int] = {}
+        self._paused: set[str] = set()
         self._lock = threading.Lock()
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """The next segment of ``tag``, at or above ``floor``; the very last one may be short.
 
-        Raises :class:`~django_idgen.core.errors.InvalidTag` or
+        Raises :class:`~django_idgen.core.errors.InvalidTag`,
+        :class:`~django_idgen.core.errors.TagPaused` or
         :class:`~django_idgen.core.errors.SegmentExhausted`.
         """
         check_tag(tag)
         with self._lock:
+            if tag in self._paused:
+                raise TagPaused(tag)
             start = max(self._max_ids.get(tag, 1), floor)
             if start >= self.end:
                 raise SegmentExhausted(
@@ -75,13 +79,18 @@ class MemorySource:
         with self._lock:
             self._max_ids[tag] = max(self._max_ids.get(check_tag(tag), 1), to)
 
+    def set_paused(self, tag: str, *, paused: bool) -> None:
+        """Whether ids of ``tag`` are refused, with ``TagPaused``, from now on."""
+        with self._lock:
+            (self._paused.add if paused else self._paused.discard)(check_tag(tag))
+
     def max_id(self, tag: str) -> int:
         """The end, exclusive, of what was granted of ``tag``; 1 if nothing was."""
         with self._lock:
             return self._max_ids.get(tag, 1)
 
     def clear(self) -> None:
-        """Forget what was granted, as a store that is flushed would. Steps stay."""
+        """Forget what was granted, as a store that is flushed would. Steps and pauses stay."""
         with self._lock:
             self._max_ids.clear()
 

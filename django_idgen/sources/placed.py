@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..connection import Place, place_of
-from ..core.errors import SegmentUnavailable
+from ..core.errors import SegmentUnavailable, TagPaused
 from ..core.segment import MAX_ID, MAX_STEP, STEP, Demand, Segment, SegmentSource
 from ..history import holder
 from ..sqlite import memory_rows
+from ..sqlite.mirror_rows import FetchedRow, Row, now
 from ..stores import Stores, caller_of, marks_of, mirror_of
 from .memory import MemorySource
 from .server import ServerSource
@@ -61,13 +62,14 @@ class PlacedSource:
         caller = caller_of(self.database, mirror)
         row = mirror.row_of(tag, caller)
         if row is not None:
+            _refuse_if_paused(tag, row)
             # Ahead of the marks only where somebody skipped ahead by hand.
             floor = max(floor, row.max_id)
             if self._steps.get(tag) != row.step:
                 store.set_step(tag, self._checked(tag, row.step))
         segment = store.fetch(tag, floor=floor, demand=demand)
         self._steps[tag] = segment.step
-        mirror.tag_changed(tag)
+        mirror.fetched(tag, holder(), len(segment.ids()))
         if self._history:
             mirror.taken(tag, segment.start, segment.stop, segment.delta, holder())
         mirror.catch_up(caller)
@@ -78,10 +80,12 @@ class PlacedSource:
     ) -> Segment:
         row = memory_rows.row_of(self.database, tag)
         if row is not None:
+            _refuse_if_paused(tag, row)
             floor = max(floor, row.max_id)
             store.set_step(tag, self._checked(tag, row.step))
         segment = store.fetch(tag, floor=floor, demand=demand)
-        memory_rows.changed(self.database, tag, segment.stop, segment.step)
+        row_now = FetchedRow(tag, segment.stop, segment.step, holder(), now(), len(segment.ids()))
+        memory_rows.changed(self.database, row_now)
         return segment
 
     # --- for whoever edits tags: on a server the row is all there is ------------------
@@ -96,6 +100,12 @@ class PlacedSource:
         marks = self._marks()
         if marks is not None:
             marks.raise_mark(tag, to)
+
+    def set_paused(self, tag: str, *, paused: bool) -> None:
+        """Tell the marks that stand outside of the row, if there are some."""
+        marks = self._marks()
+        if marks is not None:
+            marks.set_paused(tag, paused=paused)
 
     def max_id(self, tag: str) -> int:
         """The mark that stands outside of the row; 1 if there is none, or no fetch yet."""
@@ -150,3 +160,9 @@ class PlacedSource:
         if place is Place.FILE:
             return SqliteSource(marks=marks_of(self.database), default_step=self._default_step)
         return self._make_server()
+
+
+def _refuse_if_paused(tag: str, row: Row) -> None:
+    """The marks say it, too; but not yet if the row was changed by hand."""
+    if row.paused:
+        raise TagPaused(tag)

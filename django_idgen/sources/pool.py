@@ -10,23 +10,23 @@ back: see :mod:`.pool_scripts`. What was pushed or popped without an answer is g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from ..core.clock import SYSTEM_CLOCK, Clock
-from ..core.errors import ConfigurationError, SegmentUnavailable
+from ..core.errors import ConfigurationError, SegmentUnavailable, TagPaused
 from ..core.events import Emit
 from ..core.loader import AnyLoader, InlineLoader
-from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, SegmentSource, check_tag
+from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag
 from ..core.tails import joined
 from ..owner import NOBODY
 from ..redis_client import OwnRedis
 from ..signals import emit as emit_signal
 from .lanes import Lanes
-from .pool_history import carry_over
+from .pool_keeping import PooledSource, PoolKeeping
 from .pool_link import PoolLink
-from .pool_scripts import MAX_RANGES, PoolScripts, Popped, Stock
+from .pool_scripts import MAX_RANGES, PoolScripts, Popped
 
 __all__ = ["MAX_IDS", "TIMEOUT", "PoolSource"]
 
@@ -39,21 +39,6 @@ OWNER_AGE = 60.0
 """Seconds after which a fetch looks whether its database is still the same one."""
 
 
-class PooledSource(SegmentSource, Protocol):
-    """What can stand behind a pool: a source that says whose its ids are."""
-
-    def owner(self, tag: str, *, max_age: float = ...) -> str:
-        """A text that no other source of ids for ``tag`` has, in any project.
-
-        As it was up to ``max_age`` seconds ago. "" if the ids are this process' alone.
-        """
-        ...
-
-    def owners(self) -> Mapping[str, str]:
-        """The owners that are known of, each by the alias of its database."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Fetched:
     """What this process has had of a tag."""
@@ -64,7 +49,7 @@ class _Fetched:
     step: int
 
 
-class PoolSource:
+class PoolSource(PoolKeeping):
     """A pool in the Redis of the cache ``alias`` (django-redis'), before ``source``. Thread-safe.
 
     ``timeout`` (seconds, 0.01 to 60) bounds each call to Redis; after a failure the pool
@@ -119,9 +104,23 @@ class PoolSource:
         popped = self._pop(owner, tag, floor, demand)
         segment = popped.segment
         if segment is None:
-            segment = self.source.fetch(tag, floor=max(floor, popped.highest), demand=demand)
+            segment = self._fetch_behind(owner, tag, popped, floor, demand)
             owner = self.source.owner(tag, max_age=OWNER_AGE)
         self._note(owner, segment)
+        return segment
+
+    def _fetch_behind(
+        self, owner: str, tag: str, popped: Popped, floor: int, demand: Demand
+    ) -> Segment:
+        """Out of the source, which knows best whether the tag is paused; the pool follows it."""
+        try:
+            segment = self.source.fetch(tag, floor=max(floor, popped.highest), demand=demand)
+        except TagPaused:
+            if owner and not popped.shut:  # Redis has lost it
+                self._link.ask(lambda: self._scripts.shut([(owner, tag)]))
+            raise
+        if popped.shut:
+            self._link.ask(lambda: self._scripts.open([(owner, tag)], [popped.shut]))
         return segment
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
@@ -134,22 +133,7 @@ class PoolSource:
         if longest:
             self._push(known.owner, tag, longest, step=known.step, max_ids=self.max_ids)
 
-    # --- for whoever keeps a stock ------------------------------------------------
-
-    def stock(self, tags: Iterable[str]) -> Mapping[str, int]:
-        """How many ids of each of ``tags`` lie in the pool.
-
-        Raises :class:`~..core.errors.SegmentUnavailable` if Redis can't be asked.
-        """
-        return {tag: stock.ids for tag, stock in self.stocks(tags).items()}
-
-    def stocks(self, tags: Iterable[str]) -> Mapping[str, Stock]:
-        """As :meth:`stock`, with all that is known of it."""
-        owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
-        pooled = [(owner, tag) for owner, tag in owners if owner]
-        found = self._link.demand(lambda: self._scripts.stock(pooled)) if pooled else []
-        stocks = {tag: Stock() for _, tag in owners}
-        return stocks | {tag: stock for (_, tag), stock in zip(pooled, found, strict=True)}
+    # --- for whoever keeps a stock: see the base, too --------------------------------
 
     def refill(self, tag: str, ids_wanted: int) -> int:
         """Fetch ids of ``tag`` until ``ids_wanted`` (at most ``max_ids``) lie ready in the pool.
@@ -172,32 +156,6 @@ class PoolSource:
             if not taken:
                 break
         return put_in
-
-    def clear(self, tags: Iterable[str]) -> None:
-        """Throw away what lies in the pool of ``tags``: a gap.
-
-        For when the database was restored to an earlier state while the pool could not be
-        asked, or ``max_id`` was lowered by hand. Raises
-        :class:`~..core.errors.SegmentUnavailable` if Redis can't be asked.
-        """
-        owners = [(self.source.owner(tag), tag) for tag in tags]
-        if owners:
-            self._link.demand(lambda: self._scripts.clear(owners))
-
-    def drain_history(self) -> int:
-        """Move what Redis has noted on who popped which range into the history's rows.
-
-        Returns how many rows were written. May come late, be doubled, or be killed; Redis
-        keeps the last 50,000 notes of a database. Raises
-        :class:`~..core.errors.SegmentUnavailable` if Redis can't be asked, and what the
-        database says.
-        """
-        if not self.history:
-            return 0
-        owners: Mapping[str, str] = self.source.owners()
-        return sum(
-            carry_over(self._link, self._scripts, owner, alias) for alias, owner in owners.items()
-        )
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """As of the source behind it, and of Redis: each can have ids while the other is away."""

@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from secrets import token_hex
 
+from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import SegmentUnavailable
 from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
 from ..history import holder
@@ -38,6 +40,8 @@ class Popped:
     """The end of the highest range that was ever pooled: what is fetched starts there."""
     dropped: int = 0
     """Ids that were thrown away, as they were put in under another life of the server."""
+    shut: str = ""
+    """The word that it was shut with, if it was; then there was no segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,13 @@ class Stock:
     """The end of the highest range that was ever here."""
     ready: int = 0
     """Ids above the floor of every process that has asked: what lies below is for newcomers."""
+    shut: str = ""
+    """The word that it was shut with, so that nothing is taken out; "" if it is open."""
+    taken_by: str = ""
+    """The holder of what was taken out last; "" if nothing was since it began."""
+    taken_us: int = 0
+    """When that was, in microseconds since 1970, by the holder's clock."""
+    taken_ids: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +97,12 @@ class PoolScripts:
 
     def pop(self, owner: str, tag: str, *, floor: int, demand: Demand) -> Popped:
         """Take the lowest ids at or above ``floor`` (up to ``MAX_ID``) that suit ``demand``."""
-        given = (_text(floor), demand.times, demand.at_least, LONGEST_STEP, tag, holder())
+        wanted = (demand.times, demand.at_least, LONGEST_STEP)
+        given = (_text(floor), *wanted, tag, holder(), SYSTEM_CLOCK.wall_ns() // 1000)
         status, *words = self._call("pop", self._keys(owner, tag), *given)
         highest, dropped = int(words[0]), int(words[1])
         if status == "none":
-            return Popped(None, highest, dropped)
+            return Popped(None, highest, dropped, words[2])
         start, count, delta, step = map(int, words[2:])
         last = start + (count - 1) * delta
         return Popped(Segment(tag, start, last + 1, step, delta), highest, dropped)
@@ -114,14 +126,21 @@ class PoolScripts:
         for first in range(0, len(owners), KEYS_AT_ONCE):
             some = owners[first : first + KEYS_AT_ONCE]
             _, *words = self._call("stock", [key_of(owner, tag) for owner, tag in some])
-            numbers = list(map(int, words))
-            found += [Stock(*numbers[place : place + 4]) for place in range(0, len(numbers), 4)]
+            found += [_stock(words[place : place + 6]) for place in range(0, len(words), 6)]
         return found
 
     def clear(self, owners: Sequence[tuple[str, str]]) -> int:
         """Throw away what lies there of each (owner, tag); returns of how many something did."""
         _, count = self._call("clear", [key_of(owner, tag) for owner, tag in owners])
         return int(count)
+
+    def shut(self, owners: Sequence[tuple[str, str]]) -> None:
+        """Have nothing be taken out of each (owner, tag), until it is opened with a new word."""
+        self._call("shut", [key_of(owner, tag) for owner, tag in owners], token_hex(8))
+
+    def open(self, owners: Sequence[tuple[str, str]], words: Sequence[str]) -> None:
+        """Open each (owner, tag) that is still shut with its word."""
+        self._call("open", [key_of(owner, tag) for owner, tag in owners], *words)
 
     def notes(self, owner: str, most: int) -> Notes:
         """The oldest notes of who had which range, up to ``most``; they stay there."""
@@ -168,6 +187,13 @@ def key_of(owner: str, tag: str) -> str:
 def history_of(owner: str) -> str:
     """The key of the notes on who had which range."""
     return f"django_idgen:poolhistory1:{{{owner}}}"
+
+
+def _stock(words: Sequence[str]) -> Stock:
+    ids, ranges, highest, ready, shut, taken = words
+    at, count, holder = taken.split(" ", 2) if taken else ("0", "0", "")
+    numbers = (int(ids), int(ranges), int(highest), int(ready))
+    return Stock(*numbers, shut, holder, int(at), int(count))
 
 
 def _words(ids: range) -> tuple[object, ...]:

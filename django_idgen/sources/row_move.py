@@ -17,19 +17,29 @@ _LONGEST_MOVE = MAX_STEP * MAX_DELTA
 
 
 def move(
-    row: QuerySet[LeafAlloc], lowest: int, demand: Demand, *, identity: str, shared: bool
+    row: QuerySet[LeafAlloc],
+    lowest: int,
+    demand: Demand,
+    *,
+    identity: str,
+    shared: bool,
+    holder: str,
 ) -> bool:
     """Move ``max_id`` of ``row`` up, and lock it; False if it is not as it should be.
 
-    It should have a sound step and grid, know of ranges as long as this one, stand
-    at or above ``lowest`` and not near the end of the ids, and know the server, which
-    the SQL expression ``identity`` names (unless empty). A ``shared`` tag stands at
+    It should not be paused, have a sound step and grid, know of ranges as long as this
+    one, stand at or above ``lowest`` and not near the end of the ids, and know the server,
+    which the SQL expression ``identity`` names (unless empty). A ``shared`` tag stands at
     another height in each database, so that passing ids over is nothing to tell.
+    ``holder``: who is given the ids.
     """
     if lowest > MAX_ID - _LONGEST_MOVE or demand.at_least > MAX_STEP:
         return False
-    length = _length(demand) * Cast("delta", BigIntegerField())
+    ids = _length(demand)
+    length = ids * Cast("delta", BigIntegerField())
     sound = row.filter(
+        # Here, so that no fetch is granted anything once a pause is committed.
+        paused=False,
         step__range=(1, MAX_STEP),
         delta__range=(1, MAX_DELTA),
         remainder__lt=F("delta"),
@@ -43,6 +53,9 @@ def move(
         max_id=(Greatest(F("max_id"), _big(lowest)) if shared else F("max_id")) + length,
         largest_step=Greatest(F("largest_step"), length * _big(2)),
         update_time=Now(),
+        holder=holder,
+        fetched_at=Now(),
+        fetched_ids=ids,
     )
     return bool(moved)
 

@@ -23,7 +23,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from .. import vendor
-from ..core.errors import ConfigurationError, SegmentUnavailable
+from ..core.errors import ConfigurationError, SegmentUnavailable, TagPaused
 from ..core.segment import MAX_ID, MAX_STEP, Demand
 from ..grid import ALONE, Grid
 from ..models import Installation, LeafAlloc
@@ -96,13 +96,15 @@ class RowOpening:
     ) -> Opened:
         """Lock the rows, and mend what has to be.
 
-        Raises :class:`SegmentUnavailable`, :class:`ConfigurationError` or
-        :class:`GridUnknown`.
+        Raises :class:`SegmentUnavailable`, :class:`TagPaused`, :class:`ConfigurationError`
+        or :class:`GridUnknown`.
         """
         installation = self._record.lock()
         server = vendor.server_identity(connection) if self._server_identity else ""
         changed = self._record.notice_server(installation, server)
         row = self._rows(tag).select_for_update().first()
+        if row is not None and row.paused:
+            raise TagPaused(tag)
         if row is None:
             opened = self._make(installation, tag, lowest, demand, server)
         else:

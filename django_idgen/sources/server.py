@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from .. import history, vendor
 from ..connection import OwnConnection, own_connection
-from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable
+from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable, TagPaused
 from ..core.events import Emit
 from ..core.loader import Loader
 from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
@@ -181,14 +181,25 @@ class ServerSource:
     def _take(
         self, tag: str, lowest: int, demand: Demand, connection: BaseDatabaseWrapper
     ) -> _Taken:
-        identity = self._identity(connection)
-        if not move(self._rows(tag), lowest, demand, identity=identity, shared=self._shared):
+        if not move(
+            self._rows(tag),
+            lowest,
+            demand,
+            identity=self._identity(connection),
+            shared=self._shared,
+            holder=history.holder(),
+        ):
+            self._refuse_if_paused(tag)
             return _Taken()
         row = self._read(tag)
         grid = Grid(row["delta"], row["remainder"])
         self._opening.check(tag, grid)
         base = row["max_id"] - demand.length(row["step"]) * grid.delta
         return _Taken(self._grant(tag, row, base))
+
+    def _refuse_if_paused(self, tag: str) -> None:
+        if self._rows(tag).filter(paused=True).exists():
+            raise TagPaused(tag)
 
     def _identity(self, connection: BaseDatabaseWrapper) -> str:
         if self._identity_sql is None:
@@ -216,12 +227,16 @@ class ServerSource:
         base = max(row.max_id, lowest)
         # The table's BIGINT holds no exclusive end past it.
         stop = min(base + demand.length(row.step) * row.delta, MAX_ID)
-        if Grid(row.delta, row.remainder).first(base) >= stop:
+        first = Grid(row.delta, row.remainder).first(base)
+        if first >= stop:
             raise self._exhausted(tag)
         skips = [Skip(row.max_id, lowest, FLOOR)] if self._is_jump(row.max_id, lowest) else []
         self._rows(tag).update(
             max_id=stop,
             update_time=Now(),
+            holder=history.holder(),
+            fetched_at=Now(),
+            fetched_ids=len(range(first, stop, row.delta)),
             measured_at=None if skips else F("measured_at"),  # what is skipped was not used
         )
         return _Taken(self._grant(tag, self._read(tag), base), skips)

@@ -9,7 +9,12 @@ from itertools import count
 from django.db import connections
 
 from ..connection import place_of
-from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable
+from ..core.errors import (
+    ConfigurationError,
+    SegmentExhausted,
+    SegmentUnavailable,
+    TagPaused,
+)
 from ..core.segment import STEP, Demand, Segment
 from .health import Health
 from .placed import PlacedSource
@@ -47,7 +52,7 @@ class SeveralDatabases:
         for member, timeout in self._attempts():
             try:
                 return self._fetch_from(member, timeout, tag, floor, demand)
-            except NotAgreed:
+            except (NotAgreed, TagPaused):
                 raise
             except (SegmentUnavailable, SegmentExhausted) as error:
                 failures.append(error)
@@ -79,6 +84,9 @@ class SeveralDatabases:
         except GridUnknown:
             self.agree()
             segment = server.fetch_within(None, tag, floor=floor, demand=demand)
+        except TagPaused:
+            health.succeeded()
+            raise
         except SegmentUnavailable:
             health.failed()
             raise

@@ -6,13 +6,16 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ..core.errors import SegmentExhausted, SegmentUnavailable
+from ..core.errors import SegmentExhausted, SegmentUnavailable, TagPaused
 from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
 from ..sqlite.marks import MarksError, MarksFile, MarksLost
 
 __all__ = ["SqliteSource"]
 
 T = TypeVar("T")
+
+_PAUSED = "CREATE TABLE IF NOT EXISTS paused (tag TEXT PRIMARY KEY) WITHOUT ROWID"
+"""Made with the first pause: files of the version before have none."""
 
 
 class SqliteSource:
@@ -32,6 +35,8 @@ class SqliteSource:
         check_tag(tag)
 
         def job(db: sqlite3.Connection) -> Segment:
+            if _is_paused(db, tag):
+                raise TagPaused(tag)
             max_id, step = self._row(db, tag)
             start = max(max_id, floor)
             # In Python: SQLite would turn a sum past 2**63 into a float.
@@ -89,6 +94,20 @@ class SqliteSource:
 
         self._run(job)
 
+    def set_paused(self, tag: str, *, paused: bool) -> None:
+        """Whether ids of ``tag`` are refused, with ``TagPaused``, from now on."""
+        check_tag(tag)
+
+        def job(db: sqlite3.Connection) -> None:
+            if paused:
+                self._row(db, tag)
+                db.execute(_PAUSED)
+                db.execute("INSERT OR IGNORE INTO paused VALUES (?)", (tag,))
+            elif _has_paused(db):
+                db.execute("DELETE FROM paused WHERE tag = ?", (tag,))
+
+        self._run(job)
+
     def max_id(self, tag: str) -> int:
         """The first id of ``tag`` that was not handed out; 1 if there was no fetch yet."""
         row = self._run(
@@ -125,3 +144,14 @@ class SqliteSource:
             return self.marks.run(job)
         except MarksError as error:
             raise SegmentUnavailable(str(error)) from error
+
+
+def _has_paused(db: sqlite3.Connection) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'paused'"
+    return db.execute(query).fetchone() is not None
+
+
+def _is_paused(db: sqlite3.Connection, tag: str) -> bool:
+    if not _has_paused(db):
+        return False
+    return db.execute("SELECT 1 FROM paused WHERE tag = ?", (tag,)).fetchone() is not None

@@ -13,11 +13,11 @@ import sqlite3
 
 from django.db import connections
 
-from .mirror_rows import Row, read_row, write_rows
+from .mirror_rows import FetchedRow, Row, read_row, write_rows
 
 __all__ = ["changed", "row_of", "write"]
 
-_changed: dict[str, dict[str, tuple[int, int]]] = {}
+_changed: dict[str, dict[str, FetchedRow]] = {}
 
 
 def row_of(alias: str, tag: str) -> Row | None:
@@ -31,13 +31,13 @@ def row_of(alias: str, tag: str) -> Row | None:
         return None  # no table yet, or another thread is about to change it
 
 
-def changed(alias: str, tag: str, max_id: int, step: int) -> None:
-    """The row of ``tag`` is to be brought up to its mark by :func:`write`."""
+def changed(alias: str, row: FetchedRow) -> None:
+    """The row of a tag is to be brought up to its mark by :func:`write`."""
     # Told by name: production code must not import the test frameworks.
     blocks = getattr(connections[alias], "atomic_blocks", ())
     if any(getattr(block, "_from_testcase", False) for block in blocks):
         return  # it is rolled back when the test ends
-    _changed.setdefault(_name(alias), {})[tag] = (max_id, step)
+    _changed.setdefault(_name(alias), {})[row.tag] = row
 
 
 def write(alias: str) -> None:
@@ -48,7 +48,7 @@ def write(alias: str) -> None:
     if not rows or not isinstance(raw, sqlite3.Connection) or raw.in_transaction:
         return
     try:
-        write_rows(raw, [(tag, *row) for tag, row in rows.items()])
+        write_rows(raw, list(rows.values()))
     except sqlite3.Error:
         return  # no table: nothing to hand on
     rows.clear()

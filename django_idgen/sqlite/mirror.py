@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,14 @@ from pathlib import Path
 from ..forking import no_fork
 from . import mirror_rows
 from .marks import MarksError, MarksFile, Seed
-from .mirror_rows import Row, Rows
+from .mirror_rows import FetchedRow, Row, Rows
 
 __all__ = ["Caller", "Mirror"]
 
 Taken = tuple[str, int, int, int, str, str]
 """A row of history: tag, start, stop, delta, holder, time."""
+Fetch = tuple[str, str, int]
+"""Holder, time, and number of ids."""
 MOST_TAKEN = 10_000
 """Rows of history that may be pending."""
 PATIENCE = 0.2
@@ -52,6 +54,8 @@ class Mirror:
         self.database = database
         self.marks: MarksFile | None = None
         self._tags: set[str] = set()
+        self._fetches: dict[str, Fetch] = {}
+        """By tag: our last fetch, as far as its row may not tell of it yet."""
         self._leases = False
         self._taken: deque[Taken] = deque(maxlen=MOST_TAKEN)
 
@@ -71,6 +75,7 @@ class Mirror:
                     identity=mirror_rows.identity(db),
                     segments=mirror_rows.segments_of(db),
                     namespaces=mirror_rows.namespaces_of(db),
+                    generations=mirror_rows.generations_of(db),
                 )
         except sqlite3.Error as error:
             return self._unread(error)
@@ -102,6 +107,11 @@ class Mirror:
         """The row of ``tag`` is to be brought up to its mark."""
         self._tags.add(tag)
 
+    def fetched(self, tag: str, holder: str, ids: int) -> None:
+        """As :meth:`tag_changed`: ``holder`` has just been given that many."""
+        self._fetches[tag] = (holder, mirror_rows.now(), ids)
+        self._tags.add(tag)
+
     def leases_changed(self) -> None:
         """The rows of the namespaces and of the worker leases are."""
         self._leases = True
@@ -120,11 +130,14 @@ class Mirror:
         # Before the marks are read: what changes from now on is pending again.
         self._tags.difference_update(tags)
         self._leases = False
+        fetches = {tag: made for tag in tags if (made := self._fetches.pop(tag, None))}
         try:
             rows = self.marks.run(lambda db: mirror_rows.dump(db, tags, leases))
+            rows["segments"] = [_with_fetch(row, fetches) for row in rows["segments"]]
             self._write(caller, {**rows, "history": taken})
         except (sqlite3.Error, MarksError):
             self._pend_again(tags, leases, taken)
+            self._fetches = {**fetches, **self._fetches}
             return False
         return True
 
@@ -162,6 +175,11 @@ def _unwaiting(db: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         db.execute(f"PRAGMA busy_timeout = {int(timeout)}")
+
+
+def _with_fetch(row: FetchedRow, fetches: Mapping[str, Fetch]) -> FetchedRow:
+    holder, at, ids = fetches.get(row.tag, ("", None, 0))
+    return row._replace(holder=holder, fetched_at=at, fetched_ids=ids)
 
 
 def _is_made(marks: Path) -> bool:

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 from ..core.lease import PROTOCOL_VERSION
 
 __all__ = [
+    "FetchedRow",
     "Row",
     "Rows",
     "dump",
+    "generations_of",
     "identity",
     "namespaces_of",
     "now",
@@ -36,22 +38,55 @@ class Row(NamedTuple):
 
     max_id: int
     step: int
+    paused: bool = False
+
+
+class FetchedRow(NamedTuple):
+    """What a row of ``leaf_alloc`` is to say: its mark, and this process' last fetch."""
+
+    tag: str
+    max_id: int
+    step: int
+    holder: str = ""
+    fetched_at: str | None = None
+    fetched_ids: int = 0
 
 
 def read_row(db: sqlite3.Connection, tag: str) -> Row | None:
     """The row of ``tag`` as ``db`` sees it."""
-    rows = db.execute("SELECT max_id, step FROM leaf_alloc WHERE biz_tag = ?", (tag,)).fetchall()
-    return Row(int(rows[0][0]), int(rows[0][1])) if rows else None
+    # All columns, since "paused" is not there before the migration.
+    cursor = db.execute("SELECT * FROM leaf_alloc WHERE biz_tag = ?", (tag,))
+    found = cursor.fetchone()
+    if found is None:
+        return None
+    values = dict(zip([column[0] for column in cursor.description], found, strict=True))
+    cursor.close()
+    return Row(int(values["max_id"]), int(values["step"]), bool(values.get("paused")))
 
 
-def write_rows(db: sqlite3.Connection, rows: Iterable[tuple[str, int, int]]) -> None:
-    """Bring rows of ``leaf_alloc`` up to ``(tag, max_id, step)``; the step only of new ones."""
+def write_rows(db: sqlite3.Connection, rows: Iterable[FetchedRow]) -> None:
+    """Bring rows of ``leaf_alloc`` up to ``rows``; the step only of new ones.
+
+    Who fetched last is whoever did so later, whichever process writes first.
+    """
+    found = list(rows)
     db.executemany(
         "INSERT INTO leaf_alloc (biz_tag, max_id, step, description, update_time) "
         "VALUES (?, ?, ?, '', ?) ON CONFLICT (biz_tag) DO UPDATE SET "
         "max_id = max(max_id, excluded.max_id), update_time = excluded.update_time",
-        [(*row, now()) for row in rows],
+        [(row.tag, row.max_id, row.step, now()) for row in found],
     )
+    fetched = [row for row in found if row.fetched_at]
+    if fetched and "fetched_at" in _columns(db, "leaf_alloc"):  # not before the migration
+        db.executemany(
+            "UPDATE leaf_alloc SET holder = ?, fetched_at = ?, fetched_ids = ? "
+            "WHERE biz_tag = ? AND ifnull(fetched_at, '') <= ?",
+            [(r.holder, r.fetched_at, r.fetched_ids, r.tag, r.fetched_at) for r in fetched],
+        )
+
+
+def _columns(db: sqlite3.Connection, table: str) -> set[str]:
+    return {name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")}
 
 
 def write(db: sqlite3.Connection, rows: Rows) -> None:
@@ -95,12 +130,18 @@ def namespaces_of(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
     return {name: (until, window) for name, window, until in rows}
 
 
+def generations_of(db: sqlite3.Connection) -> dict[str, int]:
+    if "django_idgen_namespace" not in _tables(db):
+        return {}
+    return dict(db.execute("SELECT name, generation FROM django_idgen_namespace").fetchall())
+
+
 def dump(db: sqlite3.Connection, tags: Iterable[str], leases: bool) -> Rows:
     installation = "SELECT identity, protocol, opened FROM installation"
     segments = "SELECT tag, max_id, step FROM segments WHERE tag = ?"
     rows: Rows = {
         "installation": db.execute(installation).fetchall(),
-        "segments": [row for tag in tags for row in db.execute(segments, (tag,))],
+        "segments": [FetchedRow(*row) for tag in tags for row in db.execute(segments, (tag,))],
         "namespaces": [],
         "leases": [],
     }

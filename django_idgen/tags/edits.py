@@ -16,17 +16,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
 from ..connection import Place, place_of
 from ..core.errors import IdgenError
 from ..core.segment import MAX_ID, check_step, check_tag
-from ..models import Installation, LeafAlloc
-from ..row_writes import insert_row
-from .pausing import pause_tag, resume_tag
-from .row_edits import Unstorable, edit_rows
+from ..models import LeafAlloc
+from .pausing import PoolStillOpen, pause_tag, resume_tag
+from .row_edits import TagExists, Unstorable, edit_rows, insert_tag_row
 from .rows import (
     Tag,
     TagsElsewhere,
@@ -39,6 +37,7 @@ from .rows import (
 )
 
 __all__ = [
+    "PoolStillOpen",
     "SkipRefused",
     "Tag",
     "TagExists",
@@ -56,14 +55,6 @@ __all__ = [
     "table_is_missing",
     "tag_databases",
 ]
-
-
-class TagExists(IdgenError):
-    """A tag that was to be made is there already."""
-
-    def __init__(self, tag: str) -> None:
-        self.tag = tag
-        super().__init__(f"There is a tag {tag!r} already.")
 
 
 class SkipRefused(IdgenError):
@@ -123,23 +114,6 @@ def make_tag(tag: str, *, step: int, description: str = "", max_id: int = 1) -> 
             # It was our mark that somebody has written a row of.
             change_row(alias, tag, step=step, description=description, max_id=max_id)
     return known_tag(tag)
-
-
-def insert_tag_row(row: LeafAlloc, alias: str) -> None:
-    """INSERT ``row``, a tag's first one in ``alias``, with that database's part of the ids.
-
-    In the caller's transaction. Raises :class:`TagExists`.
-    """
-    # Locked as a fetch does it, before the tag: nobody may divide the ids anew meanwhile.
-    rows = Installation.objects.using(alias).filter(pk=1)
-    installation = rows.select_for_update().first()
-    if installation is not None:
-        row.delta, row.remainder = installation.delta, installation.remainder
-    try:
-        with transaction.atomic(using=alias):
-            insert_row(row, alias)
-    except IntegrityError as error:
-        raise TagExists(row.pk) from error
 
 
 # --- changing -----------------------------------------------------------------------

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.utils import timezone
 
 from .. import handlers
 from ..core.errors import ConfigurationError, SegmentUnavailable
+from ..core.moments import moment
 from ..core.segment import MAX_ID
 from ..grid import Grid
 from ..models import LeafAlloc
@@ -99,6 +101,7 @@ def _outlook(row: LeafAlloc, database: str, rate: float, stock: Any) -> TagOutlo
     first = grid.first(max(row.max_id, 1)) if grid.sound else MAX_ID
     left = len(range(first, MAX_ID, max(row.delta, 1)))
     pooled = None if stock is None else int(stock.ids)
+    last = _last_taken(row, stock)
     return TagOutlook(
         tag=row.pk,
         database=database,
@@ -106,15 +109,42 @@ def _outlook(row: LeafAlloc, database: str, rate: float, stock: Any) -> TagOutlo
         step=row.step,
         paused=row.paused,
         rate=rate,
-        holder=row.holder,
-        fetched_at=row.fetched_at,
-        fetched_ids=row.fetched_ids,
-        segment_left=_segment_left(row.fetched_ids, row.fetched_at, rate),
+        holder=last.holder,
+        fetched_at=last.at,
+        fetched_ids=last.ids,
+        segment_left=_segment_left(last.ids, last.at, rate),
         ids_left=left,
         range_left=_lasts(left, rate),
         pooled=pooled,
         pool_left=_lasts(pooled, rate),
     )
+
+
+class _Taken(NamedTuple):
+    """Who was given ids last."""
+
+    holder: str
+    at: datetime | None
+    ids: int
+
+
+def _last_taken(row: LeafAlloc, stock: Any) -> _Taken:
+    """Whoever fetched, or whoever took from the pool, if that was later.
+
+    What is fetched for the pool is of whoever fills it.
+    """
+    fetched = _Taken(row.holder, row.fetched_at, row.fetched_ids)
+    if stock is None or not stock.taken_by:
+        return fetched
+    popped = _Taken(stock.taken_by, _moment(stock.taken_us), stock.taken_ids)
+    later = fetched.at is None or (popped.at is not None and popped.at > fetched.at)
+    return popped if later else fetched
+
+
+def _moment(us: int) -> datetime:
+    """As the fields of our models have it."""
+    aware = moment(us)
+    return aware if settings.USE_TZ else timezone.make_naive(aware)
 
 
 def _segment_left(ids: int, since: datetime | None, rate: float) -> float | None:

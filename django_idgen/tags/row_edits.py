@@ -9,20 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from django.db import DatabaseError, DataError, connections, transaction
+from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
 
 from ..connection import Place, own_connection, place_of
 from ..core.errors import IdgenError, SegmentUnavailable
+from ..models import Installation, LeafAlloc
+from ..row_writes import insert_row
 from ..tables import make_missing_tables, missing_tables
 from ..transactions import Transactions
+from .rows import half_migrated
 
-__all__ = ["Unstorable", "edit_rows"]
+__all__ = ["TagExists", "Unstorable", "edit_rows", "insert_tag_row"]
 
 T = TypeVar("T")
 
 MODELS = ("LeafAlloc", "Installation")
 TIMEOUT = 5.0
 """Seconds for one edit on a database server."""
+
+
+class TagExists(IdgenError):
+    """A tag that was to be made is there already."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        super().__init__(f"There is a tag {tag!r} already.")
 
 
 class Unstorable(IdgenError):
@@ -43,7 +54,9 @@ def edit_rows(alias: str, body: Callable[[], T]) -> T:
     except DataError as error:
         raise _unstorable(alias, error) from error
     except DatabaseError as error:
-        raise SegmentUnavailable(f"Database {alias!r} failed: {error}") from error
+        raise half_migrated(alias, error) or SegmentUnavailable(
+            f"Database {alias!r} failed: {error}"
+        ) from error
 
 
 def _on_server(alias: str, body: Callable[[], T]) -> T:
@@ -63,3 +76,20 @@ def _here(alias: str, body: Callable[[], T]) -> T:
 def _unstorable(alias: str, error: Exception) -> Unstorable:
     words = " ".join(str(error).split())
     return Unstorable(f"Database {alias!r} can't store this: {words}")
+
+
+def insert_tag_row(row: LeafAlloc, alias: str) -> None:
+    """INSERT ``row``, a tag's first one in ``alias``, with that database's part of the ids.
+
+    In the caller's transaction. Raises :class:`TagExists`.
+    """
+    # Locked as a fetch does it, before the tag: nobody may divide the ids anew meanwhile.
+    rows = Installation.objects.using(alias).filter(pk=1)
+    installation = rows.select_for_update().first()
+    if installation is not None:
+        row.delta, row.remainder = installation.delta, installation.remainder
+    try:
+        with transaction.atomic(using=alias):
+            insert_row(row, alias)
+    except IntegrityError as error:
+        raise TagExists(row.pk) from error

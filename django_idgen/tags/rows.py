@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, OperationalError, ProgrammingError, connections
 from django.utils import timezone
 
 from .. import handlers
@@ -15,13 +15,14 @@ from ..core.errors import IdgenError, SegmentUnavailable
 from ..core.segment import check_tag
 from ..models import LeafAlloc
 from ..stores import catch_up
-from ..tables import missing_tables
+from ..tables import missing_columns, missing_tables
 
 __all__ = [
     "Tag",
     "TagUnknown",
     "TagsElsewhere",
     "find_tag",
+    "half_migrated",
     "is_fetched_from",
     "is_row_of",
     "known_tag",
@@ -111,7 +112,25 @@ def is_fetched_from(tag: str, alias: str) -> bool:
 
 
 def _away(alias: str, error: Exception) -> SegmentUnavailable:
-    return SegmentUnavailable(f"Database {alias!r} can't be asked for tags: {error}")
+    return half_migrated(alias, error) or SegmentUnavailable(
+        f"Database {alias!r} can't be asked for tags: {error}"
+    )
+
+
+def half_migrated(alias: str, error: Exception) -> SegmentUnavailable | None:
+    """What to say if ``error`` comes from columns that the table of tags lacks."""
+    if not isinstance(error, (ProgrammingError, OperationalError)):
+        return None
+    try:
+        columns = missing_columns(connections[alias], ["LeafAlloc"])
+    except DatabaseError:
+        return None  # it is away, or the caller's transaction is broken
+    if not columns:
+        return None
+    return SegmentUnavailable(
+        f"Database {alias!r} is half-migrated, or the table is Leaf's own: it lacks "
+        f"{', '.join(columns)}. Run 'manage.py migrate django_idgen --database {alias}'."
+    )
 
 
 def source_behind_pool() -> Any:

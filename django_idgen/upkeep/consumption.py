@@ -26,7 +26,7 @@ LOWEST_RATE = 1e-4
 """Ids a second. Less than an id in an hour is what is left of an old rate."""
 TIMEOUT = 5.0
 KEYS_AT_ONCE = 500
-_COLUMNS = ("biz_tag", "max_id", "delta", "rate", "measured_at", "measured_used")
+_COLUMNS = ("biz_tag", "max_id", "delta", "rate", "measured_at", "measured_used", "paused")
 
 Row = dict[str, Any]
 
@@ -44,6 +44,8 @@ class Consumption:
     """Ids a second, as measured last."""
     measured_at: datetime | None = None
     measured_used: int = 0
+    paused: bool = False
+    """In one of its databases at least."""
 
     def less(self, stock: int) -> int:
         """How far the ids are used, if ``stock`` of those handed out lie unused.
@@ -120,6 +122,7 @@ def _consumption(tag: str, route: Sequence[str], rows: _Rows) -> Consumption:
         float(first["rate"]),
         first["measured_at"],
         int(first["measured_used"]),
+        any(row["paused"] for row in found),
     )
 
 
@@ -131,7 +134,8 @@ def _in_use() -> Q:
     recent = timezone.now() - RECENT
     # What is taken out of the pool does not touch the row.
     popped = Q(measured_at__isnull=False, max_id__gt=F("measured_used"))
-    return Q(rate__gte=LOWEST_RATE) | Q(update_time__gte=recent) | popped
+    # A paused one, too: its pool has to be shut.
+    return Q(rate__gte=LOWEST_RATE) | Q(update_time__gte=recent) | popped | Q(paused=True)
 
 
 def _read(alias: str, chosen: Q) -> list[Row]:

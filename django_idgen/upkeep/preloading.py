@@ -18,7 +18,7 @@ from django.utils import timezone
 from .. import handlers
 from ..conf import read_settings
 from ..core.clock import SYSTEM_CLOCK
-from ..core.errors import IdgenError, SegmentUnavailable, UpkeepFailed
+from ..core.errors import IdgenError, SegmentUnavailable, TagPaused, UpkeepFailed
 from .consumption import Consumption, read_consumption
 from .forecast import Forecast, check_outage
 
@@ -45,6 +45,11 @@ class Stock(Protocol):
         """What every process can use that has asked so far."""
         ...
 
+    @property
+    def shut(self) -> str:
+        """The word that it was shut with; "" if it is open."""
+        ...
+
 
 class Pool(Protocol):
     """What :class:`.sources.pool.PoolSource` is for this module."""
@@ -54,6 +59,8 @@ class Pool(Protocol):
     def stocks(self, tags: Sequence[str]) -> Mapping[str, Stock]: ...
 
     def refill(self, tag: str, ids_wanted: int) -> int: ...
+
+    def shut(self, tags: Sequence[str]) -> None: ...
 
     def drain_history(self) -> int: ...
 
@@ -75,10 +82,13 @@ class Preloading:
         """What :func:`preload_segments` returns, and raises."""
         used = self._read()
         stocks = self.pool.stocks(sorted(used)) if used else {}
+        self._shut([tag for tag, each in used.items() if each.paused and not stocks[tag].shut])
         forecasts = [self._forecast(each, stocks[tag]) for tag, each in used.items()]
         # Those that would run dry first come first.
         for forecast in sorted(forecasts, key=lambda each: (each.lasts, each.tag)):
-            if forecast.wanted(self.outage):
+            if used[forecast.tag].paused:
+                self._note(forecast)["paused"] = True
+            elif forecast.wanted(self.outage):
                 self._refill(forecast, used[forecast.tag].databases)
         history = self._drain_history()
         result = {"pool": True, "outage": self.outage, "tags": self._done, "left": self._left}
@@ -112,12 +122,7 @@ class Preloading:
         return Forecast(used.tag, rate, stock.ready)
 
     def _refill(self, forecast: Forecast, databases: Sequence[str]) -> None:
-        done = self._done[forecast.tag] = {
-            "rate": round(forecast.rate, 3),
-            "wanted": forecast.wanted(self.outage),
-            "before": forecast.stock,
-            "after": forecast.stock,
-        }
+        done = self._note(forecast)
         if not forecast.lacks(self.outage):
             return
         # Where several databases share a tag, one is enough.
@@ -126,9 +131,25 @@ class Preloading:
             return
         try:
             done["after"] += self.pool.refill(forecast.tag, done["wanted"])
+        except TagPaused:  # since we looked
+            done["paused"] = True
         except IdgenError as error:
             self._failed(forecast.tag, databases, error)
             self._left += 1
+
+    def _note(self, forecast: Forecast) -> Done:
+        done = self._done[forecast.tag] = {
+            "rate": round(forecast.rate, 3),
+            "wanted": forecast.wanted(self.outage),
+            "before": forecast.stock,
+            "after": forecast.stock,
+        }
+        return done
+
+    def _shut(self, tags: Sequence[str]) -> None:
+        """The pool of paused tags, where Redis has forgotten that, or could not be told."""
+        if tags:
+            self.pool.shut(tags)
 
     def _drain_history(self) -> Done:
         """Whatever became of the tags: what Redis has noted it does not keep for ever."""
@@ -156,10 +177,11 @@ def preload_segments(outage: float | None = None) -> Done:
     by default. No more than the pool's ``max_ids`` lie there of a tag.
 
     Returns ``{"pool": True, "outage": …, "tags": {tag: {"rate", "wanted", "before",
-    "after"}}, "left": how many tags it did not come to}``; with history on also "history":
-    how many rows it wrote of who took what from the pool; or ``{"pool": False, "tags":
-    {}}`` where no pool is configured. Raises :class:`UpkeepFailed`, after all that could be
-    done was, with ``errors`` by database or tag; and :class:`SegmentUnavailable` if the
+    "after"}}, "left": how many tags it did not come to}``, with ``"paused": True`` for a tag
+    that was passed over as it is paused; with history on also "history": how many rows it
+    wrote of who took what from the pool; or ``{"pool": False, "tags": {}}`` where no pool is
+    configured. Raises :class:`UpkeepFailed`, after all that could be done was, with
+    ``errors`` by database or tag; and :class:`SegmentUnavailable` if the
     pool can't be asked.
     """
     settings = read_settings().segments

@@ -3,6 +3,8 @@
 --   step             the step of the tag's row, when it was last heard of
 --   highest          the end of the highest range that was ever here
 --   floor            the highest that a process asked above: some have no use for what is lower
+--   shut             a word, by whoever shut it: nothing is taken out while it stands here
+--   taken            who took something out last: microseconds since 1970, ids, holder
 --   <19 digits>      a range: next:delta:residue:count, where "next" follows its last id
 -- Ids have up to 19 digits, and Lua counts in doubles, which hold 15: an id is a text of
 -- 19 digits here, that is compared as a text, and counted on in two halves.
@@ -82,6 +84,7 @@ local function opened(key, incarnation)
     redis.call('DEL', key)
     redis.call('HSET', key, 'incarnation', incarnation, 'highest', pool.highest,
                'step', text(pool.step), 'floor', pool.floor)
+    if pool.header.shut then redis.call('HSET', key, 'shut', pool.header.shut) end
   end
   return pool
 end

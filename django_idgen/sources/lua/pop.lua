@@ -1,6 +1,6 @@
 -- Take the lowest ids of a tag that a process may have. KEYS[2], if given, is the history.
 local floor = ARGV[1]
-local tag, holder = ARGV[5], ARGV[6]
+local tag, holder, at = ARGV[5], ARGV[6], ARGV[7]
 local times, at_least, longest = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local incarnation, refusal = server()
@@ -30,7 +30,9 @@ local function take(range, from, below)
     kept[#kept + 1] = packed({next = range.next, delta = range.delta, residue = range.residue,
                               count = left})
   end
-  if #kept > 0 then redis.call('HSET', pool.key, unpack(kept)) end
+  kept[#kept + 1] = 'taken'
+  kept[#kept + 1] = table.concat({at, text(count), holder}, ' ')
+  redis.call('HSET', pool.key, unpack(kept))
   local stop = plus(from, (count - 1) * range.delta + 1)
   asked_above(stop)
   touch(pool.key)
@@ -38,9 +40,9 @@ local function take(range, from, below)
   return {'ok', pool.highest, text(pool.dropped), from, text(count), text(range.delta), text(step)}
 end
 
-for _, range in ipairs(pool.ranges) do
+for _, range in ipairs(pool.header.shut and {} or pool.ranges) do
   local from, below = usable(range, floor)
   if from and range.count - below >= least then return take(range, from, below) end
 end
 if pool.header.incarnation then asked_above(floor) end
-return {'none', pool.highest, text(pool.dropped)}
+return {'none', pool.highest, text(pool.dropped), pool.header.shut or ''}
