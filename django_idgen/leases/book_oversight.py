@@ -11,7 +11,7 @@ from ..core.lending import LeaseBook
 from ..core.moments import moment
 from ..core.survey import Sight, Survey, Tenure
 
-__all__ = ["BookOversight", "OverseenBook", "Term"]
+__all__ = ["BookOversight", "OverseenBook", "Term", "tenure_of"]
 
 T = TypeVar("T")
 
@@ -71,11 +71,7 @@ class BookOversight(ABC):
 
     def tenure(self, worker: int, tick: int) -> Tenure | None:
         """See :meth:`~..core.survey.Overseen.tenure`."""
-        term = self._run(lambda book: _promised_term(book, worker, tick))
-        if term is None:
-            return None
-        start, holder, acquired_us = term
-        return Tenure(holder, moment(acquired_us), start)
+        return self._run(lambda book: _tenure(book, worker, tick))
 
 
 def _sights(book: OverseenBook) -> list[Sight]:
@@ -87,6 +83,17 @@ def _sights(book: OverseenBook) -> list[Sight]:
     ]
 
 
-def _promised_term(book: OverseenBook, worker: int, tick: int) -> Term | None:
+def _tenure(book: OverseenBook, worker: int, tick: int) -> Tenure | None:
     mark = book.mark(worker)
-    return None if mark and tick >= mark.until else book.term(worker, tick)
+    if mark and tick >= mark.until:
+        return None  # promised to nobody yet
+    term = book.term(worker, tick)
+    if mark and tick >= mark.start and (term is None or term[0] != mark.start):
+        return Tenure(mark.holder, None, mark.start)  # no history was kept of it
+    return None if term is None else tenure_of(term)
+
+
+def tenure_of(term: Term) -> Tenure:
+    """What a row of the history says."""
+    start, holder, lent_us = term
+    return Tenure(holder, moment(lent_us), start)

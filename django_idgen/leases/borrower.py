@@ -67,6 +67,11 @@ class Borrower:
             return known[-1] if known else None
         return self._installations.get(self.lenders.current())
 
+    def installation_to_look(self) -> str | None:
+        """The installation, asked for without opening anything; ``None`` if nothing was lent."""
+        known = self.known_installation()
+        return known or self.lenders.current().installation()
+
     def installation_to_release(self) -> str | None:
         """As :meth:`known_installation`; asked for where this process knows of none at all.
 

@@ -35,6 +35,13 @@ class Lender(Protocol):
         """
         ...
 
+    def installation(self) -> str | None:
+        """Whose database it is; ``None`` if nothing was ever lent of it. Changes nothing.
+
+        Raises :class:`RegistryUnavailable`.
+        """
+        ...
+
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
         ...

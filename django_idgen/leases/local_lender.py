@@ -101,6 +101,15 @@ class SqliteLender(_LocalLender):
         db.execute("INSERT OR REPLACE INTO charters VALUES (?, ?)", (name, charter.incarnation))
         return charter
 
+    def installation(self) -> str | None:
+        """See :meth:`~.lender.Lender.installation`."""
+        if not self.marks.path.exists():
+            return None
+        try:
+            return self.marks.run(identity_of)
+        except MarksError as error:
+            raise RegistryUnavailable(str(error)) from error
+
     def abandon(self) -> None:
         """Nothing was inherited: no connection outlives a call."""
 
@@ -146,6 +155,10 @@ class MemoryLender(_LocalLender):
             charter = self._changed(book, memory.identity, incarnation, change)
             memory.incarnations[name] = charter.incarnation
         return charter
+
+    def installation(self) -> str | None:
+        """See :meth:`~.lender.Lender.installation`."""
+        return self._memory.identity
 
     def abandon(self) -> None:
         """In a forked child, whose database is a copy: it goes on as another installation."""

@@ -15,19 +15,22 @@ from functools import partial
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import LeaseLost, RegistryUnavailable
-from ..core.lease import Grant, Lease, Namespace, new_token
+from ..core.lease import Grant, Lease, Mark, Namespace, new_token
+from ..core.ledger import Ledger
 from ..core.lending import lost
+from ..core.survey import Overseen
 from ..redis_client import OwnRedis
+from .borrowed_history import BorrowedHistory
 from .borrowed_ledger import BorrowedLedger
 from .borrower import Borrower, TakenOver
-from .ledger import Ledger
 from .ledger_places import ledgers_in
 from .lender import Lender, Lenders
 from .memory import MemoryLeases
 from .option_values import checked_flag, checked_seconds
 from .redis_options import checked_after_loss, stride_ticks
+from .redis_oversight import RedisOversight
 from .redis_refusals import refusal
-from .redis_scripts import LeaseScripts, Reply
+from .redis_scripts import HOLDER_LENGTH, LeaseScripts, Reply
 
 __all__ = ["RedisLeases"]
 
@@ -50,7 +53,8 @@ class RedisLeases:
     window; two windows unless told) is how far ahead the database lends: as long it may
     be away, and so far ids may run ahead after Redis has forgotten something; with
     ``after_loss="wait"`` none is lent until the time has come up to it. For
-    ``server_identity`` see :class:`~.database.DatabaseLeases`. ``read_now_us`` gives
+    ``server_identity`` see :class:`~.database.DatabaseLeases`. With ``history`` the
+    database keeps, as well as it can, who was lent which worker id. ``read_now_us`` gives
     the time in µs since 1970 instead of the servers' clocks.
 
     Raises :class:`ConfigurationError` for options that can't work; opens nothing.
@@ -68,6 +72,7 @@ class RedisLeases:
         stride: float | None = None,
         after_loss: str = "ahead",
         server_identity: bool = True,
+        history: bool = True,
         clock: Clock = SYSTEM_CLOCK,
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
@@ -90,7 +95,11 @@ class RedisLeases:
             read_now_us=read_now_us,
         )
         self._borrower = Borrower(self._scripts, lenders, stride=self.stride_ticks, clock=clock)
-        self._memory = MemoryLeases(namespace, clock=clock, read_now_us=read_now_us)
+        self._keeps_history = checked_flag("history", history)
+        self._history = BorrowedHistory(namespace.name, database, timeout=self._limit)
+        self._memory = MemoryLeases(
+            namespace, history=history, clock=clock, read_now_us=read_now_us
+        )
         self._start_over()
 
     def _start_over(self) -> None:
@@ -122,6 +131,9 @@ class RedisLeases:
         worker, start, until = reply.window
         self._worker = self.namespace.check_worker(worker)
         generation = reply.charter("").generation
+        if self._keeps_history:
+            mark = Mark(worker, token, start, until, generation, holder[:HOLDER_LENGTH])
+            self._history.note(mark, reply.reading.registry_us)
         return Grant(
             Lease(self.namespace.name, worker, token, start, until, generation), reply.reading
         )
@@ -165,6 +177,18 @@ class RedisLeases:
             )
         )
         return reply.window[0]
+
+    def lend_on(self) -> None:
+        """From now on whoever asks does so for another: this host's clock is not the holder's."""
+        self._scripts.lends_on = True
+
+    def oversight(self) -> Overseen:
+        """For those who look into it, and after it."""
+        if self._borrower.lenders.is_forbidden():
+            return self._memory.oversight()
+        return RedisOversight(
+            self.namespace, self._own, self._scripts, self._borrower, self._history, self._clock
+        )
 
     def ledgers(self) -> list[Ledger]:
         """What is stored of the namespace, for those who change its settings."""

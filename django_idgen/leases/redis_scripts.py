@@ -86,6 +86,8 @@ class LeaseScripts:
         self._clock = clock
         self._read_now_us = read_now_us
         self._fingerprint = fingerprint_text(namespace)
+        self.lends_on = False
+        """Whether leases are lent on, to holders whose clocks are not this host's."""
 
     def acquire(
         self,
@@ -114,6 +116,7 @@ class LeaseScripts:
             int(waiting),
             -1 if preferred is None else preferred,
             _random.randrange(len(span)),
+            self._wall_us(),
             *_random.sample(span, tries),
         )
 
@@ -127,6 +130,7 @@ class LeaseScripts:
             lease.generation,
             min(last_tick, LAST_TICK),
             int(short),
+            self._wall_us(),
         )
 
     def release(self, installation: str, lease: Lease, *, last_tick: int | None) -> Reply:
@@ -137,6 +141,17 @@ class LeaseScripts:
 
     def renew_seen(self, installation: str, *, idle_us: int, short: bool) -> Reply:
         return self._call("renew_seen", installation, idle_us, int(short))
+
+    def survey(self, installation: str, worker: int | None = None) -> Reply:
+        """What is known of ``worker``, or of all; nothing is changed."""
+        return self._call("survey", installation, "" if worker is None else worker)
+
+    def free(self, installation: str, worker: int) -> Reply:
+        """Void the token of ``worker``; ``lost`` if there is none."""
+        return self._call("free", installation, worker)
+
+    def _wall_us(self) -> int | str:
+        return "" if self.lends_on else self._clock.wall_ns() // 1000
 
     def install(self, charter: Charter) -> Reply:
         """Enter ``charter``; ``lost`` if the hash is gone, or has a later one."""

@@ -12,7 +12,8 @@ from ..core.charter import Change, Charter, reaching
 from ..core.clock import Clock
 from ..core.errors import RegistryUnavailable
 from ..core.lease import Namespace
-from ..models import NamespaceRecord
+from ..models import Installation, NamespaceRecord
+from ..tables import missing_tables
 from ..transactions import Rerun, Transactions
 from .namespace_record import NamespaceOpening
 
@@ -71,6 +72,16 @@ class ServerLender:
             return after
 
         return self._transactions.run(body)
+
+    def installation(self) -> str | None:
+        """See :meth:`~.lender.Lender.installation`."""
+        return self._transactions.run(self._identity)
+
+    def _identity(self, connection: BaseDatabaseWrapper) -> str | None:
+        if missing_tables(connection, MODELS):  # they would be made by asking
+            return None
+        rows = Installation.objects.using(self.alias).filter(pk=1)
+        return rows.values_list("identity", flat=True).first()
 
     def abandon(self) -> None:
         """See :meth:`~.lender.Lender.abandon`."""

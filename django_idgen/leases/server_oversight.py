@@ -85,10 +85,14 @@ class ServerOversight:
         return bool(self._row(worker).exclude(token="").update(token=""))
 
     def _tenure(self, worker: int, tick: int, connection: BaseDatabaseWrapper) -> Tenure | None:
-        if not _has(connection, "WorkerLease", "LeaseHistory"):
+        if not _has(connection, "WorkerLease"):
             return None
-        until = self._row(worker).values_list("until", flat=True).first()
-        if until is not None and tick >= until:
+        row = self._row(worker).first()
+        if row is not None and tick >= row.until:
+            return None  # promised to nobody yet
+        if row is not None and tick >= row.start:
+            return Tenure(row.holder, _aware(row.acquired_at), row.start)
+        if not _has(connection, "LeaseHistory"):
             return None
         return tenure_in(self._alias, self._space.name, worker, tick)
 

@@ -4,7 +4,8 @@ local holder, token = ARGV[GIVEN + 3], ARGV[GIVEN + 4]
 local not_before, avoid = tonumber(ARGV[GIVEN + 5]), tonumber(ARGV[GIVEN + 6])
 local short, waiting = ARGV[GIVEN + 7] == '1', ARGV[GIVEN + 8] == '1'
 local preferred, scan_from = tonumber(ARGV[GIVEN + 9]), tonumber(ARGV[GIVEN + 10])
-local TRIES = GIVEN + 11 -- and from there on, random worker ids
+local wall = ARGV[GIVEN + 11]
+local TRIES = GIVEN + 12 -- and from there on, random worker ids
 
 local reply = opened(true)
 if reply then return reply end
@@ -79,7 +80,9 @@ end
 local mark = {token = token, start = start, till = till, generation = state.generation,
               seen = text(now_us), holder = holder}
 local written = {'w:' .. text(worker), packed(mark)}
-local fields, emptied = state.fields, nil
+local noted, note, more = note_of(worker, mark, wall, text(now_us))
+written[#written + 1], written[#written + 2] = noted, note
+local fields, emptied = state.fields + more, nil
 if not old then fields = fields + 1 end
 if holder ~= '' then
   local list, known = list_of(holder, true)

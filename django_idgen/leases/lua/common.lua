@@ -5,7 +5,10 @@
 --   fields                                how many there are, so that a deleted one shows
 --   w:<worker id>                         token:start:until:generation:seen:holder
 --   h:<holder>                            the worker ids that it had, the latest first
--- All moments are ticks, but "seen" (µs since 1970). Whole numbers up to 2^53 are exact.
+--   n:<worker id>                         token:lent:offset, of who was lent it by a version
+--                                         that notes it: counts for a look at the map alone
+-- All moments are ticks, but "seen" and "lent" (µs since 1970); "offset" is how far (µs) the
+-- holder's clock was ahead. Whole numbers up to 2^53 are exact.
 local key = KEYS[1]
 local installation, fingerprint, protocol, nonce = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local epoch_us, tick_us = tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -79,23 +82,43 @@ local function opened(mending)
   end
 end
 
+-- A mark as it is stored; "nil" if that can't be read.
+local function unpacked(stored)
+  local token, start, till, generation, seen, holder =
+    stored:match('^(%x*):(%d+):(%d+):(%d+):(%d+):(.*)$')
+  if not token then return nil end
+  return {token = token, start = tonumber(start), till = tonumber(till),
+          generation = tonumber(generation), seen = seen, holder = holder}
+end
+
 -- A stored mark; "false" where there is none. One that can't be read breaks the hash.
 local function mark_of(worker)
   local stored = redis.call('HGET', key, 'w:' .. text(worker))
   if not stored then return false end
-  local token, start, till, generation, seen, holder =
-    stored:match('^(%x*):(%d+):(%d+):(%d+):(%d+):(.*)$')
-  if not token then
+  local mark = unpacked(stored)
+  if not mark then
     state.broken = true
     return false
   end
-  return {token = token, start = tonumber(start), till = tonumber(till),
-          generation = tonumber(generation), seen = seen, holder = holder}
+  return mark
 end
 
 local function packed(mark)
   return table.concat({mark.token, text(mark.start), text(mark.till),
                        text(mark.generation), mark.seen, mark.holder}, ':')
+end
+
+-- The field that notes when a lease was lent and how its holder's clock stands, which says
+-- "wall" (µs) or nothing; and by how many fields there are more then.
+local function note_of(worker, mark, wall, lent)
+  local field = 'n:' .. text(worker)
+  local known = redis.call('HGET', key, field)
+  if not lent then
+    local token, since = (known or ''):match('^(%x*):(%d*):')
+    lent = token == mark.token and since or ''
+  end
+  local offset = wall ~= '' and text(tonumber(wall) - now_us) or ''
+  return field, mark.token .. ':' .. lent .. ':' .. offset, known and 0 or 1
 end
 
 -- A lease of this generation; what began below the fence is void, whatever it says.

@@ -1,7 +1,7 @@
 -- L2: move the end of a held window up.
 local worker, token = tonumber(ARGV[GIVEN + 1]), ARGV[GIVEN + 2]
 local start, generation = tonumber(ARGV[GIVEN + 3]), tonumber(ARGV[GIVEN + 4])
-local last, short = tonumber(ARGV[GIVEN + 5]), ARGV[GIVEN + 6] == '1'
+local last, short, wall = tonumber(ARGV[GIVEN + 5]), ARGV[GIVEN + 6] == '1', ARGV[GIVEN + 7]
 
 local reply = opened(true)
 if reply then return reply end
@@ -18,5 +18,7 @@ local till = math.max(mark.till, math.min(wanted, top()))
 local useful = short and till > mark.till and till > latest
 if till < wanted and not useful then return too_low(latest) end
 mark.till, mark.seen = till, text(now_us)
-redis.call('HSET', key, 'w:' .. text(worker), packed(mark))
+local noted, note, more = note_of(worker, mark, wall)
+redis.call('HSET', key, 'fields', text(state.fields + more), noted, note,
+           'w:' .. text(worker), packed(mark))
 return {'ok', text(now_us), text(now), text(worker), text(start), text(till), standing()}

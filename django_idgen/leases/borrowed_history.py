@@ -1,0 +1,138 @@
+"""Who was lent which worker id by a registry that can forget: kept where its root is.
+
+Best effort, unlike the history of worker ids that the database itself lends: it is written
+in the loader's thread, after the lease was granted, and lost with the process or while the
+database is away. No id waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+
+from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.timezone import make_naive
+
+from .. import lease_history
+from ..connection import Place, own_connection, place_of
+from ..core.errors import RegistryUnavailable
+from ..core.lease import Mark
+from ..core.moments import moment
+from ..core.survey import Tenure
+from ..models import WorkerLease
+from ..prefork import is_prefork
+from ..sqlite.marks import MarksError
+from ..stores import marks_of
+from ..tables import missing_tables
+from ..transactions import Transactions
+from . import marks_terms
+from .book_oversight import Term, tenure_of
+from .local_lender import memory_of
+from .memory import MemoryBook
+from .server_oversight import tenure_in
+
+__all__ = ["BorrowedHistory"]
+
+logger = logging.getLogger("django_idgen")
+
+
+class BorrowedHistory:
+    """The history of ``namespace`` in the database ``database``. Thread-safe.
+
+    ``timeout`` (seconds) bounds a look into it.
+    """
+
+    def __init__(self, namespace: str, database: str, *, timeout: float) -> None:
+        self._namespace = namespace
+        self._database = database
+        self._timeout = timeout
+
+    def note(self, mark: Mark, at_us: int) -> None:
+        """Have it written that ``mark`` was lent at ``at_us`` (µs since 1970). Never raises."""
+        if is_prefork():
+            return  # there is no other thread, and the caller must not wait
+        place = place_of(self._database)
+        if place is Place.MEMORY:
+            self._book().note_lent(mark)
+        elif place is not Place.FORBIDDEN:
+            write = self._in_file if place is Place.FILE else self._on_server
+            job = partial(self._quietly, write, mark, at_us)
+            own_connection(self._database).loader.submit(job)
+
+    def tenure(self, worker: int, tick: int) -> Tenure | None:
+        """Who was lent ``worker`` last, at ``tick`` or before.
+
+        Raises :class:`RegistryUnavailable`.
+        """
+        place = place_of(self._database)
+        if place is Place.SERVER:
+            return self._transactions().run(partial(self._tenure_on_server, worker, tick))
+        in_file = place is Place.FILE
+        term = self._term_in_file(worker, tick) if in_file else self._book().term(worker, tick)
+        return None if term is None else tenure_of(term)
+
+    def _quietly(self, write: Callable[[Mark, int], None], mark: Mark, at_us: int) -> None:
+        try:
+            write(mark, at_us)
+        except Exception as error:  # noqa: BLE001 - the id is given out already
+            logger.warning(
+                "Who was lent worker id %d of namespace %r was not written: %s",
+                mark.worker,
+                self._namespace,
+                error,
+            )
+
+    # --- on a server ----------------------------------------------------------
+
+    def _on_server(self, mark: Mark, at_us: int) -> None:
+        at = moment(at_us)
+        lease = WorkerLease(
+            namespace=self._namespace,
+            worker=mark.worker,
+            start=mark.start,
+            holder=mark.holder,
+            acquired_at=at if settings.USE_TZ else make_naive(at),
+        )
+        self._transactions().run(
+            lambda _connection: lease_history.note(lease, self._database, is_new=False)
+        )
+
+    def _tenure_on_server(
+        self, worker: int, tick: int, connection: BaseDatabaseWrapper
+    ) -> Tenure | None:
+        if missing_tables(connection, ["LeaseHistory"]):
+            return None
+        return tenure_in(self._database, self._namespace, worker, tick)
+
+    def _transactions(self) -> Transactions:
+        return Transactions(
+            own_connection(self._database),
+            timeout=self._timeout,
+            models=("LeaseHistory",),
+            unavailable=RegistryUnavailable,
+        )
+
+    # --- in a file, and in memory ---------------------------------------------
+
+    def _in_file(self, mark: Mark, at_us: int) -> None:
+        def job(db: sqlite3.Connection) -> None:
+            marks_terms.note(db, self._namespace, mark.worker, mark.start, mark.holder, at_us)
+
+        marks_of(self._database).run(job)
+
+    def _term_in_file(self, worker: int, tick: int) -> Term | None:
+        marks = marks_of(self._database)
+        if not marks.path.exists():
+            return None
+        try:
+            return marks.run(lambda db: marks_terms.last_before(db, self._namespace, worker, tick))
+        except MarksError as error:
+            raise RegistryUnavailable(str(error)) from error
+
+    def _book(self) -> MemoryBook:
+        book = memory_of(self._database).books.setdefault(self._namespace, MemoryBook())
+        book.history = True
+        return book

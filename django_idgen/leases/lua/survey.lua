@@ -1,0 +1,44 @@
+-- What is known of one worker id, or of all that were lent. Changes nothing, mends nothing.
+local only = ARGV[GIVEN + 1]
+
+local whose, refusal = server()
+if not whose then return refusal end
+local known = redis.call('HMGET', key, unpack(HEADER))
+local difference = differing(known)
+if difference then return difference end
+-- Of another life, or of a hash that is not whole: nobody can renew, but it is told.
+local alive = is_whole(known) and known[4]:sub(1, #whose + 1) == whose .. '/'
+state.generation, state.fence = tonumber(known[5] or '') or 0, tonumber(known[6] or '') or 0
+
+local found = {'ok', text(now_us)}
+
+local function tell(worker, stored, note)
+  local mark = unpacked(stored)
+  if not mark then return end
+  local lent, offset = '', ''
+  if note and mark.token ~= '' then
+    local token
+    token, lent, offset = note:match('^(%x*):(%d*):(-?%d*)$')
+    if token ~= mark.token then lent, offset = '', '' end
+  end
+  -- Never the token itself, which lets one renew.
+  local holds = mark.token == '' and 'free' or (alive and is_current(mark)) and 'held' or 'void'
+  for _, word in ipairs({worker, holds, text(mark.start), text(mark.till), text(mark.generation),
+                         mark.seen, lent, offset, mark.holder}) do
+    found[#found + 1] = word
+  end
+end
+
+if only ~= '' then
+  local stored = redis.call('HGET', key, 'w:' .. only)
+  if stored then tell(only, stored, redis.call('HGET', key, 'n:' .. only)) end
+  return found
+end
+
+local all, place_of = redis.call('HGETALL', key), {}
+for place = 1, #all, 2 do place_of[all[place]] = place + 1 end
+for place = 1, #all, 2 do
+  local worker = all[place]:match('^w:(%d+)$')
+  if worker then tell(worker, all[place + 1], all[place_of['n:' .. worker] or 0]) end
+end
+return found

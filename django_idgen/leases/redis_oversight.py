@@ -1,0 +1,111 @@
+"""Looking into, and after, the worker ids that Redis lends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..core.clock import Clock
+from ..core.errors import RegistryUnavailable
+from ..core.lease import Mark, Namespace
+from ..core.moments import moment
+from ..core.survey import Sight, Survey, Tenure
+from ..redis_client import OwnRedis
+from .borrowed_history import BorrowedHistory
+from .borrower import Borrower
+from .redis_refusals import refusal
+from .redis_scripts import LeaseScripts, Reply
+
+__all__ = ["RedisOversight"]
+
+WORDS = 9
+"""Of each worker id: see the script ``survey``."""
+
+
+class RedisOversight:
+    """An :class:`~..core.survey.Overseen` of the hash of one namespace. Thread-safe.
+
+    One script, and for whoever has not used it yet a look into the database, whose
+    installation the hash belongs to.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        own: OwnRedis,
+        scripts: LeaseScripts,
+        borrower: Borrower,
+        history: BorrowedHistory,
+        clock: Clock,
+    ) -> None:
+        self._space = namespace
+        self._own = own
+        self._scripts = scripts
+        self._borrower = borrower
+        self._history = history
+        self._clock = clock
+
+    def survey(self) -> Sequence[Survey]:
+        """See :meth:`~..core.survey.Overseen.survey`."""
+        reply = self._look(None)
+        if reply is None:
+            return [Survey("redis", self._space, self._clock.wall_ns() // 1000)]
+        now_us = reply.reading.registry_us
+        return [Survey("redis", self._space, now_us, list(_sights(reply)))]
+
+    def free(self, worker: int) -> bool:
+        """See :meth:`~..core.survey.Overseen.free`."""
+        installation = self._borrower.installation_to_look()
+        if installation is None:
+            return False
+        reply = self._scripts.free(installation, worker)
+        if reply.status not in ("ok", "lost"):
+            raise refusal(reply, self._space, self._own)
+        return reply.status == "ok"
+
+    def tenure(self, worker: int, tick: int) -> Tenure | None:
+        """See :meth:`~..core.survey.Overseen.tenure`; the database answers alone for a Redis
+        that is away, which then can't say whether the tick was promised yet."""
+        try:
+            sight = self._sight(worker)
+        except RegistryUnavailable:
+            sight = None
+        if sight is not None:
+            if tick >= sight.mark.until:
+                return None
+            if tick >= sight.mark.start:
+                lent = sight.acquired_us
+                return Tenure(
+                    sight.mark.holder, None if lent is None else moment(lent), sight.mark.start
+                )
+        return self._history.tenure(worker, tick)
+
+    def _sight(self, worker: int) -> Sight | None:
+        reply = self._look(worker)
+        return None if reply is None else next(iter(_sights(reply)), None)
+
+    def _look(self, worker: int | None) -> Reply | None:
+        installation = self._borrower.installation_to_look()
+        if installation is None:
+            return None
+        reply = self._scripts.survey(installation, worker)
+        if reply.status != "ok":
+            raise refusal(reply, self._space, self._own)
+        return reply
+
+
+def _sights(reply: Reply) -> Iterable[Sight]:
+    words = reply.words[1:]
+    for place in range(0, len(words), WORDS):
+        worker, holds, start, until, generation, seen, lent, offset, holder = words[
+            place : place + WORDS
+        ]
+        # The server keeps its tokens to itself.
+        token = "" if holds == "free" else holds
+        mark = Mark(int(worker), token, int(start), int(until), int(generation), holder)
+        yield Sight(
+            mark,
+            seen_us=int(seen),
+            acquired_us=int(lent) if lent else None,
+            offset_us=int(offset) if offset else None,
+            void=holds == "void",
+        )
