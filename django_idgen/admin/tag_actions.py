@@ -110,6 +110,7 @@ class TagActions(GrantsAdmin):
             "title": _("Skip ahead"),
             "form": form,
             "plans": plans,
+            "refused": [plan for plan in plans if plan.refusal],
             "can_skip": form.is_bound and any(plan.is_possible for plan in plans),
         }
         return self._page(request, "skip", rows, context)

@@ -103,8 +103,8 @@ class LeafAllocForm(StepMixin):
     max_id = LeafAlloc._meta.get_field("max_id").formfield(
         show_hidden_initial=True,
         help_text=gettext_lazy(
-            "The first id that no process was given yet. Raise it to skip ahead, in all databases "
-            "of the tag; it can't be lowered. Other processes use up what they hold already."
+            "The first id that no process was given yet. Raised, it skips ahead, in all databases "
+            "of the tag; it can't be lowered. “Skip ahead” shows first what that loses."
         ),
     )
     step = _step_field()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
+from django.db import DatabaseError
 from django.db.models import F, FloatField, Q, QuerySet, Value
 from django.db.models.functions import Cast, NullIf
 from django.http import HttpRequest
@@ -16,11 +17,12 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ..core.errors import IdgenError
 from ..core.segment import MAX_ID
 from ..models import LeafAlloc
 from ..tags.outlook import TagOutlook, outlooks
 from .base import GrantsAdmin, database_of
-from .tag_words import count_words, duration_words, rate_words
+from .tag_words import duration_words, pool_words, rate_words
 
 if TYPE_CHECKING:
     Tags = QuerySet[LeafAlloc]
@@ -44,7 +46,11 @@ class PageOutlooks:
 
     @cached_property
     def _found(self) -> Mapping[str, TagOutlook]:
-        return outlooks(self._rows, database_of(LeafAlloc))
+        try:
+            return outlooks(self._rows, database_of(LeafAlloc))
+        except (IdgenError, DatabaseError):
+            # Settings that can't work, say: the rows themselves are worth a page.
+            return {}
 
     def of(self, row: LeafAlloc) -> TagOutlook | None:
         return self._found.get(row.pk)
@@ -100,7 +106,8 @@ class TagColumns(GrantsAdmin):
 
     @admin.display(description=gettext_lazy("rate"), ordering="rate")
     def speed(self, row: LeafAlloc) -> str:
-        return rate_words(row.rate)
+        found = _outlook(row)
+        return rate_words(found.rate if found else row.rate)
 
     @admin.display(description=gettext_lazy("segment lasts"))
     def segment_lasts(self, row: LeafAlloc) -> str:
@@ -115,12 +122,10 @@ class TagColumns(GrantsAdmin):
     @admin.display(description=gettext_lazy("in the pool"))
     def pool(self, row: LeafAlloc) -> str:
         found = _outlook(row)
-        if found is None or found.pooled is None:
-            return "–"
-        if not found.pooled or found.pool_left is None:
-            return count_words(found.pooled)
-        values = {"ids": count_words(found.pooled), "time": duration_words(found.pool_left)}
-        return _("%(ids)s (%(time)s)") % values
+        ids = pool_words(found.pooled if found else None)
+        if found is None or not found.pooled or found.pool_left is None:
+            return ids
+        return _("%(ids)s (%(time)s)") % {"ids": ids, "time": duration_words(found.pool_left)}
 
 
 def _outlook(row: LeafAlloc) -> TagOutlook | None:

@@ -20,7 +20,7 @@ from ..tags.rows import Tag, find_tag, is_fetched_from
 from ..tags.usage import SPANS, usage
 from .base import database_of
 from .tag_chart import Chart, draw
-from .tag_words import count_words, duration_words, number_words, rate_words
+from .tag_words import count_words, duration_words, pool_words, rate_words
 
 __all__ = ["tag_context"]
 
@@ -31,9 +31,9 @@ TITLES = {
     "month": gettext_lazy("Last month"),
 }
 EACH = {
-    "hour": gettext_lazy("Ids fetched in each minute"),
-    "day": gettext_lazy("Ids fetched in each quarter of an hour"),
-    "month": gettext_lazy("Ids fetched on each day"),
+    "hour": gettext_lazy("Ids taken in each minute"),
+    "day": gettext_lazy("Ids taken in each quarter of an hour"),
+    "month": gettext_lazy("Ids taken on each day"),
 }
 
 
@@ -81,7 +81,9 @@ def _outlook_of(row: LeafAlloc, tag: Tag | None) -> TagOutlook | None:
 
 def _figures(found: TagOutlook) -> list[Figure]:
     figures = [
-        Figure(_("Rate"), rate_words(found.rate), _("of all processes together")),
+        Figure(
+            _("Rate"), rate_words(found.rate), _("of all processes together") if found.rate else ""
+        ),
         Figure(
             _("Last segment lasts"),
             duration_words(found.segment_left),
@@ -91,7 +93,7 @@ def _figures(found: TagOutlook) -> list[Figure]:
     if found.pooled is not None:
         lasts = _("lasts %(time)s") % {"time": duration_words(found.pool_left)}
         figures.append(
-            Figure(_("In the pool"), number_words(found.pooled), lasts if found.pooled else "")
+            Figure(_("In the pool"), pool_words(found.pooled), lasts if found.pooled else "")
         )
     left = _("%(ids)s are left") % {"ids": count_words(found.ids_left)}
     figures.append(Figure(_("All ids last"), duration_words(found.range_left), left))

@@ -8,7 +8,14 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-__all__ = ["count_words", "duration_words", "number_words", "rate_words", "short_number"]
+__all__ = [
+    "count_words",
+    "duration_words",
+    "number_words",
+    "pool_words",
+    "rate_words",
+    "short_number",
+]
 
 MINUTE, HOUR, DAY, YEAR = 60.0, 3600.0, 86_400.0, 31_557_600.0
 MONTH = YEAR / 12
@@ -25,6 +32,13 @@ def count_words(count: int) -> str:
     return text % {"number": number_words(count)}
 
 
+def pool_words(count: int | None) -> str:
+    """What lies in a pool; a dash if there is none, or nobody knows."""
+    if count is None:
+        return "–"
+    return count_words(count) if count else _("empty")
+
+
 def rate_words(rate: float) -> str:
     """``rate`` (ids a second) as “12.3 / s”, “840 / h” or “3 / day”; a dash if it is not known."""
     if not rate > 0 or math.isinf(rate):
@@ -39,11 +53,14 @@ def rate_words(rate: float) -> str:
 
 
 def duration_words(seconds: float | None) -> str:
-    """``seconds`` as “~4 min” or “292 million years”; a dash if it is not known, or no end is."""
+    """``seconds`` as “~4 min” or “292 million years”; a dash if it is not known, or no end is.
+
+    “due” for what is over by now.
+    """
     if seconds is None or math.isinf(seconds) or math.isnan(seconds):
         return "–"
     if seconds < 1:
-        return _("less than 1 s")
+        return _("due") if seconds <= 0 else _("less than 1 s")
     return _short(seconds) if seconds < 2 * DAY else _long(seconds)
 
 

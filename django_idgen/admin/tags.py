@@ -37,7 +37,7 @@ from .tag_trail import note, notes_kept
 __all__ = ["LeafAllocAdmin", "SegmentHistoryAdmin"]
 
 FROM_FETCHES = (
-    "paused",
+    "state",
     "holder",
     "fetched_at",
     "fetched_ids",
@@ -48,7 +48,7 @@ FROM_FETCHES = (
     "rate",
     "update_time",
 )
-"""Fields that only fetches, ``idgen_grow``, and the actions write."""
+"""What only fetches, ``idgen_grow``, and the actions write."""
 WRITTEN = ("biz_tag", "max_id", "step", "description")
 NO_DELETION = gettext_lazy(
     "Tags can't be deleted: one that is made anew under the same name starts at 1, and gives "
@@ -80,7 +80,10 @@ class LeafAllocAdmin(TagColumns, TagActions):
     readonly_fields = FROM_FETCHES
     fieldsets = (
         (None, {"fields": WRITTEN}),
-        (gettext_lazy("As the fetches left it"), {"fields": FROM_FETCHES}),
+        (
+            gettext_lazy("As the fetches left it"),
+            {"fields": FROM_FETCHES, "classes": ("collapse",)},
+        ),
     )
 
     class Media:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import template
 
-from ..admin.tag_words import count_words, duration_words, rate_words
+from ..admin.tag_words import count_words, duration_words, pool_words, rate_words
 
 __all__ = ["register"]
 
@@ -24,6 +24,12 @@ def duration(seconds: float | None) -> str:
 
 
 @register.filter
-def ids(count: int | None) -> str:
-    """“12,000 ids”; a dash for None."""
-    return "–" if count is None else count_words(count)
+def ids(count: int) -> str:
+    """“12,000 ids”."""
+    return count_words(count)
+
+
+@register.filter
+def pooled(count: int | None) -> str:
+    """“12,000 ids”, “empty”; a dash for None."""
+    return pool_words(count)
