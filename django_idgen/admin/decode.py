@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.apps.registry import Apps
 from django.contrib import admin
 from django.contrib.auth import get_permission_codename
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
 else:
     ModelAdmin = admin.ModelAdmin
 
-__all__ = ["DecodeAdmin", "DecodedId"]
+__all__ = ["Decode", "DecodeAdmin"]
 
 BITS = 64
 
 
-class DecodedId(models.Model):
+class Decode(models.Model):
     """No table: what makes the page stand in the admin's lists of pages, as a model does.
 
     It is kept out of Django's registry of models, so that there is nothing to migrate, and
@@ -53,7 +54,11 @@ class DecodedId(models.Model):
         verbose_name_plural = gettext_lazy("decode an id")
 
 
-@admin.register(DecodedId)
+# By which themes find the name of the app that the page belongs to.
+Decode._meta.apps.app_configs = apps.app_configs
+
+
+@admin.register(Decode)
 class DecodeAdmin(ModelAdmin):
     """For whoever may view tags or leases; each sees of an id what those may."""
 
@@ -79,7 +84,7 @@ class DecodeAdmin(ModelAdmin):
             "given": given,
             **(self._found(request, given) if given.strip() else {}),
         }
-        request.current_app = self.admin_site.name  # type: ignore[attr-defined]
+        request.current_app = self.admin_site.name
         return TemplateResponse(request, "admin/django_idgen/decode/page.html", context)
 
     def _found(self, request: HttpRequest, given: str) -> dict[str, Any]:

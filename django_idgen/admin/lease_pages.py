@@ -192,9 +192,7 @@ class LeasePages(ModelAdmin):
     ) -> HttpResponse | None:
         """Do what was confirmed; None if it was not."""
         if request.POST.get("seal") != _seal(entry):
-            words = _("Worker id %(worker)d has changed hands since you looked: nothing was done.")
-            text = words % {"worker": entry.worker}
-            return self._back(request, found.alias, text, messages.WARNING)
+            return self._back(request, found.alias, _changed(entry.worker), messages.WARNING)
         live = entry.state is not WorkerState.LAPSED
         if live and request.POST.get("confirm", "").strip() != str(entry.worker):
             return None
@@ -223,7 +221,7 @@ class LeasePages(ModelAdmin):
     def _page(
         self, request: HttpRequest, template: str, title: str, context: dict[str, Any]
     ) -> HttpResponse:
-        request.current_app = self.admin_site.name  # type: ignore[attr-defined]
+        request.current_app = self.admin_site.name
         common = {"title": title, "opts": self.opts, "list_url": self._url("changelist")}
         context = {**self.admin_site.each_context(request), **common, **context}
         return TemplateResponse(request, f"{TEMPLATES}/{template}", context)
@@ -261,3 +259,8 @@ def _seal(entry: WorkerEntry) -> str:
 
 def _nobody(worker: int) -> str:
     return _("Nobody holds worker id %(worker)d: there is nothing to release.") % {"worker": worker}
+
+
+def _changed(worker: int) -> str:
+    text = _("Worker id %(worker)d has changed hands since you looked: nothing was done.")
+    return text % {"worker": worker}
