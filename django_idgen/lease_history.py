@@ -1,4 +1,7 @@
-"""Who was lent which worker id: the rows that each acquire leaves on a database server."""
+"""Who was lent which worker id: the rows that each acquire leaves on a database server.
+
+Those of a SQLite database stand with its marks: see :mod:`.sqlite.marks_terms`.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,13 @@ from random import SystemRandom
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from .core.moments import unix_us
 from .models import LeaseHistory, WorkerLease
 from .row_writes import insert_row
+from .sqlite import marks_terms
+from .stores import marks_of
 
-__all__ = ["MOST", "last_before", "note", "prune_leases"]
+__all__ = ["MOST", "last_before", "note", "prune_leases", "prune_terms"]
 
 MOST = 100
 """Rows that are kept of a worker id, about, where nobody prunes."""
@@ -72,6 +78,17 @@ def prune_leases(before: datetime, *, database: str = "default", batch: int = BA
         with transaction.atomic(using=database):
             deleted += rows.filter(pk__in=keys).delete()[0]
     return deleted
+
+
+def prune_terms(before: datetime, *, database: str) -> int:
+    """As :func:`prune_leases`, in the marks beside the SQLite database; in one transaction.
+
+    Raises :class:`~.sqlite.marks.MarksError`.
+    """
+    marks = marks_of(database)
+    if not marks.path.exists():
+        return 0
+    return marks.run(lambda db: marks_terms.drop_old(db, unix_us(before)))
 
 
 def _rows(alias: str, namespace: str, worker: int) -> QuerySet[LeaseHistory]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
+from collections.abc import Iterator
 from typing import Any
 
-from . import factory, lifecycle
-from .conf import GeneratorSettings
+from django.db import connections
 
-__all__ = ["KeptRegistries", "registry_of"]
+from . import factory, lifecycle
+from .backends import BackendSettings
+from .conf import DEFAULT_ALIAS, GeneratorSettings, nested_leases, read_settings
+
+__all__ = ["KeptRegistries", "lease_databases", "registry_of"]
 
 
 class KeptRegistries:
@@ -52,3 +57,19 @@ class KeptRegistries:
 
 _registries = KeptRegistries()
 registry_of = _registries.of
+
+
+def lease_databases() -> list[str]:
+    """The aliases of all databases that lend worker ids, or remember for whoever does."""
+    entries = read_settings().generators.values()
+    return list(dict.fromkeys(alias for entry in entries for alias in _named_by(entry.leases)))
+
+
+def _named_by(leases: BackendSettings) -> Iterator[str]:
+    backend = leases.load()
+    if "database" in inspect.signature(backend).parameters:
+        alias = str(leases.options.get("database", DEFAULT_ALIAS))
+        if alias in connections.settings:
+            yield alias
+    for name in getattr(backend, "nested", ()):
+        yield from _named_by(nested_leases(leases, name))

@@ -23,7 +23,7 @@ from django_idgen import factory, lifecycle, tasks
 from django_idgen.conf import SettingsError, read_settings
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, UpkeepFailed
 from django_idgen.core.lease import Grant
-from django_idgen.models import NamespaceRecord, SegmentHistory, WorkerLease
+from django_idgen.models import LeaseHistory, NamespaceRecord, SegmentHistory, WorkerLease
 from django_idgen.tables import make_missing_tables
 from django_idgen.upkeep.leases import renew_worker_leases
 from django_idgen.upkeep.pruning import prune_history
@@ -247,8 +247,9 @@ def days_ago(days: float) -> Any:
 
 @pytest.fixture
 def archive(server_alias: str) -> Iterator[str]:
-    """An empty database that segments come from."""
-    with upkeep_on({"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": server_alias}}}}):
+    """An empty database that segments and worker ids come from."""
+    segments = {"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": server_alias}}}}
+    with upkeep_on({**leases_on(server_alias), **segments}):
         yield server_alias
 
 
@@ -263,6 +264,21 @@ def test_only_old_history_is_deleted(archive: str) -> None:
     assert left(archive) == [3, 4]
     assert prune_history(days=1) == {archive: {"deleted": 1}}
     assert prune_history(days=1) == {archive: {"deleted": 0}}
+
+
+def test_old_history_of_worker_ids_is_deleted(archive: str) -> None:
+    """But not of who has one still, or had it at a time that is to be remembered."""
+    make_missing_tables(connections[archive])
+    rows = LeaseHistory.objects.using(archive)
+    for worker, start, ago in [(1, 1, 300), (1, 2, 200), (1, 3, 80), (2, 1, 300), (2, 2, 99)]:
+        rows.create(
+            namespace="default", worker=worker, start=start, holder="a", acquired_at=days_ago(ago)
+        )
+    # The second of worker id 1 had it until 80 days ago, the last of 2 has it still.
+    assert prune_history() == {archive: {"deleted": 2}}
+    kept = rows.order_by("worker", "start").values_list("worker", "start")
+    assert list(kept) == [(1, 2), (1, 3), (2, 2)]
+    assert prune_history(days=70) == {archive: {"deleted": 1}}
 
 
 def test_pruning_twice_at_once_deletes_each_row_once(archive: str) -> None:
@@ -339,7 +355,8 @@ def test_the_tasks_return_what_they_did(alias: str) -> None:
     }
     done = json.loads(json.dumps(done))
     pruned = done.pop("django_idgen.tasks.prune_history")
-    assert pruned in ({}, {"default": {"deleted": 0}})  # whether another test made the table
+    # Of segments' history, too, if another test made the table.
+    assert pruned in ({alias: {"deleted": 0}}, {n: {"deleted": 0} for n in ("default", alias)})
     assert done == {
         "django_idgen.tasks.renew_worker_leases": {"default": {"renewed": 1}},
         "django_idgen.tasks.preload_segments": {"pool": False, "tags": {}},

@@ -24,11 +24,11 @@ from ..core.moments import moment
 from ..core.survey import Tenure
 from ..models import WorkerLease
 from ..prefork import is_prefork
+from ..sqlite import marks_terms
 from ..sqlite.marks import MarksError
 from ..stores import marks_of
 from ..tables import missing_tables
 from ..transactions import Transactions
-from . import marks_terms
 from .book_oversight import Term, tenure_of
 from .local_lender import memory_of
 from .memory import MemoryBook

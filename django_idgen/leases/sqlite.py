@@ -11,8 +11,8 @@ from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import RegistryUnavailable
 from ..core.lease import Grant, Lease, Mark, Namespace
 from ..core.lending import Record, extend, extend_seen, held_by, lend, take_back
+from ..sqlite import marks_terms
 from ..sqlite.marks import MarksError, MarksFile
-from . import marks_terms
 from .book_oversight import BookOversight, OverseenBook, Term
 
 __all__ = ["SqliteBook", "SqliteLeases"]
