@@ -96,6 +96,10 @@ class Ledger(Protocol):
         """
         ...
 
+    def installation(self) -> str:
+        """Whose it is, in all of its replicas; empty if it has no such name."""
+        ...
+
     def entered(self) -> bool:
         """Whether whoever lends knows of what is stored: see :meth:`enter`."""
         ...

@@ -9,22 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ..core.errors import RegistryUnavailable
 from ..core.ledger import Change, Ledger, Stored, with_highest
 from .redis_refusals import refusal
 from .redis_scripts import LeaseScripts, key_of
 
-__all__ = ["BorrowedLedger", "Root"]
-
-
-class Root(Ledger, Protocol):
-    """A ledger that Redis may borrow from."""
-
-    def installation(self) -> str:
-        """Whose it is; empty if nobody used it yet."""
-        ...
+__all__ = ["BorrowedLedger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +30,7 @@ class _Hash:
 class BorrowedLedger:
     """``root``, of which the Redis of ``scripts`` lends on. A :class:`~..core.ledger.Ledger`."""
 
-    def __init__(self, root: Root, scripts: LeaseScripts) -> None:
+    def __init__(self, root: Ledger, scripts: LeaseScripts) -> None:
         self.namespace = root.namespace
         self.place = f"{root.place}, lent on by the Redis of CACHES[{scripts.own.alias!r}]"
         self.key = root.key
@@ -63,6 +55,10 @@ class BorrowedLedger:
             return change(stored, now_us)
 
         return self._root.rewrite(reckoned)
+
+    def installation(self) -> str:
+        """See :meth:`~..core.ledger.Ledger.installation`."""
+        return self._root.installation()
 
     def entered(self) -> bool:
         """See :meth:`~..core.ledger.Ledger.entered`. Raises :class:`RegistryUnavailable`."""

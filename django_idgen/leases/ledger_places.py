@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..connection import Place, place_of
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.lease import Namespace
+from ..core.ledger import Ledger
 from ..stores import marks_of
-from .borrowed_ledger import Root
 from .server_ledger import ServerLedger
 from .sqlite_ledger import SqliteLedger
 
@@ -20,7 +20,7 @@ def ledgers_in(
     timeout: float = 10.0,
     server_identity: bool = True,
     clock: Clock = SYSTEM_CLOCK,
-) -> list[Root]:
+) -> list[Ledger]:
     """That of ``namespace`` in the alias ``database``; none where marks stand in a process."""
     place = place_of(database)
     if place.in_process:

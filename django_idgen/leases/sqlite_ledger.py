@@ -48,17 +48,23 @@ class SqliteLedger:
 
     def read(self) -> Stored | None:
         """See :meth:`~..core.ledger.Ledger.read`."""
+        return self._peek(self._read)
+
+    def _read(self, db: sqlite3.Connection) -> Stored | None:
+        if not _has(db, "namespaces"):
+            return None
+        book = self._book(db)
+        record = book.record()
+        return None if record is None else self._stored(db, book, record)
+
+    def _peek(self, job: Callable[[sqlite3.Connection], T]) -> T | None:
         # Not by a job of the marks', which would make the file, or take it over.
         if not self.marks.path.exists():
             return None
         uri = f"{self.marks.path.as_uri()}?mode=ro"
         try:
             with no_fork(), closing(sqlite3.connect(uri, uri=True, timeout=5.0)) as db:
-                if not _has(db, "namespaces"):
-                    return None
-                book = self._book(db)
-                record = book.record()
-                return None if record is None else self._stored(db, book, record)
+                return job(db)
         except sqlite3.Error as error:
             raise RegistryUnavailable(
                 f"The id marks in {str(self.marks.path)!r} can't be read: {error}."
@@ -84,10 +90,7 @@ class SqliteLedger:
 
     def installation(self) -> str:
         """Whose ledger it is."""
-        try:
-            return str(self.marks.run(identity_of))
-        except MarksError as error:
-            raise RegistryUnavailable(str(error)) from error
+        return self._peek(identity_of) or ""
 
     # --- in the transaction ---------------------------------------------------
 

@@ -86,6 +86,10 @@ class StaticLedger:
         assert found is not None  # noqa: S101 - it was just written
         return found
 
+    def installation(self) -> str:
+        """None: files have no such name."""
+        return ""
+
     def entered(self) -> bool:
         """True: the files are what lends."""
         return True

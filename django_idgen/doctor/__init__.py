@@ -1,0 +1,1 @@
+"""What ``manage.py idgen_doctor`` looks at, one examination a module, and what it can mend."""
