@@ -13,9 +13,9 @@ from ..connection import Place, place_of
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost
 from ..core.lease import Grant, Lease, LeaseRegistry, Namespace
+from ..core.ledger import Ledger
 from ..core.survey import Overseen
 from ..stores import Stores, caller_of, marks_of, mirror_of
-from .ledger import Ledger
 from .ledger_places import ledgers_in
 from .memory import MemoryLeases
 from .option_values import checked_flag, checked_seconds

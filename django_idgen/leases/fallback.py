@@ -23,8 +23,8 @@ from ..core.errors import (
     RegistryUnavailable,
 )
 from ..core.lease import Grant, Lease, LeaseRegistry, Namespace
+from ..core.ledger import Ledger
 from .fallback_oversight import FallbackOversight
-from .ledger import Ledger
 
 __all__ = ["FallbackLeases"]
 

@@ -41,8 +41,8 @@ from ..core.lease import (
     grant_window,
     new_token,
 )
+from ..core.ledger import Ledger
 from ..core.lending import lost
-from .ledger import Ledger
 from .lockfile import LockFile
 from .markfile import MarkFile
 from .static_ledger import StaticLedger
