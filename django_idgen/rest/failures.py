@@ -6,7 +6,8 @@
 413   a body that is too large         ``too_large``
 404   unknown tag or generator         ``{"detail": "…", "code": "not_found"}``
 409   a lost lease, other settings,    ``lease_lost``, ``namespace_mismatch``,
-      a tag with no ids left           ``exhausted``
+      a tag with no ids left, or       ``exhausted``,
+      one that somebody has paused     ``paused``
 503   no ids just now                  ``unavailable``, with ``Retry-After``
 ====  ===============================  ==============================================
 
@@ -32,6 +33,7 @@ from ..core.errors import (
     NoFreeWorker,
     SegmentError,
     SegmentExhausted,
+    TagPaused,
     TimeExhausted,
 )
 
@@ -98,6 +100,11 @@ _KINDS: tuple[tuple[type[IdgenError], Failure], ...] = (
         Failure(409, "exhausted", "The tag has reached 2**63 - 1: there are no higher ids."),
     ),
     (
+        # No 503, which clients and proxies take for a reason to ask again, or somebody else.
+        TagPaused,
+        Failure(409, "paused", "The tag is paused: nobody is given ids until it is resumed."),
+    ),
+    (
         NoFreeWorker,
         Failure(503, "no_free_worker", "All worker ids are held. Try again later.", retry_after=5),
     ),
@@ -137,7 +144,11 @@ def failure_of(error: IdgenError) -> Failure:
     if isinstance(error, InvalidId):
         return Failure(400, "invalid_id", str(error), field="id")
     failure = next((known for kind, known in _KINDS if isinstance(error, kind)), _UNKNOWN)
-    logger.warning("Answered %d: %s", failure.status, error, exc_info=error)
+    if isinstance(error, TagPaused):
+        # As somebody wants it; once, it is told by ``segment_paused``.
+        logger.debug("Answered %d: %s", failure.status, error)
+    else:
+        logger.warning("Answered %d: %s", failure.status, error, exc_info=error)
     return failure
 
 

@@ -85,6 +85,7 @@ _TAG_PROPERTIES: dict[str, Schema] = {
     "step": {**WHOLE, "description": "Ids that a process takes at a time."},
     "description": TEXT,
     "rate": {"type": "number", "description": "Ids a second, when last measured."},
+    "paused": {**FLAG, "description": "Whether no process is given more of its ids."},
     "updated_at": MOMENT,
     "databases": _list_of(_ROW),
 }

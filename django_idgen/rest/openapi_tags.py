@@ -26,6 +26,7 @@ SHOWN = {
     "step": 1000,
     "description": "Orders of the shop",
     "rate": 1.5,
+    "paused": False,
     "updated_at": "2025-06-01T12:00:00Z",
     "databases": [
         {
@@ -128,6 +129,30 @@ TAG_OPERATIONS: Mapping[str, Saying] = {
             errors=(*BODY, 404, 409),
             parameters=(TAG_IN_PATH,),
             example={"tag": "orders", "process": "web-1:17", "cleared": 950},
+        )
+    },
+    "tags.PauseView": {
+        "post": say(
+            "pause_tag",
+            "Have nobody be given more ids of a tag",
+            TAG_SHOWN,
+            description="Processes use up what they hold; then a request for ids is answered "
+            "with 409 and the code `paused`. What lies in a pool is kept, and not handed out. "
+            "May be repeated.",
+            errors=(*BODY, 404, 409),
+            parameters=(TAG_IN_PATH,),
+            example={**SHOWN, "paused": True},
+        )
+    },
+    "tags.ResumeView": {
+        "post": say(
+            "resume_tag",
+            "Have ids of a tag be given out again",
+            TAG_SHOWN,
+            description="From the next request on. May be repeated.",
+            errors=(*BODY, 404, 409),
+            parameters=(TAG_IN_PATH,),
+            example=SHOWN,
         )
     },
     "leases.WorkerLeasesView": {

@@ -9,13 +9,15 @@ from .decode import DecodeView
 from .leases import WorkerLeasesView
 from .management import NotThereView
 from .openapi import SchemaView
-from .tags import ClearView, PreloadView, SkipView, TagsView, TagView
+from .tags import ClearView, PauseView, PreloadView, ResumeView, SkipView, TagsView, TagView
 
 urlpatterns: list[URLPattern] = [
     path("tags/", TagsView.as_view(), name="tags"),
     path("tags/<idgen_tag:tag>/preload", PreloadView.as_view(), name="tag-preload"),
     path("tags/<idgen_tag:tag>/skip", SkipView.as_view(), name="tag-skip"),
     path("tags/<idgen_tag:tag>/clear", ClearView.as_view(), name="tag-clear"),
+    path("tags/<idgen_tag:tag>/pause", PauseView.as_view(), name="tag-pause"),
+    path("tags/<idgen_tag:tag>/resume", ResumeView.as_view(), name="tag-resume"),
     path("tags/<idgen_tag:tag>", TagView.as_view(), name="tag"),
     path("leases/", WorkerLeasesView.as_view(), name="leases"),
     path("decode", DecodeView.as_view(), name="decode"),

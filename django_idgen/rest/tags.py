@@ -18,12 +18,21 @@ from ..models import LeafAlloc
 from ..tags import edits as tag_edits
 from ..tags import supply as tag_supply
 from ..tags.rows import Tag, TagsElsewhere, find_tag
+from ..tags.trail import Change, record
 from .management import Conflict, ManagementView, UnknownTag
 from .pagination import PageInput, page_of
 from .strict_input import Choice, IdNumber, Input, TagName, Text, Whole, read_body, read_query
 from .tag_lists import ORDERINGS, TagList
 
-__all__ = ["ClearView", "PreloadView", "SkipView", "TagView", "TagsView"]
+__all__ = [
+    "ClearView",
+    "PauseView",
+    "PreloadView",
+    "ResumeView",
+    "SkipView",
+    "TagView",
+    "TagsView",
+]
 
 VIEW = "django_idgen.view_leafalloc"
 ADD = "django_idgen.add_leafalloc"
@@ -42,6 +51,7 @@ class TagsInput(PageInput):
         required=False,
         help_text="A text in the tag or in its description, in either case.",
     )
+    paused = Choice(["true", "false"], required=False, help_text="Whether somebody has paused it.")
     ordering = Choice(ORDERINGS, default="tag", help_text="What to sort by; “-” reverses.")
 
 
@@ -116,6 +126,8 @@ class TagsView(ManagementView):
             raise Conflict(str(error), code="tags_elsewhere") from error
         except tag_edits.Unstorable as error:
             raise ValidationError({"description": [str(error)]}) from error
+        made: dict[str, Change] = {"step": (None, step), "max_id": (None, wanted["max_id"])}
+        record(request.user, tag.name, "added", **made)
         return Response(shown(tag), status=201)
 
 
@@ -139,12 +151,15 @@ class TagView(OneTagView):
         return Response(shown(self.found(tag)))
 
     def patch(self, request: Request, tag: str) -> Response:
-        self.found(tag)
+        before = self.found(tag).first
         wanted = read_body(request, TagInput)
         try:
-            return Response(shown(tag_edits.change_tag(tag, **wanted)))
+            changed = tag_edits.change_tag(tag, **wanted)
         except tag_edits.Unstorable as error:
             raise ValidationError({"description": [str(error)]}) from error
+        changes = {name: (getattr(before, name), value) for name, value in wanted.items()}
+        record(request.user, tag, "changed", **changes)
+        return Response(shown(changed))
 
 
 class PreloadView(OneTagView):
@@ -174,7 +189,7 @@ class SkipView(OneTagView):
     permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
 
     def post(self, request: Request, tag: str) -> Response:
-        self.found(tag)
+        before = self.found(tag)
         wanted = read_body(request, SkipInput)
         most = current_settings().rest.max_skip
         try:
@@ -184,6 +199,7 @@ class SkipView(OneTagView):
                 raise ValidationError({next(iter(wanted)): [str(error)]}) from error
             raise Conflict(str(error), code="not_lowered") from error
         gone = tag_supply.let_go(tag)
+        record(request.user, tag, "skipped", max_id=(before.max_id, skipped.max_id))
         return Response({**shown(skipped), "cleared": gone.held, "pool_cleared": gone.pool})
 
 
@@ -195,7 +211,37 @@ class ClearView(OneTagView):
     def post(self, request: Request, tag: str) -> Response:
         self.found(tag)
         read_body(request, NoInput)
-        return Response({"tag": tag, "process": holder(), "cleared": tag_supply.clear_here(tag)})
+        cleared = tag_supply.clear_here(tag)
+        record(request.user, tag, "cleared")
+        return Response({"tag": tag, "process": holder(), "cleared": cleared})
+
+
+class PauseView(OneTagView):
+    """Have nobody be given more ids of the tag."""
+
+    permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
+
+    def post(self, request: Request, tag: str) -> Response:
+        was = self.found(tag).paused
+        read_body(request, NoInput)
+        paused = tag_edits.pause_tag(tag)
+        if not was:
+            record(request.user, tag, "paused")
+        return Response(shown(paused))
+
+
+class ResumeView(OneTagView):
+    """Have ids of the tag be given out again."""
+
+    permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
+
+    def post(self, request: Request, tag: str) -> Response:
+        was = self.found(tag).paused
+        read_body(request, NoInput)
+        resumed = tag_edits.resume_tag(tag)
+        if was:
+            record(request.user, tag, "resumed")
+        return Response(shown(resumed))
 
 
 def shown(tag: Tag) -> dict[str, Any]:
@@ -207,6 +253,7 @@ def shown(tag: Tag) -> dict[str, Any]:
         "step": first.step,
         "description": first.description or "",
         "rate": first.rate,
+        "paused": tag.paused,
         "updated_at": max(row.update_time for row in tag.rows.values()),
         "databases": [_row_shown(alias, row) for alias, row in tag.rows.items()],
     }
@@ -232,4 +279,6 @@ def _fits(wanted: Mapping[str, Any]) -> Q:
     if "search" in wanted:
         text = wanted["search"]
         fits &= Q(pk__icontains=text) | Q(description__icontains=text)
+    if "paused" in wanted:
+        fits &= Q(paused=wanted["paused"] == "true")
     return fits

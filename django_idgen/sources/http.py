@@ -12,7 +12,13 @@ from typing import Any
 from urllib.parse import quote
 
 from ..core.clock import SYSTEM_CLOCK, Clock
-from ..core.errors import ConfigurationError, InvalidTag, SegmentExhausted, SegmentUnavailable
+from ..core.errors import (
+    ConfigurationError,
+    InvalidTag,
+    SegmentExhausted,
+    SegmentUnavailable,
+    TagPaused,
+)
 from ..core.loader import AnyLoader, Loader
 from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_step, check_tag
 from ..remote.link import (
@@ -172,6 +178,8 @@ class HttpSource:
     def _refusal(self, tag: str, error: Refused) -> Exception:
         if error.code == "exhausted":
             return self._exhausted(tag)
+        if error.code == "paused":
+            return TagPaused(tag)
         if error.code == "installation_mismatch":
             body = error.body
             return other_installation(

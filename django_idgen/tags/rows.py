@@ -71,6 +71,11 @@ class Tag:
         """The first id that none of its databases gave out yet."""
         return max(row.max_id for row in self.rows.values())
 
+    @property
+    def paused(self) -> bool:
+        """Whether one of its databases at least gives out no more of its ids."""
+        return any(row.paused for row in self.rows.values())
+
 
 # --- where --------------------------------------------------------------------------
 
