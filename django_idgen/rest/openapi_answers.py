@@ -12,6 +12,7 @@ __all__ = [
     "DECODED",
     "IDS",
     "LEASES",
+    "LEASE_RELEASED",
     "LIVE",
     "PRELOADED",
     "READY",
@@ -25,6 +26,7 @@ Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
 FLAG: Schema = {"type": "boolean"}
+NUMBER: Schema = {"type": "number"}
 MOMENT: Schema = {"type": "string", "format": "date-time"}
 
 
@@ -114,14 +116,31 @@ PRELOADED = object_of(
 
 LEASES = _page_of(
     object_of(
+        generator=_or_null({**TEXT, "description": "An alias; null if none here uses it."}),
         namespace=TEXT,
         worker=WHOLE,
-        state={"type": "string", "enum": ["held", "free", "lapsed"]},
+        state={"type": "string", "enum": ["free", "held", "lapsing", "lapsed"]},
         holder=TEXT,
         promised_until=_or_null(MOMENT),
-        acquired_at=MOMENT,
-        seen_at=MOMENT,
+        window_left=_or_null(
+            {**NUMBER, "description": "Seconds that its holder may still stamp by itself."}
+        ),
+        clock_offset=_or_null(
+            {
+                **NUMBER,
+                "description": "Seconds that the holder's clock was ahead of the registry's when "
+                "it was seen last; below 0: behind.",
+            }
+        ),
+        acquired_at=_or_null(MOMENT),
+        seen_at=_or_null(MOMENT),
     )
+)
+
+LEASE_RELEASED = object_of(
+    generator=TEXT,
+    worker=WHOLE,
+    released={**FLAG, "description": "False if nobody had it."},
 )
 
 DECODED = object_of(

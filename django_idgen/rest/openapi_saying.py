@@ -8,7 +8,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 
 from .openapi_fields import TAG
 
-__all__ = ["ALIAS_IN_PATH", "BODY", "TAG_IN_PATH", "Saying", "examples", "say"]
+__all__ = ["ALIAS_IN_PATH", "BODY", "TAG_IN_PATH", "WORKER_IN_PATH", "Saying", "examples", "say"]
 
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
 WRONG = {
@@ -42,6 +42,12 @@ ALIAS_IN_PATH = OpenApiParameter(
     {"type": "string", "minLength": 1, "example": "default"},
     OpenApiParameter.PATH,
     description="A generator: an alias of IDGEN['GENERATORS'].",
+)
+WORKER_IN_PATH = OpenApiParameter(
+    "worker",
+    {"type": "integer", "minimum": 0, "maximum": 4_194_303},
+    OpenApiParameter.PATH,
+    description="A worker id of the generator's layout.",
 )
 
 BODY = (400, 411, 413, 415)

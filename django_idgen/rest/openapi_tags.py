@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from .leases import LeasesInput
 from .openapi_answers import (
     CLEARED,
+    LEASE_RELEASED,
     LEASES,
     PRELOADED,
     SKIPPED,
@@ -15,7 +16,7 @@ from .openapi_answers import (
     object_of,
 )
 from .openapi_fields import number_or_text
-from .openapi_saying import BODY, TAG_IN_PATH, Saying, say
+from .openapi_saying import ALIAS_IN_PATH, BODY, TAG_IN_PATH, WORKER_IN_PATH, Saying, say
 from .tags import NewTagInput, TagInput, TagsInput
 
 __all__ = ["TAG_OPERATIONS"]
@@ -169,16 +170,33 @@ TAG_OPERATIONS: Mapping[str, Saying] = {
                 "previous": None,
                 "results": [
                     {
+                        "generator": "default",
                         "namespace": "default",
                         "worker": 3,
                         "state": "held",
                         "holder": "web-1",
                         "promised_until": "2025-06-01T12:03:00Z",
+                        "window_left": 171.5,
+                        "clock_offset": 0.004,
                         "acquired_at": "2025-06-01T08:00:00Z",
                         "seen_at": "2025-06-01T12:00:00Z",
                     }
                 ],
             },
+        )
+    },
+    "leases.ReleaseLeaseView": {
+        "post": say(
+            "release_lease",
+            "Free a worker id by hand",
+            LEASE_RELEASED,
+            description="As after its holder was killed. A holder that lives is told so at its "
+            "next renewal: it uses up its window and takes another lease. Whoever is lent the "
+            "worker id starts after that window, so that no id comes twice.",
+            errors=(*BODY, 404, 409),
+            parameters=(ALIAS_IN_PATH, WORKER_IN_PATH),
+            group="leases",
+            example={"generator": "default", "worker": 3, "released": True},
         )
     },
 }

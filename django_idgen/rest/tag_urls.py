@@ -6,7 +6,7 @@ from django.urls import URLPattern, path, re_path
 
 from . import tag_converter  # noqa: F401  (it registers the converter)
 from .decode import DecodeView
-from .leases import WorkerLeasesView
+from .leases import ReleaseLeaseView, WorkerLeasesView
 from .management import NotThereView
 from .openapi import SchemaView
 from .tags import ClearView, PauseView, PreloadView, ResumeView, SkipView, TagsView, TagView
@@ -20,8 +20,13 @@ urlpatterns: list[URLPattern] = [
     path("tags/<idgen_tag:tag>/resume", ResumeView.as_view(), name="tag-resume"),
     path("tags/<idgen_tag:tag>", TagView.as_view(), name="tag"),
     path("leases/", WorkerLeasesView.as_view(), name="leases"),
+    path(
+        "leases/<path:alias>/<int:worker>/release",
+        ReleaseLeaseView.as_view(),
+        name="worker-release",
+    ),
     path("decode", DecodeView.as_view(), name="decode"),
     path("schema/", SchemaView.as_view(), name="schema"),
     # What can be no tag, and no alias: told as the rest of the API tells it.
-    re_path(r"^(?:tags|generators)/[\s\S]", NotThereView.as_view()),
+    re_path(r"^(?:tags|generators|leases)/[\s\S]", NotThereView.as_view()),
 ]

@@ -13,7 +13,10 @@
 ``tags/<tag>/preload``                    POST        load ids ahead
 ``tags/<tag>/skip``                       POST        skip ids, never back
 ``tags/<tag>/clear``                      POST        let go of ids held here
+``tags/<tag>/pause``                      POST        give out none
+``tags/<tag>/resume``                     POST        go on
 ``leases/``                               GET         who holds which worker id
+``leases/<alias>/<worker>/release``       POST        free one by hand
 ``decode``                                GET, POST   an id taken apart
 ``health/live``                           GET         whether the process answers
 ``health/ready``                          GET         whether it can give out ids

@@ -8,6 +8,7 @@ from rest_framework.test import APIClient
 
 VIEW, ADD, CHANGE = (f"django_idgen.{what}_leafalloc" for what in ("view", "add", "change"))
 LEASES = "django_idgen.view_workerlease"
+RELEASE = "django_idgen.change_workerlease"
 
 
 class Person:
@@ -35,4 +36,4 @@ def client_of(person: Any) -> APIClient:
 
 def clerk() -> APIClient:
     """One who may do everything here."""
-    return client_of(Person(VIEW, ADD, CHANGE, LEASES))
+    return client_of(Person(VIEW, ADD, CHANGE, LEASES, RELEASE))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
 from django.db import connections
 from rest_framework.test import APIClient
 
-from django_idgen import generators, handlers, next_id
-from django_idgen.models import NamespaceRecord, WorkerLease
+from django_idgen import factory, generators, handlers, next_id
+from django_idgen.core.errors import LeaseLost
+from django_idgen.models import WorkerLease
+from django_idgen.stores import marks_of
 from tests.places import place
-from tests.rest.tags.people import LEASES, VIEW, Person, clerk, client_of
+from tests.rest.tags.people import LEASES, RELEASE, VIEW, Person, clerk, client_of
 
 __all__ = ["place"]
 
@@ -44,66 +48,62 @@ def test_a_lease_tells_who_holds_it_until_when(place: str, client: APIClient) ->
     assert lease["state"] == "held"
     assert lease["holder"]
     assert lease["seen_at"] < lease["promised_until"]
+    assert 100 < lease["window_left"] <= 180
+    assert lease["generator"] == "default"
+    if place == "default":
+        assert lease["clock_offset"] is None  # one clock, on one host
+    else:
+        assert abs(lease["clock_offset"]) < 60
     token = generators["default"].keeper.lease.token  # type: ignore[attr-defined]
     assert token not in client.get(URL).content.decode()
     assert "token" not in lease
 
 
 @pytest.fixture
-def three(place: str, client: APIClient) -> APIClient:
-    """One that is held, one given back, one whose holder is gone."""
+def several(place: str, client: APIClient) -> APIClient:
+    """Some that are held, one given back, one whose holder is gone; and another's namespace."""
     next_id()
-    handlers.reset()
-    next_id()
-    rows = WorkerLease.objects.using(place)
-    first = rows.get()
-    for worker, changes in ((1000, {"token": ""}), (1001, {"until": 5}), (1002, {})):
-        rows.create(
-            **{
-                **{name: getattr(first, name) for name in FIELDS},
-                "id": f"default/{worker}",
-                "worker": worker,
-                **changes,
-            }
-        )
-    rows.filter(pk="default/1002").update(namespace="unknown")
+    handlers.reset()  # given back
+    registry = factory.build_registry(handlers.generator_settings("default"))
+    for number in range(3):
+        registry.acquire(holder=f"host {number}")
+    gone = registry.acquire(holder="gone").lease.worker
+    if place == "default":
+        with closing(sqlite3.connect(marks_of(place).path)) as marks, marks:
+            marks.execute("UPDATE leases SET start = 1, until = 5 WHERE worker = ?", (gone,))
+    else:
+        rows = WorkerLease.objects.using(place).filter(worker=gone)
+        rows.update(start=1, until=5)
+    row = WorkerLease.objects.using(place).exclude(token="").first()
+    assert row is not None
+    row.id, row.namespace, row.worker = "unknown/1002", "unknown", 1002
+    row.save(using=place, force_insert=True)
     return client
 
 
-FIELDS = (
-    "namespace",
-    "token",
-    "start",
-    "until",
-    "generation",
-    "holder",
-    "acquired_at",
-    "seen_at",
-    "protocol",
-)
-
-
-def test_leases_are_found_by_state_and_namespace(three: APIClient, place: str) -> None:
-    """What is shown is what was asked for; ticks without a record can't have lapsed."""
-    assert {lease["state"] for lease in listed(three)} == {"held", "free", "lapsed"}
+def test_leases_are_found_by_state_and_namespace(several: APIClient) -> None:
+    """What is shown is what was asked for; ticks that mean nothing here can't have lapsed."""
+    assert {lease["state"] for lease in listed(several)} == {"held", "free", "lapsed"}
     for state in ("held", "free", "lapsed"):
-        found = listed(three, state=state)
+        found = listed(several, state=state)
         assert found
         assert {lease["state"] for lease in found} == {state}
-    assert [lease["worker"] for lease in listed(three, state="lapsed")] == [1001]
-    (unknown,) = listed(three, namespace="unknown")
+    assert listed(several, state="lapsing") == []
+    (lapsed,) = listed(several, state="lapsed")
+    assert (lapsed["holder"], lapsed["window_left"]) == ("gone", 0.0)
+    (unknown,) = listed(several, namespace="unknown")
     assert (unknown["worker"], unknown["promised_until"], unknown["state"]) == (1002, None, "held")
-    assert NamespaceRecord.objects.using(place).count() == 1
+    assert unknown["generator"] is None
 
 
-def test_leases_come_in_pages(three: APIClient) -> None:
+def test_leases_come_in_pages(several: APIClient) -> None:
     """Each once."""
     met, url = [], f"{URL}?limit=3"
     while url:
-        page = three.get(url).json()
+        page = several.get(url).json()
         met += [lease["worker"] for lease in page["results"]]
         url = page["next"]
-    assert len(met) == len(set(met)) == 4
+    assert len(met) == len(set(met)) == 6
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,51 @@ def test_it_takes_the_permission(place: str) -> None:
     assert client_of(Person(LEASES)).get(URL).status_code == 200
     for method in ("post", "put", "patch", "delete"):
         assert getattr(clerk(), method)(URL).status_code == 405
+
+
+def release_url(worker: int | str, alias: str = "default") -> str:
+    return f"{URL}{alias}/{worker}/release"
+
+
+def test_a_worker_id_is_released_by_hand(place: str, client: APIClient) -> None:
+    """Once; and its holder can't renew it any more."""
+    next_id()
+    keeper = generators["default"].keeper  # type: ignore[attr-defined]
+    lease = keeper.lease
+    url = release_url(lease.worker)
+    done = {"generator": "default", "worker": lease.worker}
+    assert client.post(url).json() == {**done, "released": True}
+    assert client.post(url, {}).json() == {**done, "released": False}
+    assert [each["state"] for each in listed(client)] == ["free"]
+    with pytest.raises(LeaseLost):
+        keeper.registry.renew(lease, last_tick=lease.start)
+
+
+def test_releasing_takes_the_permission(place: str) -> None:
+    """To change leases: to see them is not enough."""
+    assert APIClient().post(release_url(1)).status_code == 401
+    assert client_of(Person(LEASES)).post(release_url(1)).status_code == 403
+    assert client_of(Person(RELEASE)).post(release_url(1)).status_code == 200
+    assert clerk().get(release_url(1)).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "url",
+    [release_url(1024), release_url(1, "none"), release_url("x"), release_url("9" * 5000)],
+    ids=lambda url: url[:40],
+)
+def test_what_there_is_not_can_t_be_released(client: APIClient, url: str) -> None:
+    """404, in JSON."""
+    answer = client.post(url)
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+def test_a_body_with_fields_releases_nothing(place: str, client: APIClient) -> None:
+    """It may mean something that we don't know."""
+    next_id()
+    worker = generators["default"].keeper.lease.worker  # type: ignore[attr-defined]
+    assert client.post(release_url(worker), {"force": True}).status_code == 400
+    assert [each["state"] for each in listed(client)] == ["held"]
 
 
 def test_asking_makes_no_table(place: str, client: APIClient) -> None:
