@@ -26,7 +26,7 @@ W003 and W006 ask servers: they run with ``migrate`` and ``check --database``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -54,6 +54,9 @@ __all__ = [
     "check_exhaustion",
     "check_generic_keys",
     "check_settings",
+    "generic_keys",
+    "holds_ours",
+    "narrow_columns",
     "register",
 ]
 
@@ -154,7 +157,7 @@ def check_generic_keys(
             id="django_idgen.W002",
         )
         for model in _models(app_configs)
-        for generic, column in _generic_keys(model)
+        for generic, column in generic_keys(model)
         if column.get_internal_type() in NARROW
     ]
 
@@ -172,17 +175,21 @@ def check_columns(
         if connection.vendor != "sqlite":
             models_here = [m for m in _models(app_configs) if router.allow_migrate_model(alias, m)]
             with suppress(DatabaseError):
-                found += _narrow_columns(connection, models_here)
+                found += [
+                    _narrow_column(alias, model, field.column, kind)
+                    for model, field, kind in narrow_columns(connection, models_here, holds_ours)
+                ]
     return found
 
 
-def _narrow_columns(
-    connection: BaseDatabaseWrapper, candidates: list[AnyModel]
-) -> Iterator[CheckMessage]:
+def narrow_columns(
+    connection: BaseDatabaseWrapper, candidates: list[AnyModel], holds: Callable[[Any], bool]
+) -> Iterator[tuple[AnyModel, Any, str]]:
+    """Model, field and kind of each column of 32 bits or fewer whose field ``holds`` our ids."""
     with connection.cursor() as cursor:
         tables = set(connection.introspection.table_names(cursor))
         for model in candidates:
-            wanted = {f.column: f for f in model._meta.local_concrete_fields if _holds_ours(f)}
+            wanted = {f.column: f for f in model._meta.local_concrete_fields if holds(f)}
             if not wanted or model._meta.db_table not in tables:
                 continue
             description = connection.introspection.get_table_description(
@@ -191,7 +198,7 @@ def _narrow_columns(
             for column in description:
                 kind = connection.introspection.get_field_type(column.type_code, column)
                 if column.name in wanted and kind in NARROW:
-                    yield _narrow_column(connection.alias, model, column.name, kind)
+                    yield model, wanted[column.name], kind
 
 
 def _narrow_column(alias: str, model: AnyModel, column: str, kind: str) -> CheckMessage:
@@ -210,7 +217,8 @@ def _models(app_configs: Sequence[AppConfig] | None) -> list[AnyModel]:
     return [model for model in every if wanted is None or model._meta.app_label in wanted]
 
 
-def _generic_keys(model: AnyModel) -> Iterator[tuple[Any, Any]]:
+def generic_keys(model: AnyModel) -> Iterator[tuple[Any, Any]]:
+    """Each ``GenericForeignKey`` of a model, and the field that keeps its ids."""
     for field in model._meta.private_fields:
         # By its shape: contenttypes need not be installed. Its class is GenericForeignKey.
         name = getattr(field, "fk_field", None)
@@ -220,7 +228,8 @@ def _generic_keys(model: AnyModel) -> Iterator[tuple[Any, Any]]:
                 yield field, model._meta.get_field(name)
 
 
-def _holds_ours(field: Any) -> bool:
+def holds_ours(field: Any) -> bool:
+    """Whether ids of ours stand in the column of ``field``."""
     while isinstance(field, models.ForeignKey):
         field = field.target_field
     return isinstance(field, GeneratedOnSave)

@@ -15,7 +15,7 @@ from django.core.checks import CheckMessage, Warning  # noqa: A004
 from ..conf import BackendSettings, SettingsError, nested_leases, read_settings
 from ..core.errors import ConfigurationError
 
-__all__ = ["check_eviction", "check_shared_redis"]
+__all__ = ["check_eviction", "check_shared_redis", "redis_aliases"]
 
 USERS = ("django_idgen.leases.redis.RedisLeases", "django_idgen.sources.pool.PoolSource")
 """The backends whose option ``alias`` names a cache."""
@@ -32,7 +32,7 @@ def check_shared_redis(**_kwargs: Any) -> list[CheckMessage]:
             "(redis://host:6379/1) on a server with 'maxmemory-policy noeviction'.",
             id="django_idgen.W005",
         )
-        for alias in sorted(_aliases())
+        for alias in sorted(redis_aliases())
         for reason in _shared_with(alias)
     ]
 
@@ -49,12 +49,13 @@ def check_eviction(databases: Sequence[str] | None = None, **_kwargs: Any) -> li
             "its own.",
             id="django_idgen.W006",
         )
-        for alias in sorted(_aliases())
+        for alias in sorted(redis_aliases())
         for policy in _evicting(alias)
     ]
 
 
-def _aliases() -> set[str]:
+def redis_aliases() -> set[str]:
+    """The cache aliases whose Redis the settings rely on."""
     try:
         read = read_settings()
         backends = [read.segments.source]
