@@ -15,6 +15,7 @@ from ..models import LeafAlloc
 from ..tags import edits as tag_edits
 from ..tags import rows as tag_rows
 from ..tags import supply as tag_supply
+from ..tags.pausing import PoolStillOpen
 from ..tags.steps import replace_step
 from .base import database_of
 from .tag_outcomes import Outcomes
@@ -114,21 +115,21 @@ def skip_to(request: HttpRequest, row: LeafAlloc, target: int, outcomes: Outcome
 
 
 def pause(request: HttpRequest, rows: Sequence[LeafAlloc], *, paused: bool) -> Outcomes:
-    """Pause, or resume, each of ``rows``."""
+    """Pause, or resume, each of ``rows``; also those that are, since some part may not be."""
     outcomes = Outcomes()
     for row in rows:
-        if row.paused == paused:
-            text = _("“%(tag)s” was paused already.") if paused else _("“%(tag)s” was not paused.")
-            outcomes.warn(text % {"tag": row.pk})
-            continue
         try:
             _pause(row.pk, paused)
+        except PoolStillOpen as error:
+            outcomes.warn(str(error))
         except IdgenError as error:
             outcomes.bad(_failed(row.pk, error))
             continue
-        note(request, row.pk, "paused" if paused else "resumed")
-        text = _("“%(tag)s” is paused.") if paused else _("“%(tag)s” gives out ids again.")
-        outcomes.good(text % {"tag": row.pk})
+        else:
+            text = _("“%(tag)s” is paused.") if paused else _("“%(tag)s” gives out ids again.")
+            outcomes.good(text % {"tag": row.pk})
+        if row.paused != paused:
+            note(request, row.pk, "paused" if paused else "resumed")
     return outcomes
 
 

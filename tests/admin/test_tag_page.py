@@ -1,0 +1,282 @@
+"""The page of one tag: its outlook, its chart, who had its ids; what it refuses; its history."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import Client, override_settings
+from django.utils import translation
+
+from django_idgen import segments
+from django_idgen.admin.tag_chart import draw
+from django_idgen.admin.tag_words import duration_words, rate_words, short_number
+from django_idgen.models import LeafAlloc, SegmentHistory
+from django_idgen.stores import catch_up
+from django_idgen.tables import make_missing_tables
+from django_idgen.tags import edits as tag_edits
+from django_idgen.tags.usage import Bucket
+from tests.test_admin_skip import one
+from tests.test_tag_edits import source_of
+
+from .tag_tools import TAGS, history, page, post, stored, user_who_may
+
+__all__ = ["one"]
+
+pytestmark = pytest.mark.django_db(databases="__all__")
+committed = pytest.mark.django_db(transaction=True, databases="__all__")
+
+
+def form(tag: LeafAlloc, **changes: Any) -> dict[str, Any]:
+    """What the browser sends of a page that was opened while ``tag`` stood so."""
+    shown = {"max_id": tag.max_id, "initial-max_id": tag.max_id}
+    steps = {"step": tag.step, "initial-step": tag.step}
+    return {**shown, **steps, "description": tag.description, **changes}
+
+
+# --- what it shows ------------------------------------------------------------------------
+
+
+@committed
+def test_the_page_draws_who_took_how_many(one: str, admin_client: Client) -> None:
+    """A chart of the hour, day or month, without script or style, and a table of the same."""
+    with source_of(database=one, history=True):
+        make_missing_tables(connections[one])
+        ids = segments["t"].next_ids(25)
+        catch_up(one)
+        for span, title in (("hour", "minute"), ("day", "quarter"), ("month", "day")):
+            text = page(admin_client, "t/change/", span=span)
+            chart = text[text.index("<svg class=") :]
+            chart = chart[: chart.index("</details>")]
+            assert f'aria-current="page">Last {span}' in text
+            assert f"Ids taken {'on' if span == 'month' else 'in'} each {title}" in chart
+            assert "In all " in chart
+            assert 'class="idgen-chart-bar"' in chart
+            assert "<table" in chart
+            assert "style=" not in chart
+            assert "<script" not in chart
+        text = page(admin_client, "t/change/", span="century")
+        assert 'aria-current="page">Last day' in text
+        assert "Given out lately" in text
+        assert f">{ids[0]}<" in text
+        segments.close()
+        SegmentHistory.objects.all().delete()
+
+
+def test_without_a_history_the_page_says_how_to_have_one(
+    no_tags: None, admin_client: Client
+) -> None:
+    """Instead of a chart that is empty for no reason."""
+    LeafAlloc.objects.create(biz_tag="t")
+    text = page(admin_client, "t/change/")
+    assert '"history": True' in text
+    assert "<svg class=" not in text
+
+
+def test_a_viewer_sees_all_and_can_change_nothing(no_tags: None, client: Client) -> None:
+    """No buttons, no fields; a form that is sent is refused."""
+    tag = LeafAlloc.objects.create(biz_tag="t")
+    viewer = user_who_may(client, "view_leafalloc")
+    text = page(viewer, "t/change/")
+    assert "All ids last" in text
+    assert 'name="step"' not in text
+    assert "Preload now" not in text
+    assert "All of them" not in text
+    assert viewer.post(f"{TAGS}t/change/", form(tag, step=5)).status_code == 403
+
+
+@pytest.mark.parametrize("name", ["a/b", "a b", "größe", "a_2Fb", "skip", "x" * 128, "<b>&\"'"])
+def test_any_tag_has_its_page_and_its_actions(
+    no_tags: None, admin_client: Client, name: str
+) -> None:
+    """Whatever its name is, and whatever that means in an address or in HTML."""
+    LeafAlloc.objects.create(biz_tag=name, max_id=10)
+    listed = admin_client.get(TAGS).content.decode()
+    (address,) = re.findall(r'<th class="field-biz_tag"><a href="([^"]+)"', listed)
+    address = unescape(address)
+    shown = admin_client.get(address)
+    assert shown.status_code == 200
+    assert b"<b>&" not in shown.content
+    (ask,) = re.findall(r'href="([^"]*/skip/\?[^"]*)"', shown.content.decode())
+    asked = admin_client.get(unescape(ask))
+    assert asked.status_code == 200
+    done = admin_client.post(f"{TAGS}skip/", {"tag": name, "to": 50, "confirm": 1, "back": "tag"})
+    assert done["Location"] == address
+    assert stored(name).max_id == 50
+
+
+def test_broken_settings_leave_the_rows_to_be_seen(no_tags: None, admin_client: Client) -> None:
+    """The page says what is wrong, and shows what is stored."""
+    LeafAlloc.objects.create(biz_tag="t", max_id=77)
+    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": {"BACKEND": "no.such.Thing"}}}):
+        assert "77" in page(admin_client)
+        text = page(admin_client, "t/change/")
+    assert "no.such" in text
+    assert 'value="77"' in text
+
+
+# --- what it refuses ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"step": 0}, "greater than or equal to 1"),
+        ({"step": -5}, "greater than or equal to"),
+        ({"step": 10**19}, "less than or equal to 1000000000"),
+        ({"step": "many"}, "Enter a whole number"),
+        ({"description": "x" * 257}, "at most 256 characters"),
+        ({"max_id": 2**63}, f"less than or equal to {2**63 - 1}"),
+        ({"max_id": 4}, "be lowered from 5001 to 4"),
+    ],
+)
+def test_what_can_not_be_is_refused_with_the_reason(
+    no_tags: None, admin_client: Client, bad: dict[str, Any], words: str
+) -> None:
+    """At the field, with its limit; nothing is saved."""
+    tag = LeafAlloc.objects.create(biz_tag="t", max_id=5001, step=1000)
+    status, text = post(admin_client, "t/change/", **form(tag, **bad))
+    assert status == 200
+    assert words in text
+    after = stored("t")
+    assert (after.max_id, after.step, after.description) == (5001, 1000, "")
+    assert not history("t")
+
+
+@pytest.mark.parametrize("name", ["orders", " orders", "", "a\x00b", "tab\tbed", "x" * 129])
+def test_a_tag_that_can_not_be_added_is_refused(
+    no_tags: None, admin_client: Client, name: str
+) -> None:
+    """One that is there already stays as it stands; a name that can't be one is told."""
+    LeafAlloc.objects.create(biz_tag="orders", max_id=5001)
+    new = {"biz_tag": name, "max_id": 1, "initial-max_id": 1, "step": 10, "initial-step": 10}
+    status, text = post(admin_client, "add/", **new)
+    assert status == 200
+    assert "errorlist" in text
+    assert [(row.pk, row.max_id) for row in LeafAlloc.objects.all()] == [("orders", 5001)]
+
+
+def test_a_step_that_somebody_else_changed_is_not_overwritten(
+    no_tags: None, admin_client: Client
+) -> None:
+    """By a page that showed the former one; a description edited there is saved alone."""
+    tag = LeafAlloc.objects.create(biz_tag="t", step=100)
+    LeafAlloc.objects.update(step=200)
+    status, text = post(admin_client, "t/change/", **form(tag, step=500))
+    assert status == 200
+    assert "changed this step from 100 to 200 meanwhile" in text
+    assert post(admin_client, "t/change/", **form(tag, description="new"))[0] == 302
+    assert (stored("t").step, stored("t").description) == (200, "new")
+
+
+# --- its history ------------------------------------------------------------------------------
+
+
+def test_the_history_says_from_what_to_what(no_tags: None, admin_client: Client) -> None:
+    """Added, changed, skipped: each with the old value and the new one, and who did it."""
+    new = {"biz_tag": "t", "max_id": 1, "initial-max_id": 1, "step": 10, "initial-step": 10}
+    post(admin_client, "add/", **new)
+    post(admin_client, "t/change/", **form(stored("t"), step=20, description="what", max_id=500))
+    post(admin_client, "t/change/", **form(stored("t")))  # nothing
+    assert history("t") == [
+        "Added: next free id: — → 1; step: — → 10",
+        "Skipped ahead: next free id: 1 → 500",
+        "Changed: step: 10 → 20",
+        "Changed: description: — → what",
+    ]
+    text = page(admin_client, "t/history/")
+    assert "Changed: step: 10 → 20" in text
+    assert "admin" in text
+
+
+@committed
+def test_what_was_done_before_a_failure_is_in_the_history(
+    one: str, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A skip stays, whatever becomes of the rest of the page."""
+    tag_edits.make_tag("t", step=10)
+    tag = stored("t")
+
+    def overtaken(*args: Any, **kwargs: Any) -> None:
+        raise tag_edits.TagUnknown("t")
+
+    monkeypatch.setattr("django_idgen.admin.tag_changes.replace_step", overtaken)
+    status, text = post(admin_client, "t/change/", **form(tag, max_id=900, step=70))
+    assert (status, text) == (302, "There is no tag 't'.")
+    assert history("t") == ["Skipped ahead: next free id: 1 → 900"]
+
+
+# --- words and drawing ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        (0.0, "–"),
+        (12.34, "12.3 / s"),
+        (51234.0, "51,234 / s"),
+        (0.2334, "840 / h"),
+        (3 / 86400, "3 / day"),
+        (1e-9, "less than 1 / day"),
+        (float("inf"), "–"),
+    ],
+)
+def test_rates_are_said_as_people_say_them(rate: float, words: str) -> None:
+    """By the second, the hour or the day."""
+    assert rate_words(rate) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, "–"),
+        (float("inf"), "–"),
+        (0.0, "due"),
+        (0.4, "less than 1 s"),
+        (59.6, "~1 min"),
+        (240, "~4 min"),
+        (3599, "~1 h"),
+        (5 * 3600, "~5 h"),
+        (3 * 86400, "~3 days"),
+        (90 * 86400, "~3 months"),
+        (12.6 * 31_557_600, "13 years"),
+        (999_999.9 * 31_557_600, "1 million years"),
+        (292e6 * 31_557_600, "292 million years"),
+        (24e9 * 31_557_600, "24 billion years"),
+    ],
+)
+def test_durations_are_said_as_people_say_them(seconds: float | None, words: str) -> None:
+    """With one figure and a unit, which grow with each other."""
+    assert duration_words(seconds) == words
+
+
+@pytest.mark.parametrize("most", [0, 1, 3, 7, 99, 100, 101, 12_345, 10**9, 10**18])
+def test_a_chart_has_room_for_its_highest_bar(most: int) -> None:
+    """Each bar stands within the picture; lines are at round numbers, the highest above all."""
+    start = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
+    counts = [0, most, most // 2, 1 if most else 0]
+    chart = draw("hour", [Bucket(start, 60.0, count) for count in counts])
+    assert chart.is_empty is (most == 0)
+    for bar, count in zip(chart.bars, counts, strict=True):
+        assert float(bar.y) >= 0
+        assert float(bar.x) + float(bar.width) <= 720
+        assert float(bar.height) >= (1 if count else 0)
+        assert bar.is_empty is (count == 0)
+    assert float(chart.up[-1].place) <= min(float(bar.y) for bar in chart.bars if bar.y) + 0.1
+    assert 2 <= len(chart.up) <= 6
+
+
+def test_a_drawing_has_points_in_every_language() -> None:
+    """A comma would end a number of the drawing; what people read follows their language."""
+    start = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
+    with translation.override("de"), override_settings(USE_THOUSAND_SEPARATOR=True):
+        chart = draw("hour", [Bucket(start, 60.0, 12_345)])
+        assert short_number(1_500) == "1,5 k"
+    (bar,) = chart.bars
+    assert bar.ids == "12.345"
+    for number in (bar.x, bar.y, bar.width, bar.height, chart.left, chart.up[1].place):
+        assert float(number) >= 0
