@@ -134,13 +134,14 @@ class PoolScripts:
         _, count = self._call("clear", [key_of(owner, tag) for owner, tag in owners])
         return int(count)
 
-    def shut(self, owners: Sequence[tuple[str, str]]) -> None:
+    def shut(self, owners: Sequence[tuple[str, str]]) -> bool:
         """Have nothing be taken out of each (owner, tag), until it is opened with a new word."""
-        self._call("shut", [key_of(owner, tag) for owner, tag in owners], token_hex(8))
+        keys = [key_of(owner, tag) for owner, tag in owners]
+        return bool(self._call("shut", keys, token_hex(8)))
 
-    def open(self, owners: Sequence[tuple[str, str]], words: Sequence[str]) -> None:
+    def open(self, owners: Sequence[tuple[str, str]], words: Sequence[str]) -> bool:
         """Open each (owner, tag) that is still shut with its word."""
-        self._call("open", [key_of(owner, tag) for owner, tag in owners], *words)
+        return bool(self._call("open", [key_of(owner, tag) for owner, tag in owners], *words))
 
     def notes(self, owner: str, most: int) -> Notes:
         """The oldest notes of who had which range, up to ``most``; they stay there."""
