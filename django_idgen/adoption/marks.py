@@ -1,0 +1,102 @@
+"""Where ids of ours stand, and where they are to begin: for a tag, and for a generator."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from django.utils import timezone
+
+from .. import handlers
+from ..core.errors import ConfigurationError
+from ..core.layout import BitLayout
+from ..core.segment import MAX_ID, Demand, Segment
+from ..fields import SegmentSource, SnowflakeSource
+from ..generated import GeneratedOnSave
+from ..tags.edits import TagExists, find_tag, make_tag, skip_tag
+from ..tags.rows import TagsElsewhere, source_behind_pool
+from ..tags.supply import let_go
+
+__all__ = ["GRACE", "first_id_of", "grant_of", "lift", "next_after"]
+
+GRACE = timedelta(days=30)
+"""How long processes may go on taking snowflakes after the way back was begun."""
+BEHIND = timedelta(days=1)
+"""How far the clock of a registry may be behind this one."""
+
+
+def lift(field: GeneratedOnSave, first: int) -> None:
+    """Have no process be given ids of the tag of ``field`` below ``first``, from now on.
+
+    Nothing to do for a snowflake. Raises :class:`~..core.errors.IdgenError`.
+    """
+    if not isinstance(field, SegmentSource) or first <= 1:
+        return
+    tag = field.resolved_tag
+    try:
+        _lift_tag(tag, first)
+    except TagsElsewhere as error:
+        raise ConfigurationError(
+            f"{error} There, have tag {tag!r} begin at {first} or above, and run this again "
+            f"with SEGMENTS set to a source of this project's own, or with --margin 0."
+        ) from error
+
+
+def _lift_tag(tag: str, first: int) -> None:
+    found = find_tag(tag)
+    if found is None:
+        step = handlers.current_settings().segments.default_step
+        try:
+            make_tag(tag, step=step, max_id=first, description="")
+        except TagExists:
+            found = find_tag(tag)
+    # Read anew: somebody may have been quicker, or the row may be a mark's mirror only.
+    found = find_tag(tag)
+    lowest = min((row.max_id for row in found.rows.values()), default=0) if found else 0
+    if lowest < first:
+        skip_tag(tag, most=MAX_ID, to=max(first, found.max_id if found else first))
+        if let_go(tag).pool is False:
+            raise ConfigurationError(
+                f"Tag {tag!r} now begins at {first}, but lower ids lie in its pool in Redis, which "
+                f"can't be asked just now. Run this again when it answers."
+            )
+
+
+def first_id_of(field: SnowflakeSource) -> int:
+    """No snowflake of the field's generator, from now on, is below this.
+
+    Raises :class:`ConfigurationError` where that can't be said of its layout.
+    """
+    return _ordered(field).min_id_at(timezone.now().astimezone(UTC) - BEHIND)
+
+
+def next_after(field: GeneratedOnSave) -> int:
+    """The first id that ``field`` has given to no process, nor will within :data:`GRACE`."""
+    if isinstance(field, SegmentSource):
+        found = find_tag(field.resolved_tag)
+        return 1 if found is None else found.max_id
+    return _ordered(cast("SnowflakeSource", field)).max_id_at(datetime.now(UTC) + GRACE) + 1
+
+
+def grant_of(field: SegmentSource, length: int, *, above: int) -> Segment:
+    """``length`` ids of the tag of ``field``, above ``above``, that nobody else is given."""
+    source: Any = source_behind_pool()
+    demand = Demand(at_least=length)
+    segment: Segment = source.fetch(field.resolved_tag, floor=above + 1, demand=demand)
+    if segment.delta != 1:
+        raise ConfigurationError(
+            f"Tag {segment.tag!r} is shared by {segment.delta} databases, whose counters would "
+            f"have to be told apart. Stop all processes, and use --at-once."
+        )
+    return segment
+
+
+def _ordered(field: SnowflakeSource) -> BitLayout:
+    layout = handlers.generator_settings(field.generator).layout
+    if not layout.time_is_top:
+        raise ConfigurationError(
+            f"Ids of generator {field.generator!r} do not rise with time (layout {layout}), so "
+            f"that they can't be told apart from a table's earlier ids. Use a generator whose "
+            f"layout has the time on top."
+        )
+    return layout

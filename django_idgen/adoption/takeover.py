@@ -1,0 +1,330 @@
+"""Taking over the tags of a Leaf, a Go version of it, or a TinyID, that goes on running.
+
+Nothing is written to its tables. It keeps the ids up to a distance above its mark, and
+ours begin there: however its buffers stand, what it holds lies below its mark, and what
+it takes from then on below ours, until it has used up the distance. So its clients can
+move over one after the other. By default the distance is 10,000 of its fetches, of
+which one is meant to last for ten minutes, and no less than 10,000,000 ids, since Leaf
+grows its steps to a million.
+
+Who was given what stands in the history: one row a tag, for all ids below ours. Run
+again, it knows from that row where ours began, and says whether the server has kept its
+distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import DatabaseError, connections, transaction
+from django.utils import timezone
+
+from ..core.errors import ConfigurationError, InvalidTag
+from ..core.segment import MAX_ID, MAX_STEP, check_tag
+from ..models import Installation, LeafAlloc, SegmentHistory
+from ..row_writes import insert_row
+from ..tables import make_missing_tables, missing_tables
+from ..tags.edits import TagExists, find_tag, make_tag, skip_tag
+from ..tags.rows import source_of_tags
+from ..tags.supply import let_go
+from .plans import Report
+from .reading import columns_of, rows_of
+
+__all__ = ["KINDS", "Takeover"]
+
+FETCHES = 10_000
+LEAST = 10_000_000
+KINDS = ("leaf", "go-leaf", "tinyid")
+_TABLES = {"leaf": "leaf_alloc", "go-leaf": "leaf_alloc", "tinyid": "tiny_id_info"}
+_COLUMNS = {
+    "leaf": ("biz_tag", "max_id", "step", "description"),
+    "go-leaf": ("biz_tag", "max_id", "step", "description"),
+    "tinyid": ("biz_type", "max_id", "step", "delta", "remainder"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Theirs:
+    """A row of the other server."""
+
+    tag: str
+    first_free: int
+    """The first id that it has given to none of its processes."""
+    step: int
+    description: str
+    delta: int = 1
+    remainder: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Where a tag of ours is to begin."""
+
+    theirs: _Theirs
+    ours: int
+    """Where it stands now; 0 if there is none."""
+    began: int
+    """Where ours began when it was taken over before; 0 if it wasn't."""
+    first: int
+    """Where it is to begin."""
+
+
+class Takeover:
+    """Takes over the tags of server ``kind`` in the databases ``sources``.
+
+    ``into``: the database that our tags are to be in; it must be one that the settings
+    lead to. Raises :class:`ConfigurationError`, before anything is changed.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        sources: Sequence[str],
+        *,
+        tag: str = "",
+        margin: int | None = None,
+        into: str | None = None,
+    ) -> None:
+        self.kind = kind
+        self.sources = list(sources)
+        self.margin = margin
+        self.into = into
+        self._check_aliases()
+        self.moves = [self._move(theirs) for theirs in self._rows(tag)]
+
+    def plan(self) -> list[str]:
+        """What there is, and what is to be done, a line a tag."""
+        if not self.moves:
+            return ["There are no tags to take over."]
+        return [self._line(move) for move in self.moves]
+
+    def run(self, report: Report) -> None:
+        """Do it; may be repeated, and broken off. Never lowers a tag of ours."""
+        for move in self.moves:
+            if self._is_done(move):
+                continue
+            self._remember(move)
+            _begin(move)
+            report(f"{move.theirs.tag}: begins at {move.first}")
+
+    def after(self) -> list[str]:
+        """What to do next."""
+        return [
+            "Next:",
+            "  1. Move the clients over, one after the other: both servers may give out ids.",
+            "  2. Run this again now and then: it says how much of its distance the old server has "
+            "left, and takes over tags that were made meanwhile.",
+            "  3. Stop the old server. Its tables are not needed any more.",
+        ]
+
+    # --- reading -------------------------------------------------------------------------
+
+    def _check_aliases(self) -> None:
+        for alias in (*self.sources, *([self.into] if self.into else [])):
+            if alias not in connections.settings:
+                known = ", ".join(map(repr, connections.settings))
+                raise ConfigurationError(
+                    f"There is no database {alias!r} in DATABASES. There are {known}."
+                )
+        if len(set(self.sources)) < len(self.sources):
+            raise ConfigurationError("A database is named twice.")
+        if len(self.sources) > 1 and self.kind != "tinyid":
+            raise ConfigurationError(
+                "Several databases of one server: only TinyID shares its tags among them. Take "
+                "them over one by one."
+            )
+        if self.margin is not None and not 1 <= self.margin <= MAX_ID // 4:
+            raise ConfigurationError(f"--margin must be 1 to {MAX_ID // 4}, not {self.margin}.")
+        known_sources = source_of_tags().databases()
+        if self.into is not None and self.into not in known_sources:
+            raise ConfigurationError(
+                f"Tags of this project are in {', '.join(map(repr, known_sources))}, as "
+                f"IDGEN['SEGMENTS'] says, not in {self.into!r}."
+            )
+
+    def _rows(self, tag: str) -> list[_Theirs]:
+        found: dict[str, list[_Theirs]] = {}
+        for alias in self.sources:
+            self._refuse_shared(alias)
+            for theirs in self._rows_of(alias):
+                found.setdefault(theirs.tag, []).append(theirs)
+        if tag and tag not in found:
+            raise ConfigurationError(f"There is no tag {tag!r} in {self._where()}.")
+        wanted = {name: rows for name, rows in found.items() if not tag or name == tag}
+        return [self._joined(rows) for rows in wanted.values()]
+
+    def _rows_of(self, alias: str) -> list[_Theirs]:
+        table, names = _TABLES[self.kind], _COLUMNS[self.kind]
+        connection = connections[alias]
+        try:
+            there = columns_of(connection, table)
+            if not set(names) <= set(there):
+                missing = ", ".join(sorted(set(names) - set(there)))
+                raise ConfigurationError(
+                    f"Database {alias!r} has no table of a {self.kind}: {table} "
+                    f"{f'lacks {missing}' if there else 'is not there'}."
+                )
+            q = connection.ops.quote_name
+            listed = ", ".join(q(name) for name in names)
+            rows = rows_of(connection, f"SELECT {listed} FROM {q(table)} ORDER BY {q(names[0])}")  # noqa: S608
+        except DatabaseError as error:
+            words = " ".join(str(error).split())
+            raise ConfigurationError(f"Database {alias!r} can't be asked: {words}") from error
+        return [self._checked(row) for row in rows]
+
+    def _checked(self, row: Sequence[Any]) -> _Theirs:
+        name, max_id, step, *rest = row
+        try:
+            check_tag(name)
+        except InvalidTag as error:
+            raise ConfigurationError(
+                f"{error} Rename it there, or take the others over one by one, with --tag."
+            ) from error
+        # Leaf gives out what is below max_id, TinyID max_id as well. One id more is no loss.
+        first_free = max(int(max_id), 0) + 1
+        steps = min(max(int(step or 1), 1), MAX_STEP)
+        if self.kind != "tinyid":
+            return _Theirs(name, first_free, steps, str(rest[0] or ""))
+        return _Theirs(name, first_free, steps, "", int(rest[0] or 1), int(rest[1] or 0))
+
+    def _joined(self, rows: list[_Theirs]) -> _Theirs:
+        """One tag in all of its databases: all must have been asked."""
+        first = rows[0]
+        places = sorted((row.delta, row.remainder) for row in rows)
+        if places != [(first.delta, number) for number in range(first.delta)]:
+            said = ", ".join(f"delta={delta}, remainder={rest}" for delta, rest in places)
+            raise ConfigurationError(
+                f"Tag {first.tag!r} is divided among {first.delta} databases, and {self._where()} "
+                f"has {said}. Name all of its databases, and each once: ours must begin above "
+                f"all of them."
+            )
+        return _Theirs(
+            first.tag,
+            max(row.first_free for row in rows),
+            max(row.step for row in rows),
+            first.description,
+            first.delta,
+        )
+
+    def _refuse_shared(self, alias: str) -> None:
+        """Leaf's own table in our database needs no takeover: both use it."""
+        if self.kind == "tinyid":
+            return
+        ours = [a for a in source_of_tags().databases() if _is_one_database(a, alias)]
+        if ours:
+            raise ConfigurationError(
+                f"Table {LeafAlloc._meta.db_table} of database {alias!r} is the one that this "
+                f"project's tags are in: it is shared with the other server already, and both "
+                f"may take ids from it at once. 'manage.py migrate django_idgen' has added what "
+                f"columns it lacked."
+            )
+
+    # --- deciding ------------------------------------------------------------------------
+
+    def _move(self, theirs: _Theirs) -> _Move:
+        found = find_tag(theirs.tag)
+        distance = max(theirs.step * FETCHES, LEAST) if self.margin is None else self.margin
+        first = theirs.first_free + distance
+        if first >= MAX_ID:
+            raise ConfigurationError(
+                f"Tag {theirs.tag!r} stands at {theirs.first_free}: there are no {distance} ids "
+                f"above it. Name a smaller --margin."
+            )
+        began = self._began(theirs.tag)
+        return _Move(theirs, found.max_id if found else 0, began, max(first, began))
+
+    def _began(self, tag: str) -> int:
+        alias = source_of_tags().route(tag)[0]
+        if missing_tables(connections[alias], ["SegmentHistory"]):
+            return 0
+        rows = SegmentHistory.objects.using(alias).filter(tag=tag, holder=self._holder)
+        return max(rows.values_list("stop", flat=True), default=0)
+
+    def _is_done(self, move: _Move) -> bool:
+        """Ours began above where the other server is, and were not left behind."""
+        return bool(move.ours) and bool(move.began) and move.theirs.first_free <= move.began
+
+    def _line(self, move: _Move) -> str:
+        theirs = f"{move.theirs.tag}: theirs stands at {move.theirs.first_free}"
+        if self._is_done(move):
+            left = move.began - move.theirs.first_free
+            return f"{theirs}, ours began at {move.began}: {left} ids are left to it."
+        if move.began:
+            return (
+                f"{theirs}, but ours began at {move.began}: IDS HAVE BEEN GIVEN OUT TWICE, unless "
+                f"nobody took any of ours there. Stop the old server; ours goes on at "
+                f"{max(move.first, move.ours)}."
+            )
+        if move.ours > move.theirs.first_free:
+            return (
+                f"{theirs}, and ours at {move.ours} already: ours may have given out ids that the "
+                f"old server comes to. Stop it before it does. Ours goes on at "
+                f"{max(move.first, move.ours)}."
+            )
+        return f"{theirs}; ours begins at {move.first}."
+
+    # --- doing ---------------------------------------------------------------------------
+
+    @property
+    def _holder(self) -> str:
+        return f"{self.kind} in {', '.join(self.sources)}"[:200]
+
+    def _remember(self, move: _Move) -> None:
+        """Write down what is theirs, before ours begins."""
+        alias = source_of_tags().route(move.theirs.tag)[0]
+        make_missing_tables(connections[alias], only=("SegmentHistory",))
+        row = SegmentHistory(
+            tag=move.theirs.tag,
+            start=1,
+            stop=move.first,
+            delta=1,
+            holder=self._holder,
+            taken_at=timezone.now(),
+        )
+        with transaction.atomic(using=alias):
+            insert_row(row, alias)
+
+    def _where(self) -> str:
+        return ", ".join(map(repr, self.sources))
+
+
+def _begin(move: _Move) -> None:
+    theirs = move.theirs
+    if find_tag(theirs.tag) is None:
+        try:
+            description = theirs.description[:256]
+            make_tag(theirs.tag, step=theirs.step, description=description, max_id=move.first)
+            return
+        except TagExists:
+            pass  # a process was quicker
+    found = find_tag(theirs.tag)
+    if found is not None and found.max_id < move.first:
+        skip_tag(theirs.tag, to=move.first, most=MAX_ID)
+        if let_go(theirs.tag).pool is False:
+            raise ConfigurationError(
+                f"Tag {theirs.tag!r} now begins at {move.first}, but lower ids lie in its pool in "
+                f"Redis, which can't be asked just now. Run this again when it answers."
+            )
+
+
+def _is_one_database(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    names = ("ENGINE", "HOST", "PORT", "NAME")
+    ours, theirs = connections.settings[one], connections.settings[other]
+    if all(str(ours.get(name) or "") == str(theirs.get(name) or "") for name in names):
+        return True
+    return _identity(one) is not None and _identity(one) == _identity(other)
+
+
+def _identity(alias: str) -> str | None:
+    try:
+        if missing_tables(connections[alias], ["Installation"]):
+            return None
+        rows = Installation.objects.using(alias).values_list("identity", flat=True)
+        identity = rows.first()
+    except DatabaseError:
+        return None
+    return None if identity is None else f"{identity}/{connections.settings[alias]['NAME']}"

@@ -1,0 +1,144 @@
+"""``manage.py idgen_adopt``: move tables over to our fields, and tags over from other servers."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
+from django.db import DEFAULT_DB_ALIAS, Error
+
+from ...adoption.plans import Plan
+from ...adoption.project import Project
+from ...adoption.stages import stages_of
+from ...adoption.swap_operations import SwitchKey
+from ...adoption.takeover import KINDS, Takeover
+from ...adoption.wishes import Wishes
+from ...core.errors import ConfigurationError, IdgenError
+
+__all__ = ["Command"]
+
+
+class Command(BaseCommand):
+    help = (
+        "Have the ids of a table that is in use come from django_idgen: APP.MODEL. Run it again "
+        "after each stage: it finds out how far the table is, and says what to do next. With "
+        "--from, take over the tags of a running Leaf or TinyID, whose tables are in DATABASE."
+    )
+    requires_system_checks: list[str] = []  # noqa: RUF012
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("target", nargs="+", metavar="APP.MODEL | DATABASE")
+        parser.add_argument("--field", choices=("segment", "snowflake"), default="")
+        parser.add_argument("--generator", metavar="ALIAS", default="", help="for snowflakes")
+        parser.add_argument("--tag", default="", help="for segments; with --from: only this one")
+        parser.add_argument("--database", metavar="ALIAS", default=DEFAULT_DB_ALIAS)
+        parser.add_argument("--batch", type=int, default=1000, metavar="ROWS")
+        parser.add_argument(
+            "--margin",
+            type=int,
+            metavar="IDS",
+            help="how many ids the old counter (with --from: the old server) may give out yet",
+        )
+        parser.add_argument(
+            "--at-once",
+            action="store_true",
+            help="for a site that is stopped while it migrates: one migration does it all",
+        )
+        parser.add_argument("--keep-as", metavar="NAME", default="", help="for a UUID key")
+        parser.add_argument("--back", action="store_true", help="the way back")
+        parser.add_argument("--status", action="store_true", help="only say how far it is")
+        parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+        parser.add_argument("--yes", action="store_true", help="do it without asking")
+        parser.add_argument("--from", choices=KINDS, dest="kind", help="the server to take over")
+        parser.add_argument("--into", metavar="ALIAS", help="with --from: where our tags are")
+
+    @no_translations
+    def handle(self, *_args: Any, **options: Any) -> None:
+        try:
+            if options["kind"]:
+                self._take_over(options)
+            else:
+                self._adopt(options)
+        except (IdgenError, Error) as error:
+            raise CommandError(" ".join(str(error).split())) from error
+
+    # --- tables ------------------------------------------------------------------------
+
+    def _adopt(self, options: dict[str, Any]) -> None:
+        if len(options["target"]) > 1 or options["into"]:
+            raise ConfigurationError("Name one APP.MODEL. (--into, and several, go with --from.)")
+        wishes = Wishes(
+            kind=options["field"],
+            generator=options["generator"],
+            tag=options["tag"],
+            margin=options["margin"],
+            batch=options["batch"],
+            at_once=options["at_once"],
+            back=options["back"],
+            keep_as=options["keep_as"],
+        )
+        project = Project(options["target"][0], options["database"])
+        stages = stages_of(project, wishes)
+        if options["status"]:
+            self.stdout.write("\n".join(stages.status()))
+            return
+        self._check_applied(project)
+        self._carry_out(stages.plan(), options)
+
+    def _check_applied(self, project: Project) -> None:
+        unapplied = project.unapplied()
+        switches = {each.node for each in project.written((SwitchKey,)) if not each.applied}
+        if [node for node in unapplied if node not in switches]:
+            names = ", ".join(f"{app}.{name}" for app, name in unapplied[:5])
+            raise ConfigurationError(
+                f"Database {project.alias!r} has migrations to come: {names}. Run 'manage.py "
+                f"migrate' first."
+            )
+
+    def _carry_out(self, plan: Plan, options: dict[str, Any]) -> None:
+        self.stdout.write("\n".join(plan.does))
+        if not plan.is_empty and not self._may_go_on(options):
+            if plan.migration is not None:
+                self.stdout.write(f"It would write {plan.migration.path}.")
+            return
+        if plan.migration is not None:
+            self.stdout.write(self.style.SUCCESS(f"Written: {plan.migration.write()}"))
+        if plan.work is not None:
+            self.stdout.write(self.style.SUCCESS(plan.work(self.stdout.write)))
+        if plan.edit:
+            self.stdout.write(f"\n{plan.edit}\n")
+        if plan.after:
+            self.stdout.write("Next:")
+            self.stdout.write(
+                "\n".join(f"  {number}. {step}" for number, step in enumerate(plan.after, start=1))
+            )
+
+    # --- tags --------------------------------------------------------------------------
+
+    def _take_over(self, options: dict[str, Any]) -> None:
+        takeover = Takeover(
+            options["kind"],
+            options["target"],
+            tag=options["tag"],
+            margin=options["margin"],
+            into=options["into"],
+        )
+        self.stdout.write("\n".join(takeover.plan()))
+        if takeover.moves and not options["status"] and self._may_go_on(options):
+            takeover.run(self.stdout.write)
+            self.stdout.write("\n".join(takeover.after()))
+
+    def _may_go_on(self, options: dict[str, Any]) -> bool:
+        if options["dry_run"]:
+            self.stdout.write("Nothing was done: that was a dry run.")
+            return False
+        if options["yes"]:
+            return True
+        if sys.stdin is not None and sys.stdin.isatty():
+            if input("Go on? [y/N] ").strip().lower() in {"y", "yes"}:
+                return True
+            self.stdout.write("Nothing was done.")
+            return False
+        self.stdout.write("Nothing was done yet. Run it again with --yes to do it.")
+        return False
