@@ -30,6 +30,7 @@ from django_idgen.core.lease import Lease, LeaseRegistry
 
 from .lease_histories import machine_for
 from .lenders import EPOCH_US, HOUR_US, NAMESPACE, WINDOW, WORKERS, Claims, Lender
+from .oversight_contract import OversightContract
 
 
 def in_threads(count: int, job: Callable[[int], Any]) -> list[Any]:
@@ -44,7 +45,7 @@ def in_threads(count: int, job: Callable[[int], Any]) -> list[Any]:
         return list(pool.map(run, range(count)))
 
 
-class LeaseContract:
+class LeaseContract(OversightContract):
     """Subclass it, name it ``Test...``, and override :meth:`new_lender`."""
 
     shared_by_processes = True

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from django_idgen.core.errors import LeaseLost, NoFreeWorker
+from django_idgen.core.errors import LeaseLost, NoFreeWorker, NotSeenFromHere
 from django_idgen.core.lease import Lease, LeaseRegistry
 
 from .lenders import HOUR_US, WINDOW, WORKERS, Claims, Lender
@@ -88,6 +88,13 @@ class LeaseHistories(RuleBasedStateMachine):
             assert held.claimed
             self.claims.given_back(held.lease, last)
             held.claimed = False
+
+    @precondition(lambda self: self.held)
+    @rule(pick=PICK)
+    def one_is_freed_by_hand(self, pick: int) -> None:
+        # Whoever holds it, alive or not: what it was granted is still its own.
+        with suppress(NotSeenFromHere):
+            self.lender.free(self._one(pick).lease.worker)
 
     @rule(idle_after=st.floats(0, 5))
     def a_scheduler_renews(self, idle_after: float) -> None:

@@ -8,8 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from django_idgen.core.lease import Lease, LeaseRegistry, Namespace
+from django_idgen.core.survey import Overseen
 
 EPOCH_US = 1_735_689_600_000_000
 START_US = EPOCH_US + 10**12
@@ -61,6 +63,16 @@ class Lender(ABC):
 
     @abstractmethod
     def make(self, namespace: Namespace) -> LeaseRegistry: ...
+
+    def overseen(self) -> Overseen:
+        """What an administrator looks into."""
+        registry: Any = self.registry()
+        found: Overseen = registry.oversight()
+        return found
+
+    def free(self, worker: int) -> bool:
+        """Free a worker id by hand, as an administrator may."""
+        return self.overseen().free(worker)
 
     @abstractmethod
     def forget(self) -> None:

@@ -15,6 +15,7 @@ from django_idgen import handlers
 from django_idgen.core.lease import LeaseRegistry, Namespace
 from django_idgen.core.segment import SegmentSource, check_step
 from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.survey import Overseen
 from django_idgen.leases.http import HttpLeases
 from django_idgen.rest import lending_leases
 from django_idgen.rest.lending_registries import REGISTRIES
@@ -61,9 +62,14 @@ class HttpLender(Lender):
             alias = f"lent{len(self._lent)}"
             registry = self._behind.registry(namespace)
             registry.database = self._behind.alias  # type: ignore[attr-defined]
+            registry.lend_on()  # type: ignore[attr-defined]
             self._stack.enter_context(REGISTRIES.override(alias, registry))
             self._lent.append(namespace)
         return f"lent{self._lent.index(namespace)}"
+
+    def overseen(self) -> Overseen:
+        """There, since nothing can be seen from a client."""
+        return self._behind.overseen()
 
     def forget(self) -> None:
         self._behind.forget()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
+from django_idgen.connection import own_connection
 from django_idgen.core.lease import LeaseRegistry, Namespace
 from django_idgen.leases.redis import RedisLeases
 from django_idgen.redis_client import raw_client
@@ -64,6 +65,7 @@ class RedisLender(Lender):
 
 class TestRedisLeasesOverPostgres(LeaseContract):
     examples = 6
+    measures_clocks = True
 
     @pytest.fixture
     def _backing(self, redis: str, postgres: str) -> None:
@@ -73,9 +75,13 @@ class TestRedisLeasesOverPostgres(LeaseContract):
     def new_lender(self) -> Iterator[Lender]:
         yield RedisLender(self.alias, self.database)
 
+    def _settle(self, lender: Lender) -> None:
+        own_connection(self.database).loader.submit(lambda: None).result(30)
+
 
 class TestRedisLeasesOverSqlite(LeaseContract):
     examples = 8
+    measures_clocks = True
 
     @pytest.fixture
     def _backing(self, redis: str, tmp_path: Path, django_db_blocker: Any) -> Iterator[None]:
@@ -87,9 +93,13 @@ class TestRedisLeasesOverSqlite(LeaseContract):
     def new_lender(self) -> Iterator[Lender]:
         yield RedisLender(self.alias, "default")
 
+    def _settle(self, lender: Lender) -> None:
+        own_connection("default").loader.submit(lambda: None).result(30)
+
 
 class TestRedisLeasesOverMemory(LeaseContract):
     examples = 20
+    measures_clocks = True
     shared_by_processes = False
 
     @pytest.fixture

@@ -57,6 +57,7 @@ class ServerLender(Lender):
 
 class TestServerLeases(LeaseContract):
     examples = 5
+    measures_clocks = True
 
     @pytest.fixture
     def _backing(self, server_alias: str) -> None:

@@ -56,6 +56,8 @@ class StaticLender(Lender):
 
 
 class TestStaticLeases(LeaseContract):
+    frees_by_hand = False
+    keeps_history = False
     lapses_while_held = False
     renews_for_others = False
     examples = 25
