@@ -6,13 +6,12 @@ import json
 from datetime import UTC, datetime
 from enum import Enum
 
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 
-from .core.clock import SYSTEM_CLOCK
 from .core.moments import MAX_UNIX_US, moment
 from .models import NamespaceRecord, WorkerLease
 
-__all__ = ["LeaseState", "promised_until", "state_of", "where_state", "with_namespaces"]
+__all__ = ["LeaseState", "promised_until", "state_of", "with_namespaces"]
 
 
 class LeaseState(Enum):
@@ -48,21 +47,6 @@ def state_of(lease: WorkerLease) -> LeaseState:
     until = promised_until(lease)
     lapsed = until is not None and until < datetime.now(UTC)
     return LeaseState.LAPSED if lapsed else LeaseState.HELD
-
-
-def where_state(state: LeaseState, database: str) -> Q:
-    """What :func:`state_of` is ``state`` for, of the leases in ``database``."""
-    if state is LeaseState.FREE:
-        return Q(token="")
-    now_us = SYSTEM_CLOCK.wall_ns() // 1000
-    lapsed = Q(pk__in=())
-    records = NamespaceRecord.objects.using(database).values_list("name", "fingerprint")
-    for name, fingerprint in records:
-        ticks = _ticks(fingerprint)
-        if ticks is not None:
-            epoch_us, tick_us = ticks
-            lapsed |= Q(namespace=name, until__lt=-((epoch_us - now_us) // tick_us))
-    return ~Q(token="") & (lapsed if state is LeaseState.LAPSED else ~lapsed)
 
 
 def _ticks(fingerprint: str | None) -> tuple[int, int] | None:
