@@ -19,6 +19,7 @@ from django.db import DatabaseError, models, router
 from django.utils.translation import gettext as _
 
 from ..core.errors import IdgenError
+from ..core.segment import check_tag
 from ..fields import SegmentSource, SnowflakeSource
 from ..generated import GeneratedOnSave
 from .grants import Grant, SegmentReading, Standing, TagReadings, tag_readings
@@ -96,6 +97,8 @@ def readings(
     for a generator that there is not, and :class:`~..core.errors.InvalidTag`.
     """
     moment = datetime.now(UTC) if now is None else now
+    if tag is not None:
+        check_tag(tag)
     return [
         _reading(spelling, generator, tag, moment, offline)
         for spelling in spellings(given, form=form)

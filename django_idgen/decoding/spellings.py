@@ -38,7 +38,6 @@ _AROUND = " \"'`“”‘’«»()[]{}<>,;"
 _GROUPED = re.compile(r"[1-9][0-9]{0,2}(?P<by>[ ,.'’_])(?:[0-9]{2,3}(?P=by))*[0-9]{3}", re.ASCII)
 _HEXADECIMAL = re.compile(r"0[xX][0-9A-Fa-f]+|(?=.*[A-Fa-f])[0-9A-Fa-f]{16}", re.ASCII)
 _WORD = re.compile(r"(?<![\w.+−-])[0-9A-Za-z][\w-]*(?![\w-]|\.[0-9])", re.ASCII)
-_NUMBER = re.compile(r"[-+−]?[0-9]+", re.ASCII)
 _FRACTION = re.compile(r"[-+−]?[0-9]*[.,]?[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
@@ -75,7 +74,9 @@ def spellings(given: object, *, form: str | None = None) -> list[Spelling]:
     if isinstance(given, int):
         return [Spelling(_checked(given, given), str(given), "decimal", "", _("a whole number"))]
     text = _cleaned(given)
-    found = list(_whole(text, form)) or list(_within(text, form))
+    found = list(_whole(text, form))
+    if not found and not _is_number(text):  # of which a part would be another one
+        found = list(_within(text, form))
     if not found:
         raise InvalidId(given, _reason(text, form))
     return sorted(_distinct(found), key=_rank)
@@ -194,9 +195,8 @@ def _within(text: str, form: str | None) -> Iterator[Spelling]:
 
 
 def _stands_alone(spelling: Spelling) -> bool:
-    # An ordinary word ("Application") may be base62, too; no id begins with a letter for
-    # as long as there are words that people write.
-    return spelling.is_named or spelling.text[0].isdigit()
+    # An ordinary word ("Application") may be base62, too; hardly an id has no digit.
+    return spelling.is_named or any(char.isdigit() for char in spelling.text)
 
 
 def _distinct(found: list[Spelling]) -> list[Spelling]:
@@ -210,9 +210,7 @@ def _distinct(found: list[Spelling]) -> list[Spelling]:
 
 
 def _reason(text: str, form: str | None) -> str:
-    if _NUMBER.fullmatch(text) or _GROUPED.fullmatch(text):
-        return "ids are 1 to 2**63 - 1"
-    if _FRACTION.fullmatch(text):
+    if _is_number(text):
         return "ids are whole numbers of 1 to 2**63 - 1"
     named = _reason_of_prefix(text)
     if named and form is None:
@@ -246,6 +244,10 @@ def _checked(given: object, number: int) -> int:
     if not 1 <= number <= MAX_ID:
         raise InvalidId(given, "ids are 1 to 2**63 - 1")
     return number
+
+
+def _is_number(text: str) -> bool:
+    return any(form.fullmatch(text) for form in (_GROUPED, _FRACTION))
 
 
 def _is_digits(text: str) -> bool:

@@ -1,0 +1,187 @@
+"""The admin page that takes an id apart: for whom, and what it shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from django_idgen import generators, handlers
+from django_idgen.models import LeafAlloc, SegmentHistory
+from tests import servers
+from tests.admin.people import staff
+from tests.app.text_models import Customer
+
+pytestmark = pytest.mark.django_db(databases="__all__")
+
+PAGE = "/admin/django_idgen/decode/"
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    with override_settings(IDGEN={}):
+        yield
+    handlers.reset()
+
+
+def shown(client: Client, given: str) -> str:
+    answer = client.get(PAGE, {"id": given})
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def words(page: str) -> str:
+    """The page's text, without markup."""
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+# --- where it is, and for whom --------------------------------------------------------------
+
+
+def test_it_has_a_name_and_stands_on_the_index(admin_client: Client) -> None:
+    """Under our app, as the tables do."""
+    assert reverse("admin:django_idgen_decode") == PAGE
+    for index in ("/admin/", "/admin/django_idgen/"):
+        assert f'href="{PAGE}"' in admin_client.get(index).content.decode()
+    assert "An id, in any form" in admin_client.get(PAGE).content.decode()
+
+
+def test_strangers_and_staff_without_rights_do_not_get_in(client: Client) -> None:
+    """The one is asked to log in, the other is refused; neither finds it on the index."""
+    assert client.get(PAGE).status_code == 302
+    nobody = staff()
+    assert nobody.get(PAGE).status_code == 403
+    assert PAGE not in nobody.get("/admin/").content.decode()
+
+
+@pytest.mark.parametrize("right", ["view_leafalloc", "change_leafalloc", "view_workerlease"])
+def test_whoever_may_view_tags_or_leases_may_decode(right: str) -> None:
+    """It takes no permission of its own."""
+    client = staff(right)
+    assert client.get(PAGE).status_code == 200
+    assert PAGE in client.get("/admin/").content.decode()
+
+
+def test_each_sees_what_those_may() -> None:
+    """Who held a worker id is for those who may view leases, tags for those who may view them."""
+    number = str(generators["default"].next_id())
+    LeafAlloc.objects.create(biz_tag="orders", max_id=2**62)
+    leases, tags = staff("view_workerlease", name="a"), staff("view_leafalloc", name="b")
+    assert "Held then by" in shown(leases, number)
+    assert "orders" not in shown(leases, number)
+    assert "Held then by" not in shown(tags, number)
+    assert "orders" in shown(tags, number)
+
+
+def test_nothing_is_posted_there(admin_client: Client) -> None:
+    """An id is in the address, so that a link can be given."""
+    assert admin_client.post(PAGE, {"id": "5"}).status_code == 405
+    assert admin_client.head(PAGE, {"id": "5"}).status_code == 200
+
+
+# --- what it shows -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alias", ["default", "postgres"])
+def test_an_id_is_drawn_and_told(admin_client: Client, alias: str, settings: Any) -> None:
+    """64 bits, to scale; its time in the user's zone and UTC; who held the worker id then."""
+    if alias != "default":
+        servers.require(alias)
+    settings.TIME_ZONE = "Asia/Shanghai"
+    lender = {"OPTIONS": {"database": alias, "history": True}}
+    entry = {
+        "NAMESPACE": f"decode page {alias}",
+        "LAYOUT": {"time": 41, "worker": {"rack": 4, "host": 6}, "sequence": 12},
+        "LEASES": lender,
+        "OPTIONS": {"holder": "web-7"},
+    }
+    settings.IDGEN = {"GENERATORS": {"default": entry}}
+    number = generators["default"].next_id()
+    page = shown(admin_client, f" {number:,} ")
+    parts = generators["default"].decode(number)  # type: ignore[attr-defined]
+    assert len(re.findall(r'class="idgen-(?:one|zero)"', page)) == 64
+    digits = "".join(re.findall(r'class="idgen-(?:one|zero)">(.)<', page))
+    assert int(digits, 2) == number
+    spans = re.findall(r'class="idgen-field idgen-span-(\d+)', page)
+    assert spans == ["1", "41", "10", "12"]
+    text = words(page)
+    assert f"{parts.created:%Y-%m-%d %H:%M:%S}.{parts.created.microsecond // 1000:03d} UTC" in text
+    assert "Asia/Shanghai" in text
+    assert "web-7" in text
+    rack, host = parts.worker_parts.values()
+    assert f"{parts.worker} (rack {rack}, host {host})" in text
+    assert f"?worker={parts.worker}" in page
+
+
+def test_a_number_of_a_tag_shows_the_grant_that_it_came_from(admin_client: Client) -> None:
+    """Its range, its holder and when, where there is a history; else that it may be of it."""
+    LeafAlloc.objects.create(biz_tag="orders", max_id=5000)
+    assert "perhaps: the next free id is 5000" in words(shown(admin_client, "4321"))
+    taken = "2026-06-01T12:00:00Z"
+    SegmentHistory.objects.create(
+        tag="orders", start=4001, stop=5001, holder="web-3:99", taken_at=taken
+    )
+    text = words(shown(admin_client, "4321"))
+    assert "orders 4001 – 5000 web-3:99 (default) 2026-06-01 12:00:00" in text
+    viewer = staff("view_leafalloc")
+    text = words(shown(viewer, "4321"))
+    assert "web-3" not in text
+    assert "you may not view the history" in text
+
+
+def test_the_row_is_linked_for_those_who_may_see_it(admin_client: Client) -> None:
+    """By a prefix, which names the model; others are told only that it is there."""
+    customer = Customer.objects.create(name="Ada <b>")
+    text = customer.get_id_display()
+    page = shown(admin_client, text)
+    assert f'href="/admin/app/customer/{customer.pk}/change/"' in page
+    assert "Ada &lt;b&gt;" in page
+    page = shown(staff("view_leafalloc"), text)
+    assert "Ada" not in page
+    assert "there is a row with this id" in page
+    Customer.objects.all().delete()
+    assert "no such row" in shown(admin_client, text)
+
+
+def test_every_reading_is_shown(admin_client: Client) -> None:
+    """A text that may be two forms is shown as both, each with why."""
+    text = words(shown(admin_client, "0000000000042"))
+    assert "It can be read in 3 ways" in text
+    assert "app.Bill.id" in text
+    assert "app.Purchase.id" in text
+
+
+@pytest.mark.parametrize("given", ["nope", "0", "-1", str(2**63), "<script>", "\x00", "x" * 20_000])
+def test_nonsense_is_told_in_words(admin_client: Client, given: str) -> None:
+    """Beside what was given, escaped."""
+    page = shown(admin_client, given)
+    assert 'role="alert"' in page
+    assert "<script>" not in re.sub(r"<script [^>]*src=[^>]*>", "", page)
+
+
+def test_numbers_have_no_thousand_separators(admin_client: Client, settings: Any) -> None:
+    """An id that is copied from the page is one."""
+    settings.USE_THOUSAND_SEPARATOR = True
+    number = generators["default"].next_id()
+    page = shown(admin_client, str(number))
+    assert f">{number}<" in page
+    assert f"{number:,}" not in page
+
+
+def test_a_page_has_no_styles_or_scripts_of_its_own(admin_client: Client) -> None:
+    """A strict Content-Security-Policy may be in force."""
+    own = shown(admin_client, str(generators["default"].next_id()))
+    own = own[own.index('id="content-main"') :]
+    assert "style=" not in own
+    assert "<script" not in own[: own.index("</footer>")] if "</footer>" in own else True
+    assert not re.search(r"\son\w+=", own)
+
+
+def test_impossible_settings_are_told(admin_client: Client) -> None:
+    """Not a page of an error."""
+    with override_settings(IDGEN={"GENERATORS": {"default": {"LAYOUT": "nope"}}}):
+        assert "There is no layout" in words(shown(admin_client, "5"))

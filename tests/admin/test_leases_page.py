@@ -1,0 +1,371 @@
+"""The map of worker ids, and releasing one by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client, override_settings
+
+from django_idgen import generators, handlers
+from django_idgen.admin.lease_map import (
+    MOST_CELLS,
+    cells_of,
+    clock_offset,
+    drawing_of,
+    key_of,
+    sorted_entries,
+    time_left,
+)
+from django_idgen.worker_map import WorkerEntry, WorkerMap, WorkerState, worker_map
+from tests import servers
+from tests.admin.people import staff
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+LIST = "/admin/django_idgen/workerlease/"
+MAP = f"{LIST}map/default/"
+
+on_every_database = pytest.mark.django_db(databases="__all__")
+
+# --- the drawing ------------------------------------------------------------------------------
+
+
+def entry(worker: int, state: WorkerState, **changes: Any) -> WorkerEntry:
+    told: dict[str, Any] = {
+        "holder": f"web-{worker}",
+        "acquired_at": NOW,
+        "seen_at": NOW,
+        "until": NOW + timedelta(seconds=180),
+        "window_left": 125.0,
+        "clock_offset": 0.012,
+    }
+    return WorkerEntry(worker=worker, state=state, **told | changes)
+
+
+def drawn_map(size: int, *entries: WorkerEntry, lent: range | None = None) -> WorkerMap:
+    found = {each.worker: each for each in entries}
+    lent = range(size) if lent is None else lent
+    return WorkerMap("default", "ns", "database", range(size), found, NOW, [lent])
+
+
+EACH = [
+    entry(1, WorkerState.HELD),
+    entry(2, WorkerState.LAPSING),
+    entry(3, WorkerState.LAPSED),
+    entry(4, WorkerState.FREE),
+]
+
+
+def test_every_worker_id_has_a_cell_that_tells_its_state() -> None:
+    """By a sign of its own, and in words with who holds it."""
+    found = drawn_map(10, *EACH, lent=range(8))
+    cells = list(cells_of(found, drawing_of(found.workers, None, None), chosen=2))
+    assert [(cell.first, cell.last) for cell in cells] == [(n, n) for n in range(10)]
+    assert "".join(cell.sign for cell in cells) == "·●◐○····––"
+    assert cells[1].title == "1: held, web-1"
+    assert cells[4].title == "4: free"
+    assert cells[9].title == "9: reserved"
+    assert [cell.first for cell in cells if cell.is_chosen] == [2]
+    counts = {key.state: key.count for key in key_of(found.counts())}
+    assert counts[WorkerState.FREE] == 5
+    assert counts[WorkerState.RESERVED] == 2
+    assert len({key.sign for key in key_of(found.counts())}) == len(counts)
+
+
+@pytest.mark.parametrize("bits", [11, 12, 16, 22, 40])
+def test_a_large_layout_is_drawn_in_ranges(bits: int) -> None:
+    """Each leads to a map of its own, down to the worker ids, in a few steps; none is left out."""
+    size = 1 << bits
+    held = entry(size - 2, WorkerState.HELD)
+    found = drawn_map(size, held, entry(0, WorkerState.LAPSED))
+    part, steps = None, 0
+    while True:
+        drawing = drawing_of(found.workers, part, None)
+        cells = list(cells_of(found, drawing, None))
+        assert len(cells) <= MOST_CELLS
+        assert cells[0].first == drawing.shown.start
+        assert cells[-1].last == drawing.shown.stop - 1
+        assert all(a.last + 1 == b.first for a, b in pairwise(cells))
+        (cell,) = (each for each in cells if each.first <= held.worker <= each.last)
+        assert cell.state is WorkerState.HELD
+        if not drawing.is_of_ranges:
+            break
+        assert "1 held" in cell.title
+        assert f"{drawing.size - 1} free" in cell.title
+        part, steps = range(cell.first, cell.last + 1), steps + 1
+    assert steps <= max(1, bits // 10)
+    around = drawing_of(found.workers, None, held.worker)
+    assert held.worker in around.shown
+    assert not around.is_of_ranges
+
+
+def test_ranges_say_what_is_reserved() -> None:
+    """Where the registry lends only some of a range."""
+    found = drawn_map(1 << 16, lent=range(1500))
+    cells = list(cells_of(found, drawing_of(found.workers, None, None), None))
+    assert [cell.state for cell in cells[:3]] == [
+        WorkerState.FREE,
+        WorkerState.FREE,
+        WorkerState.RESERVED,
+    ]
+    assert cells[1].title == "1024 to 2047: 476 free, 548 reserved"
+
+
+def test_those_in_use_are_sorted() -> None:
+    """By state: what needs a look comes first. Unknown values come last."""
+    strange = entry(9, WorkerState.HELD, clock_offset=-3.0, seen_at=None, window_left=None)
+    found = drawn_map(16, *EACH, strange)
+    order = {
+        name: [each.worker for each in sorted_entries(found, name)]
+        for name in ("worker", "state", "offset", "seen", "left")
+    }
+    assert order["worker"] == [1, 2, 3, 9]
+    assert order["state"] == [2, 1, 9, 3]
+    assert order["offset"][0] == 9
+    assert order["seen"][-1] == order["left"][-1] == 9
+
+
+def test_times_are_told_in_few_words() -> None:
+    """And what isn't known, not at all."""
+    assert [time_left(each) for each in (None, 0.0, 59.9, 125, 7300)] == [
+        "",
+        "0 s",
+        "59 s",
+        "2 min 5 s",
+        "121 minutes",
+    ]
+    assert [clock_offset(each) for each in (None, 0.0124, -0.5, 2.5)] == [
+        "",
+        "+12 ms",
+        "-500 ms",
+        "+2.5 s",
+    ]
+
+
+# --- the pages, on registries of each kind ------------------------------------------------------
+
+
+@pytest.fixture(params=["default", "postgres", "redis"])
+def worker(request: pytest.FixtureRequest, settings: Any) -> Iterator[int]:
+    """A worker id that this process holds: in memory (SQLite), of a server, of Redis."""
+    settings.IDGEN = {"GENERATORS": {"default": _lender(request)}}
+    number = generators["default"].next_id()
+    yield generators["default"].decode(number).worker  # type: ignore[attr-defined]
+    handlers.reset()
+
+
+def _lender(request: pytest.FixtureRequest) -> dict[str, Any]:
+    kind = str(request.param)
+    if kind != "default":
+        servers.require("postgres")
+    options: dict[str, Any] = {"database": "default" if kind == "default" else "postgres"}
+    entry: dict[str, Any] = {"OPTIONS": options}
+    if kind == "redis":
+        options["alias"] = request.getfixturevalue("redis")
+        entry["BACKEND"] = "django_idgen.leases.redis.RedisLeases"
+    name = f"leases page {request.node.name}"
+    return {"NAMESPACE": name, "LEASES": entry, "OPTIONS": {"holder": "web-1 <b>"}}
+
+
+def release_url(worker: int) -> str:
+    return f"{LIST}release/{worker}/default/"
+
+
+@on_every_database
+def test_the_map_is_reached_from_the_leases(admin_client: Client, worker: int) -> None:
+    """By a button; it shows who holds what, in cells, details and a table."""
+    assert f'href="{LIST}map/"' in admin_client.get(LIST).content.decode()
+    assert admin_client.get(f"{LIST}map/")["Location"] == MAP
+    page = admin_client.get(MAP).content.decode()
+    cells = re.findall(r'<a class="idgen-cell idgen-(\w+)" href="\?worker=(\d+)#worker"', page)
+    assert len(cells) == 1024
+    assert [int(number) for state, number in cells if state == "held"] == [worker]
+    assert f'aria-label="{worker}: held, web-1 &lt;b&gt;"' in page
+    details = admin_client.get(MAP, {"worker": worker}).content.decode()
+    details = details[details.index('id="worker"') : details.index('class="idgen-map"')]
+    assert "web-1 &lt;b&gt;" in details
+    assert "Window left" in details
+    assert release_url(worker) in details
+
+
+@on_every_database
+def test_addresses_that_mean_nothing_show_the_map(admin_client: Client, worker: int) -> None:
+    """A worker id past the layout, letters, a range that is none, an unknown order or page."""
+    for query in (
+        {"worker": 5000},
+        {"worker": "x"},
+        {"worker": "9" * 5000},
+        {"from": 50, "to": 10},
+        {"from": "-1", "to": "१"},
+        {"sort": "nope", "p": "x"},
+        {"p": 99},
+    ):
+        answer = admin_client.get(MAP, query)
+        assert answer.status_code == 200
+        assert "idgen-map" in answer.content.decode()
+
+
+@on_every_database
+def test_a_live_lease_is_released_only_when_its_number_is_typed(
+    admin_client: Client, worker: int
+) -> None:
+    """The page says what happens; the log has who did it; the mark stays, so no id repeats."""
+    before = worker_map("default").entries[worker]
+    page = admin_client.get(release_url(worker)).content.decode()
+    assert "No id comes twice" in page
+    assert before.until is not None
+    assert f"{before.until:%H:%M:}" in page
+    seal = re.search(r'name="seal" value="([^"]*)"', page)
+    assert seal is not None
+    form = {"seal": seal[1].replace("&lt;", "<").replace("&gt;", ">")}
+    for typed in ({}, {"confirm": ""}, {"confirm": str(worker + 1)}, {"confirm": "yes"}):
+        refused = admin_client.post(release_url(worker), {**form, **typed})
+        assert "nothing was done" in refused.content.decode()
+        assert worker_map("default").state(worker) is WorkerState.HELD
+    assert LogEntry.objects.count() == 0
+    done = admin_client.post(release_url(worker), {**form, "confirm": f" {worker} "}, follow=True)
+    assert "was released" in done.content.decode()
+    after = worker_map("default").entries[worker]
+    assert after.state is WorkerState.FREE
+    assert after.until is not None
+    assert after.until >= before.until
+    (entry_,) = LogEntry.objects.all()
+    assert "web-1" in entry_.change_message
+    assert entry_.object_repr.endswith(f"/{worker}")
+    again = admin_client.post(release_url(worker), {**form, "confirm": worker}, follow=True)
+    assert "there is nothing to release" in again.content.decode()
+
+
+@on_every_database
+def test_a_holder_that_is_released_goes_on_and_repeats_nothing(
+    admin_client: Client, worker: int
+) -> None:
+    """It uses up its window; whoever comes after it starts past that."""
+    from django_idgen.factory import build_generator
+
+    before = worker_map("default").entries[worker]
+    form = {"seal": _seal_of(admin_client, worker), "confirm": worker}
+    assert admin_client.post(release_url(worker), form).status_code == 302
+    mine = generators["default"].next_ids(100)
+    with build_generator(handlers.generator_settings("default"), threads=False) as other:
+        theirs = other.next_ids(100)
+        assert not set(mine) & set(theirs)
+        parts = other.decode(theirs[0])
+    assert before.until is not None
+    assert parts.worker != worker or parts.created >= before.until
+
+
+def _seal_of(client: Client, worker: int) -> str:
+    from html import unescape
+
+    page = client.get(release_url(worker)).content.decode()
+    found = re.search(r'name="seal" value="([^"]*)"', page)
+    assert found is not None
+    return unescape(found[1])
+
+
+@on_every_database
+@pytest.mark.parametrize("worker", ["default"], indirect=True)
+def test_what_changed_hands_meanwhile_is_not_released(admin_client: Client, worker: int) -> None:
+    """The page was of another lease."""
+    form = {"seal": "web-0 2020-01-01T00:00:00+00:00", "confirm": worker}
+    answer = admin_client.post(release_url(worker), form, follow=True)
+    assert "changed hands" in answer.content.decode()
+    assert worker_map("default").state(worker) is WorkerState.HELD
+
+
+@on_every_database
+@pytest.mark.parametrize("worker", ["default"], indirect=True)
+def test_who_may_do_what(client: Client, worker: int) -> None:
+    """Strangers log in; staff without rights get nothing; viewers look; changers release."""
+    for url in (MAP, f"{LIST}map/", release_url(worker)):
+        assert client.get(url).status_code == 302
+        assert staff(name=url[-30:]).get(url).status_code == 403
+    viewer = staff("view_workerlease", name="viewer")
+    page = viewer.get(MAP, {"worker": worker}).content.decode()
+    assert "web-1" in page
+    assert "release/" not in page
+    for method in (viewer.get, viewer.post):
+        assert method(release_url(worker)).status_code == 403
+    changer = staff("change_workerlease", name="changer")
+    assert release_url(worker) in changer.get(MAP, {"worker": worker}).content.decode()
+    assert changer.get(release_url(worker)).status_code == 200
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(changer.get("/admin/").wsgi_request.user)
+    with override_settings(
+        MIDDLEWARE=[*_middleware(), "django.middleware.csrf.CsrfViewMiddleware"]
+    ):
+        form = {"seal": _seal_of(changer, worker), "confirm": worker}
+        assert strict.post(release_url(worker), form).status_code == 403
+
+
+def _middleware() -> list[str]:
+    from django.conf import settings
+
+    return list(settings.MIDDLEWARE)
+
+
+@pytest.mark.django_db
+def test_nobody_holds_what_was_never_lent(admin_client: Client) -> None:
+    """A release of it says so, and so does one past the layout."""
+    with override_settings(IDGEN={"GENERATORS": {"default": {"NAMESPACE": "none of it"}}}):
+        for number in (5, 5000, 2**70):
+            answer = admin_client.get(release_url(number), follow=True)
+            assert "there is nothing to release" in answer.content.decode()
+    handlers.reset()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("leases", "words"),
+    [
+        (
+            {
+                "BACKEND": "django_idgen.leases.redis.RedisLeases",
+                "OPTIONS": {"alias": "gone"},
+            },
+            "did not answer",
+        ),
+        (
+            {
+                "BACKEND": "django_idgen.leases.http.HttpLeases",
+                "OPTIONS": {"base_urls": "http://127.0.0.1:1/", "token": "x"},
+            },
+            "can&#x27;t be seen from here",
+        ),
+        ({"BACKEND": "nowhere.Leases"}, "can&#x27;t be imported"),
+    ],
+)
+def test_a_registry_that_can_t_be_asked_gives_a_message(
+    admin_client: Client, settings: Any, leases: dict[str, Any], words: str
+) -> None:
+    """On the map and at a release: what is wrong, and no page of an error."""
+    settings.CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+        "gone": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": "redis://127.0.0.1:1/0"},
+    }
+    settings.IDGEN = {"GENERATORS": {"default": {"LEASES": leases}}}
+    page = admin_client.get(MAP)
+    assert page.status_code == 200
+    assert words in page.content.decode()
+    assert 'role="alert"' in page.content.decode()
+    assert words in admin_client.get(release_url(5), follow=True).content.decode()
+    handlers.reset()
+
+
+@pytest.mark.django_db
+def test_a_generator_that_there_is_not_is_told(admin_client: Client) -> None:
+    """With those that there are, and their maps."""
+    with override_settings(IDGEN={}):
+        page = admin_client.get(f"{LIST}map/no/such/").content.decode()
+    assert "There is no generator &#x27;no/such&#x27;" in page
+    assert MAP in page or "default" in page
+    with override_settings(IDGEN={"NOPE": 1}):
+        assert admin_client.get(MAP).status_code == 200
+        assert admin_client.get(f"{LIST}map/", follow=True).status_code == 200
+    handlers.reset()
