@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -27,29 +28,30 @@ def told(
     ``width``: of the terminal, in columns. With ``before``, an earlier document, a column
     says how many ids a second were handed out since. ``every``: name all holders.
     """
-    parts = [f"{_clock(found['at'])}"]
-    for entry in found["generators"]:
-        parts.append(_generator(entry, width, every))
-    parts += [_tags(entry, width, found, before) for entry in found["tags"]]
-    if not found["tags"]:
-        parts.append("TAGS     kept elsewhere, by the service that lends them")
-    parts.append("\n".join(_places(found)))
-    return "\n\n".join(parts) + "\n"
+    parts = [
+        [_clock(found["at"])],
+        *(_generator(entry, width, every) for entry in found["generators"]),
+        *(_tags(entry, width, found, before) for entry in found["tags"]),
+        [] if found["tags"] else ["TAGS: kept elsewhere, by the service that lends them"],
+        [line for place in _places(found) for line in _wrapped(place, width)],
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
 # --- parts --------------------------------------------------------------------------
 
 
-def _generator(entry: Document, width: int, every: bool) -> str:
-    lines = [
+def _generator(entry: Document, width: int, every: bool) -> list[str]:
+    words = [
         f"GENERATOR {entry['alias']}: namespace {entry['namespace']}, {entry['layout']}",
         f"  ids until {_clock(entry['exhausted_at'])[:10]} ({_left(entry['exhausted_in'])})",
         f"  worker ids from {entry['registry']}: {_workers(entry)}",
+        *(
+            f"  {part['first']}..{part['last']} can't be asked: {_line(part['why'])}"
+            for part in entry["unseen"]
+        ),
     ]
-    lines += [
-        f"  not seen: {part['first']}..{part['last']}: {_line(part['why'])}"
-        for part in entry["unseen"]
-    ]
+    lines = [line for each in words for line in _wrapped(each, width)]
     holders = entry["holders"]
     shown = holders if every else holders[:MOST_HOLDERS]
     if shown:
@@ -58,7 +60,7 @@ def _generator(entry: Document, width: int, every: bool) -> str:
         lines += table(head, rows, width, indent="  ")
     if len(shown) < len(holders):
         lines.append(f"  ... and {len(holders) - len(shown)} more holders: see --all")
-    return "\n".join(lines)
+    return lines
 
 
 def _workers(entry: Document) -> str:
@@ -83,13 +85,13 @@ def _holder(each: Document) -> Sequence[str]:
     )
 
 
-def _tags(entry: Document, width: int, found: Document, before: Document | None) -> str:
+def _tags(entry: Document, width: int, found: Document, before: Document | None) -> list[str]:
     title = f"TAGS in database {entry['database']}"
     if entry["error"] is not None:
-        return f"{title}: can't be asked. {_line(entry['error'])}"
+        return _wrapped(f"{title}: can't be asked. {_line(entry['error'])}", width)
     shown = entry["list"]
     if not shown:
-        return f"{title}: none"
+        return [f"{title}: none"]
     head = [
         "TAG",
         "NEXT ID",
@@ -111,7 +113,7 @@ def _tags(entry: Document, width: int, found: Document, before: Document | None)
     lines += table(head, rows, width, indent="  ")
     if len(shown) < entry["total"]:
         lines.append(f"  ... and {entry['total'] - len(shown)} that are used less: see --all")
-    return "\n".join(lines)
+    return lines
 
 
 def _tag(each: Document) -> list[str]:
@@ -194,6 +196,10 @@ def table(
         (indent + GAP.join(_fitted(*pair) for pair in zip(line, widths, strict=True))).rstrip()
         for line in lines
     ]
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, max(width, 20), subsequent_indent="    ", break_long_words=False)
 
 
 def _fitted(cell: str, width: int) -> str:
