@@ -8,7 +8,21 @@ from dataclasses import dataclass, field
 from django.db import Error as AnyDatabaseError
 
 from ..core.errors import IdgenError
-from . import namespaces
+from . import (
+    behind,
+    clocks,
+    columns,
+    exhaustion,
+    future,
+    marks,
+    namespaces,
+    redis_servers,
+    scheduling,
+    schema,
+    several,
+    sqlite_files,
+    workers,
+)
 from .findings import Finding, Severity, Unexamined
 from .project import Project, unexamined
 
@@ -16,7 +30,24 @@ __all__ = ["EXAMINATIONS", "Diagnosis", "diagnose"]
 
 Examination = Callable[[Project], Iterator[Finding | Unexamined]]
 
-EXAMINATIONS: Mapping[str, Examination] = {module.NAME: module.examine for module in (namespaces,)}
+EXAMINATIONS: Mapping[str, Examination] = {
+    module.NAME: module.examine
+    for module in (
+        schema,
+        namespaces,
+        behind,
+        future,
+        marks,
+        columns,
+        workers,
+        clocks,
+        exhaustion,
+        several,
+        redis_servers,
+        sqlite_files,
+        scheduling,
+    )
+}
 """By the name that ``--only`` takes, in the order in which they are run."""
 
 
