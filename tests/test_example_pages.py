@@ -107,8 +107,11 @@ def _wait_for(shop: Shop, server: subprocess.Popen[str]) -> None:
     pytest.fail(f"runserver did not answer: {server.communicate(timeout=5)[0]}")
 
 
-def dump(url: str, profile: Path) -> str:
-    """The page at ``url`` as a headless browser has it once its scripts have run."""
+def dump(url: str, profile: Path, *, budget: int = 10_000) -> str:
+    """The page at ``url`` as a headless browser has it once its scripts have run.
+
+    They have ``budget`` milliseconds, by a clock that stands while the network is waited for.
+    """
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         servers.absent(
@@ -117,7 +120,7 @@ def dump(url: str, profile: Path) -> str:
         )
     done = subprocess.run(
         [
-            browser, *FLAGS, f"--user-data-dir={profile}", "--virtual-time-budget=10000",
+            browser, *FLAGS, f"--user-data-dir={profile}", f"--virtual-time-budget={budget}",
             "--dump-dom", url,
         ],
         capture_output=True,

@@ -1,0 +1,188 @@
+"""The pages in a real browser: themes, phones, keyboard, a strict policy; and in django-unfold."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import pytest
+
+from django_idgen.core.clock import SYSTEM_CLOCK
+from tests.test_example_pages import PATIENCE, dump
+
+ROOT = Path(__file__).parents[2]
+APP = "/admin/django_idgen/"
+PHONE, DESK = 375, 1280
+TOO_LARGE = "9223372036854775808"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class Site(NamedTuple):
+    url: str
+    number: str
+    theme: str
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=PATIENCE) as answer:
+            return str(answer.read().decode())
+
+    @property
+    def pages(self) -> dict[str, str]:
+        worker = re.search(r'idgen-held" href="\?worker=(\d+)', self.get(f"{APP}workerlease/map/"))
+        assert worker is not None
+        return {
+            "decoded": f"{APP}decode/?id={self.number}",
+            "tag": f"{APP}decode/?id=1",
+            "refused": f"{APP}decode/?id={TOO_LARGE}",
+            "map": f"{APP}workerlease/map/default/?worker={worker[1]}",
+            "ranges": f"{APP}workerlease/map/wide/",
+            "away": f"{APP}workerlease/map/away/",
+            "release": f"{APP}workerlease/release/{worker[1]}/default/",
+            "leases": f"{APP}workerlease/",
+        }
+
+
+@pytest.fixture(scope="module", params=["", "unfold"], ids=["django", "unfold"])
+def site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """A project with the admin in one theme, a worker id held, and a tag used."""
+    if request.param:
+        pytest.importorskip(request.param)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.admin.site.settings",
+        "IDGEN_TEST_THEME": request.param,
+        "IDGEN_TEST_FILE": str(tmp_path_factory.mktemp("site") / "db.sqlite3"),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+    def django(*words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "django", *words],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    migration = django("migrate", "-v0")
+    said, _ = migration.communicate(timeout=PATIENCE)
+    assert migration.returncode == 0, said
+    server = django("runserver", f"127.0.0.1:{port}", "--noreload")
+    try:
+        yield _taken(f"http://127.0.0.1:{port}", request.param, server)
+    finally:
+        server.terminate()
+        server.communicate(timeout=PATIENCE)
+
+
+def _taken(url: str, theme: str, server: subprocess.Popen[str]) -> Site:
+    """The site, once it answers, with the id that it gave out."""
+    deadline = SYSTEM_CLOCK.stopwatch() + PATIENCE
+    while SYSTEM_CLOCK.stopwatch() < deadline and server.poll() is None:
+        try:
+            number, _ = json.loads(Site(url, "", theme).get("/take/"))
+        except (urllib.error.URLError, ConnectionError):
+            SYSTEM_CLOCK.sleep(0.1)
+        else:
+            return Site(url, number, theme)
+    server.kill()
+    pytest.fail(f"runserver did not answer: {server.communicate(timeout=5)[0]}")
+
+
+@pytest.fixture(scope="module")
+def seen(site: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int, str], Any]:
+    """What the browser saw of each page: by its name, the width of the window, and the theme."""
+    names = {url: name for name, url in site.pages.items()}
+    asked = {"url": list(names), "width": [PHONE, DESK], "theme": ["light", "dark"]}
+    page = dump(
+        f"{site.url}/probe/?{urlencode(asked, doseq=True)}",
+        tmp_path_factory.mktemp("profile"),
+        budget=120_000,
+    )
+    found = re.search(r'<pre id="probe">([^<]*)</pre>', page)
+    assert found is not None
+    assert found[1], page[:2000]
+    told = json.loads(html.unescape(found[1]))
+    return {(names[each["url"]], each["width"], each["theme"]): each for each in told}
+
+
+def test_every_page_of_ours_is_shown(seen: dict[tuple[str, int, str], Any]) -> None:
+    """With what it is for, in every theme and width."""
+    said = {
+        "decoded": "Asia/Shanghai",
+        "tag": "orders",
+        "refused": "is not an id",
+        "map": "Window left",
+        "ranges": "Each cell stands for 2048 worker ids",
+        "away": "can't be seen from here",
+        "release": "No id comes twice",
+        "leases": "Map of all worker ids",
+    }
+    assert {name for name, *_ in seen} == set(said)
+    for (name, *_), page in seen.items():
+        assert page["own"], name
+        assert said[name] in page["text"], name
+
+
+def test_nothing_sticks_out_of_a_phone(seen: dict[tuple[str, int, str], Any]) -> None:
+    """A page never scrolls sideways; what is wide scrolls in itself."""
+    assert {key: page["overflow"] for key, page in seen.items() if page["overflow"] > 0} == {}
+
+
+def test_bits_are_drawn_to_scale(seen: dict[tuple[str, int, str], Any]) -> None:
+    """Also on a phone: 1, 41, 10 and 12 bits of 64."""
+    for width in (PHONE, DESK):
+        fields = seen["decoded", width, "light"]["fields"][:4]  # then of other generators
+        for drawn, bits in zip(fields, (1, 41, 10, 12), strict=True):
+            assert drawn == pytest.approx(sum(fields) * bits / 64, abs=1)
+
+
+def test_the_dark_theme_is_dark(seen: dict[tuple[str, int, str], Any]) -> None:
+    """Text, cards and cells have other colours there; text stands out from its ground in both."""
+    for name in ("decoded", "map"):
+        light, dark = seen[name, DESK, "light"], seen[name, DESK, "dark"]
+        assert brightness(light["background"]) > 200
+        assert brightness(dark["background"]) < 60
+        for page in (light, dark):
+            contrast = abs(brightness(page["color"]) - brightness(page["background"]))
+            assert contrast > 120, name
+    assert seen["map", DESK, "light"]["held"] != seen["map", DESK, "dark"]["held"]
+
+
+def test_states_differ_and_cells_are_reached_by_keyboard(
+    seen: dict[tuple[str, int, str], Any],
+) -> None:
+    """A cell takes the focus, and shows that it has it."""
+    for width in (PHONE, DESK):
+        page = seen["map", width, "light"]
+        assert page["cells"] == 1024
+        assert page["held"] != page["free"]
+        assert page["focused"]
+        assert page["outline"] not in (None, "none")
+
+
+def brightness(color: str) -> float:
+    """0 to 255, of a computed colour: ``rgb(…)``, or ``color(srgb …)`` of a mixed one."""
+    numbers = [float(each) for each in re.findall(r"[0-9.]+(?:e-?\d+)?", color.partition("(")[2])]
+    if color.startswith("color("):
+        numbers = [each * 255 for each in numbers]
+    red, green, blue = numbers[:3]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
