@@ -48,18 +48,19 @@ TAG_COUNTS: Final[Mapping[str, str]] = {
     "segment_waits": "waits",
     "segment_ids_given_back": "given_back",
 }
-ERRORS: Final = (
-    "lease_lost",
-    "release_failed",
-    "renewal_failed",
-    "clock_skewed",
-    "clock_moved_backwards",
-    "worker_changed",
-    "segment_load_failed",
-    "segment_skipped",
-    "pool_unavailable",
-    "pool_dropped",
-)
+ERRORS: Final[Mapping[str, str]] = {
+    "lease_lost": "LeaseLost",
+    "release_failed": "RegistryUnavailable",
+    "renewal_failed": "RegistryUnavailable",
+    "clock_skewed": "",
+    "clock_moved_backwards": "",
+    "worker_changed": "",
+    "segment_load_failed": "SegmentUnavailable",
+    "segment_skipped": "",
+    "pool_unavailable": "SegmentUnavailable",
+    "pool_dropped": "",
+}
+"""Signals, and the class of the error that they come with as a rule."""
 EVENTS: Final = (*ERRORS, "lease_acquired", "segment_loaded", "segment_waited")
 """The signals that are counted."""
 SHORTEST: Final = 0.05
@@ -157,6 +158,9 @@ class ProcessMetrics:
         # Not made in forget(): a fork's hook must wait for no lock of the library.
         if self._metrics is None:
             self._metrics = {name: _made(each) for name, each in PROCESS.items()}
+            # As 0 from the start: of a series that begins with 1, Prometheus sees no increase.
+            for event, error in ERRORS.items():
+                self._metrics["errors"].labels(event, error)
         return self._metrics
 
     def _count_generator(self, metrics: Metrics, alias: str, generator: Any) -> None:

@@ -39,6 +39,7 @@ from typing import Any
 from django.db import connections
 
 from .. import handlers
+from ..stores import catch_up
 from .asking import Answer, Questions, asked, must_be_asked_here
 from .parts import (
     ask_database,
@@ -84,6 +85,8 @@ def status(
     for alias in generators or ():
         handlers.generator_settings(alias)
     aliases = [alias for alias in settings.generators if generators is None or alias in generators]
+    for alias in tag_databases_in_use():
+        catch_up(alias)  # here, where it can be told whether the caller has the file in use
     pool = pool_alias()
     wanted: dict[str, Callable[[], Any]] = {
         **{f"generator {alias}": partial(ask_workers, alias) for alias in aliases},

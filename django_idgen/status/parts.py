@@ -15,7 +15,6 @@ from .. import handlers
 from ..conf import DEFAULT_ALIAS, GeneratorSettings
 from ..core.errors import NotSeenFromHere
 from ..models import LeafAlloc
-from ..stores import catch_up
 from ..tables import missing_columns, missing_tables
 from ..tags.outlook import TagOutlook, outlooks
 from ..tags.rows import is_row_of, source_behind_pool
@@ -127,7 +126,6 @@ def ask_tags(alias: str, chosen: Collection[str] | None, most: int | None) -> Do
     """The tags of a database, those first that are used the most."""
     if missing_tables(connections[alias], ["LeafAlloc"]):
         return {"total": 0, "rate": 0.0, "list": []}
-    catch_up(alias)
     every: QuerySet[LeafAlloc] = LeafAlloc.objects.using(alias)
     if chosen is not None:
         every = every.filter(pk__in=chosen)

@@ -13,27 +13,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from tests.faults.conftest import sqlite_site
 from tests.faults.processes import Site, Taken, Web, eventually, serving
 from tests.faults.test_gunicorn import gunicorn
 
 from .samples import Scraped, scrape
 
-__all__ = ["sqlite_site"]
-
 WORKERS = 4
 
 
 @pytest.fixture
-def site(sqlite_site: Site, tmp_path: Path) -> Site:
+def site(metrics_site: Site, files: Path) -> Site:
     """The site with metrics, whose processes share a directory of files."""
-    files = tmp_path / "prometheus"
-    files.mkdir()
-    sqlite_site.environment |= {
-        "DJANGO_SETTINGS_MODULE": "tests.metrics.site_settings",
-        "PROMETHEUS_MULTIPROC_DIR": str(files),
-    }
-    return sqlite_site
+    return metrics_site
 
 
 @contextmanager
