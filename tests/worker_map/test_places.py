@@ -24,7 +24,8 @@ def test_of_a_held_worker_id_the_map_tells_all(place: str) -> None:
     assert entry.state is found.state(worker) is WorkerState.HELD
     assert entry.holder
     assert entry.acquired_at == entry.seen_at
-    assert entry.until is not None and entry.acquired_at is not None
+    assert entry.until is not None
+    assert entry.acquired_at is not None
     lent = entry.until - entry.acquired_at  # to the tick
     assert timedelta(seconds=179.999) <= lent <= timedelta(seconds=180)
     assert entry.window_left is not None

@@ -1,0 +1,218 @@
+"""The map of worker ids that Redis lends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import override_settings
+
+from django_idgen import generators, handlers, next_id
+from django_idgen.connection import own_connection
+from django_idgen.core.errors import RegistryUnavailable
+from django_idgen.models import LeaseHistory, NamespaceRecord
+from django_idgen.worker_map import WorkerState, release_worker, who_held, worker_map
+from tests.places import empty_sqlite
+from tests.redis_servers import RedisFarm, RedisServer, cache_alias, redis_farm
+from tests.upkeep_tools import redis_leases_on
+
+FALLBACK = "django_idgen.leases.fallback.FallbackLeases"
+
+
+@pytest.fixture
+def farm() -> Iterator[RedisFarm]:
+    with redis_farm() as made:
+        yield made
+
+
+@pytest.fixture
+def server(farm: RedisFarm) -> RedisServer:
+    return farm.server()
+
+
+@pytest.fixture
+def database(postgres: str, server: RedisServer) -> Iterator[str]:
+    """The root of a registry in a Redis of the test's own."""
+    with (
+        cache_alias("idgen", server.url) as alias,
+        override_settings(IDGEN=redis_leases_on(alias, postgres, timeout=2)),
+    ):
+        yield postgres
+        handlers.reset()
+
+
+def lease() -> Any:
+    return generators["default"].keeper.lease  # type: ignore[attr-defined]
+
+
+def settle(database: str) -> None:
+    """What is written by the loader's thread is written."""
+    own_connection(database).loader.submit(lambda: None).result(30)
+
+
+def test_before_the_first_lease_nothing_is_made(database: str, server: RedisServer) -> None:
+    """Neither a table nor a key, by whoever looks, releases or asks who it was."""
+    found = worker_map("default")
+    assert (found.kind, dict(found.entries)) == ("redis", {})
+    assert release_worker("default", 3) is False
+    assert who_held("default", 3, 1) is None
+    assert connections[database].introspection.table_names() == []
+    assert server.run("DBSIZE") == 0
+
+
+def test_a_lease_in_redis_is_told_with_its_clock(database: str) -> None:
+    """As one in a database, and so is who holds it."""
+    next_id()
+    (entry,) = worker_map("default").entries.values()
+    assert (entry.worker, entry.state, entry.registry) == (
+        lease().worker,
+        WorkerState.HELD,
+        "redis",
+    )
+    assert entry.clock_offset is not None
+    assert abs(entry.clock_offset) < 30  # one host's clock, but for a slow start
+    assert entry.acquired_at == entry.seen_at
+    tenure = who_held("default", lease().worker, lease().start)
+    assert tenure is not None
+    assert (tenure.holder, tenure.acquired_at) == (entry.holder, entry.acquired_at)
+
+
+def test_those_before_are_told_by_the_database(database: str) -> None:
+    """Also while Redis is away, which then can't say what was promised."""
+    next_id()
+    first = lease()
+    handlers.reset()
+    next_id()
+    settle(database)
+    assert lease().worker == first.worker
+    assert LeaseHistory.objects.using(database).count() == 2
+    tenure = who_held("default", first.worker, first.start)
+    assert tenure is not None
+    assert tenure.start == first.start
+    assert who_held("default", first.worker, lease().until) is None
+
+
+def test_history_can_be_switched_off(database: str, server: RedisServer) -> None:
+    """Then only the present holder is known."""
+    with (
+        cache_alias("idgen", server.url) as alias,
+        override_settings(IDGEN=redis_leases_on(alias, database, history=False)),
+    ):
+        next_id()
+        first = lease()
+        handlers.reset()
+        next_id()
+        settle(database)
+        assert who_held("default", first.worker, lease().start) is not None
+        assert who_held("default", first.worker, first.start) is None
+        handlers.reset()
+
+
+def test_a_redis_that_is_away_is_said_to_be(
+    database: str, server: RedisServer, farm: RedisFarm
+) -> None:
+    """By the map and by a release; who held a worker id is then told by the history."""
+    next_id()
+    held = lease()
+    settle(database)
+    server.kill()
+    with pytest.raises(RegistryUnavailable, match="did not answer"):
+        worker_map("default")
+    with pytest.raises(RegistryUnavailable, match="did not answer"):
+        release_worker("default", held.worker)
+    assert who_held("default", held.worker, held.start) is not None
+
+
+def test_an_older_life_of_redis_is_shown_as_lapsed(database: str, server: RedisServer) -> None:
+    """Its holders can't renew; a hash that is gone has nothing to show; looking mends nothing."""
+    next_id()
+    (key,) = server.run("KEYS", "django_idgen:*")
+    incarnation = server.run("HGET", key, "incarnation")
+    server.run("HSET", key, "incarnation", b"another/" + incarnation)
+    (entry,) = worker_map("default").entries.values()
+    assert entry.state is WorkerState.LAPSED
+    assert entry.window_left is not None
+    assert entry.window_left > 0
+    assert release_worker("default", entry.worker) is False
+    assert server.run("HGET", key, "incarnation") == b"another/" + incarnation
+    server.run("FLUSHALL")
+    assert worker_map("default").entries == {}
+    assert release_worker("default", entry.worker) is False
+    assert server.run("DBSIZE") == 0
+    assert NamespaceRecord.objects.using(database).get().generation == 1
+
+
+def test_marks_and_notes_that_are_garbled_are_passed_over(
+    database: str, server: RedisServer
+) -> None:
+    """What can't be read is not shown, and the rest is."""
+    next_id()
+    worker = lease().worker
+    (key,) = server.run("KEYS", "django_idgen:*")
+    server.run("HSET", key, f"n:{worker}", "rubbish")
+    (entry,) = worker_map("default").entries.values()
+    assert (entry.clock_offset, entry.acquired_at) == (None, None)
+    assert entry.state is WorkerState.HELD
+    server.run("HSET", key, f"w:{worker}", "rubbish")
+    assert worker_map("default").entries == {}
+
+
+def test_a_fallback_tells_what_can_be_seen(
+    postgres: str, server: RedisServer, farm: RedisFarm
+) -> None:
+    """Of both registries; of the one that is away, that it is unknown, and why."""
+    with cache_alias("idgen", server.url) as alias:
+        primary = redis_leases_on(alias, postgres, timeout=1)["GENERATORS"]["default"]["LEASES"]
+        options = {"primary": primary, "secondary": {"OPTIONS": {"database": postgres}}}
+        leases = {"BACKEND": FALLBACK, "OPTIONS": options}
+        with override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": leases}}}):
+            next_id()
+            first = lease().worker
+            assert first < 768
+            found = worker_map("default")
+            assert found.entries[first].registry == "redis"
+            assert found.counts()[WorkerState.FREE] == 1023
+            handlers.reset()
+            server.kill()
+            next_id()
+            second = lease().worker
+            assert second >= 768
+            found = worker_map("default")
+            (entry,) = found.entries.values()
+            assert (entry.registry, entry.namespace) == ("database", "default/fallback")
+            assert found.state(first) is WorkerState.UNKNOWN
+            ((unseen, why),) = found.unseen.items()
+            assert unseen == range(768)
+            assert "did not answer" in why
+            counts = found.counts()
+            assert (counts[WorkerState.UNKNOWN], counts[WorkerState.FREE]) == (768, 255)
+            assert release_worker("default", second) is True
+            handlers.reset()
+
+
+def test_over_a_sqlite_file_it_is_the_same(
+    server: RedisServer, tmp_path: Path, django_db_blocker: Any
+) -> None:
+    """The history stands beside the file."""
+    with (
+        django_db_blocker.unblock(),
+        empty_sqlite(tmp_path / "shop.sqlite3"),
+        cache_alias("idgen", server.url) as alias,
+        override_settings(IDGEN=redis_leases_on(alias, "default")),
+    ):
+        assert worker_map("default").entries == {}
+        assert list(tmp_path.glob("*-idgen")) == []
+        next_id()
+        first = lease()
+        handlers.reset()
+        next_id()
+        settle("default")
+        (entry,) = worker_map("default").entries.values()
+        assert entry.state is WorkerState.HELD
+        tenure = who_held("default", first.worker, first.start)
+        assert tenure is not None
+        assert tenure.start == first.start
+        handlers.reset()
