@@ -33,6 +33,8 @@ class Stored:
     """The largest window that is reckoned with."""
     eras: tuple[Era, ...] = ()
     """What was lent under earlier layouts."""
+    lead: int = 0
+    """How far any window ended past the time when its holder was seen last; 0 if unknown."""
 
     @property
     def era(self) -> Era:

@@ -182,13 +182,13 @@ class NamespaceOpening:
             generation=Max("generation", default=0), until=Max("until", default=0)
         )
         fence = max(record.fence, record.highest_until, left["until"])
-        ahead = max(0, self._longest_lead(rows) - record.largest_window)
+        ahead = max(0, self.longest_lead(rows) - record.largest_window)
         record.fence = loss_fence(
             self.namespace, now=now + ahead, fence=fence, largest_window=record.largest_window
         )
         record.generation = max(record.generation, left["generation"]) + 1
 
-    def _longest_lead(self, rows: QuerySet[WorkerLease]) -> int:
+    def longest_lead(self, rows: QuerySet[WorkerLease]) -> int:
         """How far, in ticks, any window ended past the time when its holder was last seen.
 
         Who ran ahead then, after an earlier loss, may have been promised as much since.

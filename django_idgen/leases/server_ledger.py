@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -141,7 +142,8 @@ class ServerLedger:
         self, opening: NamespaceOpening, change: Change, connection: BaseDatabaseWrapper
     ) -> Stored:
         opened = opening.open(connection, thorough=True)
-        successor = change(self._stored(opened.record), opened.reading.registry_us)
+        stored = replace(self._stored(opened.record), lead=opening.longest_lead(self._rows()))
+        successor = change(stored, opened.reading.registry_us)
         self._reset_rows(opened, successor)
         record = self._succeed(opened.record, successor)
         self._remember(record, successor)

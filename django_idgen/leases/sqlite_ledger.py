@@ -115,9 +115,14 @@ class SqliteLedger:
             space = namespace_of(space, _parsed(found.fingerprint))
         record = opened_record(book, space, space.tick_at(now_us))
         record = replace(record, largest_window=max(record.largest_window, space.reach_ticks))
-        successor = change(self._stored(db, book, record), now_us)
+        stored = replace(self._stored(db, book, record), lead=self._lead(db, space))
+        successor = change(stored, now_us)
         record = self._succeed(db, book, record, successor)
         return self._stored(db, book, record)
+
+    def _lead(self, db: sqlite3.Connection, space: Namespace) -> int:
+        rows = db.execute("SELECT until, seen FROM leases WHERE namespace = ?", (space.name,))
+        return max((until - space.tick_at(seen) for until, seen in rows), default=0)
 
     def _succeed(
         self, db: sqlite3.Connection, book: SqliteBook, record: Record, successor: Successor

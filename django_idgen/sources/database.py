@@ -157,6 +157,11 @@ class DatabaseSource:
         return {alias: owner for alias, owner in found.items() if owner}
 
     @property
+    def failover_skip(self) -> int:
+        """How many of the longest fetches are skipped where a server may have missed some."""
+        return int(self._options["failover_skip"])
+
+    @property
     def history(self) -> bool:
         """Whether each fetch leaves a row."""
         return self._history

@@ -1,0 +1,179 @@
+"""``manage.py idgen_skip``: go past what may have been given out, after a restore or a failover."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error as AnyDatabaseError
+
+from django_idgen.conf import SettingsError, read_settings
+from django_idgen.core.errors import IdgenError
+from django_idgen.core.moments import is_aware, unix_us
+from django_idgen.doctor.project import Project, words_of
+from django_idgen.doctor.skipping import (
+    GeneratorSkip,
+    HowFar,
+    TagSkip,
+    all_tags,
+    raise_new_tags,
+)
+from django_idgen.tags.rows import TagUnknown, find_tag
+
+FAILURES = (IdgenError, AnyDatabaseError, OSError, TimeoutError)
+
+
+class Command(BaseCommand):
+    help = (
+        "Skip past ids that may have been given out: after a database was put back to an earlier "
+        "state, or another server took over that may have missed the last writes. Tags skip as "
+        "far as a failover would unless told; generators open a new generation past every window "
+        "that may have been lent. Shows first what it would do, and asks."
+    )
+    # It has to run in a project that they find fault with.
+    requires_system_checks: list[str] = []  # noqa: RUF012
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("tags", nargs="*", metavar="TAG")
+        parser.add_argument("--all", action="store_true", help="all tags, and those made later")
+        far = parser.add_mutually_exclusive_group()
+        far.add_argument("--by", type=int, metavar="N", help="so many ids further")
+        far.add_argument("--to", type=int, metavar="N", help="the next id is N, or one above it")
+        far.add_argument(
+            "--past-table", action="store_true", help="past the highest id of the tag's tables"
+        )
+        far.add_argument(
+            "--hours-ago",
+            type=float,
+            metavar="H",
+            default=0.0,
+            help="what was put back is so old: skip twice what each tag uses in that time, too",
+        )
+        parser.add_argument(
+            "--generators",
+            nargs="*",
+            metavar="ALIAS",
+            help="these generators, or all of them",
+        )
+        parser.add_argument(
+            "--until",
+            metavar="DATETIME",
+            help="until then the other server may have lent worker ids (ISO 8601, with its zone); "
+            "now, unless that is later",
+        )
+        parser.add_argument("--dry-run", action="store_true", help="only show what it would do")
+        parser.add_argument("--yes", action="store_true", help="don't ask")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        _check(options)
+        try:
+            project = Project(read_settings())
+        except SettingsError as error:
+            raise CommandError(str(error)) from error
+        try:
+            self._skip(project, options)
+        except FAILURES as error:
+            raise CommandError(words_of(error)) from error
+        finally:
+            project.close()
+
+    def _skip(self, project: Project, options: dict[str, Any]) -> None:
+        how_far = HowFar(options["by"], options["to"], options["past_table"], options["hours_ago"])
+        tags = [TagSkip(project, tag, how_far) for tag in _tags(options)]
+        generators = [
+            GeneratorSkip(project, entry, _until_us(options))
+            for entry in _entries(project, options)
+        ]
+        for tag in tags:
+            self.stdout.write(tag.words())
+        for generator in generators:
+            self.stdout.write("\n".join(generator.words()))
+        due = [tag for tag in tags if tag.is_due]
+        if not due and not any(each.ledgers for each in generators):
+            self.stdout.write("Nothing is to be done.")
+            return
+        self.stdout.write("Skipped ids are never given out. Processes keep what they hold already.")
+        if options["dry_run"]:
+            self.stdout.write("Nothing was done: --dry-run.")
+            return
+        if not (options["yes"] or _agreed()):
+            raise CommandError("Nothing was done.")
+        self._apply(due, generators, options)
+
+    def _apply(
+        self, tags: list[TagSkip], generators: list[GeneratorSkip], options: dict[str, Any]
+    ) -> None:
+        failures = []
+        # Generators first: while they go on, ids may repeat that nothing else tells apart.
+        skips: list[GeneratorSkip | TagSkip] = [*generators, *tags]
+        for each in skips:
+            try:
+                self.stdout.write(each.apply())
+            except FAILURES as error:
+                failures.append(words_of(error))
+        if options["all"] and tags:
+            by = max(tag.after - tag.before for tag in tags)
+            for alias in raise_new_tags(by):
+                self.stdout.write(f"database {alias!r}: new tags start {by} further")
+        if failures:
+            raise CommandError(f"{' '.join(failures)} The rest is done; run it again.")
+
+
+def _check(options: dict[str, Any]) -> None:
+    if not options["tags"] and not options["all"] and options["generators"] is None:
+        raise CommandError("Name tags, or give --all, or --generators, or both of them.")
+    if options["tags"] and options["all"]:
+        raise CommandError("Either name tags, or give --all.")
+    for name in ("by", "to"):
+        value = options[name]
+        if value is not None and not 1 <= value < 2**63:
+            raise CommandError(f"--{name} must be 1 to 2**63-1, not {value}.")
+    if not 0 <= options["hours_ago"] <= 1e6:
+        raise CommandError(f"--hours-ago must be 0 to 1000000, not {options['hours_ago']}.")
+    if options["until"] and options["generators"] is None:
+        raise CommandError("--until is for --generators; for tags see --hours-ago.")
+
+
+def _tags(options: dict[str, Any]) -> list[str]:
+    if options["all"]:
+        return list(all_tags())
+    for tag in options["tags"]:
+        if find_tag(tag) is None:
+            raise TagUnknown(tag)
+    return list(options["tags"])
+
+
+def _entries(project: Project, options: dict[str, Any]) -> list[Any]:
+    names = options["generators"]
+    if names is None:
+        return []
+    known = project.settings.generators
+    for name in names:
+        if name not in known:
+            raise CommandError(
+                f"There is no generator {name!r}. There are {', '.join(map(repr, known))}."
+            )
+    return [entry for alias, entry in known.items() if not names or alias in names]
+
+
+def _until_us(options: dict[str, Any]) -> int | None:
+    if not options["until"]:
+        return None
+    until: datetime | None = None
+    with suppress(ValueError):
+        until = datetime.fromisoformat(options["until"])
+    if until is None or not is_aware(until):
+        raise CommandError(
+            f"--until must be such as 2026-05-01T12:00:00Z, with its zone, not "
+            f"{options['until']!r}."
+        )
+    return unix_us(until)
+
+
+def _agreed() -> bool:
+    try:
+        return input("Do it? [y/N] ").strip().lower() in {"y", "yes"}
+    except EOFError:
+        return False

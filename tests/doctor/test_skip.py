@@ -1,0 +1,152 @@
+"""``idgen_skip``: nothing is given out again by a database that was put back."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connections, transaction
+from django.test import override_settings
+
+from django_idgen import generators, segments
+from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
+from django_idgen.tables import make_missing_tables
+from tests.doctor.fleet import fleet, idgen, on_database, on_redis
+from tests.places import empty_sqlite
+
+TABLES = (Installation, NamespaceRecord, WorkerLease, LeafAlloc)
+
+
+def skip(*tags: str, **options: Any) -> str:
+    """What the command wrote."""
+    out = StringIO()
+    call_command("idgen_skip", *tags, stdout=out, **options)
+    return out.getvalue()
+
+
+def backup(alias: str) -> dict[type, list[dict[str, Any]]]:
+    """The rows of our tables as they are now."""
+    make_missing_tables(connections[alias])
+    return {model: list(model.objects.using(alias).values()) for model in TABLES}
+
+
+def restore(alias: str, rows: dict[type, list[dict[str, Any]]]) -> None:
+    """Put the rows back, as a restored backup does: what was made since is gone."""
+    with transaction.atomic(using=alias):
+        for model, values in rows.items():
+            model.objects.using(alias).all().delete()
+            model._base_manager.using(alias).bulk_create([model(**row) for row in values])
+
+
+def test_a_restored_database_repeats_nothing(server_alias: str, tmp_path: Path) -> None:
+    """I1: processes of before and after it, of tags and of a generator."""
+    setting = idgen(on_database(server_alias, workers=[0, 3]))
+    with fleet(tmp_path) as processes, override_settings(IDGEN=setting):
+        both = [processes.start(setting, 1)[0], processes.start(setting, 1, tags="orders bills")[0]]
+        for taker in both:
+            taker.wait_for(100)
+        kept = backup(server_alias)
+        for taker in both:
+            taker.wait_for(3000 if taker is both[1] else 300)
+        restore(server_alias, kept)
+        words = skip(all=True, generators=[], yes=True)
+        assert "are skipped" in words
+        assert "generation" in words
+        after = [
+            processes.start(setting, 1, name="new")[0],
+            processes.start(setting, 1, name="new", tags="orders bills")[0],
+        ]
+        for taker in (*both, *after):
+            taker.wait_for(200)
+    processes.assert_no_repeats()
+
+
+def test_redis_goes_on_past_a_restored_database(postgres: str, redis: str, tmp_path: Path) -> None:
+    """I1: what Redis has lent since the backup lies below the new fence, too."""
+    setting = idgen(on_redis(redis, postgres, workers=[0, 3]))
+    with fleet(tmp_path) as processes, override_settings(IDGEN=setting):
+        (taker,) = processes.start(setting, 1)
+        taker.wait_for(100)
+        kept = backup(postgres)
+        taker.wait_for(400)
+        restore(postgres, kept)
+        skip(generators=["default"], yes=True)
+        (new,) = processes.start(setting, 1, name="new")
+        new.wait_for(200)
+        taker.wait_for(200)
+    processes.assert_no_repeats()
+
+
+def test_sqlite_skips_its_marks(tmp_path: Path, django_db_blocker: Any) -> None:
+    """The file beside the database counts, not the row."""
+    with django_db_blocker.unblock(), empty_sqlite(tmp_path / "a.sqlite3"):
+        call_command("migrate", "django_idgen", verbosity=0)
+        with override_settings(IDGEN={}):
+            first = segments["orders"].next_id(), generators["default"].next_id()
+            skip("orders", by=10_000, generators=["default"], yes=True)
+            assert segments["orders"].next_id() > first[0] + 9_000
+            assert generators["default"].next_id() > first[1]
+
+
+def test_it_asks_and_shows_first(server_alias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Declined, or with --dry-run, nothing is changed."""
+    with override_settings(IDGEN=idgen(on_database(server_alias))):
+        segments["orders"].next_id()
+        generators["default"].next_id()
+        before = backup(server_alias)
+        assert "1001 -> 1501 (500 ids are skipped)" in skip("orders", by=500, dry_run=True)
+        monkeypatch.setattr("builtins.input", lambda _prompt: "")
+        with pytest.raises(CommandError, match="Nothing was done"):
+            skip(all=True, generators=[])
+        assert backup(server_alias) == before
+        monkeypatch.setattr("builtins.input", lambda _prompt: "y")
+        assert "stands at 1501" in skip("orders", by=500)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "Name tags"),
+        ({"tags": ["nowhere"]}, "no tag 'nowhere'"),
+        ({"tags": ["a"], "all": True}, "Either"),
+        ({"tags": ["a"], "by": 0}, "--by must be"),
+        ({"tags": ["a"], "to": 2**63}, "--to must be"),
+        ({"generators": ["other"]}, "no generator 'other'"),
+        ({"generators": [], "until": "noon"}, "with its zone"),
+        ({"generators": [], "until": "2026-01-01T00:00"}, "with its zone"),
+        ({"tags": ["a"], "until": "2026-01-01T00:00Z"}, "--hours-ago"),
+    ],
+)
+def test_bad_input_is_refused_in_words(given: dict[str, Any], words: str, postgres: str) -> None:
+    """Nothing is a traceback."""
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        with pytest.raises(CommandError, match=words):
+            skip(*given.pop("tags", []), yes=True, **given)
+        with pytest.raises(CommandError, match="must be 0 to"):
+            skip("a", hours_ago=-1.0)
+
+
+def test_new_tags_start_past_what_a_lost_one_may_have_taken(postgres: str) -> None:
+    """A tag that was made after the backup is gone with it; made anew it starts higher."""
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        segments["orders"].next_id()
+        kept = backup(postgres)
+        lost = segments["bills"].next_ids(50)
+        restore(postgres, kept)
+        segments.close()
+        skip(all=True, yes=True)
+        assert segments["bills"].next_id() > max(lost)
+
+
+def test_until_reaches_further(postgres: str) -> None:
+    """A server that goes on elsewhere until then is reckoned with."""
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        generators["default"].next_id()
+        skip(generators=[], yes=True, until="2040-01-01T00:00:00Z")
+        generators.close()  # else it uses up the window that it has
+        number = generators["default"].next_id()
+        assert generators["default"].layout.unpack(number).created.year == 2040  # type: ignore[attr-defined]
