@@ -1,0 +1,74 @@
+"""The pages of tags where the database is away, or not migrated to this version yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import Client
+
+from django_idgen.models import LeafAlloc
+from django_idgen.tables import add_missing_columns
+from tests.redis_servers import free_port
+from tests.test_admin_skip import shown_at
+
+from .tag_tools import TAGS, page, told
+
+pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
+
+
+@contextmanager
+def away(connection: Any) -> Iterator[None]:
+    """Nothing listens where ``connection`` leads, as when the server was stopped."""
+    kept = dict(connection.settings_dict)
+    connection.settings_dict.update(HOST="127.0.0.1", PORT=str(free_port()))
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(kept)
+
+
+@pytest.mark.parametrize("alias", ["postgres", "mariadb"])
+def test_a_table_of_an_earlier_version_is_told(
+    alias: str,
+    request: pytest.FixtureRequest,
+    admin_client: Client,
+    settings: Any,
+    monkeypatch: Any,
+) -> None:
+    """With what it lacks and what helps; once it is migrated, its tags are there."""
+    request.getfixturevalue(alias)
+    shown_at(alias, monkeypatch, settings)
+    with connections[alias].schema_editor() as editor:
+        editor.create_model(LeafAlloc)
+    LeafAlloc.objects.create(biz_tag="t")
+    with connections[alias].cursor() as cursor:
+        for column in ("paused", "holder", "fetched_at"):
+            cursor.execute(f"ALTER TABLE leaf_alloc DROP COLUMN {column}")
+    for text in (page(admin_client), page(admin_client, q="t")):
+        assert "is of an earlier version, and lacks paused, holder, fetched_at" in text
+        assert "“migrate” adds what is missing" in text
+    assert admin_client.get("/admin/").status_code == 200
+    assert admin_client.get(f"{TAGS}t/change/").status_code == 302
+    add_missing_columns(connections[alias])
+    assert ">t<" in page(admin_client)
+
+
+def test_a_database_that_is_away_breaks_no_page(
+    postgres: str, admin_client: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the list, nor a tag's page, nor the admin's first one: they say what is wrong."""
+    shown_at(postgres, monkeypatch, settings)
+    connection = connections[postgres]
+    connection.close()
+    with away(connection):
+        assert "Database “postgres” can't be asked just now" in page(admin_client)
+        assert admin_client.get("/admin/").status_code == 200
+        for path in ("t/change/", "skip/?tag=t", "pause/?tag=t"):
+            answer = admin_client.get(f"{TAGS}{path}")
+            assert answer.status_code == 302
+            assert "can't be asked just now" in told(answer) or "no such tags" in told(answer)
