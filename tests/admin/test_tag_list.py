@@ -11,15 +11,18 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_idgen.models import LeafAlloc
+from django_idgen.tags import edits as tag_edits
 from django_idgen.tags import steps as tag_steps
 from django_idgen.tags import supply as tag_supply
 from tests.redis_pool.test_project import idgen_on, project
 from tests.redis_servers import cache_alias, free_port
+from tests.several.conftest import _shards, shards
 from tests.test_admin_skip import one, shown_at
+from tests.test_tag_edits import source_of
 
 from .tag_tools import TAGS, history, list_form, page, post, stored, user_who_may
 
-__all__ = ["one"]
+__all__ = ["_shards", "one", "shards"]
 
 pytestmark = pytest.mark.django_db(databases="__all__")
 # With the rows of a server, which connections of our own are to see.
@@ -220,6 +223,18 @@ def test_a_step_changed_at_the_last_moment_is_not_overwritten(one: str) -> None:
     assert stored("t000").step == 100
     tag_steps.replace_step("t000", one, seen=100, to=50)
     assert stored("t000").step == 50
+
+
+@committed
+def test_a_step_is_changed_in_all_databases_of_the_tag(
+    shards: list[str], admin_client: Client, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """Whichever of them the list shows."""
+    shown_at(shards[1], monkeypatch, settings)
+    with source_of(databases=shards[:2]):
+        tag_edits.make_tag("t", step=5)
+        assert post(admin_client, "", **list_form(page(admin_client), t=70))[0] == 302
+        assert [LeafAlloc.objects.using(alias).get().step for alias in shards[:2]] == [70, 70]
 
 
 def test_a_list_with_unknown_tags_changes_nothing(no_tags: None, admin_client: Client) -> None:
