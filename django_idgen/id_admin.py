@@ -244,4 +244,4 @@ def _title(path: str, model: type[models.Model]) -> Any:
     key = model._meta.pk
     if first == "pk" or first == key.name:
         return _("created")
-    return format_lazy("{}: {}", pretty_name(first), _("created"))
+    return format_lazy(_("{relation}: created"), relation=pretty_name(first))

@@ -41,7 +41,11 @@ def validate_tag(value: str) -> None:
     try:
         check_tag(value)
     except InvalidTag as error:
-        raise ValidationError(str(error), code="invalid_tag") from error
+        raise ValidationError(
+            _("“%(tag)s” can't be a tag: it needs 1 to 128 printable characters."),
+            code="invalid_tag",
+            params={"tag": str(value)[:150]},
+        ) from error
 
 
 def validate_patterns(value: str) -> None:

@@ -18,7 +18,7 @@ from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from ..conf import SettingsError
 from ..core.errors import InvalidId
@@ -34,6 +34,13 @@ else:
 __all__ = ["Decode", "DecodeAdmin"]
 
 BITS = 64
+FIELD_NAMES = (
+    pgettext_lazy("field of an id", "time"),
+    pgettext_lazy("field of an id", "worker"),
+    pgettext_lazy("field of an id", "sequence"),
+    pgettext_lazy("field of an id", "batch"),
+)
+"""Of a layout, for the template to translate; parts of a worker id have the project's names."""
 
 
 class Decode(models.Model):
@@ -90,7 +97,9 @@ class DecodeAdmin(ModelAdmin):
     def _found(self, request: HttpRequest, given: str) -> dict[str, Any]:
         try:
             found = readings(given)
-        except (InvalidId, SettingsError) as error:
+        except InvalidId as error:
+            return {"problem": _("No id can be read from that."), "reason": str(error)}
+        except SettingsError as error:
             return {"problem": str(error)}
         return {
             "shown": [Shown(self, request, each) for each in found],

@@ -154,7 +154,7 @@ def _range_cell(
 ) -> Cell:
     counts = _counts(found, part, counted or Counter())
     state = next((each for each in _TELLING if counts[each]), WorkerState.RESERVED)
-    names = ", ".join(
+    names = _(", ").join(
         _("%(count)d %(state)s") % {"count": counts[each], "state": state_name(each)}
         for each in _TELLING
         if counts[each]

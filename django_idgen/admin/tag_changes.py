@@ -167,4 +167,4 @@ def _failed(tag: str, error: IdgenError) -> str:
         # It names the tag itself.
         if error.tag == tag:  # type: ignore[attr-defined]
             return str(error)
-    return f"{tag}: {error}"
+    return _("%(tag)s: %(reason)s") % {"tag": tag, "reason": error}

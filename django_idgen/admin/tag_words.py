@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from django.utils.formats import number_format
+from django.utils.formats import get_format, number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -94,11 +94,20 @@ def _years(years: float) -> str:
     if round(years) < 1_000_000:
         text = ngettext("%(number)s year", "%(number)s years", round(years))
         return text % {"number": number_words(round(years))}
+    if get_format("NUMBER_GROUPING") == 4:
+        return _years_by_myriads(years)
     if round(years / 1e6) < 1000:
         text = ngettext("%(number)s million years", "%(number)s million years", round(years / 1e6))
         return text % {"number": number_words(round(years / 1e6))}
     text = ngettext("%(number)s billion years", "%(number)s billion years", round(years / 1e9))
     return text % {"number": number_words(round(years / 1e9))}
+
+
+def _years_by_myriads(years: float) -> str:
+    """As Chinese counts: 10,000 has a word of its own, and so has its square."""
+    if round(years / 1e4) < 10_000:
+        return _("%(number)s × 10,000 years") % {"number": number_words(round(years / 1e4))}
+    return _("%(number)s × 100 million years") % {"number": _figure(years / 1e8)}
 
 
 def _figure(number: float) -> str:

@@ -87,8 +87,12 @@ class AccessTokenAdmin(ModelAdmin):
             (_("generators"), token.generators),
             (_("leases"), token.leases),
         )
-        lines = ((what, ", ".join(text.splitlines())) for what, text in named if text)
-        return format_html_join(mark_safe("<br>"), "{}: {}", lines) or _("nothing")
+        lines = (
+            (_("%(what)s: %(names)s") % {"what": what, "names": ", ".join(text.splitlines())},)
+            for what, text in named
+            if text
+        )
+        return format_html_join(mark_safe("<br>"), "{}", lines) or _("nothing")
 
     @admin.display(description=gettext_lazy("works"), boolean=True)
     def works(self, token: AccessToken) -> bool:

@@ -58,12 +58,18 @@ def record(user: Any, tag: str, action: str, **changes: Change) -> bool:
 
 def _message(action: str, changes: dict[str, Change]) -> str:
     words = [
-        f"{_name(field)}: {_value(before)} → {_value(after)}"
+        gettext("%(name)s: %(before)s → %(after)s")
+        % {"name": _name(field), "before": _value(before), "after": _value(after)}
         for field, (before, after) in changes.items()
         if before != after
     ]
     verb = gettext(ACTIONS[action])
-    return f"{verb}: {'; '.join(words)}" if words else verb
+    if not words:
+        return verb
+    return gettext("%(action)s: %(changes)s") % {
+        "action": verb,
+        "changes": gettext("; ").join(words),
+    }
 
 
 def _name(field: str) -> str:
