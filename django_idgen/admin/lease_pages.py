@@ -51,12 +51,20 @@ class ShownEntry:
     """A worker id in use, in words."""
 
     entry: WorkerEntry
-    release_url: str
+    read_at: datetime
+    release_url: str = ""
     """Empty for those who may not."""
 
     @property
     def state_name(self) -> str:
         return state_name(self.entry.state)
+
+    @property
+    def seen_ago(self) -> str:
+        seen_at = self.entry.seen_at
+        return (
+            "" if seen_at is None else time_left(max(0.0, (self.read_at - seen_at).total_seconds()))
+        )
 
     @property
     def time_left(self) -> str:
@@ -141,7 +149,7 @@ class LeasePages(ModelAdmin):
             "sort": sort,
             "sorts": {name: _sorted_query(name, drawing.shown, found.workers) for name in SORTS},
             "page": page,
-            "rows": [ShownEntry(each, self._release_url(found, each, may)) for each in page],
+            "rows": [self._shown(found, each, may) for each in page],
             "here": self._url("map", found.alias),
         }
 
@@ -153,12 +161,13 @@ class LeasePages(ModelAdmin):
             "worker": worker,
             "state": found.state(worker),
             "state_name": state_name(found.state(worker)),
-            "shown": entry and ShownEntry(entry, self._release_url(found, entry, may)),
+            "shown": entry and self._shown(found, entry, may),
         }
 
-    def _release_url(self, found: WorkerMap, entry: WorkerEntry, may: bool) -> str:
+    def _shown(self, found: WorkerMap, entry: WorkerEntry, may: bool) -> ShownEntry:
         releasable = may and entry.state in IN_USE
-        return self._url("release", entry.worker, found.alias) if releasable else ""
+        url = self._url("release", entry.worker, found.alias) if releasable else ""
+        return ShownEntry(entry, found.read_at, url)
 
     # --- freeing one by hand ------------------------------------------------------------------
 
@@ -177,7 +186,7 @@ class LeasePages(ModelAdmin):
         title = _("Release worker id %(worker)d?") % {"worker": worker}
         context = {
             "map": found,
-            "shown": ShownEntry(entry, ""),
+            "shown": ShownEntry(entry, found.read_at),
             "entry": entry,
             "seal": _seal(entry),
             "is_live": entry.state is not WorkerState.LAPSED,
@@ -208,7 +217,7 @@ class LeasePages(ModelAdmin):
         namespace = entry.namespace or found.namespace
         key = WorkerLease.key_of(namespace, entry.worker)
         lease = WorkerLease(id=key, namespace=namespace, worker=entry.worker)
-        words = {"holder": entry.holder, "state": entry.state.value, "registry": found.kind}
+        words = {"holder": entry.holder, "state": state_name(entry.state), "registry": found.kind}
         text = _("Released by hand; it was %(state)s by “%(holder)s” (registry: %(registry)s).")
         self.log_change(request, lease, text % words)
 

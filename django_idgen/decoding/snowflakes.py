@@ -81,8 +81,9 @@ def snowflake_readings(
 ) -> tuple[SnowflakeReading, ...]:
     """What each generator (of ``aliases``; else all that make snowflakes) takes ``number`` for.
 
-    Plausible ones first. With ``ask`` the registries are asked who held the worker id, each
-    of them once; one that is away is told in the reading. Raises
+    Plausible ones first, and of those the ones whose worker id somebody is known to have
+    held. With ``ask`` the registries are asked for that; one that is away is told in the
+    reading. Raises
     :class:`~..conf.SettingsError` for an alias that there is not.
     """
     settings = current_settings().generators
@@ -93,7 +94,7 @@ def snowflake_readings(
         for entry in entries
         if aliases is not None or has_parts(entry)
     ]
-    return tuple(sorted(found, key=lambda each: not each.is_plausible))
+    return tuple(sorted(found, key=lambda each: (not each.is_plausible, each.tenure is None)))
 
 
 def has_parts(entry: GeneratorSettings) -> bool:

@@ -168,7 +168,8 @@ def tags(request: pytest.FixtureRequest) -> Iterator[str]:
     """An empty database of each kind, whose tags leave a history."""
     name = str(request.getfixturevalue(request.param))
     source = {"OPTIONS": {"database": name, "history": True}}
-    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": source}}):
+    patient = {"SOURCE": source, "OPTIONS": {"timeout": 60}}  # the first use makes the tables
+    with override_settings(IDGEN={"SEGMENTS": patient}):
         yield name
 
 

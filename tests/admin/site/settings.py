@@ -63,5 +63,5 @@ IDGEN = {
             }
         },
     },
-    "SEGMENTS": {"SOURCE": {"OPTIONS": {"history": True}}},
+    "SEGMENTS": {"SOURCE": {"OPTIONS": {"history": True}}, "OPTIONS": {"timeout": 30}},
 }
