@@ -230,6 +230,7 @@ def _tops(old: Sequence[str]) -> dict[str, LeafAlloc]:
             top.max_id = max(top.max_id, row.max_id)
             top.step = max(top.step, row.step)
             top.largest_step = max(top.largest_step, row.largest_step)
+            top.paused = top.paused or row.paused
     return tops
 
 
@@ -245,6 +246,7 @@ def _write_rows(alias: str, grid: Grid, tops: dict[str, LeafAlloc], server: str)
             remainder=grid.remainder,
             largest_step=top.largest_step,
             server=server,
+            paused=top.paused,
         )
         for tag, top in tops.items()
         if tag not in there
@@ -256,6 +258,7 @@ def _write_rows(alias: str, grid: Grid, tops: dict[str, LeafAlloc], server: str)
             largest_step=Greatest(F("largest_step"), tops[tag].largest_step),
             delta=grid.delta,
             remainder=grid.remainder,
+            paused=tops[tag].paused,
         )
 
 

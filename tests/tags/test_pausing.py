@@ -17,6 +17,7 @@ from django.test import override_settings
 
 from django_idgen import handlers, segments, signals
 from django_idgen.core.errors import SegmentUnavailable, TagPaused
+from django_idgen.growth import Growth
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.tables import make_missing_tables
@@ -270,6 +271,23 @@ def test_a_tag_over_several_databases_is_paused_in_all(shards: list[str]) -> Non
         resume_tag("t")
         ids = segments["t"].next_ids(30)
         assert len(set(ids)) == 30
+
+
+def test_a_paused_tag_stays_so_when_databases_are_added(shards: list[str]) -> None:
+    """Also in those that are new: the pause is the tag's, wherever its ids come from."""
+    with source_of(databases=shards[:2]):
+        for tag in ("t", "u"):
+            make_tag(tag, step=5)
+            segments[tag].next_ids(20)
+        pause_tag("t")
+    Growth(shards[:4]).run()
+    assert [row(alias).paused for alias in shards[:4]] == [True] * 4
+    assert [row(alias, "u").paused for alias in shards[:4]] == [False] * 4
+    with source_of(databases=shards[:4]):
+        for _ in range(6):
+            with pytest.raises(TagPaused):
+                segments["t"].next_id()
+        assert segments["u"].next_id()
 
 
 def test_a_half_migrated_database_names_the_way_out(server_alias: str) -> None:
