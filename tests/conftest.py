@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -42,8 +43,16 @@ def _empty_database(name: str, made: set[str], blocker: Any) -> Iterator[str]:
         try:
             yield name
         finally:
+            _wait_for_loader(name)
             connections[name].close()
             settings.update(configured)
+
+
+def _wait_for_loader(name: str) -> None:
+    """What is written behind a test's back is written before its database is another's."""
+    for thread in threading.enumerate():
+        if thread.name == f"idgen-{name}":
+            thread.join(30)
 
 
 @pytest.fixture

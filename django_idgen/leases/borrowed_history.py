@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from functools import partial
 
 from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.timezone import make_naive
 
-from .. import lease_history
+from .. import lease_history, lifecycle
 from ..connection import Place, own_connection, place_of
 from ..core.errors import RegistryUnavailable
 from ..core.lease import Mark
@@ -36,7 +37,19 @@ from .server_oversight import tenure_in
 
 __all__ = ["BorrowedHistory"]
 
+PATIENCE = 1.0
+"""Seconds that the end of the process waits for what is not written yet."""
+
 logger = logging.getLogger("django_idgen")
+_pending: set[Future[None]] = set()
+
+
+def _write_out() -> None:
+    wait(_pending.copy(), PATIENCE)
+
+
+# Of a child the pending ones are its parent's: nobody would ever complete them.
+lifecycle.register(close=_write_out, forget=_pending.clear)
 
 
 class BorrowedHistory:
@@ -60,7 +73,9 @@ class BorrowedHistory:
         elif place is not Place.FORBIDDEN:
             write = self._in_file if place is Place.FILE else self._on_server
             job = partial(self._quietly, write, mark, at_us)
-            own_connection(self._database).loader.submit(job)
+            future = own_connection(self._database).loader.submit(job)
+            _pending.add(future)
+            future.add_done_callback(_pending.discard)
 
     def tenure(self, worker: int, tick: int) -> Tenure | None:
         """Who was lent ``worker`` last, at ``tick`` or before.

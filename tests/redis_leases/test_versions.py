@@ -1,0 +1,73 @@
+"""Processes of the version before, which noted nothing of clocks, beside those of this one.
+
+The scripts in ``lua/`` are that version's, as they stood.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from django_idgen.core.survey import WorkerState, drawn
+from django_idgen.leases import redis_scripts
+from django_idgen.leases.redis_scripts import LeaseScripts, Reply
+from django_idgen.models import NamespaceRecord
+from django_idgen.redis_script import run_script
+from tests.redis_leases.fleet import HOLDERS, WINDOW, Fleet, Holder
+
+OLD = ("acquire", "renew", "release", "renew_seen")
+WALL = {"acquire": 10, "renew": 6}
+"""Which word of a script's own the version before does not send."""
+
+
+class ScriptsBefore(LeaseScripts):
+    """Runs the scripts of the version before, with the words that it sends."""
+
+    def _call(self, name: str, installation: str, *words: object) -> Reply:
+        given = [word for place, word in enumerate(words) if place != WALL.get(name)]
+        before = partial(run_before, name) if name in OLD else run_script
+        with mock.patch.object(redis_scripts, "run_script", before):
+            return super()._call(name, installation, *given)
+
+
+def run_before(name: str, client: Any, parts: Any, keys: Any, words: Any) -> list[str]:
+    scripts = (parts[0], "tests.redis_leases/common", f"tests.redis_leases/{name}")
+    return run_script(client, scripts, keys, words)
+
+
+def make_old(holder: Holder) -> None:
+    """Make ``holder``, which is not started yet, one of the version before."""
+    holder.registry._scripts.__class__ = ScriptsBefore
+
+
+def test_both_versions_lend_from_one_hash(fleet: Fleet) -> None:
+    """All day long: nothing counts as lost, no tick repeats, and the map tells what it knows."""
+    for number in range(HOLDERS):
+        holder = fleet.holder()
+        if number % 2:
+            make_old(holder)
+        holder.start()
+    for turn in range(8):
+        fleet.pass_ticks(WINDOW * 2 // 3)
+        leaving = fleet.holders[turn::8]
+        for holder in fleet.holders:
+            if holder not in leaving[:4]:  # those come back too late
+                holder.go_on()
+        for holder in leaving[4:]:
+            holder.stop()
+            holder.start()
+        fleet.holders[turn].registry.renew_seen(idle_after=0.5)
+    assert NamespaceRecord.objects.using(fleet.database).get().generation == 1
+    assert {holder.lease.generation for holder in fleet.holders if holder.lease} == {1}
+    fleet.claims.check()
+    for holder in fleet.holders:
+        holder.go_on()
+    surveys = fleet.holders[0].registry.oversight().survey()
+    found = drawn("", "redis", fleet.space.workers, surveys)
+    assert found.counts()[WorkerState.HELD] == HOLDERS
+    for number, holder in enumerate(fleet.holders):
+        assert holder.lease is not None
+        entry = found.entries[holder.lease.worker]
+        assert (entry.clock_offset is None) is (number % 2 == 1)
+        assert entry.holder == holder.name
