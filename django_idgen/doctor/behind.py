@@ -41,10 +41,10 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
             yield unexamined(NAME, f"tag {tag!r}", error)
 
 
-def columns_by_tag(project: Project) -> dict[str, list[IdColumn]]:
-    """The columns that each tag fills, in the databases that can be asked."""
+def columns_by_tag(project: Project, *, everywhere: bool = False) -> dict[str, list[IdColumn]]:
+    """The columns that each tag fills, in the databases examined or ``everywhere``."""
     found: dict[str, list[IdColumn]] = defaultdict(list)
-    for column in segment_columns(project):
+    for column in segment_columns(project, project.everywhere() if everywhere else project.up()):
         found[column.field.resolved_tag].append(column)
     return found
 

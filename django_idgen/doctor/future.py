@@ -24,7 +24,7 @@ PLAUSIBLE_US = 24 * 3_600_000_000
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each column whose highest id lies past the time, or past all marks."""
-    for column in snowflake_columns(project):
+    for column in snowflake_columns(project, project.up()):
         entry = project.settings.generators.get(column.field.generator)
         if entry is None or not entry.layout.time_is_top:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,21 +60,21 @@ class IdColumn:
         return None if found is None else int(found)
 
 
-def segment_columns(project: Project) -> Iterator[IdColumn]:
-    """Those whose ids come from a tag."""
-    return _columns(project, SegmentSource)
+def segment_columns(project: Project, aliases: Sequence[str]) -> Iterator[IdColumn]:
+    """Those in ``aliases`` (databases that are up) whose ids come from a tag."""
+    return _columns(project, aliases, SegmentSource)
 
 
-def snowflake_columns(project: Project) -> Iterator[IdColumn]:
-    """Those whose ids come from a generator."""
-    return _columns(project, SnowflakeSource)
+def snowflake_columns(project: Project, aliases: Sequence[str]) -> Iterator[IdColumn]:
+    """Those in ``aliases`` whose ids come from a generator."""
+    return _columns(project, aliases, SnowflakeSource)
 
 
-def _columns(project: Project, kind: type) -> Iterator[IdColumn]:
+def _columns(project: Project, aliases: Sequence[str], kind: type) -> Iterator[IdColumn]:
     for model in apps.get_models(include_auto_created=True):
         fields = [field for field in model._meta.local_concrete_fields if isinstance(field, kind)]
         for field in fields:
-            for alias in project.up():
+            for alias in aliases:
                 there = model._meta.db_table in project.tables(alias)
                 if there and router.allow_migrate_model(alias, model):
                     yield IdColumn(field, alias)

@@ -71,13 +71,7 @@ def _of_ledger(
     if ahead <= usual + AHEAD_S:
         return
     target = _lowest(project, entry, ledger, stored, now_us)
-    fix, todo = (
-        None,
-        (
-            "It can't be lowered: what was lent there may be in use, and the tables show no less. "
-            "Ids go on from there, and the times in them are wrong until then."
-        ),
-    )
+    fix, todo = None, _why_not(project)
     if target is not None:
         todo = (
             "If no process of the namespace runs anywhere, and no id past its tables is "
@@ -98,6 +92,18 @@ def _of_ledger(
     )
 
 
+def _why_not(project: Project) -> str:
+    if unseen := project.unseen():
+        return (
+            f"It can't be lowered while {', '.join(map(repr, unseen))} can't be asked what ids "
+            f"are there."
+        )
+    return (
+        "It can't be lowered: what was lent there may be in use, and the tables show no less. "
+        "Ids go on from there, and the times in them are wrong until then."
+    )
+
+
 def _lowest(
     project: Project, entry: GeneratorSettings, ledger: Ledger, stored: Stored, now_us: int
 ) -> int | None:
@@ -106,6 +112,8 @@ def _lowest(
         return None
     space = ledger.namespace
     found: Found = found_of(project, entry.alias)
+    if found.unseen:
+        return None
     used = 0 if found.highest is None else (found.highest >> entry.layout.time_shift) + 1
     target = max(used, space.tick_at(now_us) + space.skew_ticks + stored.longest)
     return target if target < stored.highest else None
@@ -137,7 +145,7 @@ def _span(seconds: float) -> str:
 def _tags(project: Project) -> Iterator[Finding | Unexamined]:
     if not hasattr(source_behind_pool(), "marks"):
         return
-    for tag, columns in columns_by_tag(project).items():
+    for tag, columns in columns_by_tag(project, everywhere=True).items():
         try:
             route = source_behind_pool().route(tag)
             if all(alias in project.up() and project.has(alias, "LeafAlloc") for alias in route):
@@ -156,7 +164,7 @@ def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator
         return
     servers = all(place_of(alias) is Place.SERVER for alias in source_behind_pool().route(tag))
     fix = None
-    if servers:
+    if servers and not project.unseen():
         does = f"Lowers tag {tag!r} to {target} in all of its databases, and empties its pool."
         fix = Fix(does, partial(_lower_tag, project, tag, columns), BOTH)
     yield Finding(
@@ -167,9 +175,15 @@ def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator
         "Those ids are lost; and past 2**53 JavaScript reads ids wrong that are numbers in JSON.",
         "If it was raised by mistake, no process runs that takes its ids, and none above the "
         "tables' highest is anywhere else (logs, queues, other services, which can't be seen from "
-        "here), it can be lowered." + ("" if servers else " On SQLite: only by hand."),
+        "here), it can be lowered." + _unless(project, servers=servers),
         fix,
     )
+
+
+def _unless(project: Project, *, servers: bool) -> str:
+    if unseen := project.unseen():
+        return f" Not while {', '.join(map(repr, unseen))} can't be asked."
+    return "" if servers else " On SQLite: only by hand."
 
 
 def _top(project: Project, columns: Sequence[IdColumn]) -> int:

@@ -109,7 +109,7 @@ class Move:
 
     @property
     def found(self) -> Found:
-        """The ids of the generator in the tables that can be asked."""
+        """The ids of the generator in the tables of all databases."""
         if self._found is None:
             self._found = found_of(self.project, self.entry.alias)
         return self._found
@@ -128,11 +128,11 @@ class Move:
         return tick is not None and stored.fence >= tick
 
     def _elsewhere(self) -> list[Ledger]:
-        """Every ledger of the namespace that is none of today's, in a database that is up."""
+        """Every ledger of the namespace that is none of today's, in whichever database."""
         names = [self.entry.namespace, self.entry.namespace + FALLBACK]
         ours = {_whose(ledger) for ledger in _all_ledgers(self.project)}
         found: dict[object, Any] = {}
-        for alias in self.project.up():
+        for alias in self.project.everywhere():
             if not self.project.has(alias, "NamespaceRecord", "WorkerLease", "Installation"):
                 continue
             for ledger in self._in(alias, names):
@@ -222,9 +222,9 @@ def differing(
 
 
 def found_of(project: Project, generator: str) -> Found:
-    """The ids of a generator in the tables of the databases that are up."""
-    found = Found()
-    for column in snowflake_columns(project):
+    """The ids of a generator in the tables of all databases, as far as they can be asked."""
+    found = Found(unseen=tuple(project.unseen()))
+    for column in snowflake_columns(project, project.everywhere()):
         if column.field.generator == generator:
             with project.reading(column.alias):
                 found = found.joined(Found(column.lowest(), column.highest()))

@@ -41,11 +41,14 @@ class Found:
 
     lowest: int | None = None
     highest: int | None = None
+    unseen: tuple[str, ...] = ()
+    """The databases that could not be asked: with one of these nothing is proven."""
 
     def joined(self, other: Found) -> Found:
         lows = [value for value in (self.lowest, other.lowest) if value is not None]
         highs = [value for value in (self.highest, other.highest) if value is not None]
-        return Found(min(lows, default=None), max(highs, default=None))
+        unseen = self.unseen + other.unseen
+        return Found(min(lows, default=None), max(highs, default=None), unseen)
 
 
 def fence_of(
@@ -92,7 +95,7 @@ def _lead_us(eras: Iterable[Era], now_us: int) -> int:
 
 def _is_below(layout: BitLayout, workers: range, found: Found) -> bool:
     top = highest_id(layout, layout.max_ticks, workers)
-    return found.lowest is not None and top < found.lowest
+    return found.lowest is not None and top < found.lowest and not found.unseen
 
 
 def _below(layout: BitLayout, found: Found, *, trust_tables: bool) -> int:

@@ -59,6 +59,17 @@ class Project:
         """The databases that can be asked."""
         return [alias for alias in self.databases if self.why_away(alias) is None]
 
+    def everywhere(self) -> list[str]:
+        """All databases that can be asked, also those that are not to be examined.
+
+        A proof that an id is nowhere, or a record, has to look into all of them.
+        """
+        return [alias for alias in connections.settings if self.why_away(alias) is None]
+
+    def unseen(self) -> list[str]:
+        """The databases, of all that there are, that can't be asked."""
+        return [alias for alias in connections.settings if self.why_away(alias) is not None]
+
     def why_away(self, alias: str) -> str | None:
         """Why ``alias`` can't be asked; None if it can."""
         if alias not in self._away:

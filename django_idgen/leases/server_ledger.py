@@ -93,8 +93,12 @@ class ServerLedger:
 
     def installation(self) -> str:
         """Whose ledger it is; empty if nobody used it yet."""
-        found = self._ask(lambda _connection: self._installation())
-        return "" if found is None else found.identity
+
+        def job(connection: BaseDatabaseWrapper) -> str:
+            found = None if missing_tables(connection, MODELS) else self._installation()
+            return "" if found is None else found.identity
+
+        return self._ask(job)
 
     # --- reading --------------------------------------------------------------
 
@@ -107,7 +111,9 @@ class ServerLedger:
                 f"Database {self.alias!r} can't be asked: {' '.join(str(error).split())}"
             ) from error
 
-    def _record(self, _connection: BaseDatabaseWrapper | None) -> NamespaceRecord | None:
+    def _record(self, connection: BaseDatabaseWrapper) -> NamespaceRecord | None:
+        if missing_tables(connection, MODELS):
+            return None  # nothing was ever lent
         rows = NamespaceRecord.objects.using(self.alias)
         return rows.filter(pk=self.namespace.name).first()
 

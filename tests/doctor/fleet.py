@@ -20,7 +20,7 @@ from tests.server_tools import ROOT
 
 KEYS = ("ENGINE", "HOST", "PORT", "USER", "PASSWORD", "NAME", "OPTIONS")
 PATIENCE = 90
-SHORT = 3
+SHORT = 2
 """Seconds of a window: short, so that the windows of a fleet end within a test."""
 Idgen = dict[str, Any]
 
@@ -33,7 +33,10 @@ def idgen(
     options = {"window": window, **given.get("OPTIONS", {})}
     return {
         "GENERATORS": {"default": {**generator, "LEASES": {**given, "OPTIONS": options}}},
-        "SEGMENTS": {"SOURCE": {"OPTIONS": {"database": _database(given)}}},
+        "SEGMENTS": {
+            "SOURCE": {"OPTIONS": {"database": _database(given)}},
+            "OPTIONS": {"timeout": 20},  # on a machine that has other things to do
+        },
     }
 
 

@@ -19,7 +19,7 @@ def moved_under_load(tmp_path: Path, alias: str, old: Idgen, new: Idgen, **optio
     with fleet(tmp_path) as processes:
         before = processes.start(old)
         for taker in before:
-            taker.wait_for(200)
+            taker.wait_for(100)
         early = processes.start(new, 1, name="new")
         early[0].wait_for_refusal()
         assert early[0].ids() == []
@@ -31,21 +31,21 @@ def moved_under_load(tmp_path: Path, alias: str, old: Idgen, new: Idgen, **optio
             assert "All is well" in words
         after = [*early, *processes.start(new, 1, name="new")]
         for taker in after:
-            taker.wait_for(200)
+            taker.wait_for(100)
         for taker in before:
             taker.wait_for_refusal()
         for taker in after:
-            taker.wait_for(200)
+            taker.wait_for(100)
     processes.assert_no_repeats()
     assert all(taker.refusals() <= {"NamespaceMismatch", "LeaseExpired"} for taker in before)
     return processes
 
 
-def test_another_layout(server_alias: str, tmp_path: Path) -> None:
+def test_another_layout(postgres: str, tmp_path: Path) -> None:
     """I1, I8: ids of the new layout begin past all that the old one made, or may yet make."""
-    old = idgen(on_database(server_alias))
-    new = idgen(on_database(server_alias), **NEW_LAYOUT)
-    moved_under_load(tmp_path, server_alias, old, new)
+    old = idgen(on_database(postgres))
+    new = idgen(on_database(postgres), **NEW_LAYOUT)
+    moved_under_load(tmp_path, postgres, old, new)
 
 
 def test_another_epoch(postgres: str, tmp_path: Path) -> None:
