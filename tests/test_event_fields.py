@@ -30,6 +30,7 @@ EVENTS: dict[str, dict[str, object]] = {
     "worker_changed": {"lease": LEASE, "behind_seconds": float("inf")},
     "segment_loaded": {"tag": "orders", "segment": SEGMENT, "seconds": 0.25},
     "segment_load_failed": {"tag": "orders", "error": ERROR},
+    "segment_paused": {"tag": "orders"},
     "segment_waited": {"tag": "orders", "seconds": 0.5},
     "segment_given_back": {"tag": "orders", "ids": 12},
     "segment_skipped": {

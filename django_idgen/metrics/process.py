@@ -56,6 +56,7 @@ ERRORS: Final[Mapping[str, str]] = {
     "clock_moved_backwards": "",
     "worker_changed": "",
     "segment_load_failed": "SegmentUnavailable",
+    "segment_paused": "",
     "segment_skipped": "",
     "pool_unavailable": "SegmentUnavailable",
     "pool_dropped": "",
