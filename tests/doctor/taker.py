@@ -11,8 +11,9 @@ from pathlib import Path
 
 import django
 
-BATCH = 20
-PAUSE = 0.01
+BATCH = 3
+PAUSE = 0.001
+"""Of nearly every tick some ids are taken: what is lent twice shows."""
 
 
 def main(stop: Path, tags: list[str]) -> None:

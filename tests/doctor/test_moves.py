@@ -15,13 +15,16 @@ from django_idgen.models import NamespaceRecord
 from tests.doctor.asking import doctor, findings
 from tests.doctor.fleet import Fleet, Idgen, fleet, idgen, on_database, on_redis
 
-NEW_LAYOUT = {"LAYOUT": {"time": 40, "worker": 11, "sequence": 12}}
+NEW_LAYOUT = {"LAYOUT": {"time": 40, "worker": 10, "sequence": 13, "tick": 0.002}}
+"""Its ids are about as high as those of the standard layout at the same time: they would meet."""
+ALL = [0, 3]
+"""The worker ids: as many as there are old processes, so that the new ones need the same."""
 
 
 def moved_under_load(tmp_path: Path, alias: str, old: Idgen, new: Idgen, **options: Any) -> Fleet:
     """Old processes take ids while the doctor moves the namespace and new ones start."""
     with fleet(tmp_path) as processes:
-        before = processes.start(old)
+        before = processes.start(old, 3)
         for taker in before:
             taker.wait_for(100)
         early = processes.start(new, 1, name="new")
@@ -47,56 +50,56 @@ def moved_under_load(tmp_path: Path, alias: str, old: Idgen, new: Idgen, **optio
 
 def test_another_layout(postgres: str, tmp_path: Path) -> None:
     """I1, I8: ids of the new layout begin past all that the old one made, or may yet make."""
-    old = idgen(on_database(postgres))
-    new = idgen(on_database(postgres), **NEW_LAYOUT)
+    old = idgen(on_database(postgres, workers=ALL))
+    new = idgen(on_database(postgres, workers=ALL), **NEW_LAYOUT)
     moved_under_load(tmp_path, postgres, old, new)
 
 
 def test_another_epoch(postgres: str, tmp_path: Path) -> None:
-    """An earlier epoch makes higher ids."""
-    old = idgen(on_database(postgres))
-    new = idgen(on_database(postgres), EPOCH="2023-05-01T00:00:00Z")
+    """A second earlier: the new ids of now are the old ones of a second later."""
+    old = idgen(on_database(postgres, workers=ALL))
+    new = idgen(on_database(postgres, workers=ALL), EPOCH="2024-12-31T23:59:59Z")
     moved_under_load(tmp_path, postgres, old, new)
 
 
 def test_other_worker_ids(mariadb: str, tmp_path: Path) -> None:
     """A range that overlaps with the old one."""
-    old = idgen(on_database(mariadb, workers=[0, 4]))
-    new = idgen(on_database(mariadb, workers=[1, 5]))
+    old = idgen(on_database(mariadb, workers=ALL))
+    new = idgen(on_database(mariadb, workers=[1, 4]))
     moved_under_load(tmp_path, mariadb, old, new)
 
 
 def test_from_the_database_to_redis(postgres: str, redis: str, tmp_path: Path) -> None:
     """And at once: no window of the old fleet has to end first."""
-    old = idgen(on_database(postgres, workers=[0, 4]))
-    new = idgen(on_redis(redis, postgres, workers=[0, 4]))
+    old = idgen(on_database(postgres, workers=ALL))
+    new = idgen(on_redis(redis, postgres, workers=ALL))
     moved_under_load(tmp_path, postgres, old, new)
 
 
 def test_from_redis_to_the_database(postgres: str, redis: str, tmp_path: Path) -> None:
     """Redis goes on below what the database had lent to it; then it is refused."""
-    old = idgen(on_redis(redis, postgres, workers=[0, 4]))
-    new = idgen(on_database(postgres, workers=[0, 4]))
+    old = idgen(on_redis(redis, postgres, workers=ALL))
+    new = idgen(on_database(postgres, workers=ALL))
     moved_under_load(tmp_path, postgres, old, new)
 
 
 def test_another_layout_in_redis(mariadb: str, redis: str, tmp_path: Path) -> None:
     """What stands in Redis is begun anew; old processes can't bring it back."""
-    old = idgen(on_redis(redis, mariadb))
-    new = idgen(on_redis(redis, mariadb), **NEW_LAYOUT)
+    old = idgen(on_redis(redis, mariadb, workers=ALL))
+    new = idgen(on_redis(redis, mariadb, workers=ALL), **NEW_LAYOUT)
     moved_under_load(tmp_path, mariadb, old, new)
 
 
 def _fallback(alias: str) -> Idgen:
     parts = {name: on_database(alias) for name in ("primary", "secondary")}
     leases = "django_idgen.leases.fallback.FallbackLeases"
-    return idgen({"BACKEND": leases, "OPTIONS": {"workers": [0, 8], **parts}})
+    return idgen({"BACKEND": leases, "OPTIONS": {"workers": [0, 4], **parts}})
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_to_a_fallback_and_back(there: bool, postgres: str, tmp_path: Path) -> None:
     """Both of its registries begin past all that one lent alone, and the other way round."""
-    alone = idgen(on_database(postgres, workers=[0, 8]))
+    alone = idgen(on_database(postgres, workers=[0, 4]))
     both = _fallback(postgres)
     old, new = (alone, both) if there else (both, alone)
     moved_under_load(tmp_path, postgres, old, new)
@@ -104,8 +107,8 @@ def test_to_a_fallback_and_back(there: bool, postgres: str, tmp_path: Path) -> N
 
 def test_to_another_database(postgres: str, mariadb: str, tmp_path: Path) -> None:
     """The new one begins past the record in the old one, which lends to nobody any more."""
-    old = idgen(on_database(postgres, workers=[0, 3]))
-    new = idgen(on_database(mariadb, workers=[0, 3]))
+    old = idgen(on_database(postgres, workers=[0, 1]))
+    new = idgen(on_database(mariadb, workers=[0, 1]))
     with fleet(tmp_path) as processes:
         (before,) = processes.start(old, 1)
         before.wait_for(100)
@@ -125,7 +128,7 @@ def test_it_goes_on_where_it_was_broken_off(
     broken_at: int, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two of its transactions nobody is let in; the next run ends it."""
-    old, new = idgen(on_database(postgres, workers=[0, 8])), _fallback(postgres)
+    old, new = idgen(on_database(postgres, workers=[0, 4])), _fallback(postgres)
     with fleet(tmp_path) as processes:
         (before,) = processes.start(old, 1)
         before.wait_for(100)
