@@ -185,7 +185,7 @@ class Installation(models.Model):
 
     key = models.PositiveSmallIntegerField(primary_key=True, default=1)
     identity = models.CharField(max_length=32)
-    protocol = models.PositiveSmallIntegerField()
+    protocol = models.PositiveSmallIntegerField(_("protocol"))
     namespaces = models.TextField(default="{}")
     """JSON object of every namespace that was ever opened, with what its record must not forget.
 
@@ -232,7 +232,7 @@ class NamespaceRecord(models.Model):
     """The first tick that a registry outside this database may not lend; 0 if there is none."""
     incarnation = models.CharField(_("incarnation"), max_length=200, blank=True, db_default="")
     """Which life of that registry this generation was opened for."""
-    protocol = models.PositiveSmallIntegerField()
+    protocol = models.PositiveSmallIntegerField(_("protocol"))
 
     class Meta:
         managed = False
@@ -265,7 +265,7 @@ class WorkerLease(models.Model):
     seen_at = models.DateTimeField(_("last seen"))
     clock_offset_us = models.BigIntegerField(_("clock offset (µs)"), null=True, blank=True)
     """How far the holder's wall clock was ahead of the registry's when it was seen last."""
-    protocol = models.PositiveSmallIntegerField()
+    protocol = models.PositiveSmallIntegerField(_("protocol"))
 
     class Meta:
         managed = False

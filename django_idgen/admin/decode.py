@@ -23,6 +23,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from ..conf import SettingsError
 from ..core.errors import InvalidId
 from ..core.layout import BitLayout
+from ..core.moments import brief_date
 from ..decoding import BitField, Reading, RowFound, SnowflakeReading, label, readings
 from ..models import LeafAlloc, SegmentHistory, WorkerLease
 
@@ -34,13 +35,13 @@ else:
 __all__ = ["Decode", "DecodeAdmin"]
 
 BITS = 64
-FIELD_NAMES = (
-    pgettext_lazy("field of an id", "time"),
-    pgettext_lazy("field of an id", "worker"),
-    pgettext_lazy("field of an id", "sequence"),
-    pgettext_lazy("field of an id", "batch"),
-)
-"""Of a layout, for the template to translate; parts of a worker id have the project's names."""
+FIELD_NAMES = {
+    "time": pgettext_lazy("field of an id", "time"),
+    "worker": pgettext_lazy("field of an id", "worker"),
+    "sequence": pgettext_lazy("field of an id", "sequence"),
+    "batch": pgettext_lazy("field of an id", "batch"),
+}
+"""Of a layout, also for the template; parts of a worker id have names of the project's own."""
 
 
 class Decode(models.Model):
@@ -223,6 +224,17 @@ class ShownSnowflake:
         if not self.reading.fields:
             return []
         return [BitField("", BITS - layout.bits, layout.bits, 0), *self.reading.fields]
+
+    @property
+    def layout(self) -> str:
+        """Its fields with their bits, and its clock."""
+        layout: BitLayout = self.reading.layout
+        words = {
+            "fields": " | ".join(f"{FIELD_NAMES[name]} {bits}" for name, bits in layout.fields),
+            "tick": layout.tick_us / 1000,
+            "epoch": brief_date(layout.epoch_us),
+        }
+        return _("%(fields)s, ticks of %(tick)g ms from %(epoch)s") % words
 
     @property
     def moments(self) -> list[tuple[str, str]]:

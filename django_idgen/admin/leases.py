@@ -51,11 +51,11 @@ class WorkerLeaseAdmin(LeasePages, ReadOnlyAdmin):
         return _STATES[state_of(lease)]()
 
     @admin.display(description=gettext_lazy("promised until"), ordering="until")
-    def promised_until(self, lease: WorkerLease) -> str | None:
+    def promised_until(self, lease: WorkerLease) -> str:
         """The mark as a moment: no id of this worker is stamped later."""
         until = promised_until(lease)
         # As text: a page that only shows a row would print the value as Python has it.
-        return None if until is None else str(display_for_value(until, ""))
+        return str(display_for_value(until, self.get_empty_value_display()))
 
 
 _STATES: dict[LeaseState, Callable[[], str]] = {
