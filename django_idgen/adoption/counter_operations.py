@@ -95,8 +95,9 @@ class FreeCounter(_CounterOperation):
         if not self._allowed(app_label, schema_editor, to_state):
             return
         counter = counter_behind(schema_editor.connection, field_of(to_state, app_label, self))
-        if counter.limit() is None:
-            return  # it never was bounded here
+        if counter.limit() is None:  # it never was bounded here, or is not any more
+            counter.forget()
+            return
         following = counter.reached() + 1
         if self.tag:
             pause_tag_unless_shared(self.tag, to_state)

@@ -50,8 +50,11 @@ class Counter:
         """The last value that it may give, where that was bounded."""
         return None
 
-    def fence(self, last: int, *, first: int | None = None) -> None:
-        """Have it give nothing above ``last``, and go on at ``first``, if that is given."""
+    def fence(self, last: int, *, first: int | None = None, room: int = 0) -> None:
+        """Have it give nothing above ``last``, and go on at ``first``, if that is given.
+
+        ``room``: how many ids may be passed over where the counter is replaced by another.
+        """
         raise NotImplementedError
 
     def free(self, following: int) -> None:
@@ -100,7 +103,7 @@ class _PostgresCounter(Counter):
         )
         return None if row is None or row[0] in _ENDS_OF_TYPES else int(row[0])
 
-    def fence(self, last: int, *, first: int | None = None) -> None:
+    def fence(self, last: int, *, first: int | None = None, room: int = 0) -> None:  # noqa: ARG002
         if not self.exists():
             self._execute(
                 f"ALTER TABLE {self._q(self.table)} ALTER COLUMN {self._q(self.column)} "
@@ -147,10 +150,8 @@ class _MySQLCounter(Counter):
         return str(row[0]).lower() if row else ""
 
     def _modify(self, rest: str) -> None:
-        self._execute(
-            f"ALTER TABLE {self._q(self.table)} MODIFY {self._q(self.column)} "
-            f"bigint NOT NULL {rest}"
-        )
+        table, column = self._q(self.table), self._q(self.column)
+        self._execute(f"ALTER TABLE {table} MODIFY {column} bigint NOT NULL {rest}")
 
 
 class _MariaCounter(_MySQLCounter):
@@ -173,28 +174,36 @@ class _MariaCounter(_MySQLCounter):
             return None
         return int(self._row(f"SELECT maximum_value FROM {self._q(self._name)}")[0])  # noqa: S608
 
-    def fence(self, last: int, *, first: int | None = None) -> None:
+    def fence(self, last: int, *, first: int | None = None, room: int = 0) -> None:
         if self._has_default():
             restart = "" if first is None else f" RESTART WITH {first:d}"
             self._execute(f"ALTER SEQUENCE {self._q(self._name)} MAXVALUE {last:d}{restart}")
             return
-        # AUTO_INCREMENT goes on until the column is changed: it is given half of the way.
-        begin = (self.reached() + last) // 2 + 1 if first is None else first
+        # AUTO_INCREMENT goes on until the column is changed: it is left half of the room.
+        begin = self.reached() + room // 2 + 1 if first is None else first
         self._execute(
             f"CREATE OR REPLACE SEQUENCE {self._q(self._name)} "
-            f"START WITH {begin:d} MINVALUE 1 MAXVALUE {last:d}"
+            f"START WITH {begin:d} MINVALUE 1 MAXVALUE {last:d} NOCACHE"
         )
         self._modify(f"DEFAULT NEXTVAL({self._q(self._name)})")
-        if first is None and self.largest() >= begin:
+        if first is None:
+            self._pass_over(last)
+
+    def _pass_over(self, last: int) -> None:
+        """A transaction that had the table when the column was to be changed may have come far."""
+        largest = self.largest()
+        if largest <= self.position():
+            return
+        if largest >= last:
             raise ConfigurationError(
                 f"Rows were inserted into {self.table} faster than its counter could be fenced: "
-                f"it came past {begin}. Run the migration again, with a larger 'margin'."
+                f"it came to {largest}. Run the migration again, with a larger 'margin'."
             )
+        self._row(f"SELECT SETVAL({self._q(self._name)}, {largest:d})")
 
     def free(self, following: int) -> None:
-        if self._has_default() or not super().exists():
-            self._modify("AUTO_INCREMENT")
-        super().free(following)
+        # In one statement: it must not count from the largest id, not for a moment.
+        self._modify(f"AUTO_INCREMENT, AUTO_INCREMENT = {max(following, 1):d}")
         self.forget()
 
     def forget(self) -> None:

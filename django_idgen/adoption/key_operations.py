@@ -80,24 +80,29 @@ class AdoptKey(_KeyOperation):
         field = field_of(to_state, app_label, self)
         counter = counter_behind(connection, field)
         reached = lock_and_look(counter)
-        if reached and counter.exists() and counter.fenceable and not self.at_once:
+        had = counter.exists()
+        if reached and had and counter.fenceable and not self.at_once:
             self._fence(counter, field, reached)
             return
+        if reached and (had or isinstance(field, SegmentSource)):
+            # Before: what can't work is to be said while nothing was changed.
+            begin_above(field, reached)
         super().database_forwards(app_label, schema_editor, from_state, to_state)
         counter.forget()
-        reached = max(reached, counter.largest())
-        if reached:
-            begin_above(field, reached + (0 if connection.features.can_rollback_ddl else UNSEEN))
+        if reached and isinstance(field, SegmentSource):
+            unseen = 0 if connection.features.can_rollback_ddl else UNSEEN
+            begin_above(field, max(reached, counter.largest()) + unseen)
 
     def _fence(self, counter: Counter, field: GeneratedOnSave, reached: int) -> None:
+        """Ours begin above, first of all; then the counter is stopped below."""
         last = counter.limit()
-        if last is None or last <= reached:
-            last = min(reached + margin_after(reached, self.margin), MAX_ID - 1)
-        if isinstance(field, SnowflakeSource):
-            begin_above(field, last)
-            last = first_id_of(field) - 1
-        counter.fence(last)
+        if last is not None:  # broken off earlier: there may be rows of ours by now
+            begin_above(field, max(last, reached) if isinstance(field, SegmentSource) else last)
+            return
+        last = min(reached + margin_after(reached, self.margin), MAX_ID - 1)
         begin_above(field, last)
+        fence = first_id_of(field) - 1 if isinstance(field, SnowflakeSource) else last
+        counter.fence(fence, room=last - reached)
 
     def database_backwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State

@@ -16,6 +16,7 @@ from ..tags.pausing import pause_tag, resume_tag
 from ..tags.rows import TagUnknown
 from .counters import Counter, counter_of
 from .marks import first_id_of, lift
+from .reading import stop_writers
 
 __all__ = [
     "begin_above",
@@ -48,11 +49,7 @@ def counter_behind(connection: BaseDatabaseWrapper, field: Any) -> Counter:
 
 def lock_and_look(counter: Counter) -> int:
     """The largest id of the table so far; nobody adds one meanwhile, where that can be had."""
-    connection = counter.connection
-    if connection.vendor == "postgresql" and connection.in_atomic_block:
-        with connection.cursor() as cursor:
-            table = connection.ops.quote_name(counter.table)
-            cursor.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
+    stop_writers(counter.connection, counter.table)
     return counter.reached()
 
 

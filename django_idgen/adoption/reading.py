@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["columns_of", "count_of", "is_partitioned", "rows_of"]
+__all__ = ["columns_of", "count_of", "is_partitioned", "rows_of", "stop_writers"]
 
 _PARTITIONED = {
     "postgresql": "SELECT count(*) FROM pg_class WHERE oid = to_regclass(%s) "
@@ -46,3 +46,18 @@ def rows_of(
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall()) if cursor.description else []
+
+
+def stop_writers(connection: BaseDatabaseWrapper, table: str) -> None:
+    """Have nobody else write to ``table`` until the transaction ends, where there is one.
+
+    On SQLite a transaction that has read, and then writes, fails at once if somebody was
+    quicker; one that begins so waits its turn.
+    """
+    if not connection.in_atomic_block:
+        return
+    quoted = connection.ops.quote_name(table)
+    if connection.vendor == "postgresql":
+        rows_of(connection, f"LOCK TABLE {quoted} IN SHARE ROW EXCLUSIVE MODE")
+    elif connection.vendor == "sqlite":
+        rows_of(connection, f"DELETE FROM {quoted} WHERE 0")  # noqa: S608

@@ -15,7 +15,7 @@ from ..generated import GeneratedOnSave
 from ..handlers import generators, segments
 from .filling import Filling
 from .links import Keyed, keyed, refuse_unsupported
-from .reading import columns_of
+from .reading import columns_of, stop_writers
 from .swap_server import ServerSwap
 from .swap_sqlite import SqliteSwap
 
@@ -72,6 +72,7 @@ class AddNewKey(_SwapOperation):
         table = self._table(app_label, schema_editor, to_state)
         if table is None:
             return
+        stop_writers(schema_editor.connection, table.table)
         refuse_unsupported(schema_editor.connection, table, installed_apps)
         kind = _type_of(self.field, schema_editor)
         if self.source is None:
@@ -144,6 +145,7 @@ class SwitchKey(_SwapOperation):
             return
         after = keyed(to_state.apps, app_label, self.model_name)
         connection = schema_editor.connection
+        stop_writers(connection, before.table)
         refuse_unsupported(connection, before, installed_apps)
         source = self._column(before, self.source)
         kept = str(self._column(after, self.kept))

@@ -7,20 +7,24 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 from django.db import connections
 
 from tests import servers
+from tests.adopt import child
 
-ROOT = Path(__file__).parents[2]
 KINDS = ("sqlite", "postgres", "mariadb")
 _serial = count(1)
+# Each of a user's many commands is a process of its own; what all of them import is there.
+CHILDREN = get_context("forkserver")
+CHILDREN.set_forkserver_preload(["tests.adopt.child", *child.PRELOAD])
 
 SETTINGS = """
 import json, os
@@ -43,6 +47,45 @@ IDGEN = {"SEGMENTS": {"OPTIONS": {"default_step": 20}}}
 HEAD = "import uuid\n\nfrom django.db import models\n\n\n"
 
 
+class Process:
+    """A child that runs a job in a project; what it prints goes to a file there."""
+
+    def __init__(
+        self, directory: Path, environment: dict[str, str], job: str, words: list[str]
+    ) -> None:
+        self._output = directory / f"output.{next(_serial)}"
+        self._output.touch()
+        arguments = (str(directory), environment, str(self._output), job, words)
+        self._process = CHILDREN.Process(target=child.main, args=arguments, daemon=True)
+        self._process.start()
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.exitcode
+
+    def output(self) -> str:
+        """What it has printed so far."""
+        return self._output.read_text()
+
+    def wait(self) -> str:
+        """What it printed, when it has ended."""
+        self._process.join(120)
+        assert self._process.exitcode is not None, self._output.read_text()
+        return self._output.read_text()
+
+    def wait_for(self, word: str) -> None:
+        """Until it has printed ``word``."""
+        for _ in range(6000):
+            if word in self._output.read_text():
+                return
+            assert self._process.is_alive(), self._output.read_text()
+            sleep(0.01)
+        raise AssertionError(f"It never said {word!r}: {self._output.read_text()}")
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
 @dataclass
 class Project:
     """An app ``shop`` in ``directory``, on a database of kind ``kind`` that is its own."""
@@ -50,14 +93,12 @@ class Project:
     directory: Path
     kind: str
     name: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """More of DATABASES."""
 
     def __post_init__(self) -> None:
         self.name = f"adopt_{os.getpid()}_{next(_serial)}"
         (self.directory / "settings.py").write_text(SETTINGS)
-        (self.directory / "manage.py").write_text(
-            "import sys\nfrom django.core.management import execute_from_command_line\n"
-            "execute_from_command_line(sys.argv)\n"
-        )
         for package in ("shop", "shop/migrations"):
             (self.directory / package).mkdir()
             (self.directory / package / "__init__.py").touch()
@@ -94,48 +135,37 @@ class Project:
         )
         assert done.returncode == 0, done.stdout + done.stderr + diff
 
-    def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
-        """``python`` ``command``, in the project."""
-        return subprocess.Popen(
-            [sys.executable, *command],
-            cwd=self.directory,
-            env={
-                **{key: value for key, value in os.environ.items() if not key.startswith("COV")},
+    def start(self, job: str, text: str, *words: str, **environment: str) -> Process:
+        """A process in the project: see :mod:`.child`."""
+        return Process(
+            self.directory,
+            {
                 "DJANGO_SETTINGS_MODULE": "settings",
-                "PYTHONPATH": os.pathsep.join([str(ROOT), str(self.directory)]),
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "ADOPT_DATABASES": json.dumps({"default": self.database()}),
+                "ADOPT_DATABASES": json.dumps({"default": self.database(), **self.extra}),
                 **environment,
             },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            job,
+            [text, *words],
         )
 
     def manage(self, *command: str, code: int = 0, **environment: str) -> str:
         """What ``manage.py`` ``command`` printed; it must end with ``code``."""
-        process = self.start("manage.py", *command, **environment)
-        out = process.communicate(timeout=120)[0]
-        assert process.returncode == code, out
+        process = self.start("manage", *command, **environment)
+        out = process.wait()
+        assert process.exitcode == code, out
         assert "Traceback" not in out, out
         return out
 
     def run(self, code: str) -> str:
         """What ``code`` printed, in a process of the project's present models."""
-        out, status = self.try_run(code)
-        assert status == 0, out
+        process = self.background(code)
+        out = process.wait()
+        assert process.exitcode == 0, out
         return out
 
-    def try_run(self, code: str) -> tuple[str, int]:
-        process = self.background(code)
-        out = process.communicate(timeout=120)[0]
-        return out, process.returncode
-
-    def background(self, code: str) -> subprocess.Popen[str]:
+    def background(self, code: str) -> Process:
         """``code`` in a process that keeps the models that there are now."""
-        start = "import django; django.setup()\nfrom shop.models import *\n"
-        return self.start("-u", "-c", start + textwrap.dedent(code))
+        return self.start("run", textwrap.dedent(code))
 
     def adopt(self, *options: str, code: int = 0) -> str:
         return self.manage("idgen_adopt", "shop.Order", *options, "--yes", code=code)
@@ -143,19 +173,32 @@ class Project:
     def migrations(self) -> list[str]:
         return sorted(p.stem for p in (self.directory / "shop/migrations").glob("0*.py"))
 
-    def begin(self, models: str) -> None:
-        """The project as it was before anybody thought of us: migrated, and in use."""
+    def begin(self, models: str, rows: str = "") -> None:
+        """The project as it was before anybody thought of us: migrated, with ``rows``."""
         self.models(models)
-        self.manage("makemigrations", "shop", "-v0")
-        self.manage("migrate", "-v0")
+        self.run(
+            "call_command('makemigrations', 'shop', verbosity=0)\n"
+            f"call_command('migrate', verbosity=0)\n{textwrap.dedent(rows)}"
+        )
 
-    def stage(self, *options: str) -> str:
-        """One stage of the user's: run the command, make the edit, migrate; what it printed."""
+    def migrate(self, code: str = "") -> str:
+        """Deploy: no model is without its migration, and all are applied; then ``code``."""
+        return self.run(
+            "call_command('makemigrations', check_changes=True, dry_run=True, verbosity=0)\n"
+            f"call_command('migrate', verbosity=0)\n{textwrap.dedent(code)}"
+        )
+
+    def write(self, *options: str) -> str:
+        """Run the command, and make the edit that it asks for; what it printed."""
         out = self.adopt(*options)
         if "\n+++ " in out:
             self.edit(out)
-        self.manage("makemigrations", "--check", "--dry-run")
-        self.manage("migrate", "-v0")
+        return out
+
+    def stage(self, *options: str) -> str:
+        """One stage of the user's: write it, and deploy it; what the command printed."""
+        out = self.write(*options)
+        self.migrate()
         return out
 
     def _server(self, statement: str) -> None:
@@ -183,11 +226,33 @@ class Inserter:
 
     def __init__(self, project: Project, code: str = INSERTER) -> None:
         self.process = project.background(code)
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
+        self.process.wait_for("ready")
+
+    def count(self) -> int:
+        """How many ids it was given so far."""
+        return len(self._ids(self.process.output()))
+
+    def last(self) -> int:
+        """The last id that it was given."""
+        return int(self._ids(self.process.output())[-1])
+
+    @staticmethod
+    def _ids(output: str) -> list[str]:
+        return re.findall(r"^id (\S+)$", output, re.M)
 
     def stop(self) -> tuple[list[str], list[str]]:
         """End it; the ids that it was given, and the errors."""
-        self.process.send_signal(signal.SIGKILL)
-        out = self.process.communicate(timeout=60)[0]
-        return re.findall(r"^id (\S+)$", out, re.M), re.findall(r"^refused (.*)$", out, re.M)
+        self.process.kill()
+        out = self.process.wait()
+        return self._ids(out), re.findall(r"^refused (.*)$", out, re.M)
+
+
+def killed(project: Project, *command: str, after: str, count: int = 1) -> bool:
+    """Run ``manage.py`` ``command``; SIGKILL it right after statement ``count`` like ``after``.
+
+    False if it came to its end before.
+    """
+    process = project.start("manage", *command, KILL_AFTER=after, KILL_COUNT=str(count))
+    out = process.wait()
+    assert process.exitcode in (0, -signal.SIGKILL), out
+    return process.exitcode != 0
