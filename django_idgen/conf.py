@@ -109,7 +109,9 @@ class IdgenSettings:
 def read_settings() -> IdgenSettings:
     """The project's settings, checked. Raises :class:`SettingsError`."""
     where = "IDGEN"
-    raw = mapping(where, getattr(settings, "IDGEN", {}), ("GENERATORS", "SEGMENTS", "REST", "METRICS"))
+    raw = mapping(
+        where, getattr(settings, "IDGEN", {}), ("GENERATORS", "SEGMENTS", "REST", "METRICS")
+    )
     entries = mapping(f"{where}['GENERATORS']", raw.get("GENERATORS", {}))
     entries = {DEFAULT_ALIAS: {}, **entries}
     generators = {alias: _generator(alias, entry) for alias, entry in entries.items()}

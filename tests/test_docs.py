@@ -11,6 +11,7 @@ import pytest
 
 from django_idgen import checks, signals
 from django_idgen.core import errors
+from django_idgen.metrics import definitions
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -109,3 +110,11 @@ def test_every_error_that_a_page_names_exists() -> None:
     known = set(vars(errors)) | {"SettingsError", "ImproperlyConfigured"}
     assert len(named) > 15
     assert named <= known
+
+
+def test_every_metric_is_documented() -> None:
+    """The tables of docs/monitoring.md name each metric, as Prometheus shows it."""
+    text = (ROOT / "docs" / "monitoring.md").read_text()
+    for name, metric in definitions.ALL.items():
+        shown = f"{name}_total" if metric.kind == "counter" else name
+        assert f"`{shown}`" in text
