@@ -37,7 +37,8 @@ class Counts:
     """The running counts, written under the generator's lock."""
 
     __slots__ = (
-        "backwards", "borrowed", "discarded", "loaded", "ticks", "waited", "waits", "worker_changes",
+        "backwards", "borrowed", "discarded", "loaded",
+        "ticks", "waited", "waits", "worker_changes",
     )  # fmt: skip
 
     def __init__(self) -> None:
