@@ -61,8 +61,9 @@ class NamespaceMismatch(ConfigurationError):
         super().__init__(
             f"Namespace {namespace!r} was opened with {setting}={stored!r}, but this process "
             f"is configured with {setting}={configured!r}. Going on would repeat ids. "
-            f"Restore the old setting, or use a NAMESPACE of another name whose ids go "
-            f"to tables of their own."
+            f"Restore the old setting, or have 'manage.py idgen_doctor --fix' move the "
+            f"namespace to the new one, or use a NAMESPACE of another name whose ids go to "
+            f"tables of their own."
         )
 
 
