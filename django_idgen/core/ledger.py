@@ -106,6 +106,13 @@ class Ledger(Protocol):
         """Whether whoever lends knows of what is stored: see :meth:`enter`."""
         ...
 
+    def is_whole(self) -> bool:
+        """Whether a lender outside of the database still has what it was given.
+
+        Raises :class:`~..core.errors.RegistryUnavailable`.
+        """
+        ...
+
     def enter(self) -> None:
         """Have a lender outside of the database begin anew with what is stored there."""
         ...

@@ -29,6 +29,9 @@ class Affirmed:
     trust_tables: bool = False
     """No id is anywhere (logs, queues, other services) that the tables don't have."""
 
+    moved_from: frozenset[str] = frozenset()
+    """Aliases of databases from which the namespaces were moved to others."""
+
     def given(self) -> frozenset[str]:
         """The options that say so."""
         words = {"--others-stopped": self.others_stopped, "--trust-tables": self.trust_tables}

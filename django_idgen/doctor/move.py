@@ -14,27 +14,22 @@ other one is away before the other. Broken off in between, it goes on where it s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from ..backends import BackendSettings
-from ..conf import DEFAULT_LEASES, GeneratorSettings
+from ..conf import GeneratorSettings
 from ..core.lease import Namespace
 from ..core.ledger import Change, Ledger, Stored, Successor
 from ..core.moments import MAX_UNIX_US, moment
 from ..core.succession import Era, first_tick, in_ticks, layout_of
-from ..factory import build_namespace
 from .id_columns import snowflake_columns
 from .moving import Found, fence_of
 from .project import Project
+from .strays import CLOSED, Stray, ledgers_of, strays_of
 
-__all__ = ["CLOSED", "Move", "found_of", "moment_of"]
+__all__ = ["Move", "differing", "found_of", "moment_of"]
 
-CLOSED = "closed"
-"""In the fingerprint of a ledger that lends to nobody any more."""
 _BY = "by manage.py idgen_doctor, which moved it"
-FALLBACK = "/fallback"
-"""What the namespace of a fallback's second registry has after its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ class Move:
     def __init__(self, project: Project, entry: GeneratorSettings) -> None:
         self.project = project
         self.entry = entry
-        self.ledgers = list(_ledgers(project.registry(entry)))
+        self.ledgers = ledgers_of(project, entry)
         self._found: Found | None = None
 
     # --- looking --------------------------------------------------------------
@@ -68,13 +63,16 @@ class Move:
         ]
 
     def strays(self) -> list[Ledger]:
-        """Ledgers of the namespace that today's settings don't lend from, and that count yet."""
+        """Ledgers of ours that today's settings don't lend from, and that count yet."""
         return [
-            ledger
-            for ledger in self._elsewhere()
-            if (stored := ledger.read()) is not None
-            and (CLOSED not in stored.fingerprint or not self._is_reckoned(stored.era))
+            stray.ledger
+            for stray in strays_of(self.project, self.entry)
+            if stray.is_ours and not (stray.is_closed and self._is_reckoned(stray.stored.era))
         ]
+
+    def others(self) -> list[Stray]:
+        """Ledgers of that name in other databases, which may be another project's."""
+        return [each for each in strays_of(self.project, self.entry) if not each.is_ours]
 
     def unentered(self) -> list[Ledger]:
         """Ledgers whose lender outside of the database has other settings yet."""
@@ -126,25 +124,6 @@ class Move:
             return True
         tick = first_tick(layout_of(stored.fingerprint), self.entry.workers, [era])
         return tick is not None and stored.fence >= tick
-
-    def _elsewhere(self) -> list[Ledger]:
-        """Every ledger of the namespace that is none of today's, in whichever database."""
-        names = [self.entry.namespace, self.entry.namespace + FALLBACK]
-        ours = {_whose(ledger) for ledger in _all_ledgers(self.project)}
-        found: dict[object, Any] = {}
-        for alias in self.project.everywhere():
-            if not self.project.has(alias, "NamespaceRecord", "WorkerLease", "Installation"):
-                continue
-            for ledger in self._in(alias, names):
-                if ledger.read() is not None and (whose := _whose(ledger)) not in ours:
-                    found.setdefault(whose, ledger)
-        return list(found.values())
-
-    def _in(self, alias: str, names: Iterable[str]) -> list[Ledger]:
-        backend = BackendSettings("idgen_doctor", DEFAULT_LEASES, {"database": alias})
-        space = build_namespace(self.entry)
-        made = [backend.build(replace(space, name=name)) for name in names]
-        return [ledger for registry in made for ledger in registry.ledgers()]
 
     # --- doing ----------------------------------------------------------------
 
@@ -239,21 +218,6 @@ def moment_of(space: Namespace, tick: int) -> str:
 
 def _own(stored: Stored) -> list[Era]:
     return [stored.era] if stored.fingerprint else []
-
-
-def _ledgers(registry: Any) -> list[Ledger]:
-    found: list[Ledger] = getattr(registry, "ledgers", list)()
-    return found
-
-
-def _all_ledgers(project: Project) -> list[Ledger]:
-    entries = project.generators()
-    return [ledger for entry in entries for ledger in _ledgers(project.registry(entry))]
-
-
-def _whose(ledger: Ledger) -> object:
-    """Equal for two that are one: the same database under two aliases, or a replica of it."""
-    return (ledger.installation() or ledger.key[1], ledger.key[0], ledger.namespace.name)
 
 
 def _has_ticks_of(fingerprint: Mapping[str, Any], space: Namespace) -> bool:

@@ -12,10 +12,12 @@ from .findings import Finding, Fix, Severity, Unexamined
 from .move import Difference, Move, moment_of
 from .moving import MoveRefused
 from .project import Project, unexamined
+from .strays import Stray
 
 __all__ = ["NAME", "examine"]
 
 NAME = "settings"
+RECENT_US = 24 * 3_600_000_000
 _WHY = (
     "Processes with today's settings are refused, and have to be: ids of either would be those "
     "of the other."
@@ -44,10 +46,10 @@ def _subject(entry: GeneratorSettings) -> str:
 
 def _of_namespace(move: Move, subject: str) -> Iterator[Finding]:
     differences, strays = move.differences(), move.strays()
-    if not move.ledgers and strays:
-        yield _elsewhere(move, subject)
-    elif differences or strays:
-        what = " ".join([*map(_words, differences), *(_stray_words(each) for each in strays)])
+    for other in move.others():
+        yield from _elsewhere(move, subject, other)
+    if (differences or strays) and move.ledgers:
+        what = " ".join([*map(_words, differences), *map(_stray_words, strays)])
         yield _finding(move, subject, what)
     elif unentered := move.unentered():
         yield Finding(
@@ -101,17 +103,26 @@ def _needs(move: Move) -> frozenset[str]:
     return frozenset({"--others-stopped"}) if static else frozenset()
 
 
-def _elsewhere(move: Move, subject: str) -> Finding:
-    places = ", ".join(ledger.place for ledger in move.strays())
-    return Finding(
+def _elsewhere(move: Move, subject: str, stray: Stray) -> Iterator[Finding]:
+    """A record in another database in which somebody has lent of late."""
+    layout = stray.stored.era.layout
+    until_us = layout.epoch_us + stray.stored.highest * layout.tick_us
+    if until_us < move.project.now_us() - RECENT_US:
+        return  # its last windows are over
+    begun = any(ledger.read() is not None for ledger in move.ledgers)
+    yield Finding(
         NAME,
-        Severity.WARNING,
+        Severity.INFO if begun else Severity.WARNING,
         subject,
-        f"Its worker ids come from somewhere else now, and {places} has lent some of it, too.",
-        "Whoever lends now knows nothing of what was lent here: while the last windows of then "
-        "last, ids could repeat.",
-        "See that no process has the old settings, and run 'manage.py idgen_skip --generators' "
-        "where the worker ids come from, once the last of them has ended.",
+        f"{stray.ledger.place} has lent worker ids of a namespace of that name of late, too.",
+        "If it moved from there, ids repeat while the last windows of then last, and as long as a "
+        "process has the old settings. If it is another project's, all is well, as long as the "
+        "ids of the two never meet.",
+        f"If it moved from there, and before any process has today's settings: run it with --fix "
+        f"--moved-from {stray.alias}."
+        if move.ledgers
+        else "See that no process has the old settings, and run 'manage.py idgen_skip "
+        "--generators' where the worker ids come from, once the last of them has ended.",
     )
 
 

@@ -12,6 +12,7 @@ from ..checks.redis import check_eviction, check_shared_redis, redis_aliases
 from ..core.errors import ConfigurationError, IdgenError, RegistryUnavailable
 from .findings import Finding, Severity, Unexamined
 from .project import Project, unexamined
+from .strays import ledgers_of
 
 __all__ = ["NAME", "examine", "lending_aliases", "redis_time_us"]
 
@@ -32,6 +33,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
             yield _denied(alias, str(error))
         except IdgenError as error:
             yield unexamined(NAME, f"Redis {alias!r}", error)
+    yield from _forgotten(project)
     if aliases:
         for message in check_eviction(databases=project.databases):
             yield _of_check(message)
@@ -66,6 +68,26 @@ def _asked(alias: str, call: Any) -> Any:
         return own.ask(call, unavailable=RegistryUnavailable)
     finally:
         own.close()
+
+
+def _forgotten(project: Project) -> Iterator[Finding | Unexamined]:
+    """Namespaces of which Redis has nothing, though ids were lent."""
+    for entry in project.generators():
+        try:
+            for ledger in ledgers_of(project, entry):
+                stored = ledger.read()
+                if stored is not None and stored.highest and not ledger.is_whole():
+                    yield Finding(
+                        NAME,
+                        Severity.INFO,
+                        f"namespace {ledger.namespace.name!r}",
+                        f"{ledger.place}: of what was lent there Redis knows nothing any more.",
+                        "It was flushed, evicted or restarted. The next process opens a new "
+                        "generation past it; no id repeats.",
+                        "",
+                    )
+        except IdgenError as error:
+            yield unexamined(NAME, f"generator {entry.alias!r}", error)
 
 
 def _of_server(alias: str, info: dict[str, Any]) -> Iterator[Finding]:

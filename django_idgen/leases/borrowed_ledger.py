@@ -65,6 +65,10 @@ class BorrowedLedger:
         found = self._hash()
         return found is None or found.fingerprint == dict(self.namespace.fingerprint)
 
+    def is_whole(self) -> bool:
+        """See :meth:`~..core.ledger.Ledger.is_whole`: whether the hash is there."""
+        return self._hash() is not None
+
     def enter(self) -> None:
         """See :meth:`~..core.ledger.Ledger.enter`. Raises what a refusal of the script means."""
         stored = self._root.read()

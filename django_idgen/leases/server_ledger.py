@@ -88,6 +88,10 @@ class ServerLedger:
         """True: the row is what lends."""
         return True
 
+    def is_whole(self) -> bool:
+        """True: nobody else has any of it."""
+        return True
+
     def enter(self) -> None:
         """Nothing to do."""
 

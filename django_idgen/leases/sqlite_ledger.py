@@ -85,6 +85,10 @@ class SqliteLedger:
         """True: the file is what lends."""
         return True
 
+    def is_whole(self) -> bool:
+        """True: nobody else has any of it."""
+        return True
+
     def enter(self) -> None:
         """Nothing to do."""
 

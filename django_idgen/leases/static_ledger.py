@@ -94,6 +94,10 @@ class StaticLedger:
         """True: the files are what lends."""
         return True
 
+    def is_whole(self) -> bool:
+        """True: nobody else has any of it."""
+        return True
+
     def enter(self) -> None:
         """Nothing to do."""
 

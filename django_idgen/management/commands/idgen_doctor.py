@@ -63,13 +63,25 @@ class Command(BaseCommand):
             "project's tables don't have",
         )
 
+        parser.add_argument(
+            "--moved-from",
+            nargs="+",
+            metavar="ALIAS",
+            help="the namespaces were moved from these databases to those of the settings, and "
+            "no other project lends from them",
+        )
+
     def handle(self, *_args: Any, **options: Any) -> None:
         _check(options)
         try:
             settings = read_settings()
         except SettingsError as error:
             raise CommandError(str(error), returncode=NOT_EXAMINED) from error
-        affirmed = Affirmed(options["others_stopped"], options["trust_tables"])
+        affirmed = Affirmed(
+            options["others_stopped"],
+            options["trust_tables"],
+            frozenset(options["moved_from"] or ()),
+        )
         only, say = options["only"] or (), self._say(options)
 
         def look() -> Diagnosis:
@@ -121,13 +133,17 @@ class Command(BaseCommand):
 
 
 def _check(options: dict[str, Any]) -> None:
-    known: dict[str, Iterable[str]] = {"only": EXAMINATIONS, "database": connections.settings}
+    aliases = connections.settings
+    known: dict[str, Iterable[str]] = {
+        "only": EXAMINATIONS,
+        "database": aliases,
+        "moved_from": aliases,
+    }
     for option, names in known.items():
         for name in options[option] or ():
             if name not in names:
-                raise CommandError(
-                    f"--{option} {name!r} is not known. There are {', '.join(names)}."
-                )
+                given = f"--{option.replace('_', '-')} {name!r}"
+                raise CommandError(f"{given} is not known. There are {', '.join(names)}.")
     if options["json"] and options["fix"] and not options["yes"]:
         raise CommandError("--json can't ask: give --yes with --fix, or leave one of them out.")
 
