@@ -9,6 +9,7 @@ from django.contrib import admin
 from django.contrib.admin.utils import display_for_value
 from django.db import models
 from django.http import HttpRequest
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -48,7 +49,12 @@ class WorkerLeaseAdmin(LeasePages, ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("state"), ordering="token")
     def state(self, lease: WorkerLease) -> str:
-        return _STATES[state_of(lease)]()
+        found = state_of(lease)
+        return format_html(
+            '<span class="idgen"><span class="idgen-badge idgen-{}">{}</span></span>',
+            found.value,
+            _STATES[found](),
+        )
 
     @admin.display(description=gettext_lazy("promised until"), ordering="until")
     def promised_until(self, lease: WorkerLease) -> str:

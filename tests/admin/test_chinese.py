@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.core.exceptions import ValidationError
 from django.db import connections
 from django.test import Client
 from django.utils import translation
@@ -19,6 +20,7 @@ from django.utils import translation
 from django_idgen import generators
 from django_idgen.admin.lease_map import clock_offset, state_name, time_left
 from django_idgen.admin.tag_words import count_words, duration_words, pool_words, rate_words
+from django_idgen.forms import IdFormField
 from django_idgen.models import AccessToken, LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
 from django_idgen.stores import catch_up
 from django_idgen.tables import make_missing_tables
@@ -111,7 +113,7 @@ def test_figures_of_a_tag(
     finally:
         LeafAlloc.objects.all().delete()
     for page in pages:
-        assert "1800 / 小时" in page
+        assert "1800 个/小时" in page
         assert "约 33 分钟" in page
     assert "亿年" in pages[0]
     assert "所有进程合计" in pages[1]
@@ -229,6 +231,15 @@ def test_decoding(client_of_china: Client, tag: LeafAlloc) -> None:
     assert "无法从这段内容中识别出 ID。" in page
 
 
+def test_ids_in_the_pages_of_a_project(client_of_china: Client) -> None:
+    """The filter by creation, and a form that refuses what is no id."""
+    page = client_of_china.get("/admin/app/purchase/").content.decode()
+    assert "以 创建时间" in page
+    assert "以 Customer：创建时间" in page
+    with translation.override("zh-hans"), pytest.raises(ValidationError, match="请输入有效的 ID"):
+        IdFormField().clean("nope")
+
+
 # --- words ------------------------------------------------------------------------------------
 
 
@@ -237,10 +248,10 @@ def test_units_are_chinese() -> None:
     year = 31_557_600.0
     with translation.override("zh-hans"):
         assert [rate_words(each) for each in (12.3, 840 / 3600, 3 / 86_400, 1e-9)] == [
-            "12.3 / 秒",
-            "840 / 小时",
-            "3 / 天",
-            "少于 1 / 天",
+            "12.3 个/秒",
+            "840 个/小时",
+            "3 个/天",
+            "少于 1 个/天",
         ]
         lasts = (0.5, 30, 240, 7200, 3 * 86_400, year, 40 * year, 2e6 * year, 292e6 * year)
         assert [duration_words(each) for each in lasts] == [
