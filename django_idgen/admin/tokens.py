@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.cache import add_never_cache_headers
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
@@ -76,9 +76,12 @@ class AccessTokenAdmin(ModelAdmin):
         models.TextField: {"widget": forms.Textarea(attrs={"rows": 4, "cols": 60})}
     }
 
+    class Media:
+        css: ClassVar[dict[str, list[str]]] = {"all": ["django_idgen/admin.css"]}
+
     @admin.display(description=gettext_lazy("secret"))
     def ends_in(self, token: AccessToken) -> str:
-        return format_html('<span style="white-space: nowrap">…{}</span>', token.hint)
+        return f"…{token.hint}"
 
     @admin.display(description=gettext_lazy("may take"))
     def rights(self, token: AccessToken) -> str:
