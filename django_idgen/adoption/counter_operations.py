@@ -12,6 +12,7 @@ from django.db.migrations.state import ProjectState as State
 from ..tags.rows import find_tag
 from .key_operations import ReturnKey
 from .key_states import counter_behind, field_of, pause_tag_unless_shared, with_auto_key
+from .plain_words import in_words
 
 __all__ = ["DropCounter", "FreeCounter"]
 
@@ -41,6 +42,7 @@ class _CounterOperation(Operation):
 class DropCounter(_CounterOperation):
     """Take the database's counter from a key that is ours. No process may count on it."""
 
+    @in_words
     def database_forwards(
         self,
         app_label: str,
@@ -56,6 +58,7 @@ class DropCounter(_CounterOperation):
             schema_editor.alter_field(before.model, before, ours)
             counter.forget()
 
+    @in_words
     def database_backwards(
         self,
         app_label: str,
@@ -84,6 +87,7 @@ class FreeCounter(_CounterOperation):
         name, args, kwargs = super().deconstruct()
         return name, args, {**kwargs, **({"tag": self.tag} if self.tag else {})}
 
+    @in_words
     def database_forwards(
         self,
         app_label: str,
@@ -105,6 +109,7 @@ class FreeCounter(_CounterOperation):
             following = max(following, found.max_id if found else 1)
         counter.free(following)
 
+    @in_words
     def database_backwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
     ) -> None:

@@ -73,7 +73,9 @@ class IntegerKey:
             self._edit(f"{self.name} = models.BigAutoField(primary_key=True{_column(key)})", []),
             after=[
                 "Make this edit, and commit it with the migration.",
-                f"Deploy, with 'manage.py migrate {self.project.app}'.",
+                f"Deploy, with 'manage.py migrate {self.project.app}'. 'manage.py check --database "
+                f"{self.project.alias}' names columns that no migration widens, such as those of a "
+                f"GenericForeignKey (W002, W003).",
                 "When every process runs the new code, run this command again: a process with "
                 "the old code would not find rows whose id is past 2**31.",
             ],

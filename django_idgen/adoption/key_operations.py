@@ -22,6 +22,7 @@ from ..generated import GeneratedOnSave
 from .counters import Counter
 from .key_states import begin_above, counter_behind, field_of, lock_and_look, pause_unless_shared
 from .marks import first_id_of, grant_of, next_after
+from .plain_words import in_words
 
 __all__ = ["LEAST_MARGIN", "AdoptKey", "ReturnKey", "margin_after"]
 
@@ -71,6 +72,7 @@ class AdoptKey(_KeyOperation):
     ``at_once`` it gives none: stop those processes before.
     """
 
+    @in_words
     def database_forwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
     ) -> None:
@@ -104,6 +106,7 @@ class AdoptKey(_KeyOperation):
         fence = first_id_of(field) - 1 if isinstance(field, SnowflakeSource) else last
         counter.fence(fence, room=last - reached)
 
+    @in_words
     def database_backwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
     ) -> None:
@@ -131,6 +134,7 @@ class ReturnKey(_KeyOperation):
     within :data:`~.marks.GRACE`.
     """
 
+    @in_words
     def database_forwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
     ) -> None:
@@ -152,6 +156,7 @@ class ReturnKey(_KeyOperation):
             pause_unless_shared(ours, to_state)
             counter.free(max(counter.largest() + 1, next_after(ours)))
 
+    @in_words
     def database_backwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
     ) -> None:

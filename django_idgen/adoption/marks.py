@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from ..tags.edits import TagExists, find_tag, make_tag, skip_tag
 from ..tags.rows import TagsElsewhere, source_behind_pool
 from ..tags.supply import let_go
 
-__all__ = ["GRACE", "first_id_of", "grant_of", "lift", "next_after"]
+__all__ = ["GRACE", "first_id_of", "grant_of", "lift", "next_after", "raise_tag"]
 
 GRACE = timedelta(days=30)
 """How long processes may go on taking snowflakes after the way back was begun."""
@@ -34,32 +35,42 @@ def lift(field: GeneratedOnSave, first: int) -> None:
         return
     tag = field.resolved_tag
     try:
-        _lift_tag(tag, first)
+        raise_tag(tag, first)
     except TagsElsewhere as error:
-        raise ConfigurationError(
-            f"{error} There, have tag {tag!r} begin at {first} or above, and run this again "
-            f"with SEGMENTS set to a source of this project's own, or with --margin 0."
-        ) from error
+        if _elsewhere(tag) < first:
+            raise ConfigurationError(
+                f"{error} There, have tag {tag!r} skip to {first}, and further by as many ids as "
+                f"rows are inserted meanwhile; then run this again."
+            ) from error
 
 
-def _lift_tag(tag: str, first: int) -> None:
+def raise_tag(tag: str, first: int, *, step: int = 0, description: str = "") -> None:
+    """As :func:`lift`. A tag that is made gets ``step`` and ``description``."""
     found = find_tag(tag)
     if found is None:
-        step = handlers.current_settings().segments.default_step
-        try:
-            make_tag(tag, step=step, max_id=first, description="")
-        except TagExists:
-            found = find_tag(tag)
-    # Read anew: somebody may have been quicker, or the row may be a mark's mirror only.
-    found = find_tag(tag)
-    lowest = min((row.max_id for row in found.rows.values()), default=0) if found else 0
-    if lowest < first:
-        skip_tag(tag, most=MAX_ID, to=max(first, found.max_id if found else first))
+        step = step or handlers.current_settings().segments.default_step
+        with suppress(TagExists):  # a process was quicker
+            make_tag(tag, step=step, max_id=first, description=description)
+        found = find_tag(tag)
+    if found is None:
+        raise ConfigurationError(
+            f"Tag {tag!r} can't be made: its database takes it for another tag, whose name has "
+            f"other capitals perhaps. Use a different one."
+        )
+    if min(row.max_id for row in found.rows.values()) < first:
+        skip_tag(tag, most=MAX_ID, to=max(first, found.max_id))
         if let_go(tag).pool is False:
             raise ConfigurationError(
                 f"Tag {tag!r} now begins at {first}, but lower ids lie in its pool in Redis, which "
                 f"can't be asked just now. Run this again when it answers."
             )
+
+
+def _elsewhere(tag: str) -> int:
+    """The first id that a service gives by now; what it lends us for that is a gap."""
+    source: Any = source_behind_pool()
+    segment: Segment = source.fetch(tag)
+    return segment.start
 
 
 def first_id_of(field: SnowflakeSource) -> int:

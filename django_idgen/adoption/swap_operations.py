@@ -15,6 +15,7 @@ from ..generated import GeneratedOnSave
 from ..handlers import generators, segments
 from .filling import Filling
 from .links import Keyed, keyed, refuse_unsupported
+from .plain_words import in_words
 from .reading import columns_of, stop_writers
 from .swap_server import ServerSwap
 from .swap_sqlite import SqliteSwap
@@ -65,6 +66,7 @@ class AddNewKey(_SwapOperation):
     def state_forwards(self, app_label: str, state: State) -> None:
         """Nothing: processes go on with the models that they have."""
 
+    @in_words
     def database_forwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
     ) -> None:
@@ -80,6 +82,7 @@ class AddNewKey(_SwapOperation):
         for link in table.links:
             _add_column(schema_editor, link.table, link.new_column, kind)
 
+    @in_words
     def database_backwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
     ) -> None:
@@ -137,6 +140,7 @@ class SwitchKey(_SwapOperation):
         state.__dict__.pop("apps", None)
         state._relations = None  # type: ignore[attr-defined]
 
+    @in_words
     def database_forwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
     ) -> None:
@@ -177,6 +181,7 @@ class SwitchKey(_SwapOperation):
         field: Any = None if name is None else table.model._meta.get_field(name)
         return None if field is None else str(field.column)
 
+    @in_words
     def database_backwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
     ) -> None:

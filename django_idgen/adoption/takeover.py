@@ -26,9 +26,8 @@ from ..core.segment import MAX_ID, MAX_STEP, check_tag
 from ..models import Installation, LeafAlloc, SegmentHistory
 from ..row_writes import insert_row
 from ..tables import make_missing_tables, missing_tables
-from ..tags.edits import TagExists, find_tag, make_tag, skip_tag
-from ..tags.rows import source_of_tags
-from ..tags.supply import let_go
+from ..tags.rows import find_tag, source_of_tags
+from .marks import raise_tag
 from .plans import Report
 from .reading import columns_of, rows_of
 
@@ -106,8 +105,14 @@ class Takeover:
             if self._is_done(move):
                 continue
             self._remember(move)
-            _begin(move)
+            theirs = move.theirs
+            description = theirs.description[:256]
+            raise_tag(theirs.tag, move.first, step=theirs.step, description=description)
             report(f"{move.theirs.tag}: begins at {move.first}")
+
+    def met(self) -> list[str]:
+        """Tags of which the other server has come to where ours began."""
+        return [move.theirs.tag for move in self.moves if self._is_met(move)]
 
     def after(self) -> list[str]:
         """What to do next."""
@@ -244,14 +249,18 @@ class Takeover:
 
     def _is_done(self, move: _Move) -> bool:
         """Ours began above where the other server is, and were not left behind."""
-        return bool(move.ours) and bool(move.began) and move.theirs.first_free <= move.began
+        return 0 < move.began <= move.ours and move.theirs.first_free <= move.began
+
+    @staticmethod
+    def _is_met(move: _Move) -> bool:
+        return 0 < move.began < move.theirs.first_free and move.ours > move.began
 
     def _line(self, move: _Move) -> str:
         theirs = f"{move.theirs.tag}: theirs stands at {move.theirs.first_free}"
         if self._is_done(move):
             left = move.began - move.theirs.first_free
             return f"{theirs}, ours began at {move.began}: {left} ids are left to it."
-        if move.began:
+        if self._is_met(move):
             return (
                 f"{theirs}, but ours began at {move.began}: IDS HAVE BEEN GIVEN OUT TWICE, unless "
                 f"nobody took any of ours there. Stop the old server; ours goes on at "
@@ -288,25 +297,6 @@ class Takeover:
 
     def _where(self) -> str:
         return ", ".join(map(repr, self.sources))
-
-
-def _begin(move: _Move) -> None:
-    theirs = move.theirs
-    if find_tag(theirs.tag) is None:
-        try:
-            description = theirs.description[:256]
-            make_tag(theirs.tag, step=theirs.step, description=description, max_id=move.first)
-            return
-        except TagExists:
-            pass  # a process was quicker
-    found = find_tag(theirs.tag)
-    if found is not None and found.max_id < move.first:
-        skip_tag(theirs.tag, to=move.first, most=MAX_ID)
-        if let_go(theirs.tag).pool is False:
-            raise ConfigurationError(
-                f"Tag {theirs.tag!r} now begins at {move.first}, but lower ids lie in its pool in "
-                f"Redis, which can't be asked just now. Run this again when it answers."
-            )
 
 
 def _is_one_database(one: str, other: str) -> bool:

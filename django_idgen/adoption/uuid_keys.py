@@ -32,6 +32,7 @@ class UuidKey:
         self.wishes = wishes
         self.name = project.key.name
         self._written = list(project.written(OPERATIONS))
+        self._state = project.state
 
     def plan(self) -> Plan:
         """Raises :class:`ConfigurationError` where there is no way on."""
@@ -190,6 +191,7 @@ class UuidKey:
     def _before_switch(self) -> Plan:
         """The switch is written, and not applied here: it may be that rows are to be filled."""
         self._written = self._written[:-1]
+        self._state = self.project.loader.project_state(self._written[-1].node)
         if self._open_rows():
             return self._fill()
         return Plan(
@@ -229,7 +231,7 @@ class UuidKey:
         return self.wishes.keep_as or ("number" if self.wishes.back else "uuid")
 
     def _table(self) -> Keyed:
-        return keyed(self.project.state.apps, self.project.app, self.project.model.__name__)
+        return keyed(self._state.apps, self.project.app, self.project.model.__name__)
 
     def _count(self, table: str) -> int:
         return count_of(self.project.connection, table)

@@ -12,6 +12,7 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen import segments
+from django_idgen.adoption.takeover import Takeover
 from django_idgen.history import who_issued
 from django_idgen.models import LeafAlloc
 from tests.adopt.old_servers import Running, make
@@ -115,8 +116,21 @@ def test_run_again(places: tuple[str, str]) -> None:
     assert "700 ids are left to it" in out
     assert marks(ours) == {TAG: stands, "later": 1008}
     execute(old, f"UPDATE leaf_alloc SET max_id = 5000 WHERE biz_tag = '{TAG}'")
-    assert "GIVEN OUT TWICE" in take_over("leaf", old, margin=1000)
+    with pytest.raises(CommandError, match="ids that were given out here, too: orders"):
+        take_over("leaf", old, margin=1000)
     assert marks(ours)[TAG] == 6001
+
+
+def test_broken_off(places: tuple[str, str]) -> None:
+    """Killed between the two things that it writes, run again it does the second one, too."""
+    old, ours = places
+    make("leaf", old, TAG, 1000, 10, (1, 0))
+    segments[TAG].next_id()
+    takeover = Takeover("leaf", [old], margin=100)
+    takeover._remember(takeover.moves[0])
+    assert marks(ours)[TAG] < 1000
+    assert "ours begins at 1101" in take_over("leaf", old, margin=100)
+    assert marks(ours)[TAG] == 1101
 
 
 def test_a_tag_that_both_have(places: tuple[str, str]) -> None:

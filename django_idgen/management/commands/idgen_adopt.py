@@ -128,6 +128,10 @@ class Command(BaseCommand):
         if takeover.moves and not options["status"] and self._may_go_on(options):
             takeover.run(self.stdout.write)
             self.stdout.write("\n".join(takeover.after()))
+        if met := takeover.met():
+            raise CommandError(
+                f"The old server has come to ids that were given out here, too: {', '.join(met)}."
+            )
 
     def _may_go_on(self, options: dict[str, Any]) -> bool:
         if options["dry_run"]:
