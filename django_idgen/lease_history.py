@@ -5,17 +5,21 @@ Those of a SQLite database stand with its marks: see :mod:`.sqlite.marks_terms`.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from datetime import datetime
 from random import SystemRandom
 
-from django.db import transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from . import vendor
 from .core.moments import unix_us
 from .models import LeaseHistory, WorkerLease
-from .row_writes import insert_row
+from .row_writes import delete_rows, insert_row
 from .sqlite import marks_terms
 from .stores import marks_of
+from .tables import missing_tables
 
 __all__ = ["MOST", "last_before", "note", "prune_leases", "prune_terms"]
 
@@ -25,12 +29,16 @@ ONE_IN = 10
 """How often it is looked whether there are more: each acquire has a fleet waiting behind it."""
 BATCH = 5000
 _random = SystemRandom()
+logger = logging.getLogger("django_idgen")
 
 
 def note(lease: WorkerLease, alias: str, *, is_new: bool) -> None:
     """Write that ``lease`` was acquired, in the transaction of the calling thread.
 
-    ``is_new``: its worker id was never lent before, so that there are no older rows.
+    ``is_new``: its worker id was never lent before, so that there are no older rows. Where
+    the database refuses it (a user without rights on this table, which is the youngest)
+    the transaction goes on without it, with a warning. Raises what it says if the table is
+    missing, or the transaction is lost.
     """
     row = LeaseHistory(
         namespace=lease.namespace,
@@ -39,16 +47,36 @@ def note(lease: WorkerLease, alias: str, *, is_new: bool) -> None:
         holder=lease.holder,
         acquired_at=lease.acquired_at,
     )
-    insert_row(row, alias)
-    if not is_new and _random.randrange(ONE_IN) == 0:
-        _drop_oldest(_rows(alias, row.namespace, row.worker))
+    who = f"worker id {lease.namespace}/{lease.worker}"
+    written = _tried(lambda: insert_row(row, alias), alias, f"Who has {who} was not written")
+    if written and not is_new and _random.randrange(ONE_IN) == 0:
+        older = _rows(alias, row.namespace, row.worker)
+        _tried(lambda: _drop_oldest(older, alias), alias, f"Who had {who} was not deleted")
 
 
-def _drop_oldest(rows: QuerySet[LeaseHistory]) -> None:
-    starts = rows.order_by("-start").values_list("start", flat=True)
-    oldest = starts[MOST : MOST + 1].first()
-    if oldest is not None:
-        rows.filter(start__lte=oldest).delete()
+def _tried(job: Callable[[], None], alias: str, failure: str) -> bool:
+    """Whether ``job`` could do its part of the transaction, which goes on without it."""
+    connection = connections[alias]
+    try:
+        # A savepoint, since PostgreSQL aborts a transaction in which a statement failed.
+        with transaction.atomic(using=alias):
+            job()
+    except DatabaseError as error:
+        if connection.needs_rollback or vendor.is_conflict(error):
+            raise
+        # MySQL hides a table from those without rights on it.
+        if not vendor.is_denied(error) and missing_tables(connection, ["LeaseHistory"]):
+            raise
+        logger.warning("%s: %s", failure, " ".join(str(error).split()))
+        return False
+    return True
+
+
+def _drop_oldest(rows: QuerySet[LeaseHistory], alias: str) -> None:
+    # Looked up first: a DELETE by anything but the key locks all rows that it comes across on
+    # MySQL, also those that acquires of other namespaces are just writing.
+    keys = rows.order_by("-start", "-pk").values_list("pk", flat=True)[MOST : MOST + BATCH]
+    delete_rows(LeaseHistory, alias, keys)
 
 
 def last_before(alias: str, namespace: str, worker: int, tick: int) -> LeaseHistory | None:
@@ -76,7 +104,7 @@ def prune_leases(before: datetime, *, database: str = "default", batch: int = BA
     deleted = 0
     while keys := list(old.values_list("pk", flat=True)[:batch]):
         with transaction.atomic(using=database):
-            deleted += rows.filter(pk__in=keys).delete()[0]
+            deleted += delete_rows(LeaseHistory, database, keys)
     return deleted
 
 

@@ -14,7 +14,15 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .core.clock import SYSTEM_CLOCK
 
-__all__ = ["IDENTITY_LENGTH", "begin", "identity_sql", "is_conflict", "now_us", "server_identity"]
+__all__ = [
+    "IDENTITY_LENGTH",
+    "begin",
+    "identity_sql",
+    "is_conflict",
+    "is_denied",
+    "now_us",
+    "server_identity",
+]
 
 IDENTITY_LENGTH = 200
 """Characters of a server's identity that are kept, as the columns for it hold."""
@@ -46,6 +54,9 @@ _CONFLICTS = frozenset({"40001", "40P01"})
 """SQLSTATEs of a serialization failure and of a deadlock."""
 _MYSQL_CONFLICTS = frozenset({1020, 1213})
 """Record changed since it was read; deadlock. Both rolled the transaction back."""
+_DENIED = frozenset({"42501"})
+_MYSQL_DENIED = frozenset({1142, 1143})
+"""Of a table, of a column."""
 
 
 def now_us(connection: BaseDatabaseWrapper) -> int:
@@ -130,12 +141,19 @@ def begin(connection: BaseDatabaseWrapper, *, lock_timeout: int) -> None:
 
 def is_conflict(error: BaseException) -> bool:
     """Whether a statement failed because of a rival, so that trying again can help."""
-    if isinstance(error, IntegrityError):
-        return True
+    return isinstance(error, IntegrityError) or _is(error, _CONFLICTS, _MYSQL_CONFLICTS)
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether a statement failed because the user has no right to it."""
+    return _is(error, _DENIED, _MYSQL_DENIED)
+
+
+def _is(error: BaseException, states: frozenset[str], numbers: frozenset[int]) -> bool:
     cause = error.__cause__
     code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
     number = error.args[0] if error.args else None
-    return code in _CONFLICTS or (isinstance(number, int) and number in _MYSQL_CONFLICTS)
+    return code in states or (isinstance(number, int) and number in numbers)
 
 
 def _writes_utc(connection: BaseDatabaseWrapper) -> bool:
