@@ -16,52 +16,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import DatabaseError, connections, transaction
 from django.utils import timezone
 
-from ..core.errors import ConfigurationError, InvalidTag
-from ..core.segment import MAX_ID, MAX_STEP, check_tag
+from ..core.errors import ConfigurationError
+from ..core.segment import MAX_ID
 from ..models import Installation, LeafAlloc, SegmentHistory
 from ..row_writes import insert_row
 from ..tables import make_missing_tables, missing_tables
 from ..tags.rows import find_tag, source_of_tags
 from .marks import raise_tag
+from .other_servers import KINDS, Theirs, rows_of_server
 from .plans import Report
-from .reading import columns_of, rows_of
 
 __all__ = ["KINDS", "Takeover"]
 
 FETCHES = 10_000
 LEAST = 10_000_000
-KINDS = ("leaf", "go-leaf", "tinyid")
-_TABLES = {"leaf": "leaf_alloc", "go-leaf": "leaf_alloc", "tinyid": "tiny_id_info"}
-_COLUMNS = {
-    "leaf": ("biz_tag", "max_id", "step", "description"),
-    "go-leaf": ("biz_tag", "max_id", "step", "description"),
-    "tinyid": ("biz_type", "max_id", "step", "delta", "remainder"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Theirs:
-    """A row of the other server."""
-
-    tag: str
-    first_free: int
-    """The first id that it has given to none of its processes."""
-    step: int
-    description: str
-    delta: int = 1
-    remainder: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
     """Where a tag of ours is to begin."""
 
-    theirs: _Theirs
+    theirs: Theirs
     ours: int
     """Where it stands now; 0 if there is none."""
     began: int
@@ -149,52 +128,17 @@ class Takeover:
                 f"IDGEN['SEGMENTS'] says, not in {self.into!r}."
             )
 
-    def _rows(self, tag: str) -> list[_Theirs]:
-        found: dict[str, list[_Theirs]] = {}
+    def _rows(self, tag: str) -> list[Theirs]:
+        found: dict[str, list[Theirs]] = {}
         for alias in self.sources:
             self._refuse_shared(alias)
-            for theirs in self._rows_of(alias):
+            for theirs in rows_of_server(self.kind, alias, tag):
                 found.setdefault(theirs.tag, []).append(theirs)
         if tag and tag not in found:
             raise ConfigurationError(f"There is no tag {tag!r} in {self._where()}.")
-        wanted = {name: rows for name, rows in found.items() if not tag or name == tag}
-        return [self._joined(rows) for rows in wanted.values()]
+        return [self._joined(rows) for rows in found.values()]
 
-    def _rows_of(self, alias: str) -> list[_Theirs]:
-        table, names = _TABLES[self.kind], _COLUMNS[self.kind]
-        connection = connections[alias]
-        try:
-            there = columns_of(connection, table)
-            if not set(names) <= set(there):
-                missing = ", ".join(sorted(set(names) - set(there)))
-                raise ConfigurationError(
-                    f"Database {alias!r} has no table of a {self.kind}: {table} "
-                    f"{f'lacks {missing}' if there else 'is not there'}."
-                )
-            q = connection.ops.quote_name
-            listed = ", ".join(q(name) for name in names)
-            rows = rows_of(connection, f"SELECT {listed} FROM {q(table)} ORDER BY {q(names[0])}")  # noqa: S608
-        except DatabaseError as error:
-            words = " ".join(str(error).split())
-            raise ConfigurationError(f"Database {alias!r} can't be asked: {words}") from error
-        return [self._checked(row) for row in rows]
-
-    def _checked(self, row: Sequence[Any]) -> _Theirs:
-        name, max_id, step, *rest = row
-        try:
-            check_tag(name)
-        except InvalidTag as error:
-            raise ConfigurationError(
-                f"{error} Rename it there, or take the others over one by one, with --tag."
-            ) from error
-        # Leaf gives out what is below max_id, TinyID max_id as well. One id more is no loss.
-        first_free = max(int(max_id), 0) + 1
-        steps = min(max(int(step or 1), 1), MAX_STEP)
-        if self.kind != "tinyid":
-            return _Theirs(name, first_free, steps, str(rest[0] or ""))
-        return _Theirs(name, first_free, steps, "", int(rest[0] or 1), int(rest[1] or 0))
-
-    def _joined(self, rows: list[_Theirs]) -> _Theirs:
+    def _joined(self, rows: list[Theirs]) -> Theirs:
         """One tag in all of its databases: all must have been asked."""
         first = rows[0]
         places = sorted((row.delta, row.remainder) for row in rows)
@@ -205,7 +149,7 @@ class Takeover:
                 f"has {said}. Name all of its databases, and each once: ours must begin above "
                 f"all of them."
             )
-        return _Theirs(
+        return Theirs(
             first.tag,
             max(row.first_free for row in rows),
             max(row.step for row in rows),
@@ -228,7 +172,7 @@ class Takeover:
 
     # --- deciding ------------------------------------------------------------------------
 
-    def _move(self, theirs: _Theirs) -> _Move:
+    def _move(self, theirs: Theirs) -> _Move:
         found = find_tag(theirs.tag)
         distance = max(theirs.step * FETCHES, LEAST) if self.margin is None else self.margin
         first = theirs.first_free + distance

@@ -189,6 +189,8 @@ def test_what_is_refused(places: tuple[str, str]) -> None:
     execute(old, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('', 1, 10)")
     with pytest.raises(CommandError, match=r"must not be empty.*Rename it there"):
         take_over("leaf", old)
+    execute(old, f"UPDATE leaf_alloc SET max_id = 1 WHERE biz_tag = '{TAG}'")
+    assert "orders: begins at" in take_over("leaf", old, tag=TAG)
     settings = connections.settings[old]
     host, port = settings["HOST"], settings["PORT"]
     connections[old].close()
