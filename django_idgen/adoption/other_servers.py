@@ -37,7 +37,7 @@ class Theirs:
 
 
 def rows_of_server(kind: str, alias: str, tag: str) -> list[Theirs]:
-    """The tags of server ``kind`` in ``alias``, or ``tag`` of them; raises :class:`ConfigurationError`."""
+    """Tags of server ``kind`` in ``alias``, or just ``tag``. Raises ConfigurationError."""
     table, names = _TABLES[kind], _COLUMNS[kind]
     connection = connections[alias]
     try:
