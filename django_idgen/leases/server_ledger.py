@@ -15,7 +15,7 @@ from django.db.models import F, Max, QuerySet
 from django.db.models.functions import Least
 
 from .. import vendor
-from ..connection import OwnConnection, own_connection
+from ..connection import SOCKET_TIMEOUT, OwnConnection, own_connection
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import LayoutError, RegistryUnavailable
 from ..core.lease import Namespace
@@ -62,7 +62,12 @@ class ServerLedger:
         self._read_now = read_now or vendor.now_us
         self._own = own or own_connection(alias)
         self._transactions = Transactions(
-            self._own, timeout=timeout, models=MODELS, unavailable=RegistryUnavailable
+            self._own,
+            timeout=timeout,
+            models=MODELS,
+            unavailable=RegistryUnavailable,
+            # A fleet at work stands in line for the namespace's row.
+            lock_timeout=max(1, min(int(timeout), SOCKET_TIMEOUT - 2)),
         )
 
     def read(self) -> Stored | None:
