@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from datetime import datetime
+from functools import lru_cache
 
 from django.db import transaction
 
@@ -24,7 +25,13 @@ HOLDER_LENGTH = 200
 
 def holder() -> str:
     """This process, as a label: ``host:pid``."""
-    return f"{socket.gethostname()}:{os.getpid()}"[:HOLDER_LENGTH]
+    return _holder(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _holder(pid: int) -> str:
+    # One text for all who keep it: there may be one for each of many tags.
+    return f"{socket.gethostname()}:{pid}"[:HOLDER_LENGTH]
 
 
 def record(segment: Segment, alias: str, taken_at: datetime) -> None:

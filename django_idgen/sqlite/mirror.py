@@ -17,17 +17,19 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core.clock import SYSTEM_CLOCK
+from ..core.moments import moment
 from ..forking import no_fork
 from . import mirror_rows
 from .marks import MarksError, MarksFile, Seed
-from .mirror_rows import FetchedRow, Row, Rows
+from .mirror_rows import FetchedRow, Row, Rows, written
 
 __all__ = ["Caller", "Mirror"]
 
 Taken = tuple[str, int, int, int, str, str]
 """A row of history: tag, start, stop, delta, holder, time."""
-Fetch = tuple[str, str, int]
-"""Holder, time, and number of ids."""
+Fetch = tuple[str, int, int]
+"""Holder, time (µs since 1970), and number of ids."""
 MOST_TAKEN = 10_000
 """Rows of history that may be pending."""
 PATIENCE = 0.2
@@ -53,9 +55,9 @@ class Mirror:
     def __init__(self, database: Path) -> None:
         self.database = database
         self.marks: MarksFile | None = None
-        self._tags: set[str] = set()
-        self._fetches: dict[str, Fetch] = {}
-        """By tag: our last fetch, as far as its row may not tell of it yet."""
+        # Kept small: as long as the database can't be written, there is one for each tag.
+        self._tags: dict[str, Fetch | None] = {}
+        """The tags whose rows are behind, with our last fetch, if their rows are to tell of it."""
         self._leases = False
         self._taken: deque[Taken] = deque(maxlen=MOST_TAKEN)
 
@@ -105,12 +107,11 @@ class Mirror:
 
     def tag_changed(self, tag: str) -> None:
         """The row of ``tag`` is to be brought up to its mark."""
-        self._tags.add(tag)
+        self._tags.setdefault(tag, None)
 
     def fetched(self, tag: str, holder: str, ids: int) -> None:
         """As :meth:`tag_changed`: ``holder`` has just been given that many."""
-        self._fetches[tag] = (holder, mirror_rows.now(), ids)
-        self._tags.add(tag)
+        self._tags[tag] = (holder, SYSTEM_CLOCK.wall_ns() // 1000, ids)
 
     def leases_changed(self) -> None:
         """The rows of the namespaces and of the worker leases are."""
@@ -126,23 +127,24 @@ class Mirror:
             return True
         if caller.in_transaction or self.marks is None or not self.database.exists():
             return False
-        tags, leases, taken = sorted(self._tags), self._leases, self._pop_taken()
         # Before the marks are read: what changes from now on is pending again.
-        self._tags.difference_update(tags)
+        tags = {tag: self._tags.pop(tag, None) for tag in sorted(self._tags)}
+        leases, taken = self._leases, self._pop_taken()
         self._leases = False
-        fetches = {tag: made for tag in tags if (made := self._fetches.pop(tag, None))}
         try:
             rows = self.marks.run(lambda db: mirror_rows.dump(db, tags, leases))
-            rows["segments"] = [_with_fetch(row, fetches) for row in rows["segments"]]
+            rows["segments"] = [_with_fetch(row, tags[row.tag]) for row in rows["segments"]]
             self._write(caller, {**rows, "history": taken})
         except (sqlite3.Error, MarksError):
             self._pend_again(tags, leases, taken)
-            self._fetches = {**fetches, **self._fetches}
             return False
         return True
 
-    def _pend_again(self, tags: list[str], leases: bool, taken: list[Taken]) -> None:
-        self._tags.update(tags)
+    def _pend_again(
+        self, tags: Mapping[str, Fetch | None], leases: bool, taken: list[Taken]
+    ) -> None:
+        for tag, fetch in tags.items():
+            self._tags[tag] = self._tags.get(tag) or fetch  # a later one may be there by now
         self._leases = self._leases or leases
         self._taken.extendleft(reversed(taken))
 
@@ -177,9 +179,11 @@ def _unwaiting(db: sqlite3.Connection) -> Iterator[None]:
         db.execute(f"PRAGMA busy_timeout = {int(timeout)}")
 
 
-def _with_fetch(row: FetchedRow, fetches: Mapping[str, Fetch]) -> FetchedRow:
-    holder, at, ids = fetches.get(row.tag, ("", None, 0))
-    return row._replace(holder=holder, fetched_at=at, fetched_ids=ids)
+def _with_fetch(row: FetchedRow, fetch: Fetch | None) -> FetchedRow:
+    if fetch is None:
+        return row
+    holder, at_us, ids = fetch
+    return row._replace(holder=holder, fetched_at=written(moment(at_us)), fetched_ids=ids)
 
 
 def _is_made(marks: Path) -> bool:

@@ -27,6 +27,7 @@ __all__ = [
     "segments_of",
     "write",
     "write_rows",
+    "written",
 ]
 
 Rows = dict[str, list[Any]]
@@ -226,7 +227,12 @@ def _write_history(db: sqlite3.Connection, rows: Rows) -> None:
 
 def now() -> str:
     """The time as our tables have it."""
-    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    return written(datetime.now(UTC))
+
+
+def written(moment: datetime) -> str:
+    """``moment`` (UTC) as our tables have it."""
+    return moment.strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
 def _upsert(
