@@ -12,7 +12,7 @@ from typing import Any
 from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.db import DatabaseError, router, transaction
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext, gettext_noop, override
 
 from ..models import LeafAlloc
 
@@ -41,15 +41,16 @@ def record(user: Any, tag: str, action: str, **changes: Change) -> bool:
     """Write that ``user`` did ``action`` to ``tag``: whether the admin's log has it.
 
     ``changes``: by the field, its old and its new value; those that are alike are left out.
-    The words are in the language that is active. What was done is not undone if this
+    The words are in the language that is active, those of our log in English. What was done is not undone if this
     fails: then a warning tells of it. Raises :class:`KeyError` for an unknown action.
     """
-    message = _message(action, changes)
-    logger.info("%s changed tag %r: %s", user, tag, message, extra={"idgen_event": "tag_changed"})
+    with override(None):  # a log is in one language, whoever acts
+        words = _message(action, changes)
+    logger.info("%s changed tag %r: %s", user, tag, words, extra={"idgen_event": "tag_changed"})
     if not _is_logged(user):
         return False
     try:
-        _write(user, tag, action, message)
+        _write(user, tag, action, _message(action, changes))
     except DatabaseError as error:
         logger.warning("The admin's log can't be written: %s", error)
         return False

@@ -85,3 +85,11 @@ def test_the_words_are_in_the_language_of_the_page(user: User) -> None:
     with translation.override("zh-hans"):
         assert record(user, "t", "paused")
     assert len(words()) == 1
+
+
+def test_the_log_is_in_english(user: User, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever language the page was in: the row has the language of its writer."""
+    with translation.override("zh-hans"), caplog.at_level("INFO", "django_idgen"):
+        record(user, "t", "changed", paused=(False, True))
+    assert "Changed: paused: no → yes" in caplog.text
+    assert words() == ["已更改：已暂停：否 → 是"]
