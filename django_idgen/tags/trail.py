@@ -41,8 +41,9 @@ def record(user: Any, tag: str, action: str, **changes: Change) -> bool:
     """Write that ``user`` did ``action`` to ``tag``: whether the admin's log has it.
 
     ``changes``: by the field, its old and its new value; those that are alike are left out.
-    The words are in the language that is active, those of our log in English. What was done is not undone if this
-    fails: then a warning tells of it. Raises :class:`KeyError` for an unknown action.
+    The words are in the language that is active, those of our log in English. What was done
+    is not undone if this fails: then a warning tells of it. Raises :class:`KeyError` for an
+    unknown action.
     """
     with override(None):  # a log is in one language, whoever acts
         words = _message(action, changes)
