@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..core.clock import Clock
 from ..core.errors import RegistryUnavailable
@@ -19,13 +19,15 @@ __all__ = ["RedisOversight"]
 
 WORDS = 9
 """Of each worker id: see the script ``survey``."""
+FIRST = LAST = "0"
+"""The cursor to begin with, and the one that says there is no more."""
 
 
 class RedisOversight:
     """An :class:`~..core.survey.Overseen` of the hash of one namespace. Thread-safe.
 
-    One script, and for whoever has not used it yet a look into the database, whose
-    installation the hash belongs to.
+    One script, called again for each thousand of worker ids or so; and for whoever has not
+    used it yet a look into the database, whose installation the hash belongs to.
     """
 
     def __init__(
@@ -46,11 +48,11 @@ class RedisOversight:
 
     def survey(self) -> Sequence[Survey]:
         """See :meth:`~..core.survey.Overseen.survey`."""
-        reply = self._look(None)
-        if reply is None:
-            return [Survey("redis", self._space, self._clock.wall_ns() // 1000)]
-        now_us = reply.reading.registry_us
-        return [Survey("redis", self._space, now_us, list(_sights(reply)))]
+        now_us, sights = self._clock.wall_ns() // 1000, dict[int, Sight]()
+        for reply in self._replies():
+            now_us = reply.reading.registry_us
+            sights.update((sight.mark.worker, sight) for sight in _sights(reply))
+        return [Survey("redis", self._space, now_us, list(sights.values()))]
 
     def free(self, worker: int) -> bool:
         """See :meth:`~..core.survey.Overseen.free`."""
@@ -80,21 +82,25 @@ class RedisOversight:
         return self._history.tenure(worker, tick)
 
     def _sight(self, worker: int) -> Sight | None:
-        reply = self._look(worker)
-        return None if reply is None else next(iter(_sights(reply)), None)
+        replies = self._replies(worker)
+        return next((sight for reply in replies for sight in _sights(reply)), None)
 
-    def _look(self, worker: int | None) -> Reply | None:
+    def _replies(self, worker: int | None = None) -> Iterator[Reply]:
+        """What is known of ``worker``, or of all; of what is told twice, the last is right."""
         installation = self._borrower.installation_to_look()
         if installation is None:
-            return None
-        reply = self._scripts.survey(installation, worker)
-        if reply.status != "ok":
-            raise refusal(reply, self._space, self._own)
-        return reply
+            return
+        cursor = None
+        while cursor != LAST:
+            reply = self._scripts.survey(installation, worker, cursor=cursor or FIRST)
+            if reply.status != "ok":
+                raise refusal(reply, self._space, self._own)
+            yield reply
+            cursor = reply.words[1]
 
 
 def _sights(reply: Reply) -> Iterable[Sight]:
-    words = reply.words[1:]
+    words = reply.words[2:]
     for place in range(0, len(words), WORDS):
         worker, holds, start, until, generation, seen, lent, offset, holder = words[
             place : place + WORDS

@@ -25,6 +25,8 @@ HOLDER_LENGTH = 200
 LAST_TICK = 2**52
 """Lua counts in doubles: up to here, and a window further, every tick is exact."""
 RANDOM_TRIES = 10
+PART = 2000
+"""Fields of the hash, about, that are looked through at a time: Redis does nothing else then."""
 COMMON = ("django_idgen/server", f"{__package__}/common")
 # Processes started from one image, or forked, must not all try the same ones.
 _random = SystemRandom()
@@ -142,9 +144,12 @@ class LeaseScripts:
     def renew_seen(self, installation: str, *, idle_us: int, short: bool) -> Reply:
         return self._call("renew_seen", installation, idle_us, int(short))
 
-    def survey(self, installation: str, worker: int | None = None) -> Reply:
-        """What is known of ``worker``, or of all; nothing is changed."""
-        return self._call("survey", installation, "" if worker is None else worker)
+    def survey(self, installation: str, worker: int | None = None, *, cursor: str = "0") -> Reply:
+        """What is known of ``worker``, or of some from ``cursor`` on; nothing is changed.
+
+        The answer's second word is the next cursor; ``0`` after the last ones.
+        """
+        return self._call("survey", installation, "" if worker is None else worker, cursor, PART)
 
     def free(self, installation: str, worker: int) -> Reply:
         """Void the token of ``worker``; ``lost`` if there is none."""

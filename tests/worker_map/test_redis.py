@@ -13,6 +13,7 @@ from django.test import override_settings
 from django_idgen import generators, handlers, next_id
 from django_idgen.connection import own_connection
 from django_idgen.core.errors import RegistryUnavailable
+from django_idgen.leases import redis_scripts
 from django_idgen.models import LeaseHistory, NamespaceRecord
 from django_idgen.worker_map import WorkerState, release_worker, who_held, worker_map
 from tests.places import empty_sqlite
@@ -216,3 +217,35 @@ def test_over_a_sqlite_file_it_is_the_same(
         assert tenure is not None
         assert tenure.start == first.start
         handlers.reset()
+
+
+def test_a_large_map_is_asked_for_in_parts(database: str, server: RedisServer) -> None:
+    """Redis does one thing at a time: nobody's renewal waits until thousands are told."""
+    next_id()
+    fill_up(server)
+    before = scripts_run(server)
+    found = worker_map("default")
+    assert list(found.entries) == list(range(1024))
+    assert found.entries[lease().worker].acquired_at is not None
+    assert scripts_run(server) - before >= 3072 // redis_scripts.PART + 1
+    assert found.counts()[WorkerState.HELD] == 1024
+    assert who_held("default", 77, lease().start) is not None
+
+
+def fill_up(server: RedisServer) -> None:
+    """Have all other worker ids lent, as our own is."""
+    (key,) = server.run("KEYS", "*")
+    own = lease()
+    mark = server.run("HGET", key, f"w:{own.worker}").decode().rpartition(":")[0]
+    note = server.run("HGET", key, f"n:{own.worker}").decode()
+    words: list[str] = []
+    for worker in set(range(1024)) - {own.worker}:
+        words += [f"w:{worker}", f"{mark}:{worker}", f"h:{worker}", f"{worker}"]
+        words += [f"n:{worker}", note]
+    server.run("HSET", key, *words)
+    server.run("HSET", key, "fields", server.run("HLEN", key))
+
+
+def scripts_run(server: RedisServer) -> int:
+    found = server.run("INFO", "commandstats")
+    return sum(found.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("eval", "evalsha"))

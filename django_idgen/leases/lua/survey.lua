@@ -1,5 +1,6 @@
--- What is known of one worker id, or of all that were lent. Changes nothing, mends nothing.
-local only = ARGV[GIVEN + 1]
+-- What is known of one worker id, or of a part of all that were lent, from a cursor on: whoever
+-- lends must not wait until thousands are told. Changes nothing, mends nothing.
+local only, cursor, about = ARGV[GIVEN + 1], ARGV[GIVEN + 2], ARGV[GIVEN + 3]
 
 local whose, refusal = server()
 if not whose then return refusal end
@@ -10,7 +11,7 @@ if difference then return difference end
 local alive = is_whole(known) and known[4]:sub(1, #whose + 1) == whose .. '/'
 state.generation, state.fence = tonumber(known[5] or '') or 0, tonumber(known[6] or '') or 0
 
-local found = {'ok', text(now_us)}
+local found = {'ok', text(now_us), '0'}
 
 local function tell(worker, stored, note)
   local mark = unpacked(stored)
@@ -35,10 +36,11 @@ if only ~= '' then
   return found
 end
 
-local all, place_of = redis.call('HGETALL', key), {}
-for place = 1, #all, 2 do place_of[all[place]] = place + 1 end
-for place = 1, #all, 2 do
-  local worker = all[place]:match('^w:(%d+)$')
-  if worker then tell(worker, all[place + 1], all[place_of['n:' .. worker] or 0]) end
+-- Those that are there all the while are told at least once; some twice.
+local part = redis.call('HSCAN', key, cursor, 'MATCH', 'w:*', 'COUNT', about)
+found[3] = part[1]
+for place = 1, #part[2], 2 do
+  local worker = part[2][place]:match('^w:(%d+)$')
+  if worker then tell(worker, part[2][place + 1], redis.call('HGET', key, 'n:' .. worker)) end
 end
 return found
