@@ -17,6 +17,7 @@ from ..models import Installation
 from ..tags.edits import SkipRefused, TagExists, make_tag, skip_tag
 from ..tags.rows import find_tag, source_behind_pool
 from ..tags.supply import let_go
+from .distance import usual_skip
 from .findings import Finding, Fix, Severity, Unexamined
 from .id_columns import IdColumn, segment_columns
 from .project import Project, unexamined
@@ -109,10 +110,11 @@ def _finding(
     todo = "Its ids are used up: no higher one can be had. See where that row comes from."
     if top < MAX_ID:
         todo = (
-            "Run it with --fix, and restart the processes that use the tag: what they hold "
-            "already lies below. See who writes ids of their own into that table."
+            "Run it with --fix, and restart the processes that use the tag: they may hold ids of "
+            "such rows. See who writes ids of their own into that table, or whether the tag was "
+            "put back to an earlier state."
         )
-        does = f"Raises tag {tag!r} to {top + 1}, and empties its pool."
+        does = f"Raises tag {tag!r} to {_past(tag, top)}, and empties its pool."
         fix = Fix(does, partial(_raise, project, tag, columns))
     return Finding(
         NAME,
@@ -125,12 +127,22 @@ def _finding(
     )
 
 
+def _past(tag: str, top: int) -> int:
+    """Where the tag is to go on.
+
+    One that was in use may have been put back to an earlier state: then ids past those of
+    the rows are in queues, logs and transactions by now.
+    """
+    distance = usual_skip(tag) if stands_at(tag) > 1 else 0
+    return min(top + 1 + distance, MAX_ID)
+
+
 def _raise(project: Project, tag: str, columns: Sequence[IdColumn]) -> str:
     for _ in range(ATTEMPTS):
         top = highest_behind(project, tag, columns)
         if top is None:
             break
-        _raise_to(tag, top[0] + 1)
+        _raise_to(tag, _past(tag, top[0]))
     cleared = let_go(tag)
     pool = {None: "", True: "; its pool was emptied", False: "; its pool could NOT be emptied"}
     return f"it stands at {stands_at(tag)}{pool[cleared.pool]}"

@@ -7,7 +7,6 @@ fence lies past every window that may have been lent.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,16 +22,14 @@ from ..core.segment import MAX_ID
 from ..models import Installation, LeafAlloc
 from ..tags.edits import skip_tag
 from ..tags.row_edits import edit_rows
-from ..tags.rows import find_tag, is_row_of, source_of_tags, tag_databases
+from ..tags.rows import is_row_of, tag_databases
 from ..tags.supply import let_go
 from .behind import columns_by_tag, highest_behind, stands_at
+from .distance import usual_skip
 from .move import Move, differing, moment_of
 from .project import Project
 
 __all__ = ["GeneratorSkip", "HowFar", "TagSkip", "all_tags", "raise_new_tags"]
-
-SAFETY = 2
-"""The rate that is known may have been exceeded: so many times of it is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +87,6 @@ class TagSkip:
             top = highest_behind(self._project, self.tag, columns)
             return self.before if top is None else top[0] + 1
         return self.before + usual_skip(self.tag, how_far.hours_ago)
-
-
-def usual_skip(tag: str, hours_ago: float) -> int:
-    """As far as a failover would skip, and past what was used in so many hours."""
-    known = find_tag(tag)
-    rows = [] if known is None else list(known.rows.values())
-    longest = max((max(row.largest_step, row.step * row.delta) for row in rows), default=1)
-    pace = sum(row.rate * max(row.delta, 1) for row in rows)
-    used = math.ceil(SAFETY * pace * hours_ago * 3600)
-    return used + int(getattr(source_of_tags(), "failover_skip", 1)) * longest
 
 
 def all_tags() -> Iterator[str]:

@@ -87,7 +87,11 @@ def test_all_is_well(shop: str) -> None:
 
 
 def test_a_tag_behind_its_table(shop: str) -> None:
-    """A row with a higher id than the tag has come to; the fix raises the tag past it."""
+    """A row with a higher id than the tag has come to; the fix raises the tag past it.
+
+    As far as a failover would: nobody knows whether the tag was put back, and what it
+    had given out since.
+    """
     Invoice.objects.using(shop).create()
     Invoice.objects.using(shop).create(pk=70_000)
     (finding,) = found("tags", alias=shop)
@@ -95,9 +99,10 @@ def test_a_tag_behind_its_table(shop: str) -> None:
     assert "70000" in finding["what"]
     code, words = fix("tags", shop)
     assert code == 0, words
-    assert "stands at 70001" in words
+    skipped = 50 * LeafAlloc.objects.using(shop).values_list("largest_step", flat=True)[0]
+    assert f"stands at {70_001 + skipped}" in words
     segments.close()
-    assert Invoice.objects.using(shop).create().pk >= 70_001
+    assert Invoice.objects.using(shop).create().pk == 70_001 + skipped
 
 
 def test_a_tag_that_is_used_for_the_first_time_beside_old_rows(shop: str) -> None:
@@ -504,7 +509,7 @@ def test_a_sqlite_tag_behind_its_table(site: Path) -> None:
     Invoice.objects.create(pk=90_000)
     code, words = fix("tags", "default")
     assert code == 0, words
-    assert Invoice.objects.create().pk == 90_001
+    assert Invoice.objects.create().pk == 90_001 + 50 * 1000
 
 
 def test_sqlite_moves_to_another_layout(site: Path) -> None:
