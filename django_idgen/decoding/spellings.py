@@ -38,7 +38,13 @@ _AROUND = " \"'`“”‘’«»()[]{}<>,;"
 _GROUPED = re.compile(r"[1-9][0-9]{0,2}(?P<by>[ ,.'’_])(?:[0-9]{2,3}(?P=by))*[0-9]{3}", re.ASCII)
 _HEXADECIMAL = re.compile(r"0[xX][0-9A-Fa-f]+|(?=.*[A-Fa-f])[0-9A-Fa-f]{16}", re.ASCII)
 _WORD = re.compile(r"(?<![\w.+−-])[0-9A-Za-z][\w-]*(?![\w-]|\.[0-9])", re.ASCII)
-_FRACTION = re.compile(r"[-+−]?[0-9]*[.,]?[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
+# No two ways to match the same digits: trying them all would take seconds.
+_FRACTION = re.compile(r"[-+−]?(?:[0-9]+(?:[.,][0-9]+)?|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_LETTERED = tuple(TextForm(alphabet) for alphabet in ALPHABETS if alphabet != "decimal")
+
+_Fields = tuple[GeneratedOnSave, ...]
+_Known = dict[TextForm, _Fields]
+"""The fields of installed models, by the form in which they write their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +79,12 @@ def spellings(given: object, *, form: str | None = None) -> list[Spelling]:
         raise InvalidId(given, f"an id is a whole number or a text, and this is {kind}")
     if isinstance(given, int):
         return [Spelling(_checked(given, given), str(given), "decimal", "", _("a whole number"))]
-    text = _cleaned(given)
-    found = list(_whole(text, form))
+    text, known = _cleaned(given), _forms()
+    found = list(_whole(text, form, known))
     if not found and not _is_number(text):  # of which a part would be another one
-        found = list(_within(text, form))
+        found = list(_within(text, form, known))
     if not found:
-        raise InvalidId(given, _reason(text, form))
+        raise InvalidId(given, _reason(text, form, known))
     return sorted(_distinct(found), key=_rank)
 
 
@@ -104,15 +110,15 @@ def _rank(spelling: Spelling) -> tuple[bool, bool, int]:
 # --- a text that is an id ---------------------------------------------------------------
 
 
-def _whole(text: str, form: str | None) -> Iterator[Spelling]:
+def _whole(text: str, form: str | None, known: _Known) -> Iterator[Spelling]:
     """The text, or the word, as one id."""
-    for spelling in (*_prefixed(text), *_numeric(text), *_lettered(text)):
+    for spelling in (*_prefixed(text, known), *_numeric(text), *_lettered(text, known)):
         if form in (None, spelling.form):
             yield spelling
 
 
-def _prefixed(text: str) -> Iterator[Spelling]:
-    for text_form, fields in _forms().items():
+def _prefixed(text: str, known: _Known) -> Iterator[Spelling]:
+    for text_form, fields in known.items():
         if text_form.prefix and text.startswith(text_form.prefix):
             with suppress(InvalidId):
                 number = text_form.parse(text)
@@ -145,21 +151,18 @@ def _decimal(text: str, digits: str, why: str) -> Iterator[Spelling]:
         yield Spelling(int(digits), text, "decimal", "", why)
 
 
-def _lettered(text: str) -> Iterator[Spelling]:
+def _lettered(text: str, known: _Known) -> Iterator[Spelling]:
     if _is_digits(text) and text[0] != "0":
         return  # decimal, in every form
-    known = _forms()
-    for alphabet in ALPHABETS:
-        text_form = TextForm(alphabet)
-        if not text_form.width:
-            continue
+    for text_form in _LETTERED:
         with suppress(InvalidId):
             number = text_form.parse(text)
             fields = known.get(text_form, ())
-            yield Spelling(number, text, alphabet, "", _why_lettered(text_form, fields), fields)
+            why = _why_lettered(text_form, fields)
+            yield Spelling(number, text, text_form.alphabet, "", why, fields)
 
 
-def _why_lettered(text_form: TextForm, fields: tuple[GeneratedOnSave, ...]) -> str:
+def _why_lettered(text_form: TextForm, fields: _Fields) -> str:
     values = {"count": text_form.width, "form": text_form.alphabet}
     if fields:
         values["fields"] = ", ".join(map(label, fields))
@@ -167,8 +170,7 @@ def _why_lettered(text_form: TextForm, fields: tuple[GeneratedOnSave, ...]) -> s
     return _("%(count)d digits of %(form)s, which no field of this project is written in") % values
 
 
-def _forms() -> dict[TextForm, tuple[GeneratedOnSave, ...]]:
-    """The fields of installed models, by the form in which they write their ids."""
+def _forms() -> _Known:
     found: dict[TextForm, list[GeneratedOnSave]] = {}
     for model in apps.get_models():
         for field in model._meta.local_concrete_fields:
@@ -181,11 +183,11 @@ def _forms() -> dict[TextForm, tuple[GeneratedOnSave, ...]]:
 # --- a text that holds ids ----------------------------------------------------------------
 
 
-def _within(text: str, form: str | None) -> Iterator[Spelling]:
+def _within(text: str, form: str | None, known: _Known) -> Iterator[Spelling]:
     """The ids in a URL, a piece of JSON, a line of a log: of each word that can be one."""
     read = 0
     for word in _WORD.finditer(unquote(text)):
-        found = [each for each in _whole(word[0], form) if _stands_alone(each)]
+        found = [each for each in _whole(word[0], form, known) if _stands_alone(each)]
         for each in found:
             why = _("“%(word)s” in the text: %(why)s") % {"word": word[0], "why": each.why}
             yield Spelling(each.id, each.text, each.form, each.prefix, why, each.fields)
@@ -209,21 +211,21 @@ def _distinct(found: list[Spelling]) -> list[Spelling]:
 # --- a text that is none --------------------------------------------------------------------
 
 
-def _reason(text: str, form: str | None) -> str:
+def _reason(text: str, form: str | None, known: _Known) -> str:
     if _is_number(text):
         return "ids are whole numbers of 1 to 2**63 - 1"
-    named = _reason_of_prefix(text)
+    named = _reason_of_prefix(text, known)
     if named and form is None:
         return named
     forms = [form] if form else list(FORMS)
     allowed = ", ".join(_described(name) for name in forms)
-    known = ", ".join(sorted({text_form.prefix for text_form in _forms()} - {""}))
-    prefixes = f", with or without a prefix of this project ({known})" if known else ""
+    own = ", ".join(sorted({text_form.prefix for text_form in known} - {""}))
+    prefixes = f", with or without a prefix of this project ({own})" if own else ""
     return f"it can't be read as {allowed}{prefixes}"
 
 
-def _reason_of_prefix(text: str) -> str:
-    for text_form in sorted(_forms(), key=lambda each: -len(each.prefix)):
+def _reason_of_prefix(text: str, known: _Known) -> str:
+    for text_form in sorted(known, key=lambda each: -len(each.prefix)):
         if text_form.prefix and text.startswith(text_form.prefix):
             try:
                 text_form.parse(text)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from time import process_time
+
 import pytest
+from django.apps import apps
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -141,3 +145,29 @@ def test_words_of_a_sentence_are_no_ids() -> None:
 def test_a_log_is_read_up_to_a_point() -> None:
     """Of a text with very many numbers the first twenty are told."""
     assert len(ids(" ".join(str(number) for number in range(1, 500)))) == 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1" * 9999 + "x", "1" * 5000 + "." + "1" * 4998 + "x", "1,111" * 1999 + "x", "a " * 4999],
+)
+def test_a_long_text_is_read_in_no_time(text: str) -> None:
+    """Each character is looked at a few times, not thousands: nobody can hold a server up."""
+    began = process_time()
+    with suppress(InvalidId):
+        spellings(text)
+    assert process_time() - began < 0.5
+
+
+def test_models_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many words there are: a project may have hundreds of models."""
+    asked = []
+
+    def get_models() -> list[object]:
+        asked.append(1)
+        return []
+
+    monkeypatch.setattr(apps, "get_models", get_models)
+    with pytest.raises(InvalidId):
+        spellings("no id " * 500)
+    assert len(asked) == 1
