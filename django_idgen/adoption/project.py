@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from django.apps import apps
 from django.db import DatabaseError, connections, models, router
+from django.db.migrations import Migration
 from django.db.migrations.exceptions import BadMigrationError, InconsistentMigrationHistory
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
+from django.db.migrations.writer import MigrationWriter
 
 from ..core.errors import ConfigurationError
 from .reading import count_of
@@ -19,6 +22,8 @@ from .reading import count_of
 __all__ = ["Project", "Written"]
 
 Node = tuple[str, str]
+INSTALLED = {"site-packages", "dist-packages"}
+"""Folders of what was installed: the next installation forgets what was written there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,12 @@ class Project:
             raise ConfigurationError(
                 f"App {self.app!r} has no migrations package. Make one first: 'manage.py "
                 f"makemigrations {self.app}', and 'manage.py migrate {self.app} --fake-initial'."
+            )
+        folder = Path(MigrationWriter(Migration("next", self.app)).basedir)
+        if not INSTALLED.isdisjoint(folder.parts):
+            raise ConfigurationError(
+                f"App {self.app!r} is of an installed package: a migration in {str(folder)!r} would "
+                f"not be yours to keep. Take its migrations over first, by MIGRATION_MODULES."
             )
         leaves = self.loader.graph.leaf_nodes(self.app)
         if len(leaves) > 1:

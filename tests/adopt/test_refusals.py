@@ -92,6 +92,15 @@ def test_the_state_of_migrations(project: Project) -> None:
 
 
 @on_one
+def test_a_package_of_somebody_else(project: Project) -> None:
+    """No migration is written to where the next installation forgets it."""
+    project.begin(MODELS)
+    out = project.manage("idgen_adopt", "contenttypes.ContentType", "--yes", code=1)
+    assert "App 'contenttypes' is of an installed package" in out
+    assert "MIGRATION_MODULES" in out
+
+
+@on_one
 def test_without_yes_nothing_is_written(project: Project) -> None:
     """A dry run, and a run without --yes where nobody can be asked, only say what they would do."""
     project.begin(MODELS, "Order.objects.create()")
