@@ -161,8 +161,8 @@ class Project:
         folder = Path(MigrationWriter(Migration("next", self.app)).basedir)
         if not INSTALLED.isdisjoint(folder.parts):
             raise ConfigurationError(
-                f"App {self.app!r} is of an installed package: a migration in {str(folder)!r} would "
-                f"not be yours to keep. Take its migrations over first, by MIGRATION_MODULES."
+                f"App {self.app!r} is of an installed package: a migration in {str(folder)!r} "
+                f"would not be yours to keep. Take its migrations over first, by MIGRATION_MODULES."
             )
         leaves = self.loader.graph.leaf_nodes(self.app)
         if len(leaves) > 1:
