@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.apps import apps
 from django.apps.registry import Apps
 from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.contrib.auth import get_permission_codename
 from django.core.exceptions import PermissionDenied
 from django.db import models
@@ -168,7 +169,8 @@ class Shown:
 
     @property
     def rows(self) -> list[ShownRow]:
-        return [self._row(each) for each in self.reading.rows]
+        """Of the models that the user may view; of others not even whether there is one."""
+        return [self._row(each) for each in self.reading.rows if self._sees(each.field.model)]
 
     def _snowflakes(self) -> Iterator[ShownSnowflake]:
         for each in self.reading.snowflakes:
@@ -184,19 +186,32 @@ class Shown:
             return ""
         return f"{url}?worker={reading.parts.worker}"
 
+    def _sees(self, model: type[models.Model]) -> bool:
+        model_admin = self._admin_of(model)
+        if model_admin is None:
+            return _may_see(self.request, model)
+        return model_admin.has_view_permission(self.request)
+
+    def _admin_of(self, model: type[models.Model]) -> ModelAdmin | None:
+        return self.page.admin_site._registry.get(model)
+
     def _row(self, found: RowFound) -> ShownRow:
-        row, model = found.row, found.field.model
+        row, model_admin = found.row, self._admin_of(found.field.model)
         name = label(found.field)
-        if row is None:
-            return ShownRow(name, exists=False, problem=found.problem)
-        model_admin = self.page.admin_site._registry.get(model)
-        if model_admin is None or not model_admin.has_view_permission(self.request, row):
-            return ShownRow(name, exists=True)
-        opts = model._meta
-        url = reverse(
-            f"{self.page.admin_site.name}:{opts.app_label}_{opts.model_name}_change", args=[row.pk]
-        )
-        return ShownRow(name, exists=True, title=str(row), url=url)
+        if row is None or model_admin is None:
+            return ShownRow(name, exists=row is not None, problem=found.problem)
+        # As its own page has it, which may show each user other rows.
+        seen = model_admin.get_queryset(self.request).filter(pk=row.pk).exists()
+        if not seen or not model_admin.has_view_permission(self.request, row):
+            return ShownRow(name, exists=False)
+        return ShownRow(name, exists=True, title=str(row), url=self._row_url(row))
+
+    def _row_url(self, row: models.Model) -> str:
+        page = f"{row._meta.app_label}_{row._meta.model_name}_change"
+        try:
+            return reverse(f"{self.page.admin_site.name}:{page}", args=[quote(row.pk)])
+        except NoReverseMatch:
+            return ""  # an admin with pages of its own
 
 
 @dataclass(frozen=True, slots=True)

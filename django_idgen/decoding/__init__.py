@@ -15,14 +15,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.db import DatabaseError, models, router
+from django.db import DatabaseError, models, router, transaction
 from django.utils.translation import gettext as _
 
 from ..core.errors import IdgenError
 from ..core.segment import check_tag
 from ..fields import SegmentSource, SnowflakeSource
 from ..generated import GeneratedOnSave
-from .grants import Grant, SegmentReading, Standing, TagReadings, tag_readings
+from .grants import Grant, SegmentReading, Standing, TagDatabases, TagReadings, tag_readings
 from .snowflakes import (
     BitField,
     SnowflakeReading,
@@ -99,22 +99,36 @@ def readings(
     moment = datetime.now(UTC) if now is None else now
     if tag is not None:
         check_tag(tag)
-    return [
-        _reading(spelling, generator, tag, moment, offline)
-        for spelling in spellings(given, form=form)
-    ]
+    reader = _Reader(generator, tag, moment, offline)
+    return [reader.read(spelling) for spelling in spellings(given, form=form)]
 
 
-def _reading(
-    spelling: Spelling, generator: str | None, tag: str | None, now: datetime, offline: bool
-) -> Reading:
-    aliases, tags = _asked(spelling, generator, tag)
-    return Reading(
-        spelling,
-        snowflake_readings(spelling.id, aliases, now=now, ask=not offline),
-        TagReadings() if offline or tags == [] else tag_readings(spelling.id, tags),
-        () if offline else tuple(_rows(spelling)),
-    )
+class _Reader:
+    """Reads one spelling after the other; what is away is asked but once."""
+
+    def __init__(
+        self, generator: str | None, tag: str | None, now: datetime, offline: bool
+    ) -> None:
+        self._generator = generator
+        self._tag = tag
+        self._now = now
+        self._offline = offline
+        self._registries: dict[str, str] = {}
+        self._databases = TagDatabases()
+
+    def read(self, spelling: Spelling) -> Reading:
+        aliases, tags = _asked(spelling, self._generator, self._tag)
+        online = not self._offline
+        return Reading(
+            spelling,
+            snowflake_readings(
+                spelling.id, aliases, now=self._now, ask=online, away=self._registries
+            ),
+            tag_readings(spelling.id, tags, databases=self._databases)
+            if online and tags != []
+            else TagReadings(),
+            tuple(_rows(spelling)) if online else (),
+        )
 
 
 def _asked(
@@ -132,9 +146,13 @@ def _asked(
 
 def _rows(spelling: Spelling) -> Iterable[RowFound]:
     for field in spelling.fields if spelling.is_named else ():
-        rows = field.model._base_manager.using(router.db_for_read(field.model))
+        alias = router.db_for_read(field.model)
+        rows = field.model._base_manager.using(alias)
         try:
-            yield RowFound(field, rows.filter(**{field.attname: spelling.id}).first())
+            # A savepoint, where the caller is in a transaction that an error would end.
+            with transaction.atomic(using=alias):
+                row = rows.filter(**{field.attname: spelling.id}).first()
+            yield RowFound(field, row)
         except (DatabaseError, IdgenError) as error:
             words = {"table": field.model._meta.db_table, "error": " ".join(str(error).split())}
             yield RowFound(field, None, _("“%(table)s” can't be asked: %(error)s") % words)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from functools import cached_property
 
 from django.apps import apps
 from django.db import DatabaseError, connections, transaction
@@ -19,7 +20,7 @@ from ..stores import catch_up
 from ..tables import missing_tables
 from ..tags.rows import is_row_of, tag_databases
 
-__all__ = ["Grant", "SegmentReading", "Standing", "TagReadings", "tag_readings"]
+__all__ = ["Grant", "SegmentReading", "Standing", "TagDatabases", "TagReadings", "tag_readings"]
 
 MOST_TAGS = 50
 """Tags that are told of an id; where there are thousands, any small id may be of most."""
@@ -84,18 +85,40 @@ class TagReadings:
     """What could not be asked, and why."""
 
 
-def tag_readings(number: int, tags: Iterable[str] | None = None) -> TagReadings:
+class TagDatabases:
+    """The databases that have tags, and why one can't be asked: each is tried once."""
+
+    def __init__(self) -> None:
+        self.away: dict[str, str] = {}
+
+    @cached_property
+    def found(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Their aliases, and notes of what is in the way of knowing them."""
+        try:
+            found = tag_databases()
+        except (DatabaseError, IdgenError) as error:
+            return (), [" ".join(str(error).split())]
+        if found:
+            return found, []
+        return (), [_("No database of this project has tags (yet); a service may keep them.")]
+
+
+def tag_readings(
+    number: int, tags: Iterable[str] | None = None, *, databases: TagDatabases | None = None
+) -> TagReadings:
     """The tags (of ``tags``; else all) that ``number`` was, or may have been, given out under.
 
-    Never raises for a database that is away: its words are a note. Raises
-    :class:`~..core.errors.InvalidTag`.
+    Never raises for a database that is away: its words are a note, and who passes the same
+    ``databases`` does not ask it again. Raises :class:`~..core.errors.InvalidTag`.
     """
+    asked = databases or TagDatabases()
+    aliases, met = asked.found
     wanted = None if tags is None else [check_tag(tag) for tag in tags]
-    notes: list[str] = []
+    notes = [*met, *asked.away.values()]
     rows: dict[str, dict[str, LeafAlloc]] = {}
     grants: dict[str, list[Grant]] = {}
     more = 0
-    for alias in _databases(notes):
+    for alias in [alias for alias in aliases if alias not in asked.away]:
         try:
             catch_up(alias)
             # A savepoint, where the caller is in a transaction that an error would end.
@@ -108,23 +131,13 @@ def tag_readings(number: int, tags: Iterable[str] | None = None) -> TagReadings:
             for tag, grant in granted:
                 grants.setdefault(tag, []).append(grant)
         except (DatabaseError, IdgenError) as error:
-            notes.append(_away(alias, error))
+            asked.away[alias] = _away(alias, error)
+            notes.append(asked.away[alias])
     names = dict.fromkeys([*rows, *grants, *(wanted or ())])
     readings = [_reading(tag, number, rows.get(tag, {}), grants.get(tag, [])) for tag in names]
     if wanted is None:
         readings = [each for each in readings if each.standing is not Standing.AHEAD]
     return TagReadings(tuple(sorted(readings, key=_rank)), more, tuple(notes))
-
-
-def _databases(notes: list[str]) -> Sequence[str]:
-    try:
-        found = tag_databases()
-    except (DatabaseError, IdgenError) as error:
-        notes.append(" ".join(str(error).split()))
-        return ()
-    if not found:
-        notes.append(_("No database of this project has tags (yet); a service may keep them."))
-    return found
 
 
 def _away(alias: str, error: Exception) -> str:

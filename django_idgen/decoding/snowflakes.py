@@ -11,7 +11,7 @@ from django.db import DatabaseError
 from django.utils.translation import gettext as _
 
 from ..conf import GeneratorSettings
-from ..core.errors import IdgenError, InvalidId
+from ..core.errors import IdgenError, InvalidId, RegistryUnavailable
 from ..core.layout import BitLayout, IdParts
 from ..core.moments import moment
 from ..handlers import current_settings, generator_settings
@@ -28,6 +28,8 @@ __all__ = [
     "snowflake_readings",
 ]
 
+Away = dict[str, str]
+"""What can't be asked, by its alias, and why: each may take seconds to find that out."""
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 AT_THE_EPOCH = timedelta(hours=1)
 """What any small number is read as; a project's own ids of that hour are few."""
@@ -77,20 +79,26 @@ class SnowflakeReading:
 
 
 def snowflake_readings(
-    number: int, aliases: Iterable[str] | None = None, *, now: datetime, ask: bool = True
+    number: int,
+    aliases: Iterable[str] | None = None,
+    *,
+    now: datetime,
+    ask: bool = True,
+    away: Away | None = None,
 ) -> tuple[SnowflakeReading, ...]:
     """What each generator (of ``aliases``; else all that make snowflakes) takes ``number`` for.
 
     Plausible ones first, and of those the ones whose worker id somebody is known to have
     held. With ``ask`` the registries are asked for that; one that is away is told in the
-    reading. Raises
+    reading, and not asked again by who passes the same ``away``. Raises
     :class:`~..conf.SettingsError` for an alias that there is not.
     """
+    known = {} if away is None else away
     settings = current_settings().generators
     chosen = settings if aliases is None else aliases
     entries = [generator_settings(alias) for alias in chosen]
     found = [
-        snowflake_reading(number, entry, now=now, ask=ask)
+        snowflake_reading(number, entry, now=now, ask=ask, away=known)
         for entry in entries
         if aliases is not None or has_parts(entry)
     ]
@@ -103,7 +111,7 @@ def has_parts(entry: GeneratorSettings) -> bool:
 
 
 def snowflake_reading(
-    number: int, entry: GeneratorSettings, *, now: datetime, ask: bool = True
+    number: int, entry: GeneratorSettings, *, now: datetime, ask: bool = True, away: Away
 ) -> SnowflakeReading:
     """What the generator of ``entry`` takes ``number`` for; see :func:`snowflake_readings`."""
     layout = entry.layout
@@ -112,7 +120,7 @@ def snowflake_reading(
     except InvalidId as error:
         return SnowflakeReading(entry.alias, entry.namespace, layout, None, (), (str(error),))
     doubts = tuple(_doubts(parts, entry, now))
-    tenure, unknown = _tenure(entry.alias, parts) if ask and not doubts else (None, "")
+    tenure, unknown = _tenure(entry.alias, parts, away) if ask and not doubts else (None, "")
     return SnowflakeReading(
         entry.alias,
         entry.namespace,
@@ -143,11 +151,16 @@ def _ahead(entry: GeneratorSettings) -> timedelta:
     return timedelta(seconds=WINDOWS_AHEAD * entry.window + entry.skew_limit)
 
 
-def _tenure(alias: str, parts: IdParts) -> tuple[Tenure | None, str]:
+def _tenure(alias: str, parts: IdParts, away: Away) -> tuple[Tenure | None, str]:
+    if alias in away:
+        return None, away[alias]
     try:
         found = who_held(alias, parts.worker, parts.tick)
     except (IdgenError, DatabaseError) as error:
-        return None, " ".join(str(error).split())
+        words = " ".join(str(error).split())
+        if isinstance(error, RegistryUnavailable):
+            away[alias] = words
+        return None, words
     return found, "" if found else _("no record of it")
 
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.contrib import admin
+from django.db import connections, transaction
+from django.db.models import Model
 from django.test import Client, override_settings
 from django.urls import reverse
 
@@ -134,7 +137,7 @@ def test_a_number_of_a_tag_shows_the_grant_that_it_came_from(admin_client: Clien
 
 
 def test_the_row_is_linked_for_those_who_may_see_it(admin_client: Client) -> None:
-    """By a prefix, which names the model; others are told only that it is there."""
+    """By a prefix, which names the model; others are not told whether it is there."""
     customer = Customer.objects.create(name="Ada <b>")
     text = customer.get_id_display()
     page = shown(admin_client, text)
@@ -142,9 +145,44 @@ def test_the_row_is_linked_for_those_who_may_see_it(admin_client: Client) -> Non
     assert "Ada &lt;b&gt;" in page
     page = shown(staff("view_leafalloc"), text)
     assert "Ada" not in page
-    assert "there is a row with this id" in page
+    assert "app.Customer.id:" not in words(page)
     Customer.objects.all().delete()
     assert "no such row" in shown(admin_client, text)
+
+
+def test_a_row_that_its_own_page_keeps_from_a_user_is_not_shown(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where each tenant sees rows of their own: there is none, for them."""
+    customer = Customer.objects.create(name="Ada")
+    own = type(admin.site._registry[Customer])
+    monkeypatch.setattr(own, "get_queryset", lambda *_: Customer.objects.exclude(name="Ada"))
+    page = words(shown(admin_client, customer.get_id_display()))
+    assert "Ada" not in page
+    assert "app.Customer.id : no such row" in page.replace("id:", "id :")
+
+
+def test_a_table_that_is_not_there_is_told_in_the_page(admin_client: Client, settings: Any) -> None:
+    """Also where a request is a transaction, which the server ends at its first error."""
+    servers.require("postgres")
+    lender = {"OPTIONS": {"database": "postgres"}}
+    settings.IDGEN = {"GENERATORS": {"default": {"LEASES": lender}}, "SEGMENTS": {"SOURCE": lender}}
+    settings.DATABASE_ROUTERS = [Away()]
+    number = Customer(pk=5).get_id_display()
+    with transaction.atomic(using="postgres"):
+        with connections["postgres"].cursor() as cursor:
+            cursor.execute("ALTER TABLE app_customer RENAME TO elsewhere")
+        page = shown(admin_client, number)
+        assert LeafAlloc.objects.using("postgres").count() == 0
+        transaction.set_rollback(True, using="postgres")
+    assert "“app_customer” can&#x27;t be asked" in page
+
+
+class Away:
+    """A router that has customers on another database."""
+
+    def db_for_read(self, model: type[Model], **_: Any) -> str | None:
+        return "postgres" if model is Customer else None
 
 
 def test_every_reading_is_shown(admin_client: Client) -> None:

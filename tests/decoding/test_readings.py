@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socketserver
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -258,3 +261,46 @@ def test_a_row_is_found_by_its_prefix() -> None:
         assert [each.row for each in found.rows] == [None]
         (found,) = readings(customer.pk)
         assert found.rows == ()
+
+
+def test_what_is_away_is_asked_once_for_all_ids_of_a_text(postgres: str) -> None:
+    """A page of a log has twenty ids, and each look at a dead server may take seconds."""
+    lender = {"OPTIONS": {"database": postgres}}
+    numbers = " ".join(str(packed(sequence=n)) for n in range(12))
+    with (
+        override_settings(
+            IDGEN={"GENERATORS": {"default": {"LEASES": lender}}, "SEGMENTS": {"SOURCE": lender}}
+        ),
+        dead_server(postgres) as met,
+    ):
+        for text in (str(packed()), numbers):
+            for found in readings(text, now=NOW + timedelta(days=1)):
+                assert "failed" in found.snowflakes[0].tenure_unknown
+                assert postgres in found.segments.notes[0]
+            met.append(0)
+    once, for_all = "".join(map(str, met)).strip("0").split("0")
+    assert len(for_all) <= len(once)
+
+
+@contextmanager
+def dead_server(alias: str) -> Iterator[list[int]]:
+    """Where the database ``alias`` was somebody hangs up; notes a 1 for each who comes."""
+    settings = connections.settings[alias]
+    place = settings["HOST"], settings["PORT"]
+    connections[alias].close()
+    met: list[int] = []
+
+    class HangUp(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            met.append(1)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), HangUp) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings.update(HOST="127.0.0.1", PORT=str(server.server_address[1]))
+        connections[alias].settings_dict.update(HOST="127.0.0.1", PORT=settings["PORT"])
+        try:
+            yield met
+        finally:
+            server.shutdown()
+            settings.update(HOST=place[0], PORT=place[1])
+            connections[alias].settings_dict.update(HOST=place[0], PORT=place[1])
