@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from django.db import DatabaseError
 from django.db.models import F, FloatField, Q, QuerySet, Value
 from django.db.models.functions import Cast, NullIf
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -82,7 +83,7 @@ class UseFilter(admin.SimpleListFilter):
         ]
 
     def queryset(self, request: HttpRequest, queryset: Tags) -> Tags:  # noqa: ARG002
-        since = datetime.now(UTC) - IN_USE
+        since = timezone.now() - IN_USE  # as the fields have it, with time zones or without
         chosen = {
             "lately": Q(fetched_at__gte=since),
             "idle": Q(fetched_at__lt=since),
@@ -100,7 +101,7 @@ class TagColumns(GrantsAdmin):
             return _badge("warn", _("paused"))
         if row.fetched_at is None:
             return _badge("quiet", _("unused") if row.max_id == 1 else _("idle"))
-        if datetime.now(UTC) - row.fetched_at < IN_USE:
+        if timezone.now() - row.fetched_at < IN_USE:
             return _badge("good", _("in use"))
         return _badge("quiet", _("idle"))
 

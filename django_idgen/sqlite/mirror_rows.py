@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from django.conf import settings
+from django.utils.timezone import get_default_timezone, make_naive
+
 from ..core.lease import PROTOCOL_VERSION
 
 __all__ = [
@@ -231,7 +234,9 @@ def now() -> str:
 
 
 def written(moment: datetime) -> str:
-    """``moment`` (UTC) as our tables have it."""
+    """``moment`` (UTC) as the columns of our tables have it, and Django reads it."""
+    if not settings.USE_TZ:
+        moment = make_naive(moment, get_default_timezone())
     return moment.strftime("%Y-%m-%d %H:%M:%S.%f")
 
 

@@ -10,7 +10,9 @@ from django.db import connections
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
+from django_idgen import segments
 from django_idgen.models import LeafAlloc
+from django_idgen.stores import catch_up
 from django_idgen.tags import edits as tag_edits
 from django_idgen.tags import steps as tag_steps
 from django_idgen.tags import supply as tag_supply
@@ -109,6 +111,24 @@ def test_tags_are_filtered_by_pause_and_use(one: str, admin_client: Client) -> N
     for query, tags in expected.items():
         text = page(admin_client, f"?{query}")
         assert {tag for tag in ("t000", "still", "idle") if f">{tag}<" in text} == tags
+
+
+@committed
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/New_York"])
+def test_a_project_without_time_zones_has_the_pages_too(
+    one: str, admin_client: Client, settings: Any, zone: str
+) -> None:
+    """With ``USE_TZ = False`` tags are shown, filtered, and have their pages and charts."""
+    settings.USE_TZ, settings.TIME_ZONE = False, zone
+    segments["t"].next_id()
+    catch_up(one)
+    LeafAlloc.objects.create(biz_tag="new", max_id=1)
+    assert ">in use<" in page(admin_client)
+    for use, tags in (("lately", {"t"}), ("idle", set()), ("never", {"new"})):
+        text = page(admin_client, use=use)
+        assert {tag for tag in ("t", "new") if f">{tag}<" in text} == tags
+    for span in ("hour", "day", "month"):
+        assert "Last fetch: 10 ids" in page(admin_client, "t/change/", span=span)
 
 
 @committed

@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
-from django_idgen.models import SegmentHistory
+from django_idgen.models import LeafAlloc, SegmentHistory
+from django_idgen.stores import catch_up
 from django_idgen.tables import make_missing_tables
 from django_idgen.tags.usage import Span, Usage, usage
 from tests.places import empty_sqlite, place
@@ -51,6 +52,21 @@ def filled(found: Usage) -> dict[int, int]:
     """The buckets that are not empty, by their number, the last one being -1."""
     length = len(found.buckets)
     return {place - length: each.ids for place, each in enumerate(found.buckets) if each.ids}
+
+
+def test_a_fetch_counts_now_in_a_project_without_time_zones(recorded: str, settings: Any) -> None:
+    """With ``USE_TZ = False``, wherever the project is, it is in the latest bucket of each span."""
+    settings.USE_TZ = False
+    # MySQL has but its own time then, which should be the project's.
+    settings.TIME_ZONE = "UTC" if recorded == "mariadb" else "Asia/Kolkata"
+    segments["t"].next_ids(30)
+    catch_up(recorded)
+    spans: list[Span] = ["hour", "day", "month"]
+    for span in spans:
+        assert min(filled(usage("t", span))) >= -2  # it may have just ended
+    row = LeafAlloc.objects.using(recorded).get()
+    assert row.fetched_at is not None
+    assert abs(timezone.now() - row.fetched_at) < timedelta(minutes=2)
 
 
 def test_a_bucket_has_what_was_taken_in_it(recorded: str) -> None:
