@@ -267,12 +267,14 @@ def test_who_may_change_may_act(no_tags: None, client: Client) -> None:
 def test_what_acts_at_once_takes_a_post(no_tags: None, admin_client: Client, action: str) -> None:
     """A link does nothing."""
     tags("t")
-    assert admin_client.get(f"{TAGS}{action}/", {"tag": "t", "confirm": 1}).status_code == 405
+    assert admin_client.get(f"{TAGS}{action}/", {"tag": "t", "confirm": "1"}).status_code == 405
 
 
-def test_tags_that_are_not_there_are_told(no_tags: None, admin_client: Client) -> None:
-    """On the list, to which it leads."""
-    assert post(admin_client, "pause/", tag="gone", confirm=1) == (302, "There are no such tags.")
+@committed
+@pytest.mark.parametrize("tag", ["gone", "a\x00b", "x" * 500, ""])
+def test_tags_that_are_not_there_are_told(one: str, admin_client: Client, tag: str) -> None:
+    """On the list, to which it leads; also for what no database can look for."""
+    assert post(admin_client, "pause/", tag=tag, confirm=1) == (302, "There are no such tags.")
 
 
 def test_a_post_without_the_token_is_refused(no_tags: None, admin_user: Any) -> None:
