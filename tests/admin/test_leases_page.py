@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -22,7 +23,7 @@ from django_idgen.admin.lease_map import (
     sorted_entries,
     time_left,
 )
-from django_idgen.worker_map import WorkerEntry, WorkerMap, WorkerState, worker_map
+from django_idgen.worker_map import WorkerEntry, WorkerMap, WorkerState, who_held, worker_map
 from tests import servers
 from tests.admin.people import staff
 
@@ -369,3 +370,25 @@ def test_a_generator_that_there_is_not_is_told(admin_client: Client) -> None:
         assert admin_client.get(MAP).status_code == 200
         assert admin_client.get(f"{LIST}map/", follow=True).status_code == 200
     handlers.reset()
+
+
+@on_every_database
+@pytest.mark.parametrize("aware", [True, False])
+def test_moments_are_those_of_the_project_s_zone(
+    admin_client: Client, settings: Any, aware: bool
+) -> None:
+    """Also where USE_TZ is off, and the rest of the admin shows local times."""
+    settings.TIME_ZONE, settings.USE_TZ = "Asia/Shanghai", aware
+    settings.IDGEN = {"GENERATORS": {"default": {"NAMESPACE": f"zone {aware}"}}}
+    number = generators["default"].next_id()
+    (held,) = worker_map("default").entries.values()
+    assert held.until is not None
+    local = held.until.astimezone(ZoneInfo("Asia/Shanghai"))
+    for page in (f"{MAP}?worker={held.worker}", f"{LIST}release/{held.worker}/default/"):
+        assert f"{local:%Y-%m-%d %H:%M:%S}" in admin_client.get(page).content.decode()
+    tenure = who_held("default", held.worker, generators["default"].decode(number).tick)  # type: ignore[attr-defined]
+    assert tenure is not None
+    assert tenure.acquired_at is not None
+    since = tenure.acquired_at.astimezone(ZoneInfo("Asia/Shanghai"))
+    page = admin_client.get("/admin/django_idgen/decode/", {"id": number}).content.decode()
+    assert f"since {since:%Y-%m-%d %H:%M:%S}" in page
