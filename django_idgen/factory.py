@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from .conf import (
     LEASE_OPTIONS,
@@ -27,36 +27,12 @@ from .core.loader import InlineLoader
 from .core.segment_allocator import SegmentAllocator
 from .signals import emit
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
 __all__ = [
-    "Generator",
     "build_allocator",
     "build_generator",
     "build_namespace",
     "import_backends",
 ]
-
-
-class Generator(Protocol):
-    """What all generators share; see ``docs/architecture.md``."""
-
-    def next_id(self) -> int: ...
-    def next_ids(self, count: int, /) -> list[int]: ...
-    async def anext_id(self) -> int: ...
-    async def anext_ids(self, count: int, /) -> list[int]: ...
-    def stats(self) -> object: ...
-    def close(self) -> None: ...
-    def forget(self) -> None: ...
-    def __enter__(self) -> Generator: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None: ...
 
 
 def import_backends() -> None:

@@ -21,6 +21,7 @@ from .conf import (
     SettingsError,
     read_settings,
 )
+from .core.generator import Generator
 from .core.segment import check_tag
 from .core.segment_allocator import SegmentAllocator
 from .prefork import PreforkGenerator, is_prefork
@@ -47,10 +48,10 @@ class GeneratorMap:
         self._start_over()
 
     def _start_over(self) -> None:
-        self._made: dict[str, factory.Generator] = {}
+        self._made: dict[str, Generator] = {}
         self._lock = threading.Lock()
 
-    def __getitem__(self, alias: str) -> factory.Generator:
+    def __getitem__(self, alias: str) -> Generator:
         """Raises :class:`~.conf.SettingsError` for an alias that is not configured."""
         found = self._made.get(alias)
         return self._make(alias) if found is None else found
@@ -61,7 +62,7 @@ class GeneratorMap:
     def __contains__(self, alias: object) -> bool:
         return alias in current_settings().generators
 
-    def _make(self, alias: str) -> factory.Generator:
+    def _make(self, alias: str) -> Generator:
         entry = generator_settings(alias)
         if is_prefork():
             return PreforkGenerator(
@@ -74,12 +75,12 @@ class GeneratorMap:
                 lifecycle.watch()
             return self._made[alias]
 
-    def made(self) -> dict[str, factory.Generator]:
+    def made(self) -> dict[str, Generator]:
         """The generators that exist in this process, without making any."""
         return dict(self._made)
 
     @contextmanager
-    def override(self, alias: str, generator: factory.Generator) -> Iterator[factory.Generator]:
+    def override(self, alias: str, generator: Generator) -> Iterator[Generator]:
         """Use ``generator`` under ``alias`` for a block (of a test): nothing is made or closed."""
         before = self._made.get(alias)
         self._made[alias] = generator
@@ -106,7 +107,7 @@ class GeneratorMap:
             generator.forget()
 
 
-class SegmentMap(dict[str, factory.Generator]):
+class SegmentMap(dict[str, Generator]):
     """``segments[tag]``: the generator of a tag of ``LeafAlloc``, made on first use.
 
     A dictionary, so that the look-up of a known tag is one; it holds the tags that
@@ -119,13 +120,13 @@ class SegmentMap(dict[str, factory.Generator]):
         self._allocator: SegmentAllocator | None = None
         self._lock = threading.Lock()
 
-    def __missing__(self, tag: str) -> factory.Generator:
+    def __missing__(self, tag: str) -> Generator:
         if is_prefork():
             return PreforkGenerator(
                 partial(_single, check_tag(tag)), partial(self.__getitem__, tag)
             )
         allocator = self.allocator()
-        generator = cast("factory.Generator", allocator.generator(tag))
+        generator = cast("Generator", allocator.generator(tag))
         with self._lock:
             # One that was closed meanwhile says so, but is not kept.
             return self.setdefault(tag, generator) if allocator is self._allocator else generator
@@ -153,7 +154,7 @@ class SegmentMap(dict[str, factory.Generator]):
                 del self[tag]
         _say_goodbye("tag", tag, generator)
 
-    def made(self) -> dict[str, factory.Generator]:
+    def made(self) -> dict[str, Generator]:
         """The tags that were used in this process, and not left alone for long since."""
         allocator = self._allocator
         # One that was dropped may have come back by somebody who held on to it.
@@ -161,7 +162,7 @@ class SegmentMap(dict[str, factory.Generator]):
         return {**known, **dict(self)}
 
     @contextmanager
-    def override(self, tag: str, generator: factory.Generator) -> Iterator[factory.Generator]:
+    def override(self, tag: str, generator: Generator) -> Iterator[Generator]:
         """Use ``generator`` for ``tag`` in a block (of a test): nothing is made or closed."""
         before = self.get(tag)
         self[tag] = generator
@@ -236,11 +237,9 @@ def generator_settings(alias: str) -> GeneratorSettings:
     return known[alias]
 
 
-def _single(tag: str) -> factory.Generator:
+def _single(tag: str) -> Generator:
     """A generator of ``tag`` with an allocator of its own, so that closing it leaves nothing."""
-    return cast(
-        "factory.Generator", factory.build_allocator(current_settings().segments).generator(tag)
-    )
+    return cast("Generator", factory.build_allocator(current_settings().segments).generator(tag))
 
 
 def current_settings() -> IdgenSettings:

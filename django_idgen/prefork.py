@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .factory import Generator
+    from .core.generator import Generator
 
 __all__ = ["PreforkGenerator", "is_prefork"]
 

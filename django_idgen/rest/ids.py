@@ -33,7 +33,7 @@ from .throttles import CallerThrottle, SubjectThrottle
 from .token_cache import TOKENS
 
 if TYPE_CHECKING:
-    from ..factory import Generator
+    from ..core.generator import Generator
     from ..tokens import KnownToken
 
 __all__ = ["GeneratorIdsView", "TagIdsView", "UnknownGenerator"]

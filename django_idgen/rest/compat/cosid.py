@@ -42,8 +42,8 @@ from rest_framework.exceptions import NotFound, ParseError, PermissionDenied
 
 from ...conf import DEFAULT_ALIAS
 from ...core.errors import NoFreeWorker
+from ...core.generator import Generator
 from ...core.segment import MAX_ID
-from ...factory import Generator
 from ...handlers import current_settings, generators
 from ..failures import Failure
 from .cosid_machines import (

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from django.core.exceptions import ImproperlyConfigured
 from rest_framework.exceptions import PermissionDenied
 
+from ...core.generator import Generator
 from ...core.segment import STEP, Segment, check_tag
-from ...factory import Generator
 from ...handlers import current_settings, generators, segments
 from ..access import Caller
 from ..known_tags import KNOWN_TAGS, UnknownTag
