@@ -9,6 +9,7 @@ from django.contrib import admin
 from django.contrib.admin.utils import display_for_value
 from django.db import models
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -60,6 +61,8 @@ class WorkerLeaseAdmin(LeasePages, ReadOnlyAdmin):
     def promised_until(self, lease: WorkerLease) -> str:
         """The mark as a moment: no id of this worker is stamped later."""
         until = promised_until(lease)
+        if until is not None:
+            until = timezone.localtime(until)  # which Django's own display does not, without USE_TZ
         # As text: a page that only shows a row would print the value as Python has it.
         return str(display_for_value(until, self.get_empty_value_display()))
 

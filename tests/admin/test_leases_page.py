@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.test import Client, override_settings
 
@@ -23,6 +25,7 @@ from django_idgen.admin.lease_map import (
     sorted_entries,
     time_left,
 )
+from django_idgen.models import WorkerLease
 from django_idgen.worker_map import WorkerEntry, WorkerMap, WorkerState, who_held, worker_map
 from tests import servers
 from tests.admin.people import staff
@@ -386,6 +389,10 @@ def test_moments_are_those_of_the_project_s_zone(
     local = held.until.astimezone(ZoneInfo("Asia/Shanghai"))
     for page in (f"{MAP}?worker={held.worker}", f"{LIST}release/{held.worker}/default/"):
         assert f"{local:%Y-%m-%d %H:%M:%S}" in admin_client.get(page).content.decode()
+    row = WorkerLease(until=0)
+    row.namespace_print = json.dumps({"epoch_us": 0, "tick_us": 1000})  # type: ignore[attr-defined]
+    page_of_rows: Any = admin.site._registry[WorkerLease]
+    assert page_of_rows.promised_until(row) == "Jan. 1, 1970, 8 a.m."
     tenure = who_held("default", held.worker, generators["default"].decode(number).tick)  # type: ignore[attr-defined]
     assert tenure is not None
     assert tenure.acquired_at is not None
