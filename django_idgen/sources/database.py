@@ -136,6 +136,16 @@ class DatabaseSource:
         route = self._route(check_tag(tag))
         return self._place(route[0], _grid_of(route, 0))
 
+    def is_paused(self, tag: str) -> bool:
+        """Whether one of its databases refuses to hand out ids of ``tag``, as :meth:`fetch` would.
+
+        Raises :class:`~..core.errors.SegmentUnavailable` if one of them can't be asked.
+        """
+        route = self._route(check_tag(tag))
+        return any(
+            self._place(each, _grid_of(route, n)).is_paused(tag) for n, each in enumerate(route)
+        )
+
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """By database: what raises unless it answers. Ids can be had if one of them does.
 

@@ -84,6 +84,11 @@ class MemorySource:
         with self._lock:
             (self._paused.add if paused else self._paused.discard)(check_tag(tag))
 
+    def is_paused(self, tag: str) -> bool:
+        """Whether ids of ``tag`` are refused."""
+        with self._lock:
+            return tag in self._paused
+
     def max_id(self, tag: str) -> int:
         """The end, exclusive, of what was granted of ``tag``; 1 if nothing was."""
         with self._lock:

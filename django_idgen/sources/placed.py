@@ -107,6 +107,14 @@ class PlacedSource:
         if marks is not None:
             marks.set_paused(tag, paused=paused)
 
+    def is_paused(self, tag: str) -> bool:
+        """Whether fetches of ``tag`` are refused by now.
+
+        Raises :class:`SegmentUnavailable` if that can't be told.
+        """
+        store = self.server or self._marks()
+        return store is not None and store.is_paused(tag)
+
     def max_id(self, tag: str) -> int:
         """The mark that stands outside of the row; 1 if there is none, or no fetch yet."""
         marks = self._marks()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from ..core.clock import SYSTEM_CLOCK, Clock
@@ -26,7 +27,7 @@ from ..signals import emit as emit_signal
 from .lanes import Lanes
 from .pool_keeping import PooledSource, PoolKeeping
 from .pool_link import PoolLink
-from .pool_scripts import MAX_RANGES, PoolScripts, Popped
+from .pool_scripts import MAX_RANGES, PoolScripts, Popped, Pushed
 
 __all__ = ["MAX_IDS", "TIMEOUT", "PoolSource"]
 
@@ -131,7 +132,23 @@ class PoolSource(PoolKeeping):
         whole = joined(each for each in ranges if each and each[0] >= known.since)
         longest = sorted(whole, key=len, reverse=True)[:MAX_RANGES]
         if longest:
-            self._push(known.owner, tag, longest, step=known.step, max_ids=self.max_ids)
+            self._put_back(known, tag, longest)
+
+    def _put_back(self, known: _Fetched, tag: str, ranges: Sequence[range]) -> None:
+        push = partial(self._push, known.owner, tag, ranges, step=known.step, max_ids=self.max_ids)
+        # With the pool Redis may have lost that it was shut.
+        if push(only_known=True).unknown and self._settle(known.owner, tag):
+            push()
+
+    def _settle(self, owner: str, tag: str) -> bool:
+        """Shut the pool of ``tag`` if that is paused; False if it can't be told, or done."""
+        is_paused: Callable[[str], bool] | None = getattr(self.source, "is_paused", None)
+        try:
+            if is_paused is None or not is_paused(tag):
+                return True
+            return bool(self._link.ask(lambda: self._scripts.shut([(owner, tag)])))
+        except (SegmentUnavailable, ConfigurationError):
+            return False
 
     # --- for whoever keeps a stock: see the base, too --------------------------------
 
@@ -195,21 +212,17 @@ class PoolSource(PoolKeeping):
         self._tell_dropped(tag, popped.dropped)
         return popped
 
-    def _push(
-        self, owner: str, tag: str, ranges: Sequence[range], *, step: int, max_ids: int
-    ) -> int:
-        """How many ids there was room for; 0 if Redis can't be asked, and all are a gap."""
+    def _push(self, owner: str, tag: str, ranges: Sequence[range], **options: int) -> Pushed:
+        """See :meth:`.PoolScripts.push`; if Redis can't be asked, all are a gap."""
         try:
-            pushed = self._link.ask(
-                lambda: self._scripts.push(owner, tag, ranges, step=step, max_ids=max_ids)
-            )
+            pushed = self._link.ask(lambda: self._scripts.push(owner, tag, ranges, **options))
         except ConfigurationError as error:
             self._emit("pool_unavailable", alias=self._link.alias, error=error)
-            return 0
+            return Pushed()
         if pushed is None:
-            return 0
+            return Pushed()
         self._tell_dropped(tag, pushed.dropped)
-        return pushed.taken
+        return pushed
 
     def _fetch_and_push(self, tag: str, highest: int, missing: int) -> int:
         demand = Demand(at_least=min(missing, LONGEST_STEP))
@@ -220,7 +233,7 @@ class PoolSource(PoolKeeping):
         ids = segment.ids()
         # A step is taken whole, though less may have been missing.
         room = 2 * self.max_ids + len(ids)
-        return self._push(owner, tag, [ids], step=segment.step, max_ids=room)
+        return self._push(owner, tag, [ids], step=segment.step, max_ids=room).taken
 
     def _note(self, owner: str, segment: Segment) -> None:
         known = self._fetched.get(segment.tag)

@@ -51,6 +51,8 @@ class Pushed:
     taken: int = 0
     """Ids that there was room for."""
     dropped: int = 0
+    unknown: bool = False
+    """Whether nothing was put in, as there is no such pool yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +110,25 @@ class PoolScripts:
         return Popped(Segment(tag, start, last + 1, step, delta), highest, dropped)
 
     def push(
-        self, owner: str, tag: str, ranges: Sequence[range], *, step: int, max_ids: int
+        self,
+        owner: str,
+        tag: str,
+        ranges: Sequence[range],
+        *,
+        step: int,
+        max_ids: int,
+        only_known: bool = False,
     ) -> Pushed:
-        """Add ``ranges``, of which none is empty."""
+        """Add ``ranges``, of which none is empty; with ``only_known`` to what is there already."""
         pushed = Pushed()
         for first in range(0, len(ranges), PUSHED_AT_ONCE):
             some = ranges[first : first + PUSHED_AT_ONCE]
             words = [word for each in some for word in _words(each)]
-            given = (step, max_ids, MAX_RANGES, tag, POOL, *words)
-            _, taken, dropped, _ = self._call("push", self._keys(owner, tag), *given)
+            given = (step, max_ids, MAX_RANGES, tag, POOL, int(only_known), *words)
+            status, *counts = self._call("push", self._keys(owner, tag), *given)
+            if status == "none":
+                return Pushed(unknown=True)
+            taken, dropped, _ = counts
             pushed = Pushed(pushed.taken + int(taken), pushed.dropped + int(dropped))
         return pushed
 

@@ -155,6 +155,10 @@ class ServerSource:
         """Raise :class:`SegmentUnavailable` unless the server answers."""
         self._transactions.run(lambda _connection: None)
 
+    def is_paused(self, tag: str) -> bool:
+        """Whether its row says so by now."""
+        return self._transactions.run(lambda _: self._says_paused(tag))
+
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         """There is no place for them: they are a gap."""
 
@@ -189,7 +193,8 @@ class ServerSource:
             shared=self._shared,
             holder=history.holder(),
         ):
-            self._refuse_if_paused(tag)
+            if self._says_paused(tag):
+                raise TagPaused(tag)
             return _Taken()
         row = self._read(tag)
         grid = Grid(row["delta"], row["remainder"])
@@ -197,9 +202,8 @@ class ServerSource:
         base = row["max_id"] - demand.length(row["step"]) * grid.delta
         return _Taken(self._grant(tag, row, base))
 
-    def _refuse_if_paused(self, tag: str) -> None:
-        if self._rows(tag).filter(paused=True).exists():
-            raise TagPaused(tag)
+    def _says_paused(self, tag: str) -> bool:
+        return self._rows(tag).filter(paused=True).exists()
 
     def _identity(self, connection: BaseDatabaseWrapper) -> str:
         if self._identity_sql is None:

@@ -108,6 +108,10 @@ class SqliteSource:
 
         self._run(job)
 
+    def is_paused(self, tag: str) -> bool:
+        """Whether ids of ``tag`` are refused."""
+        return self._run(lambda db: _is_paused(db, tag))
+
     def max_id(self, tag: str) -> int:
         """The first id of ``tag`` that was not handed out; 1 if there was no fetch yet."""
         row = self._run(

@@ -68,9 +68,10 @@ def test_a_push_whose_answer_was_lost_is_not_sent_again(
     warm(process)
     held = process.fetch("t").ids()
     claims.use(held[:4])
+    process.give_back("t", [held[9:]])  # so that there is a pool
     scripts, wire.losing = wire.scripts, True
-    process.give_back("t", [held[4:]])
-    process.give_back("t", [held[4:]])  # even if asked to: Redis is left alone by now
+    process.give_back("t", [held[4:9]])
+    process.give_back("t", [held[4:9]])  # even if asked to: Redis is left alone by now
     assert wire.scripts == scripts + 1
     assert events_of(process) == ["pool_unavailable"]
     other = on(server)

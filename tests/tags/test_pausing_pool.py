@@ -10,7 +10,7 @@ import pytest
 from django.test import override_settings
 
 from django_idgen import handlers, segments
-from django_idgen.core.errors import TagPaused
+from django_idgen.core.errors import SegmentUnavailable, TagPaused
 from django_idgen.history import holder
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.pool import PoolSource
@@ -98,6 +98,40 @@ def test_who_finds_the_tag_paused_shuts_a_pool_that_forgot(pooled: PoolSource) -
     pooled.give_back("t", [range(5, 21)])
     refused(pooled)
     assert stock(pooled) == 16
+
+
+def test_a_tail_does_not_open_a_pool_that_forgot(pooled: PoolSource) -> None:
+    """It lies there shut in, as if Redis had kept its word; and comes after the resume."""
+    pause_tag("t")
+    key = key_of(pooled.source.owner("t"), "t")
+    pooled._own.client.delete(key)
+    pooled.give_back("t", [range(5, 21)])
+    assert stock(pooled) == 16
+    refused(pooled)
+    resume_tag("t")
+    assert list(pooled.fetch("t").ids()) == list(range(5, 21))
+
+
+def test_a_tail_goes_into_a_new_pool_of_a_tag_that_is_not_paused(pooled: PoolSource) -> None:
+    """At once, for whoever comes next."""
+    pooled._own.client.delete(key_of(pooled.source.owner("t"), "t"))
+    pooled.give_back("t", [range(5, 21)])
+    assert pooled.stocks(["t"])["t"].shut == ""
+    assert list(pooled.fetch("t").ids()) == list(range(5, 21))
+
+
+def test_a_tail_is_a_gap_where_nobody_knows_whether_the_tag_is_paused(
+    pooled: PoolSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its database is away, and Redis has just lost the pool: nothing is put in, or raised."""
+
+    def away(tag: str) -> bool:
+        raise SegmentUnavailable(tag)
+
+    pooled._own.client.delete(key_of(pooled.source.owner("t"), "t"))
+    monkeypatch.setattr(pooled.source, "is_paused", away)
+    pooled.give_back("t", [range(5, 21)])
+    assert stock(pooled) == 0
 
 
 def test_who_finds_the_tag_resumed_opens_a_pool_that_was_not_told(pooled: PoolSource) -> None:

@@ -1,11 +1,16 @@
 -- Add ranges to a tag: of each its start, next, end, delta, residue and count.
--- KEYS[2], if given, is the history.
+-- KEYS[2], if given, is the history. ARGV[6]: not into a pool that this life of the server has
+-- not seen yet, and that may have been shut in an earlier one.
 local step, max_ids, max_ranges = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local tag, holder = ARGV[4], ARGV[5]
-local GIVEN = 5
+local tag, holder, only_known = ARGV[4], ARGV[5], ARGV[6] == '1'
+local GIVEN = 6
 
 local incarnation, refusal = server()
 if not incarnation then return refusal end
+if only_known then
+  local found = redis.call('HMGET', KEYS[1], 'incarnation', 'shut')
+  if found[1] ~= incarnation and not found[2] then return {'none'} end
+end
 local pool = opened(KEYS[1], incarnation)
 local taken, notes = 0, {}
 
