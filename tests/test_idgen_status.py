@@ -51,6 +51,7 @@ def test_it_tells_generators_tags_and_databases(place: str) -> None:
     make_missing_tables(connections[place])
     worker = generators["default"].layout.unpack(next_id()).worker  # type: ignore[attr-defined]
     segments["orders"].next_ids(5)
+    assert segments["orders"].preload(60)  # type: ignore[attr-defined]
     found = document()
     assert found["version"] == VERSION
     (generator,) = found["generators"]

@@ -171,10 +171,13 @@ class ProcessSession:
         from django.conf import settings
         from django.db import connections
 
+        segments = settings.IDGEN.get("SEGMENTS", {})
+        # The first fetch of a process may take its time on a busy machine.
+        options = {"timeout": 20, **segments.get("OPTIONS", {})}
         configured = {
             "database": {**connections.settings[alias], "TEST": {}},
             "alias": alias,
-            "idgen": settings.IDGEN,
+            "idgen": {**settings.IDGEN, "SEGMENTS": {**segments, "OPTIONS": options}},
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],

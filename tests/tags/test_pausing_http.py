@@ -203,7 +203,7 @@ def test_the_service_is_not_passed_over_for_it(url: str) -> None:
 # --- earlier servers' forms -------------------------------------------------------------
 
 
-@pytest.mark.django_db
+@pytest.mark.usefixtures("no_tags")
 @pytest.mark.urls("tests.rest.compat.urls")
 @pytest.mark.parametrize(
     ("path", "status", "said"),
@@ -224,7 +224,7 @@ def test_earlier_servers_say_it_their_way(settings: Any, path: str, status: int,
     assert (answer.status_code, said in answer.content.decode()) == (status, True)
 
 
-@pytest.mark.django_db
+@pytest.mark.usefixtures("no_tags")
 @pytest.mark.urls("tests.rest.compat.urls")
 def test_a_cosid_client_is_refused_as_well(settings: Any) -> None:
     """409, in its own form."""
