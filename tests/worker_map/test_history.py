@@ -12,12 +12,14 @@ import pytest
 from django.db import connections
 
 from django_idgen import lease_history
+from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.lease import Lease, LeaseRegistry
 from django_idgen.leases.server import ServerLeases
 from django_idgen.leases.sqlite import SqliteLeases
 from django_idgen.models import LeaseHistory, WorkerLease
 from django_idgen.sqlite import marks_terms
 from django_idgen.sqlite.marks import MarksFile
+from django_idgen.tables import make_missing_tables
 from tests.contracts.lenders import DrivenTime
 from tests.server_leases.shop import SHOP
 
@@ -151,3 +153,26 @@ def test_pruning_in_batches_deletes_all_that_is_old(server_alias: str) -> None:
     assert lease_history.prune_leases(before, database=server_alias, batch=3) == 8
     assert LeaseHistory.objects.using(server_alias).count() == 3
     assert WorkerLease.objects.using(server_alias).count() == 1
+
+
+def test_a_year_of_a_fleet_is_pruned_in_seconds(server_alias: str) -> None:
+    """Each row is looked at once, not compared with all others."""
+    make_missing_tables(connections[server_alias])
+    began = datetime.now(UTC) - timedelta(400)
+    rows = LeaseHistory.objects.using(server_alias)
+    for turn in range(100):
+        rows.bulk_create(
+            LeaseHistory(
+                namespace="shop",
+                worker=worker,
+                start=turn,
+                holder=f"{turn}",
+                acquired_at=began + timedelta(turn),
+            )
+            for worker in range(256)
+        )
+    asked = SYSTEM_CLOCK.stopwatch()
+    pruned = lease_history.prune_leases(began + timedelta(90), database=server_alias)
+    assert SYSTEM_CLOCK.stopwatch() - asked < 15
+    assert pruned == 256 * 89
+    assert set(rows.values_list("start", flat=True)) == {*range(89, 100)}
