@@ -10,13 +10,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from hashlib import sha256
 
 from django.core.exceptions import ValidationError
 from django.db import router
 from django.db.models import Q, QuerySet
+from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from .models import AccessToken, validate_patterns
@@ -82,7 +83,7 @@ def find_token(secret: str) -> KnownToken | None:
         leases=tuple(found.leases.splitlines()),
         expires_at=found.expires_at,
     )
-    return known if known.is_valid_at(datetime.now(UTC)) else None
+    return known if known.is_valid_at(timezone.now()) else None
 
 
 def stored_tokens() -> QuerySet[AccessToken]:
@@ -92,7 +93,7 @@ def stored_tokens() -> QuerySet[AccessToken]:
 
 def living_tokens(now: datetime | None = None) -> QuerySet[AccessToken]:
     """Those that are not refused at ``now`` (this moment unless given)."""
-    moment = now or datetime.now(UTC)
+    moment = now or timezone.now()
     return stored_tokens().filter(Q(expires_at=None) | Q(expires_at__gt=moment))
 
 
@@ -153,13 +154,13 @@ def revoke_tokens(tokens: QuerySet[AccessToken]) -> int:
 
     In other processes they work for ``IDGEN["REST"]["token_max_age"]`` more.
     """
-    now = datetime.now(UTC)
+    now = timezone.now()
     return tokens.filter(Q(expires_at=None) | Q(expires_at__gt=now)).update(expires_at=now)
 
 
 @sensitive_variables("secret", "made")
 def _successor(former: AccessToken, overlap: timedelta) -> tuple[AccessToken, str]:
-    now = datetime.now(UTC)
+    now = timezone.now()
     ends = former.expires_at
     expires_at = None if ends is None else now + (ends - former.created_at)
     made = make_token(

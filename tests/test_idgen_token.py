@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.utils import timezone
 
 from django_idgen.models import AccessToken
+from django_idgen.rest.token_cache import TokenCache
 from django_idgen.tokens import (
     PREFIX,
     digest_of,
@@ -64,6 +67,26 @@ def test_it_expires_when_told(text: str, seconds: int) -> None:
     token = AccessToken.objects.get()
     assert token.expires_at is not None
     assert abs((token.expires_at - datetime.now(UTC)).total_seconds() - seconds) < 60
+
+
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
+def test_a_project_without_time_zones_has_tokens_that_end(zone: str, settings: Any) -> None:
+    """With ``USE_TZ = False`` they work until told, are replaced and revoked, and listed so."""
+    settings.USE_TZ, settings.TIME_ZONE = False, zone
+    first, _ = run("create", "shop", "--tags", "a", "--expires", "1h")
+    assert works(first)
+    assert TokenCache().get(first.strip()) is not None
+    second, _ = run("rotate", "shop", "--overlap", "10m")
+    assert works(first)
+    assert works(second)
+    AccessToken.objects.filter(digest=digest_of(first.strip())).update(expires_at=timezone.now())
+    assert not works(first)
+    assert [line.split("  ")[3].split()[0] for line in run("list")[0].splitlines()] == [
+        "ended",
+        "expires",
+    ]
+    run("revoke", "shop")
+    assert not works(second)
 
 
 @pytest.mark.parametrize(

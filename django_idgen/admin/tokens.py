@@ -6,7 +6,7 @@ after it, which would need it kept in a session, a cookie or a URL meanwhile.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
@@ -18,6 +18,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
@@ -99,7 +100,7 @@ class AccessTokenAdmin(ModelAdmin):
 
     @admin.display(description=gettext_lazy("works"), boolean=True)
     def works(self, token: AccessToken) -> bool:
-        return token.expires_at is None or datetime.now(UTC) < token.expires_at
+        return token.expires_at is None or timezone.now() < token.expires_at
 
     def get_fields(self, request: HttpRequest, obj: AccessToken | None = None) -> Any:
         shown = super().get_fields(request, obj)

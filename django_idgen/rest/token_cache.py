@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from django.db import Error as AnyDatabaseError
+from django.utils import timezone
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..handlers import current_settings
@@ -132,7 +132,7 @@ def _believed_until(entry: _Entry) -> float:
 def _living(token: KnownToken) -> KnownToken | None:
     if token.expires_at is None:
         return token
-    return token if token.is_valid_at(datetime.now(UTC)) else None
+    return token if token.is_valid_at(timezone.now()) else None
 
 
 TOKENS = TokenCache()

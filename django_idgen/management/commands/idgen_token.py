@@ -11,6 +11,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
+from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
 from django_idgen.handlers import current_settings
@@ -92,7 +93,7 @@ class Command(BaseCommand):
                 "is for; --tags '*' is for all tags."
             )
         expires = options["expires"]
-        expires_at = None if expires is None else datetime.now(UTC) + expires
+        expires_at = None if expires is None else timezone.now() + expires
         self._show(*make_token(options["name"], **rights, expires_at=expires_at))
 
     def _rotate(self, options: dict[str, Any]) -> None:
@@ -101,7 +102,7 @@ class Command(BaseCommand):
         except AccessToken.DoesNotExist:
             raise _unknown(options["name"]) from None
         self._show(*made)
-        end = datetime.now(UTC) + options["overlap"]
+        end = timezone.now() + options["overlap"]
         self.stderr.write(f"The former ones of {options['name']!r} work until {_moment(end)}.")
 
     def _revoke(self, options: dict[str, Any]) -> None:
@@ -124,7 +125,7 @@ class Command(BaseCommand):
         )
 
     def _list(self, _options: dict[str, Any]) -> None:
-        now = datetime.now(UTC)
+        now = timezone.now()
         for token in stored_tokens().order_by("name", "pk"):
             rights = "; ".join(
                 f"{right}: {', '.join(getattr(token, right).splitlines())}"

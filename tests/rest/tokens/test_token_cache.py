@@ -132,12 +132,7 @@ def test_one_that_expires_is_refused_in_that_moment(
     world.add("a", expires_at=end)
     assert world.cache.get("a")
 
-    class Then(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> datetime:
-            return end
-
-    monkeypatch.setattr(token_cache, "datetime", Then)
+    monkeypatch.setattr(token_cache.timezone, "now", lambda: end)
     assert world.cache.lately("a") is None
     assert world.cache.get("a") is None
     world.away, world.seconds = True, MAX_AGE
