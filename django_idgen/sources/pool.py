@@ -212,7 +212,7 @@ class PoolSource(PoolKeeping):
         self._tell_dropped(tag, popped.dropped)
         return popped
 
-    def _push(self, owner: str, tag: str, ranges: Sequence[range], **options: int) -> Pushed:
+    def _push(self, owner: str, tag: str, ranges: Sequence[range], **options: Any) -> Pushed:
         """See :meth:`.PoolScripts.push`; if Redis can't be asked, all are a gap."""
         try:
             pushed = self._link.ask(lambda: self._scripts.push(owner, tag, ranges, **options))
