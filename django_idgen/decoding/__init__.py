@@ -23,6 +23,7 @@ from ..core.segment import check_tag
 from ..fields import SegmentSource, SnowflakeSource
 from ..generated import GeneratedOnSave
 from .grants import Grant, SegmentReading, Standing, TagDatabases, TagReadings, tag_readings
+from .registries import Registries
 from .snowflakes import (
     BitField,
     SnowflakeReading,
@@ -91,7 +92,8 @@ def readings(
 
     ``generator`` and ``tag`` leave out all others, ``form`` (one of :data:`FORMS`) all other
     ways to read the text. ``now`` is for doubts about ids of the future. With ``offline`` no
-    database, Redis or service is asked; else one that is away is told in the reading.
+    database, Redis or service is asked, and all is read by today's layouts; else one that is
+    away is told in the reading, and an id of before a change of layout is read by its own.
 
     Raises :class:`~..core.errors.InvalidId` for what is no id, :class:`~..conf.SettingsError`
     for a generator that there is not, and :class:`~..core.errors.InvalidTag`.
@@ -113,7 +115,7 @@ class _Reader:
         self._tag = tag
         self._now = now
         self._offline = offline
-        self._registries: dict[str, str] = {}
+        self._registries = None if offline else Registries()
         self._databases = TagDatabases()
 
     def read(self, spelling: Spelling) -> Reading:
@@ -121,9 +123,7 @@ class _Reader:
         online = not self._offline
         return Reading(
             spelling,
-            snowflake_readings(
-                spelling.id, aliases, now=self._now, ask=online, away=self._registries
-            ),
+            snowflake_readings(spelling.id, aliases, now=self._now, registries=self._registries),
             tag_readings(spelling.id, tags, databases=self._databases)
             if online and tags != []
             else TagReadings(),

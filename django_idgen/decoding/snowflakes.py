@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import DatabaseError
 from django.utils.translation import gettext as _
 
 from ..conf import GeneratorSettings
-from ..core.errors import IdgenError, InvalidId, RegistryUnavailable
+from ..core.errors import InvalidId
 from ..core.layout import BitLayout, IdParts
 from ..core.moments import moment
 from ..handlers import current_settings, generator_settings
-from ..worker_map import Tenure, who_held
+from ..worker_map import Tenure
+from .registries import Registries
 
 __all__ = [
     "BitField",
@@ -28,8 +28,6 @@ __all__ = [
     "snowflake_readings",
 ]
 
-Away = dict[str, str]
-"""What can't be asked, by its alias, and why: each may take seconds to find that out."""
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 AT_THE_EPOCH = timedelta(hours=1)
 """What any small number is read as; a project's own ids of that hour are few."""
@@ -62,6 +60,7 @@ class SnowflakeReading:
     alias: str
     namespace: str
     layout: BitLayout
+    """Today's, or an earlier one that only this id can be of."""
     parts: IdParts | None
     """None where the layout has no such id."""
     fields: tuple[BitField, ...]
@@ -83,22 +82,20 @@ def snowflake_readings(
     aliases: Iterable[str] | None = None,
     *,
     now: datetime,
-    ask: bool = True,
-    away: Away | None = None,
+    registries: Registries | None = None,
 ) -> tuple[SnowflakeReading, ...]:
     """What each generator (of ``aliases``; else all that make snowflakes) takes ``number`` for.
 
     Plausible ones first, and of those the ones whose worker id somebody is known to have
-    held. With ``ask`` the registries are asked for that; one that is away is told in the
-    reading, and not asked again by who passes the same ``away``. Raises
+    held. ``registries`` are asked for that, and whether it was made before the layout or the
+    epoch was changed; one that is away is told in the reading. Raises
     :class:`~..conf.SettingsError` for an alias that there is not.
     """
-    known = {} if away is None else away
     settings = current_settings().generators
     chosen = settings if aliases is None else aliases
     entries = [generator_settings(alias) for alias in chosen]
     found = [
-        snowflake_reading(number, entry, now=now, ask=ask, away=known)
+        snowflake_reading(number, entry, now=now, registries=registries)
         for entry in entries
         if aliases is not None or has_parts(entry)
     ]
@@ -111,57 +108,45 @@ def has_parts(entry: GeneratorSettings) -> bool:
 
 
 def snowflake_reading(
-    number: int, entry: GeneratorSettings, *, now: datetime, ask: bool = True, away: Away
+    number: int, entry: GeneratorSettings, *, now: datetime, registries: Registries | None = None
 ) -> SnowflakeReading:
     """What the generator of ``entry`` takes ``number`` for; see :func:`snowflake_readings`."""
-    layout = entry.layout
+    era = registries.era(number, entry) if registries else None
+    moved = era is not None and era.layout.fingerprint() != entry.layout.fingerprint()
+    layout = era.layout if era and moved else entry.layout  # today's names its parts
     try:
         parts = layout.unpack(number)
     except InvalidId as error:
         return SnowflakeReading(entry.alias, entry.namespace, layout, None, (), (str(error),))
-    doubts = tuple(_doubts(parts, entry, now))
-    tenure, unknown = _tenure(entry.alias, parts, away) if ask and not doubts else (None, "")
+    workers = era.workers if era else entry.workers
+    doubts = tuple(_doubts(parts, layout, workers, now + _ahead(entry)))
+    tenure, unknown = None, ""
+    if registries and moved:
+        unknown = _("no record of it")  # the ticks of the history are of today's layout
+    elif registries and not doubts:
+        tenure, unknown = registries.tenure(entry.alias, parts)
+    fields = bit_fields(layout, parts)
     return SnowflakeReading(
-        entry.alias,
-        entry.namespace,
-        layout,
-        parts,
-        bit_fields(layout, parts),
-        doubts,
-        tenure,
-        unknown,
+        entry.alias, entry.namespace, layout, parts, fields, doubts, tenure, unknown
     )
 
 
-def _doubts(parts: IdParts, entry: GeneratorSettings, now: datetime) -> Iterator[str]:
-    created, layout = parts.created, entry.layout
-    if created > now + _ahead(entry):
+def _doubts(parts: IdParts, layout: BitLayout, workers: range, latest: datetime) -> Iterator[str]:
+    created = parts.created
+    if created > latest:
         yield _("its time lies in the future: %(moment)s") % {"moment": _text(created)}
     elif created - moment(layout.epoch_us) < AT_THE_EPOCH:
         yield _("its time is within an hour of the epoch, as that of any small number is")
-    if parts.worker not in entry.workers:
+    if parts.worker not in workers:
         yield _("worker id %(worker)d is not one of %(first)d to %(last)d, which are lent here") % {
             "worker": parts.worker,
-            "first": entry.workers.start,
-            "last": entry.workers.stop - 1,
+            "first": workers.start,
+            "last": workers.stop - 1,
         }
 
 
 def _ahead(entry: GeneratorSettings) -> timedelta:
     return timedelta(seconds=WINDOWS_AHEAD * entry.window + entry.skew_limit)
-
-
-def _tenure(alias: str, parts: IdParts, away: Away) -> tuple[Tenure | None, str]:
-    if alias in away:
-        return None, away[alias]
-    try:
-        found = who_held(alias, parts.worker, parts.tick)
-    except (IdgenError, DatabaseError) as error:
-        words = " ".join(str(error).split())
-        if isinstance(error, RegistryUnavailable):
-            away[alias] = words
-        return None, words
-    return found, "" if found else _("no record of it")
 
 
 def bit_fields(layout: BitLayout, parts: IdParts) -> tuple[BitField, ...]:

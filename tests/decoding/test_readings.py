@@ -25,6 +25,7 @@ from tests.aliases import alias as alias
 from tests.aliases import on_every_database
 from tests.app.models import Invoice
 from tests.app.text_models import Customer
+from tests.doctor.asking import doctor
 from tests.places import empty_sqlite
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -153,6 +154,54 @@ def test_what_can_t_be_seen_from_here_is_told_in_the_reading() -> None:
     assert snowflake.parts.worker == 3
     assert snowflake.tenure is None
     assert "can't be seen from here" in snowflake.tenure_unknown
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"LAYOUT": {"time": 40, "worker": 10, "sequence": 13, "tick": 0.002}},
+        {"EPOCH": "2024-12-31T23:00:00Z"},
+        {"LAYOUT": "uid"},
+    ],
+)
+def test_ids_of_before_a_move_are_read_as_they_were_made(
+    postgres: str, changed: dict[str, Any]
+) -> None:
+    """Another layout or epoch would make another time and worker id of them."""
+    leases = {"LEASES": {"OPTIONS": {"database": postgres}}}
+    parts = []
+    for entry in (leases, leases | changed):
+        with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
+            code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+            assert code == 0, words
+            parts.append(generators["default"].decode(generators["default"].next_id()))  # type: ignore[attr-defined]
+            handlers.reset()
+    with override_settings(IDGEN={"GENERATORS": {"default": leases | changed}}):
+        old, new = (readings(each.id)[0].snowflakes[0] for each in parts)
+        (offline,) = readings(parts[0].id, offline=True)[0].snowflakes
+    assert old.parts == parts[0] != offline.parts
+    assert old.is_plausible
+    assert (old.tenure, bool(old.tenure_unknown)) == (None, True)
+    assert new.parts == parts[1]
+    assert new.tenure is not None
+
+
+def test_ids_of_before_other_worker_ids_were_lent_are_no_doubtful_ones(postgres: str) -> None:
+    """Who held the worker id then is told, and its parts have their names."""
+    entry: dict[str, Any] = {"LAYOUT": {"time": 41, "worker": {"a": 4, "b": 6}, "sequence": 12}}
+    numbers = []
+    for workers in ([0, 2], [2, 4]):
+        entry["LEASES"] = {"OPTIONS": {"database": postgres, "workers": workers}}
+        with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
+            code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+            assert code == 0, words
+            numbers.append(generators["default"].next_id())
+            (found,) = readings(numbers[0])[0].snowflakes
+            handlers.reset()
+    assert found.is_plausible
+    assert found.parts is not None
+    assert found.parts.worker_parts.keys() == {"a", "b"}
+    assert found.tenure is not None
 
 
 # --- tags -------------------------------------------------------------------------------------
