@@ -14,9 +14,10 @@ from random import SystemRandom
 
 from django.db import DatabaseError, connections, transaction
 from django.db.models import Count, QuerySet
+from django.utils.timezone import make_aware
 
 from . import vendor
-from .core.moments import unix_us
+from .core.moments import is_aware, unix_us
 from .models import LeaseHistory, WorkerLease
 from .row_writes import delete_rows, insert_row
 from .sqlite import marks_terms
@@ -133,7 +134,8 @@ def prune_terms(before: datetime, *, database: str) -> int:
     marks = marks_of(database)
     if not marks.path.exists():
         return 0
-    return marks.run(lambda db: marks_terms.drop_old(db, unix_us(before)))
+    moment = before if is_aware(before) else make_aware(before)
+    return marks.run(lambda db: marks_terms.drop_old(db, unix_us(moment)))
 
 
 def _rows(alias: str, namespace: str, worker: int) -> QuerySet[LeaseHistory]:

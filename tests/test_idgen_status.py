@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from django_idgen import generators, handlers, next_id, segments
 from django_idgen.models import LeafAlloc
 from django_idgen.status import VERSION, status
 from django_idgen.status.text import span, table, told
+from django_idgen.stores import catch_up
 from django_idgen.tables import make_missing_tables
 from tests import servers
 from tests.places import place
@@ -72,6 +73,25 @@ def test_it_tells_generators_tags_and_databases(place: str) -> None:
     text = shown("--timeout", "60")
     for word in ("GENERATOR default", "1 held", str(worker), "orders", f"DATABASE {place}"):
         assert word in text
+
+
+def test_its_moments_are_in_utc_in_a_project_without_time_zones(place: str, settings: Any) -> None:
+    """With ``USE_TZ = False``, too: whoever reads them knows no other zone."""
+    settings.USE_TZ = False
+    # MySQL has but its own time then, which should be the project's.
+    settings.TIME_ZONE = "UTC" if place == "mariadb" else "America/New_York"
+    make_missing_tables(connections[place])
+    next_id()
+    segments["orders"].next_ids(5)
+    catch_up(place)
+    found = document()
+    moments = [
+        tags_of(found)["orders"]["fetched_at"],
+        found["generators"][0]["holders"][0]["seen_at"],
+    ]
+    for text in moments:
+        assert abs(datetime.fromisoformat(text) - datetime.now(UTC)) < timedelta(minutes=2)
+    assert "orders" in shown("--timeout", "60")
 
 
 def test_it_takes_nothing_and_leaves_nothing(place: str) -> None:

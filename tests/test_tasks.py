@@ -19,7 +19,7 @@ from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
 
-from django_idgen import factory, lifecycle, tasks
+from django_idgen import factory, lifecycle, next_id, tasks
 from django_idgen.conf import SettingsError, read_settings
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, UpkeepFailed
 from django_idgen.core.lease import Grant
@@ -27,6 +27,7 @@ from django_idgen.models import LeaseHistory, NamespaceRecord, SegmentHistory, W
 from django_idgen.tables import make_missing_tables
 from django_idgen.upkeep.leases import renew_worker_leases
 from django_idgen.upkeep.pruning import prune_history
+from tests.places import place
 from tests.server_tools import at_once
 from tests.test_start import closed_port
 from tests.upkeep_tools import (
@@ -36,6 +37,8 @@ from tests.upkeep_tools import (
     redis_leases_on,
     upkeep_on,
 )
+
+__all__ = ["place"]
 
 ROOT = Path(__file__).parents[1]
 HOUR = timedelta(hours=1)
@@ -279,6 +282,15 @@ def test_old_history_of_worker_ids_is_deleted(archive: str) -> None:
     kept = rows.order_by("worker", "start").values_list("worker", "start")
     assert list(kept) == [(1, 2), (1, 3), (2, 2)]
     assert prune_history(days=70) == {archive: {"deleted": 1}}
+
+
+def test_history_is_pruned_in_a_project_without_time_zones(place: str, settings: Any) -> None:
+    """On each kind of database, with ``USE_TZ = False``."""
+    settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Shanghai"
+    make_history(place, 91, 89)
+    next_id()
+    assert prune_history() == {place: {"deleted": 1}}
+    assert left(place) == [2]
 
 
 def test_pruning_twice_at_once_deletes_each_row_once(archive: str) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 from django.db import connections
 from django.db.models import QuerySet, Sum
+from django.utils.timezone import make_aware
 
 from .. import handlers
 from ..conf import DEFAULT_ALIAS, GeneratorSettings
 from ..core.errors import NotSeenFromHere
+from ..core.moments import is_aware
 from ..models import LeafAlloc
 from ..tables import missing_columns, missing_tables
 from ..tags.outlook import TagOutlook, outlooks
@@ -168,4 +170,7 @@ def ask_pool() -> Document:
 
 
 def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
+    if moment is None:
+        return None
+    # Without time zones a row has the project's time.
+    return (moment if is_aware(moment) else make_aware(moment)).astimezone(UTC).isoformat()
