@@ -63,11 +63,13 @@ def test_a_lease_tells_who_holds_it_until_when(place: str, client: APIClient) ->
 def several(place: str, client: APIClient) -> APIClient:
     """Some that are held, one given back, one whose holder is gone; and another's namespace."""
     next_id()
-    handlers.reset()  # given back
+    given: Any = generators["default"]
+    free = given.keeper.lease.worker
+    handlers.reset()  # given back, and not to be lent again by chance
     registry = factory.build_registry(handlers.generator_settings("default"))
     for number in range(3):
-        registry.acquire(holder=f"host {number}")
-    gone = registry.acquire(holder="gone").lease.worker
+        registry.acquire(holder=f"host {number}", avoid=free)
+    gone = registry.acquire(holder="gone", avoid=free).lease.worker
     if place == "default":
         with closing(sqlite3.connect(marks_of(place).path)) as marks, marks:
             marks.execute("UPDATE leases SET start = 1, until = 5 WHERE worker = ?", (gone,))
@@ -76,7 +78,7 @@ def several(place: str, client: APIClient) -> APIClient:
         rows.update(start=1, until=5)
     row = WorkerLease.objects.using(place).exclude(token="").first()
     assert row is not None
-    row.id, row.namespace, row.worker = "unknown/1002", "unknown", 1002
+    row.id, row.namespace, row.worker = "unknown/5002", "unknown", 5002
     row.save(using=place, force_insert=True)
     return client
 
@@ -92,7 +94,7 @@ def test_leases_are_found_by_state_and_namespace(several: APIClient) -> None:
     (lapsed,) = listed(several, state="lapsed")
     assert (lapsed["holder"], lapsed["window_left"]) == ("gone", 0.0)
     (unknown,) = listed(several, namespace="unknown")
-    assert (unknown["worker"], unknown["promised_until"], unknown["state"]) == (1002, None, "held")
+    assert (unknown["worker"], unknown["promised_until"], unknown["state"]) == (5002, None, "held")
     assert unknown["generator"] is None
 
 
