@@ -32,6 +32,8 @@ __all__ = ["place"]
 def tagged(place: str) -> str:
     """The alias of a database with our tables, where the tag "t" is in use."""
     make_missing_tables(connections[place])
+    # The first fetch may take its time on a busy machine.
+    assert segments["t"].preload(60)  # type: ignore[attr-defined]
     segments["t"].next_ids(STEP)
     return place
 

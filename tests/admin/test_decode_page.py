@@ -69,6 +69,7 @@ def test_whoever_may_view_tags_or_leases_may_decode(right: str) -> None:
     assert PAGE in client.get("/admin/").content.decode()
 
 
+@pytest.mark.usefixtures("no_tags")
 def test_each_sees_what_those_may() -> None:
     """Who held a worker id is for those who may view leases, tags for those who may view them."""
     number = str(generators["default"].next_id())
@@ -120,6 +121,7 @@ def test_an_id_is_drawn_and_told(admin_client: Client, alias: str, settings: Any
     assert f"?worker={parts.worker}" in page
 
 
+@pytest.mark.usefixtures("no_tags")
 def test_a_number_of_a_tag_shows_the_grant_that_it_came_from(admin_client: Client) -> None:
     """Its range, its holder and when, where there is a history; else that it may be of it."""
     LeafAlloc.objects.create(biz_tag="orders", max_id=5000)

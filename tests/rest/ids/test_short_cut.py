@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from django_idgen.core.errors import (
     SegmentUnavailable,
 )
 from django_idgen.models import AccessToken, LeafAlloc
-from django_idgen.rest import ids
+from django_idgen.rest import ids, token_cache
 from django_idgen.rest.token_cache import TOKENS
 
 from .conftest import GENERATOR_URL, TAG, URL, Asking
@@ -178,12 +179,7 @@ def test_a_token_that_expires_is_refused_in_that_moment(
     AccessToken.objects.update(expires_at=end)
     assert [ask("get", URL).status_code for _ in range(2)] == [200, 200]
 
-    class Later(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> datetime:
-            return end
-
-    monkeypatch.setattr("django_idgen.rest.token_cache.datetime", Later)
+    monkeypatch.setattr(token_cache, "timezone", SimpleNamespace(now=lambda: end))
     assert ask("get", URL).status_code == 401
     assert ways == ["ordinary", "short", "ordinary"]
 
