@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
     ModelAdmin = admin.ModelAdmin
 
-__all__ = ["GrantsAdmin", "ReadOnlyAdmin", "database_of"]
+__all__ = ["GrantsAdmin", "ReadOnlyAdmin", "UnwrittenAdmin", "database_of"]
 
 
 class GrantsAdmin(ModelAdmin):
@@ -64,8 +64,8 @@ class GrantsAdmin(ModelAdmin):
         return known[name]
 
 
-class ReadOnlyAdmin(GrantsAdmin):
-    """Rows that only the registries write."""
+class UnwrittenAdmin(ModelAdmin):
+    """A page that changes nothing, whoever looks at it."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
         return False
@@ -76,6 +76,17 @@ class ReadOnlyAdmin(GrantsAdmin):
         obj: models.Model | None = None,  # noqa: ARG002
     ) -> bool:
         return False
+
+    def has_delete_permission(
+        self,
+        request: HttpRequest,  # noqa: ARG002
+        obj: models.Model | None = None,  # noqa: ARG002
+    ) -> bool:
+        return False
+
+
+class ReadOnlyAdmin(UnwrittenAdmin, GrantsAdmin):
+    """Rows that only the registries write."""
 
 
 def _trouble_with(model: type[models.Model], alias: str) -> str:

@@ -27,6 +27,7 @@ from ..core.layout import BitLayout
 from ..core.moments import brief_date
 from ..decoding import BitField, Reading, RowFound, SnowflakeReading, label, readings
 from ..models import LeafAlloc, SegmentHistory, WorkerLease
+from .base import UnwrittenAdmin
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[models.Model]
@@ -68,7 +69,7 @@ Decode._meta.apps.app_configs = apps.app_configs
 
 
 @admin.register(Decode)
-class DecodeAdmin(ModelAdmin):
+class DecodeAdmin(UnwrittenAdmin):
     """For whoever may view tags or leases; each sees of an id what those may."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -121,23 +122,6 @@ class DecodeAdmin(ModelAdmin):
         obj: models.Model | None = None,  # noqa: ARG002
     ) -> bool:
         return any(_may_see(request, model) for model in (LeafAlloc, WorkerLease))
-
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
-        return False
-
-    def has_change_permission(
-        self,
-        request: HttpRequest,  # noqa: ARG002
-        obj: models.Model | None = None,  # noqa: ARG002
-    ) -> bool:
-        return False
-
-    def has_delete_permission(
-        self,
-        request: HttpRequest,  # noqa: ARG002
-        obj: models.Model | None = None,  # noqa: ARG002
-    ) -> bool:
-        return False
 
 
 def _may_see(request: HttpRequest, model: type[models.Model]) -> bool:
