@@ -24,6 +24,8 @@ class BackendSettings:
     """The path of the setting, for messages: ``IDGEN["GENERATORS"]["default"]["LEASES"]``."""
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
+    """Options that stand beside these in the settings and are taken by the wiring, for messages."""
 
     def load(self) -> Any:
         """The class. Raises :class:`SettingsError` if there is none."""
@@ -52,7 +54,8 @@ class BackendSettings:
         """
         backend = self.load()
         allowed = _options_of(backend, skip=len(args), taken=given)
-        refuse_unknown(f"{self.where}['OPTIONS']", self.options, allowed)
+        known = tuple(dict.fromkeys((*self.also, *allowed)))
+        refuse_unknown(f"{self.where}['OPTIONS']", self.options, known)
         missing = _required_of(backend, skip=len(args)) - set(self.options) - set(given)
         if missing:
             raise SettingsError(

@@ -53,6 +53,8 @@ IDLE_WINDOWS = 5
 
 LEASE_OPTIONS = ("window", "workers", "idle_after")
 """Options of LEASES that the namespace takes, whatever the backend."""
+NESTED_LEASE_OPTIONS = ("workers",)
+"""Those of them that a registry within another has of its own."""
 SEGMENT_OPTIONS = (
     "default_step",
     "timeout",

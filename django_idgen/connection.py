@@ -124,9 +124,10 @@ class OwnConnection:
     Thread-safe. Use :func:`own_connection` to get the one of an alias.
     """
 
-    def __init__(self, alias: str) -> None:
+    def __init__(self, alias: str, purpose: str = "") -> None:
         self.alias = alias
-        self.loader = _OwnLoader(f"idgen-{alias}", on_idle=self._close)
+        name = f"idgen-{alias}-{purpose}" if purpose else f"idgen-{alias}"
+        self.loader = _OwnLoader(name, on_idle=self._close)
 
     def run(self, job: Callable[[BaseDatabaseWrapper], T], *, timeout: float) -> T:
         """Run ``job(connection)`` ahead of preloads and return what it returns.
@@ -212,16 +213,19 @@ def _new_wrapper(alias: str) -> BaseDatabaseWrapper:
     return wrapper
 
 
-_owned: dict[str, OwnConnection] = {}
+_owned: dict[tuple[str, str], OwnConnection] = {}
 _owned_lock = threading.Lock()
 
 
-def own_connection(alias: str) -> OwnConnection:
-    """The :class:`OwnConnection` of ``alias``, made on first use."""
-    found = _owned.get(alias)
+def own_connection(alias: str, purpose: str = "") -> OwnConnection:
+    """The :class:`OwnConnection` of ``alias``, made on first use.
+
+    One more for each ``purpose``, for jobs that no grant may have to wait for.
+    """
+    found = _owned.get((alias, purpose))
     if found is None:
         with _owned_lock:
-            found = _owned.setdefault(alias, OwnConnection(alias))
+            found = _owned.setdefault((alias, purpose), OwnConnection(alias, purpose))
     return found
 
 

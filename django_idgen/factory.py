@@ -11,6 +11,7 @@ from typing import Any
 
 from .conf import (
     LEASE_OPTIONS,
+    NESTED_LEASE_OPTIONS,
     BackendSettings,
     GeneratorSettings,
     SegmentSettings,
@@ -91,7 +92,8 @@ def _registry(leases: BackendSettings, namespace: Namespace, settings: Generator
         nested = nested_leases(leases, name)
         workers = nested_workers(nested, part.workers, settings.layout)
         options[name] = _registry(nested, replace(part, workers=workers), settings)
-    backend = BackendSettings(leases.where, leases.path, options)
+    also = LEASE_OPTIONS if leases is settings.leases else NESTED_LEASE_OPTIONS
+    backend = BackendSettings(leases.where, leases.path, options, also)
     return backend.build(_agreed(namespace, leases))
 
 

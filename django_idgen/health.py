@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
+from .atomic_requests import never_atomic
 from .readiness import Readiness, readiness
 
 __all__ = ["RETRY_AFTER", "describe", "live", "ready"]
@@ -30,7 +31,7 @@ RETRY_AFTER = "5"
 @csrf_exempt
 @require_safe
 @never_cache
-@transaction.non_atomic_requests
+@never_atomic
 def live(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
     """The process answers requests: ``{"live": true}``."""
     return JsonResponse({"live": True})
@@ -39,7 +40,7 @@ def live(request: HttpRequest) -> HttpResponse:  # noqa: ARG001
 @csrf_exempt
 @require_safe
 @never_cache
-@transaction.non_atomic_requests
+@never_atomic
 def ready(request: HttpRequest) -> HttpResponse:
     """Whether the process can give out ids: ``{"ready": true}``, or 503 and what fails."""
     found = readiness()

@@ -13,7 +13,7 @@ from . import factory, lifecycle
 from .backends import BackendSettings
 from .conf import DEFAULT_ALIAS, GeneratorSettings, nested_leases, read_settings
 
-__all__ = ["KeptRegistries", "lease_databases", "registry_of"]
+__all__ = ["KeptRegistries", "lease_databases", "parts_of", "registry_of"]
 
 
 class KeptRegistries:
@@ -59,10 +59,24 @@ _registries = KeptRegistries()
 registry_of = _registries.of
 
 
-def lease_databases() -> list[str]:
-    """The aliases of all databases that lend worker ids, or remember for whoever does."""
-    entries = read_settings().generators.values()
-    return list(dict.fromkeys(alias for entry in entries for alias in _named_by(entry.leases)))
+def lease_databases() -> dict[str, list[GeneratorSettings]]:
+    """All databases that lend worker ids, or remember for whoever does, by their aliases.
+
+    With the generators whose worker ids those are.
+    """
+    found: dict[str, list[GeneratorSettings]] = {}
+    for entry in read_settings().generators.values():
+        for alias in dict.fromkeys(_named_by(entry.leases)):
+            found.setdefault(alias, []).append(entry)
+    return found
+
+
+def parts_of(registry: Any) -> Iterator[Any]:
+    """``registry``, and those that it wraps."""
+    yield registry
+    for name in getattr(registry, "nested", ()):
+        if part := getattr(registry, name, None):
+            yield from parts_of(part)
 
 
 def _named_by(leases: BackendSettings) -> Iterator[str]:

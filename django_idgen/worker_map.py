@@ -27,6 +27,7 @@ __all__ = [
     "WorkerEntry",
     "WorkerMap",
     "WorkerState",
+    "registry_in_use",
     "release_worker",
     "who_held",
     "worker_map",
@@ -49,8 +50,12 @@ def worker_map(alias: str) -> WorkerMap:
     return drawn(alias, _kind_of(entry), entry.layout.workers, surveys)
 
 
-def release_worker(alias: str, worker: int) -> bool:
+def release_worker(alias: str, worker: int, lease: str | None = None) -> bool:
     """Free ``worker`` by hand, as after its holder was killed; False if nobody has it.
+
+    With ``lease``, the :attr:`~.core.survey.WorkerEntry.lease` of who was seen to have it,
+    also False if another one has it by now: then nothing is changed. Without, it is
+    taken from whoever has it.
 
     A holder that lives is told so at its next renewal. It goes on to the end of its
     window, and takes another lease; whoever is lent ``worker`` meanwhile starts after
@@ -59,7 +64,7 @@ def release_worker(alias: str, worker: int) -> bool:
     Raises as :func:`worker_map`, and :class:`~.core.errors.WorkerOutOfRange`.
     """
     entry = handlers.generator_settings(alias)
-    return _overseen(entry).free(_checked(entry, worker))
+    return _overseen(entry).free(_checked(entry, worker), lease)
 
 
 def who_held(alias: str, worker: int, tick: int) -> Tenure | None:
@@ -73,11 +78,16 @@ def who_held(alias: str, worker: int, tick: int) -> Tenure | None:
     return _overseen(entry).tenure(_checked(entry, worker), tick)
 
 
-def _overseen(entry: GeneratorSettings) -> Overseen:
+def registry_in_use(entry: GeneratorSettings) -> Any:
+    """The registry of a generator's settings, as this process has it."""
     # That of the generator, if there is one: in memory, no other one knows what it lent.
     generator: Any = handlers.generators.made().get(entry.alias)
     keeper = getattr(generator, "keeper", None)
-    registry = getattr(keeper, "registry", None) or registry_of(entry)
+    return getattr(keeper, "registry", None) or registry_of(entry)
+
+
+def _overseen(entry: GeneratorSettings) -> Overseen:
+    registry = registry_in_use(entry)
     if not hasattr(registry, "oversight"):
         raise NotSeenFromHere(
             f"The registry of generator {entry.alias!r} ({entry.leases.path}) does not tell who "

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from django.db import connections
+from hypothesis import settings
 
+from django_idgen import conf
 from tests import servers
+from tests.patience import SHIPPED_TIMEOUT
+from tests.threads import wait_for_threads
 
 SERVERS = ("postgres", "mariadb")
 DATABASE = f"idgen_test_{os.getpid()}"
+
+# How long an example takes says more of the machine, and of who else is on it, than of us.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
@@ -43,16 +50,10 @@ def _empty_database(name: str, made: set[str], blocker: Any) -> Iterator[str]:
         try:
             yield name
         finally:
-            _wait_for_loader(name)
+            # What is written behind a test's back is written before its database is another's.
+            wait_for_threads(name)
             connections[name].close()
             settings.update(configured)
-
-
-def _wait_for_loader(name: str) -> None:
-    """What is written behind a test's back is written before its database is another's."""
-    for thread in threading.enumerate():
-        if thread.name == f"idgen-{name}":
-            thread.join(30)
 
 
 @pytest.fixture
@@ -99,6 +100,13 @@ def no_tags(db: None) -> None:
 
     handlers.reset()
     LeafAlloc.objects.all().delete()
+
+
+@pytest.fixture
+def shipped_timeout(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds that callers wait for ids in a project that says nothing about it."""
+    monkeypatch.setattr(conf, "DEFAULT_TIMEOUT", SHIPPED_TIMEOUT)
+    return SHIPPED_TIMEOUT
 
 
 def _drop_tables(name: str) -> None:

@@ -47,6 +47,18 @@ def place(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[st
             yield alias
 
 
+@pytest.fixture(params=["sqlite", *servers.URLS])
+def empty_place(
+    request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: Any
+) -> Iterator[str]:
+    """The alias of an empty database of each kind in turn, without tables."""
+    if request.param == "sqlite":
+        with django_db_blocker.unblock(), empty_sqlite(tmp_path / "db.sqlite3") as alias:
+            yield alias
+    else:
+        yield request.getfixturevalue(request.param)
+
+
 def fast_directory() -> str | None:
     """Where files cost no disk's time; ``None``: in the usual place."""
     # So that it is locks, not a slow disk's syncs, that a slow step shows.

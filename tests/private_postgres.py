@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from django.db import Error, connections
+import psycopg
+from django.db import connections
 
 from tests import servers
+from tests.ports import free_port
+from tests.threads import wait_for_threads
 
 PATIENCE = 60
 """Seconds that a server may take for anything, on a loaded machine."""
@@ -87,12 +89,10 @@ class PostgresServer:
         return (self.directory / "postmaster.pid").exists()
 
     def answers(self) -> bool:
-        with pointing_at(self, "private-probe") as alias:
-            try:
-                with closing(connections.create_connection(alias)) as probe:
-                    probe.ensure_connection()
-            except Error:
-                return False
+        try:
+            psycopg.connect(host="127.0.0.1", port=self.port, user="postgres").close()
+        except psycopg.Error:
+            return False
         return True
 
     def close(self) -> None:
@@ -195,6 +195,7 @@ def pointing_at(server: PostgresServer, alias: str) -> Iterator[str]:
     try:
         yield alias
     finally:
+        wait_for_threads(alias)
         _forget_connection(alias)
         del settings[alias]
         if configured is not None:
@@ -216,12 +217,6 @@ def binaries() -> Path:
             "No initdb and pg_basebackup found. Install the PostgreSQL server's package."
         )
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _children_of(parent: int) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,9 +14,11 @@ from typing import Any, ClassVar
 import redis
 from django.core.cache import caches
 from django.test import override_settings
+from django_redis.pool import ConnectionFactory
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from tests import servers
+from tests.ports import free_port
 
 PATIENCE = 60
 """Seconds that a server may take for anything, on a loaded machine."""
@@ -44,12 +45,6 @@ def binary() -> str:
     if found is None:
         servers.absent("No redis-server found. Install the Redis server's package.")
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class RedisServer:
@@ -263,8 +258,16 @@ def cache_alias(alias: str, location: Any, **options: Any) -> Iterator[str]:
     }
     with ExitStack() as stack:
         stack.enter_context(override_settings(CACHES={**settings.CACHES, alias: entry}))
+        stack.callback(_forget_pools, location)
         stack.callback(lambda: caches[alias].close())
         yield alias
+
+
+def _forget_pools(location: Any) -> None:
+    # django-redis keeps the options of the first who had an address, in all of the process;
+    # another test's server may have the same one.
+    for address in [location] if isinstance(location, str) else location:
+        ConnectionFactory._pools.pop(address, None)
 
 
 def sentinel_options(sentinel: SentinelServer) -> dict[str, Any]:

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import os
-import re
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
-from select import select
 from typing import Any, TypeVar
 
 from django.db import connections
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from tests import servers
+from tests.threads import wait_for_threads
+from tests.wires import COMMIT, LossyWire
 
 T = TypeVar("T")
 
-COMMIT = re.compile(rb"(?<!AUTO)COMMIT(?!TED)")
 ROOT = Path(__file__).parents[1]
 
 
 def sessions(alias: str) -> int:
     """How many connections ``alias`` keeps, once our loaders are idle, but for the asking one."""
-    for thread in threading.enumerate():
-        if thread.name == f"idgen-{alias}":
-            thread.join(30)
+    wait_for_threads(alias)
     sql = {
         "postgres": "SELECT count(*) FROM pg_stat_activity "
         "WHERE datname = current_database() AND pid <> pg_backend_pid()",
@@ -98,57 +94,12 @@ def python(alias: str, code: str) -> subprocess.Popen[str]:
     )
 
 
-class LossyWire:
-    """A TCP proxy that can let a COMMIT through and lose the answer, or lose it on its way."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._server = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.commits = 0
-        self.losing = False
-        self.dropping = False
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-
-    def close(self) -> None:
-        """Stop listening, and wait for the connections to end."""
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join(10)
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                thread = threading.Thread(target=self._carry, args=(client,), daemon=True)
-                self._threads.append(thread)
-                thread.start()
-
-    def _carry(self, client: socket.socket) -> None:
-        with suppress(OSError), client, socket.create_connection(self._server) as server:
-            while True:
-                for source in select([client, server], [], [])[0]:
-                    data = source.recv(65536)
-                    if not data:
-                        return
-                    commits = source is client and COMMIT.search(data) is not None
-                    self.commits += commits
-                    if commits and self.dropping:
-                        return  # the server sees the client go, with its transaction open
-                    (server if source is client else client).sendall(data)
-                    if commits and self.losing:
-                        server.recv(65536)  # it is committed; the client never hears of it
-                        return
-
-
 @contextmanager
 def lossy_wire(alias: str) -> Iterator[LossyWire]:
-    """Lay a :class:`LossyWire` between our connections and the server of ``alias``."""
+    """Lay a wire that can lose commits between our connections and the server of ``alias``."""
     settings = connections.settings[alias]
     host, port = settings["HOST"], settings["PORT"]
-    wire = LossyWire(host, int(port))
+    wire = LossyWire((host, int(port)), COMMIT)
     settings.update(HOST="127.0.0.1", PORT=str(wire.port))
     options = dict(settings.get("OPTIONS") or {})
     if alias == "postgres":

@@ -6,16 +6,11 @@ import tempfile
 from pathlib import Path
 
 from tests import servers
+from tests.mysql_driver import use_pymysql_for_mysqlclient
+from tests.patience import wait_patiently
 
-try:
-    import MySQLdb  # noqa: F401
-except ImportError:
-    import pymysql
-
-    pymysql.version_info = (2, 2, 1, "final", 0)  # what Django asks of mysqlclient
-    pymysql.install_as_MySQLdb()
-    # It would load the host's certificates at each connect, and be slower than the fetch.
-    pymysql.connections.SSL_ENABLED = False
+use_pymysql_for_mysqlclient()
+wait_patiently()
 
 SECRET_KEY = "tests"
 USE_TZ = True

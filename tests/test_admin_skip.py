@@ -1,4 +1,4 @@
-"""A ``max_id`` raised in the admin: as a skip by the API, for all databases and the pool."""
+"""A skip that was confirmed in the admin: as one by the API, for all databases and the pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django_idgen.tags import supply as tag_supply
 from tests import servers
 from tests.redis_pool.test_project import project
 from tests.several.conftest import _shards, shards
-from tests.test_admin import ToServer, _change, _post
+from tests.test_admin import TAGS, ToServer
 from tests.test_tag_edits import _failing_at, rows, source_of
 
 __all__ = ["_shards", "shards"]
@@ -32,10 +32,9 @@ def shown_at(alias: str, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None
     settings.DATABASE_ROUTERS = ["tests.test_admin.ToServer"]
 
 
-def raised(client: Client, to: int, **more: Any) -> list[str]:
-    """What the page says once "t" was raised to ``to``, as somebody sees it by now."""
-    tag = LeafAlloc.objects.get(pk="t")
-    page = client.post(_change(tag), _post(tag, max_id=to, **more))
+def raised(client: Client, to: int) -> list[str]:
+    """What the page says once somebody has confirmed that "t" is to go on at ``to``."""
+    page = client.post(f"{TAGS}skip/", {"tag": "t", "to": to, "confirm": "yes"})
     assert page.status_code == 302
     return [str(message) for message in get_messages(page.wsgi_request)]
 
@@ -58,11 +57,11 @@ def one(
 
 
 def test_what_this_process_holds_is_not_used_any_more(one: str, admin_client: Client) -> None:
-    """The very next id lies above; a step changed on the same page counts, too."""
+    """The very next id lies above; a step changed before counts, too."""
     before = segments["t"].next_ids(3)
-    tag_edits.change_tag("t", step=10)  # so that its row is there, on SQLite too
-    words = raised(admin_client, 9001, step=50)
-    assert "changed successfully" in words[0]
+    tag_edits.change_tag("t", step=50)  # so that its row is there, on SQLite too
+    words = raised(admin_client, 9001)
+    assert words == ["“t” goes on at 9001."]
     assert segments["t"].next_id() == 9001 > max(before)
     catch_up(one)
     row = LeafAlloc.objects.get(pk="t")
@@ -91,7 +90,7 @@ def test_one_that_stands_higher_elsewhere_is_not_set_back(
     with source_of(databases=shards[:2]):
         tag_edits.make_tag("t", step=5)
         LeafAlloc.objects.using(shards[1]).update(max_id=900)
-        (words,) = raised(admin_client, 500, step=77)
+        (words,) = raised(admin_client, 500)
         assert "900 already, and never goes back" in words
         assert [(row.max_id, row.step) for row in rows("t", shards[:2])] == [(1, 5), (900, 5)]
 

@@ -37,7 +37,9 @@ def leases(**options: Any) -> dict[str, Any]:
     return generator(LEASES={"OPTIONS": options})
 
 
-def test_no_setting_at_all_describes_one_generator_in_the_default_database() -> None:
+def test_no_setting_at_all_describes_one_generator_in_the_default_database(
+    shipped_timeout: float,
+) -> None:
     """A project that only installed the app gets the documented defaults."""
     read = read_settings()
     default = read.generators["default"]
@@ -281,6 +283,33 @@ def test_the_namespace_knows_how_far_its_holders_run_ahead() -> None:
         namespace = build_namespace(read_settings().generators["default"])
     assert namespace.ahead_ticks == 30_000
     assert namespace.reach_ticks == 210_000
+
+
+def test_what_is_known_beside_an_unknown_option_is_all_that_is_known() -> None:
+    """Also what is no affair of the registry's own class; within another one it is less."""
+    static = "django_idgen.leases.static.StaticLeases"
+    with pytest.raises(SettingsError, match=r"'windw'\. Known: window, workers, idle_after, data"):
+        build(leases(windw=30))
+    with pytest.raises(SettingsError, match=r"Known: window, workers, idle_after, worker, dir"):
+        build(generator(LEASES={"BACKEND": static, "OPTIONS": {"directory": "x", "windw": 3}}))
+    fallback: dict[str, Any] = {
+        "BACKEND": "django_idgen.leases.fallback.FallbackLeases",
+        "OPTIONS": {"primary": {"OPTIONS": {"databse": "x"}}},
+    }
+    with pytest.raises(SettingsError, match=r"primary'\]\['OPTIONS'\].*Known: workers, database,"):
+        build(generator(LEASES=fallback))
+
+
+@pytest.mark.parametrize(
+    ("window", "ticks"), [(0.2, 1), (7, 1), (7.5, 2), (14, 2), (180, 26)], ids=str
+)
+def test_a_window_is_whole_ticks_and_rounded_up(window: float, ticks: int) -> None:
+    """L5: one that is shorter than a tick is one tick long, not none."""
+    layout = {"time": 31, "worker": 10, "sequence": 12, "tick": 7}
+    idgen = generator(LAYOUT=layout, LEASES={"OPTIONS": {"window": window}})
+    with override_settings(IDGEN=idgen):
+        namespace = build_namespace(read_settings().generators["default"])
+    assert namespace.window_ticks == ticks
 
 
 def test_static_worker_ids_of_a_host_may_change(tmp_path: Path) -> None:

@@ -33,14 +33,10 @@ FILES = {
     """,
     "settings.py": """
         import json, os
-        try:
-            import MySQLdb
-        except ImportError:
-            import pymysql
-            pymysql.version_info = (2, 2, 1, "final", 0)
-            pymysql.install_as_MySQLdb()
-            # It would load the host's certificates at each connect, and be slower than the fetch.
-            pymysql.connections.SSL_ENABLED = False
+        from tests.mysql_driver import use_pymysql_for_mysqlclient
+        from tests.patience import wait_patiently
+        use_pymysql_for_mysqlclient()
+        wait_patiently()
         SECRET_KEY = "tests"
         USE_TZ = True
         DATABASES = {"default": json.loads(os.environ["DATABASE"])}

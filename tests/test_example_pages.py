@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -19,6 +18,7 @@ import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from tests import servers
+from tests.ports import free_port
 
 MANAGE = Path(__file__).parent.parent / "example_project" / "manage.py"
 PATIENCE = 60.0
@@ -60,9 +60,7 @@ class Shop(NamedTuple):
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """The example as ``runserver`` serves it, with an order of one line."""
     directory = tmp_path_factory.mktemp("shop")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environment = {
         **os.environ,
         "SHOP_DATABASE_URL": f"sqlite://{directory}/shop.sqlite3",

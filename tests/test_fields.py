@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.core import serializers
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.db import IntegrityError, connections, models, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
@@ -296,6 +298,8 @@ def test_async_calls() -> None:
         await saved.asave()
         created = await Order.objects.acreate()
         bulk = await Order.objects.abulk_create([Order(), Order()])
+        # Of the thread in which all this runs; Django itself never closes one in memory.
+        await sync_to_async(lambda: BaseDatabaseWrapper.close(connections["default"]))()
         return [saved.pk, created.pk, *(order.pk for order in bulk)]
 
     keys = asyncio.run(make())

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db import connections
@@ -20,22 +17,15 @@ from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
 from django_idgen.tables import make_missing_tables, missing_tables
-from tests.places import empty_sqlite
+from tests.places import empty_place as empty_place
 from tests.server_tools import execute, lossy_wire
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
-    """The alias of an empty SQLite database with our tables."""
-    with django_db_blocker.unblock(), empty_sqlite(tmp_path / "db.sqlite3") as alias:
-        make_missing_tables(connections[alias])
-        yield alias
-
-
-@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
-def alias(request: pytest.FixtureRequest) -> str:
-    """The alias of an empty database of each kind in turn."""
-    return str(request.getfixturevalue(request.param))
+def alias(empty_place: str) -> str:
+    """The alias of a database of each kind in turn, with our tables alone."""
+    make_missing_tables(connections[empty_place])
+    return empty_place
 
 
 def test_each_fetch_leaves_a_row(alias: str) -> None:

@@ -26,6 +26,7 @@ from django_idgen.tables import make_missing_tables
 from tests import servers
 from tests.places import place
 from tests.server_tools import execute, sessions
+from tests.threads import wait_for_threads
 
 __all__ = ["place"]
 
@@ -153,6 +154,7 @@ def test_what_is_away_is_said_and_the_rest_goes_on(tmp_path: Path, django_db_blo
             found = document()
             text = shown("--timeout", "60")
     finally:
+        wait_for_threads("away")
         del connections.settings["away"]
         if hasattr(connections._connections, "away"):  # type: ignore[attr-defined]
             del connections["away"]
@@ -238,22 +240,27 @@ def test_settings_that_cannot_work_are_told_in_words() -> None:
 def test_watching_shows_what_was_fetched_in_between_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     """A line of JSON for each look; then a clean end."""
     code = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background ignores it
 import django; django.setup()
 from django.core.management import call_command
 call_command("idgen_status", "--json", "--watch", "0.1")
 """
-    watching = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-u", "-c", code],
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
         cwd=Path(__file__).parents[1],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert watching.stdout is not None
-    looks = [json.loads(watching.stdout.readline()) for _ in range(3)]
-    watching.send_signal(signal.SIGINT)
-    _, errors = watching.communicate(timeout=60)
+    ) as watching:
+        assert watching.stdout is not None
+        try:
+            looks = [json.loads(watching.stdout.readline()) for _ in range(3)]
+            watching.send_signal(signal.SIGINT)
+            _, errors = watching.communicate(timeout=60)
+        finally:
+            watching.kill()
     assert len({look["at"] for look in looks}) == 3
     assert watching.returncode == 0
     assert "Traceback" not in errors

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
 from django_idgen.tables import add_missing_columns, missing_columns
 from tests.leaf import INSERT, leaf_fetch, make_leaf, migrated_leaf
-from tests.places import empty_sqlite
+from tests.places import empty_place as empty_place
 from tests.server_tools import at_once, execute, python
 
 TAG = "leaf-segment-test"
@@ -27,16 +25,8 @@ LEAFS_COLUMNS = {"biz_tag", "max_id", "step", "description", "update_time"}
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
-    """The alias of an empty SQLite database, without tables."""
-    with django_db_blocker.unblock(), empty_sqlite(tmp_path / "db.sqlite3") as alias:
-        yield alias
-
-
-@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
-def alias(request: pytest.FixtureRequest) -> str:
-    """The alias of an empty database of each kind in turn."""
-    return str(request.getfixturevalue(request.param))
+def alias(empty_place: str) -> str:
+    return empty_place
 
 
 def columns(alias: str) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def test_ids_skip_ahead_where_max_id_is_raised(tagged: str, atomic: bool) -> Non
     assert row(tagged).max_id > ids[-1]
 
 
-def test_a_step_that_can_not_be_is_named(tagged: str) -> None:
+def test_a_step_that_can_not_be_is_named(shipped_timeout: float, tagged: str) -> None:
     """A step of 0 gives an error with the tag and the way out, and nothing is lost."""
     edit(tagged, step=0)
     with pytest.raises(SegmentUnavailable, match="Tag 't' has step 0 in leaf_alloc"):
@@ -255,7 +255,9 @@ def test_ids_go_on_when_the_database_is_deleted(shop: Path) -> None:
     assert next_id() > stamped
 
 
-def test_no_marks_are_made_up_while_the_database_is_locked(shop: Path) -> None:
+def test_no_marks_are_made_up_while_the_database_is_locked(
+    shop: Path, shipped_timeout: float
+) -> None:
     """Where what it knows can't be read, and there is no marks file, no id is given."""
     ids = segments["t"].next_ids(3 * STEP)
     handlers.reset()

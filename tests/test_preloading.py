@@ -20,9 +20,9 @@ from django_idgen.history import holder, who_issued
 from django_idgen.models import LeafAlloc
 from django_idgen.upkeep import preloading
 from django_idgen.upkeep.preloading import preload_segments
+from tests.ports import free_port
 from tests.redis_servers import cache_alias
 from tests.server_tools import at_once
-from tests.test_start import closed_port
 from tests.upkeep_tools import (
     POOL,
     forget_redis,
@@ -262,7 +262,7 @@ def test_a_run_without_time_leaves_the_rest_to_the_next(
 @contextmanager
 def down(alias: str) -> Iterator[None]:
     settings = connections.settings[alias]
-    up, settings["PORT"] = settings["PORT"], closed_port()
+    up, settings["PORT"] = settings["PORT"], str(free_port())
     try:
         yield
     finally:
@@ -284,7 +284,7 @@ def test_a_dead_database_is_named_and_the_pool_is_left_as_it_is(pooled: str) -> 
 def test_a_dead_redis_is_named(postgres: str) -> None:
     """Nothing is fetched that could not be kept."""
     with (
-        cache_alias("dead", f"redis://127.0.0.1:{closed_port()}/0") as alias,
+        cache_alias("dead", f"redis://127.0.0.1:{free_port()}/0") as alias,
         upkeep_on(pool_on(alias, postgres)),
     ):
         use(STEP)

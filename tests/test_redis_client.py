@@ -14,11 +14,11 @@ import redis as redis_py
 
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable
 from django_idgen.redis_client import OwnRedis, raw_client
+from tests.ports import free_port
 from tests.redis_servers import (
     RedisFarm,
     RedisServer,
     cache_alias,
-    free_port,
     redis_farm,
     sentinel_options,
 )

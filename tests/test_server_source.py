@@ -127,6 +127,18 @@ def test_an_impossible_step_is_named(server_alias: str, step: int) -> None:
     assert row_of(source).max_id == 41
 
 
+@pytest.mark.parametrize("step", [0, MAX_STEP + 1])
+def test_an_impossible_step_of_a_tag_in_use_is_named(source: ServerSource, step: int) -> None:
+    """An edit by hand to 0 would otherwise grant the last id once more."""
+    source.fetch("a")
+    rows = LeafAlloc.objects.using(source.alias).filter(pk="a")
+    rows.update(step=step, largest_step=4 * MAX_STEP)
+    before = row_of(source).max_id
+    with pytest.raises(SegmentUnavailable, match=rf"'a' has step {step} "):
+        source.fetch("a")
+    assert row_of(source).max_id == before
+
+
 def test_the_largest_step_works(server_alias: str) -> None:
     """A billion ids at once, twice."""
     source = ServerSource(alias=server_alias, default_step=MAX_STEP)

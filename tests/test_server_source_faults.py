@@ -148,7 +148,7 @@ def test_a_fetch_whose_answer_was_lost_is_not_repeated(source: ServerSource) -> 
         wire.losing = True
         with pytest.raises(SegmentUnavailable):
             source.fetch("a")
-        assert wire.commits == 1
+        assert wire.sent == 1
     assert row_of(source).max_id == 201
     assert source.fetch("a").start == 201
 
@@ -160,7 +160,7 @@ def test_a_commit_that_never_arrived_is_a_fetch_that_never_was(source: ServerSou
         wire.dropping = True
         with pytest.raises(SegmentUnavailable):
             source.fetch("a")
-        assert wire.commits == 1
+        assert wire.sent == 1
     assert source.fetch("a").start == 101
 
 

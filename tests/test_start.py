@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from django_idgen import generators, handlers, segments
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseError, RegistryUnavailable, SegmentUnavailable
 from tests.places import using
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -22,15 +22,12 @@ def server(server_alias: str) -> Iterator[str]:
         handlers.reset()
 
 
-def closed_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return str(listener.getsockname()[1])
-
-
-def test_a_server_that_is_down_is_named_and_ids_flow_once_it_is_up(server: str) -> None:
+def test_a_server_that_is_down_is_named_and_ids_flow_once_it_is_up(
+    server: str, shipped_timeout: float
+) -> None:
     """Every caller gets an error that says what to do, never an id; no restart is needed."""
     settings = connections.settings[server]
-    up, settings["PORT"] = settings["PORT"], closed_port()
+    up, settings["PORT"] = settings["PORT"], str(free_port())
     try:
         with pytest.raises(RegistryUnavailable, match=f"Database '{server}' failed: .*See that"):
             generators["default"].next_id()
@@ -39,8 +36,8 @@ def test_a_server_that_is_down_is_named_and_ids_flow_once_it_is_up(server: str) 
         assert isinstance(raised.value.__cause__, SegmentUnavailable)
     finally:
         settings["PORT"] = up
-    assert _first_id() > 0
-    assert segments["tea"].next_id() == 1
+    assert _once_it_is_up(generators["default"].next_id) > 0
+    assert _once_it_is_up(segments["tea"].next_id) == 1
 
 
 def test_a_database_that_does_not_exist_is_named(server: str) -> None:
@@ -52,15 +49,16 @@ def test_a_database_that_does_not_exist_is_named(server: str) -> None:
             generators["default"].next_id()
     finally:
         settings["NAME"] = name
-    assert _first_id() > 0
+    assert _once_it_is_up(generators["default"].next_id) > 0
 
 
-def _first_id() -> int:
+def _once_it_is_up(take: Callable[[], int]) -> int:
     # A failure is remembered for a moment, so that callers don't queue up for it.
-    for _ in range(20):
+    deadline = SYSTEM_CLOCK.stopwatch() + 60
+    while SYSTEM_CLOCK.stopwatch() < deadline:
         try:
-            return generators["default"].next_id()
-        except LeaseError:
+            return take()
+        except (LeaseError, SegmentUnavailable):
             SYSTEM_CLOCK.sleep(0.1)
     raise AssertionError("It did not recover.")
 
@@ -68,7 +66,7 @@ def _first_id() -> int:
 def test_look_ups_need_no_database(server: str) -> None:
     """Naming a generator or a tag opens nothing: only the first id does."""
     settings = connections.settings[server]
-    up, settings["PORT"] = settings["PORT"], closed_port()
+    up, settings["PORT"] = settings["PORT"], str(free_port())
     try:
         generator: Any = generators["default"]
         assert generator.layout.bits == 63

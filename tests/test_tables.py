@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core import serializers
@@ -14,7 +11,7 @@ from django.db import connections, transaction
 
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.tables import make_missing_tables, missing_columns, missing_tables
-from tests.places import empty_sqlite
+from tests.places import empty_place as empty_place
 from tests.server_tools import at_once, execute
 
 TABLES = [
@@ -28,16 +25,8 @@ TABLES = [
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
-    """The alias of an empty SQLite database, without tables."""
-    with django_db_blocker.unblock(), empty_sqlite(tmp_path / "db.sqlite3") as alias:
-        yield alias
-
-
-@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
-def alias(request: pytest.FixtureRequest) -> str:
-    """The alias of an empty database of each kind in turn."""
-    return str(request.getfixturevalue(request.param))
+def alias(empty_place: str) -> str:
+    return empty_place
 
 
 def identities(alias: str) -> list[str]:
@@ -59,10 +48,9 @@ def test_one_table_alone_can_be_made(alias: str) -> None:
     assert missing_tables(connections[alias]) == TABLES[1:]
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_tables_can_be_made_inside_a_transaction(kind: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("empty_place", ["sqlite", "postgres"], indirect=True)
+def test_tables_can_be_made_inside_a_transaction(alias: str) -> None:
     """Where DDL can be rolled back, the caller's rollback takes the tables along."""
-    alias = request.getfixturevalue(kind)
     with transaction.atomic(using=alias):
         make_missing_tables(connections[alias])
         assert len(identities(alias)) == 1
@@ -116,7 +104,8 @@ def test_migrations_find_the_tables_there(alias: str) -> None:
     assert identities(alias) == before != []
 
 
-def test_migrations_are_up_to_date(sqlite: str) -> None:
+@pytest.mark.parametrize("empty_place", ["sqlite"], indirect=True)
+def test_migrations_are_up_to_date(empty_place: str) -> None:
     """``makemigrations`` sees nothing to do."""
     call_command("makemigrations", "django_idgen", check=True, dry_run=True, verbosity=0)
 

@@ -28,8 +28,8 @@ from django_idgen.tables import make_missing_tables
 from django_idgen.upkeep.leases import renew_worker_leases
 from django_idgen.upkeep.pruning import prune_history
 from tests.places import place
+from tests.ports import free_port
 from tests.server_tools import at_once
-from tests.test_start import closed_port
 from tests.upkeep_tools import (
     forget_redis,
     killed_while_waiting,
@@ -164,7 +164,7 @@ def test_redis_is_renewed_and_goes_on_without_its_database(redis: str, postgres:
         acquire()
         assert renew_worker_leases() == {"default": {"renewed": 1}}
         settings = connections.settings[postgres]
-        up, settings["PORT"] = settings["PORT"], closed_port()
+        up, settings["PORT"] = settings["PORT"], str(free_port())
         try:
             assert renew_worker_leases() == {"default": {"renewed": 1}}
         finally:
@@ -333,7 +333,7 @@ def test_pruning_leaves_a_database_without_history_alone(archive: str) -> None:
 def test_pruning_says_which_database_failed(archive: str) -> None:
     """After all others were done."""
     settings = connections.settings[archive]
-    up, settings["PORT"] = settings["PORT"], closed_port()
+    up, settings["PORT"] = settings["PORT"], str(free_port())
     connections[archive].close()
     try:
         with pytest.raises(UpkeepFailed) as raised:

@@ -1,11 +1,20 @@
-"""What the pages of our own tables share: nothing is deleted; what can't be shown is told."""
+"""What the pages of our own tables share.
+
+Nothing is deleted; what can't be shown is told; and what no database can look for is not
+there, instead of a page that fails.
+"""
 
 from __future__ import annotations
 
+import re
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
-from django.db import DatabaseError, connections, models, router
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ERROR_FLAG, ChangeList
+from django.core.exceptions import BadRequest, ValidationError
+from django.db import DatabaseError, connections, models, router, transaction
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
@@ -16,10 +25,74 @@ if TYPE_CHECKING:
 else:
     ModelAdmin = admin.ModelAdmin
 
-__all__ = ["GrantsAdmin", "ReadOnlyAdmin", "UnwrittenAdmin", "database_of"]
+__all__ = [
+    "FoundList",
+    "GrantsAdmin",
+    "ReadOnlyAdmin",
+    "SoughtAdmin",
+    "UnwrittenAdmin",
+    "database_of",
+]
+
+CHOSEN = "_selected_action"
+"""The keys of the rows that an action is for, in what a list sends."""
 
 
-class GrantsAdmin(ModelAdmin):
+class FoundList(ChangeList):
+    """Django's list; filters that the database refuses lead to the list without them."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        try:
+            with _savepoint(self.root_queryset.db):
+                super().get_results(request)
+        except Exception as error:
+            # Of any kind, as where Django builds the query: a wrong regular expression, say,
+            # is told by each database in its own way.
+            if not (self.query or self.get_filters_params()):
+                raise
+            raise IncorrectLookupParameters(error) from error
+
+
+class SoughtAdmin(ModelAdmin):
+    """Pages that find what there is, whatever a request says that it looks for."""
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:  # noqa: ARG002
+        return FoundList
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        self.refuse_odd_keys(request)
+        if ERROR_FLAG in request.GET:
+            text = _("The database can't look for that: this is the list without filters.")
+            self.message_user(request, text, messages.WARNING)
+        return super().changelist_view(request, extra_context)
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> models.Model | None:
+        # PostgreSQL breaks off at it, instead of finding nothing.
+        return None if "\0" in object_id else super().get_object(request, object_id, from_field)
+
+    def refuse_odd_keys(self, request: HttpRequest) -> None:
+        """Answer 400 to a list that no browser sent: with keys that no row can have."""
+        edited = re.compile(rf"form-[0-9]+-{self.opts.pk.name}")
+        for name, texts in request.POST.lists():
+            if name == CHOSEN or edited.fullmatch(name):
+                for text in texts:
+                    self._check_key(text)
+
+    def _check_key(self, text: str) -> None:
+        pk = self.opts.pk
+        try:
+            pk.run_validators(pk.to_python(text))
+        except ValidationError as error:
+            raise BadRequest(f"{text[:80]!r} is no key: {error}") from error
+        if "\0" in text:
+            raise BadRequest(f"{text[:80]!r} is no key: no database has such a character.")
+
+
+class GrantsAdmin(SoughtAdmin):
     """What the pages share: no deletion, and no crash where the table can't be read."""
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[models.Model]:
@@ -112,6 +185,12 @@ def _trouble_with(model: type[models.Model], alias: str) -> str:
         "Table “%(table)s” in database “%(database)s” is of an earlier version, and lacks "
         "%(columns)s: “migrate” adds what is missing."
     ) % {**values, "columns": columns}
+
+
+def _savepoint(alias: str) -> AbstractContextManager[Any]:
+    """What fails within breaks off no transaction that the request runs in."""
+    within = connections[alias].in_atomic_block
+    return transaction.atomic(using=alias) if within else nullcontext()
 
 
 def database_of(model: type[models.Model]) -> str:

@@ -28,6 +28,7 @@ from ..core.moments import brief_date
 from ..decoding import BitField, Reading, RowFound, SnowflakeReading, label, readings
 from ..models import LeafAlloc, SegmentHistory, WorkerLease
 from .base import UnwrittenAdmin
+from .error_words import error_words
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[models.Model]
@@ -101,9 +102,9 @@ class DecodeAdmin(UnwrittenAdmin):
         try:
             found = readings(given)
         except InvalidId as error:
-            return {"problem": _("No id can be read from that."), "reason": str(error)}
+            return {"problem": _("No id can be read from that."), "reason": error_words(error)}
         except SettingsError as error:
-            return {"problem": str(error)}
+            return {"problem": error_words(error)}
         return {
             "shown": [Shown(self, request, each) for each in found],
             "sees_leases": _may_see(request, WorkerLease),

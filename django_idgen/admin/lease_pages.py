@@ -21,6 +21,7 @@ from ..core.errors import IdgenError
 from ..handlers import current_settings
 from ..models import WorkerLease
 from ..worker_map import WorkerEntry, WorkerMap, WorkerState, release_worker, worker_map
+from .error_words import error_words
 from .lease_map import (
     IN_USE,
     SORTS,
@@ -106,7 +107,7 @@ class LeasePages(ModelAdmin):
         try:
             first = next(iter(current_settings().generators))
         except SettingsError as error:
-            self.message_user(request, str(error), messages.ERROR)
+            self.message_user(request, error_words(error), messages.ERROR)
             return HttpResponseRedirect(self._url("changelist"))
         return HttpResponseRedirect(self._url("map", first))
 
@@ -117,7 +118,7 @@ class LeasePages(ModelAdmin):
         try:
             context.update(self._drawn(request, worker_map(alias)))
         except (IdgenError, DatabaseError) as error:
-            context["problem"] = " ".join(str(error).split())
+            context["problem"] = error_words(error)
         title = _("Worker ids of generator “%(alias)s”") % {"alias": alias}
         return self._page(request, "map.html", title, context)
 
@@ -182,13 +183,13 @@ class LeasePages(ModelAdmin):
             if request.method == "POST" and (answer := self._released(request, found, entry)):
                 return answer
         except (IdgenError, DatabaseError) as error:
-            return self._back(request, alias, " ".join(str(error).split()), messages.ERROR)
+            return self._back(request, alias, error_words(error), messages.ERROR)
         title = _("Release worker id %(worker)d?") % {"worker": worker}
         context = {
             "map": found,
             "shown": ShownEntry(entry, found.read_at),
             "entry": entry,
-            "seal": _seal(entry),
+            "seal": entry.lease,
             "is_live": entry.state is not WorkerState.LAPSED,
             "refused": request.method == "POST",
             "map_url": self._url("map", alias),
@@ -200,13 +201,16 @@ class LeasePages(ModelAdmin):
         self, request: HttpRequest, found: WorkerMap, entry: WorkerEntry
     ) -> HttpResponse | None:
         """Do what was confirmed; None if it was not."""
-        if request.POST.get("seal") != _seal(entry):
+        if request.POST.get("seal") != entry.lease:
             return self._back(request, found.alias, _changed(entry.worker), messages.WARNING)
         live = entry.state is not WorkerState.LAPSED
         if live and request.POST.get("confirm", "").strip() != str(entry.worker):
             return None
-        if not release_worker(found.alias, entry.worker):
-            return self._back(request, found.alias, _nobody(entry.worker), messages.WARNING)
+        if not release_worker(found.alias, entry.worker, entry.lease):
+            now = worker_map(found.alias).entries.get(entry.worker)
+            another = now is not None and now.lease not in ("", entry.lease)
+            text = (_changed if another else _nobody)(entry.worker)
+            return self._back(request, found.alias, text, messages.WARNING)
         self._log(request, found, entry)
         words = {"worker": entry.worker, "holder": entry.holder}
         text = _("Worker id %(worker)d, which “%(holder)s” held, was released.") % words
@@ -258,12 +262,6 @@ def _part(request: HttpRequest, workers: range) -> range | None:
 def _sorted_query(sort: str, shown: range, workers: range) -> str:
     part = {} if shown == workers else {"from": shown.start, "to": shown.stop}
     return f"?{urlencode({**part, 'sort': sort})}"
-
-
-def _seal(entry: WorkerEntry) -> str:
-    """What shows, when it comes back, that it is still the lease that was looked at."""
-    moment: datetime | None = entry.acquired_at
-    return f"{entry.holder} {moment.isoformat() if moment else ''}"
 
 
 def _nobody(worker: int) -> str:

@@ -18,11 +18,12 @@ from ..tags import supply as tag_supply
 from ..tags.pausing import PoolStillOpen
 from ..tags.steps import replace_step
 from .base import database_of
+from .error_words import error_words
 from .tag_outcomes import Outcomes
 from .tag_trail import note
 from .tag_words import count_words
 
-__all__ = ["change_description", "change_step", "pause", "preload", "skip", "skip_to"]
+__all__ = ["change_description", "change_step", "pause", "preload", "skip"]
 
 PRELOADING = 10.0
 """Seconds after which no further tag is preloaded: somebody waits for the page."""
@@ -83,7 +84,7 @@ def skip(request: HttpRequest, rows: Sequence[LeafAlloc], targets: Mapping[str, 
             outcomes.bad(_("“%(tag)s” was left as it is.") % {"tag": row.pk})
             continue
         try:
-            skip_to(request, row, target, outcomes)
+            _skip(request, row, target, outcomes)
         except IdgenError as error:
             outcomes.bad(_failed(row.pk, error))
         else:
@@ -92,7 +93,7 @@ def skip(request: HttpRequest, rows: Sequence[LeafAlloc], targets: Mapping[str, 
     return outcomes
 
 
-def skip_to(request: HttpRequest, row: LeafAlloc, target: int, outcomes: Outcomes) -> None:
+def _skip(request: HttpRequest, row: LeafAlloc, target: int, outcomes: Outcomes) -> None:
     """In all databases of the tag; nothing below is left here, or in the pool.
 
     Raises :class:`~..core.errors.IdgenError`.
@@ -121,7 +122,7 @@ def pause(request: HttpRequest, rows: Sequence[LeafAlloc], *, paused: bool) -> O
         try:
             _pause(row.pk, paused)
         except PoolStillOpen as error:
-            outcomes.warn(str(error))
+            outcomes.warn(error_words(error))
         except IdgenError as error:
             outcomes.bad(_failed(row.pk, error))
             continue
@@ -166,5 +167,5 @@ def _failed(tag: str, error: IdgenError) -> str:
     with suppress(AttributeError):
         # It names the tag itself.
         if error.tag == tag:  # type: ignore[attr-defined]
-            return str(error)
-    return _("%(tag)s: %(reason)s") % {"tag": tag, "reason": error}
+            return error_words(error)
+    return _("%(tag)s: %(reason)s") % {"tag": tag, "reason": error_words(error)}

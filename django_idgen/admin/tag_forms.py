@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -97,40 +97,18 @@ class StepFormSet(StepsFormSet):
 
 
 class LeafAllocForm(StepMixin):
-    """A tag; refuses a lower ``max_id``."""
+    """A tag. Of one that is there, the page shows ``max_id`` and leads to its skip."""
 
-    # With what the page showed sent along, a tag that moved on meanwhile is no change.
-    max_id = LeafAlloc._meta.get_field("max_id").formfield(
-        show_hidden_initial=True,
-        help_text=gettext_lazy(
-            "The first id that no process was given yet. Raised, it skips ahead, in all databases "
-            "of the tag; it can't be lowered. “Skip ahead” shows first what that loses."
-        ),
-    )
     step = _step_field()
 
     class Meta:
         model = LeafAlloc
         fields = ("biz_tag", "max_id", "step", "description")
-
-    def clean_max_id(self) -> int:
-        wanted: int = self.cleaned_data["max_id"]
-        if self.instance._state.adding:
-            return wanted
-        stored = LeafAlloc.objects.filter(pk=self.instance.pk).values_list("max_id", flat=True)
-        current = stored.first()
-        if current is None or wanted >= current:
-            return wanted
-        if "max_id" not in self.changed_data:
-            return current
-        raise ValidationError(
-            _(
-                "The next free id can't be lowered from %(current)d to %(wanted)d: the ids "
-                "between were handed out already and would come again."
-            ),
-            code="lowered",
-            params={"current": current, "wanted": wanted},
-        )
+        help_texts: ClassVar[dict[str, Any]] = {
+            "max_id": gettext_lazy(
+                "The first id that is given out. Later on it can be raised, never lowered."
+            )
+        }
 
 
 class SkipForm(forms.Form):

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
 from django.db import DatabaseError
 from django.db.models import F, FloatField, Q, QuerySet, Value
 from django.db.models.functions import Cast, NullIf
@@ -22,7 +21,7 @@ from ..core.errors import IdgenError
 from ..core.segment import MAX_ID
 from ..models import LeafAlloc
 from ..tags.outlook import TagOutlook, outlooks
-from .base import GrantsAdmin, database_of
+from .base import FoundList, GrantsAdmin, database_of
 from .tag_words import duration_words, pool_words, rate_words
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class PageOutlooks:
         return self._found.get(row.pk)
 
 
-class TagChangeList(ChangeList):
+class TagChangeList(FoundList):
     """Gives the rows of the page their outlooks."""
 
     def get_results(self, request: HttpRequest) -> None:

@@ -19,6 +19,7 @@ from ..tags.outlook import TagOutlook, outlook, outlooks
 from ..tags.rows import Tag, find_tag, is_fetched_from
 from ..tags.usage import SPANS, usage
 from .base import database_of
+from .error_words import error_words
 from .tag_chart import Chart, draw
 from .tag_words import count_words, duration_words, pool_words, rate_words
 
@@ -56,7 +57,7 @@ def tag_context(request: HttpRequest, row: LeafAlloc) -> dict[str, Any]:
         found = _outlook_of(row, tag)
     except (IdgenError, DatabaseError) as error:
         tag = None
-        troubles.append(str(error))
+        troubles.append(error_words(error))
     return {
         "figures": _figures(found) if found else [],
         "outlook": found,
@@ -106,7 +107,7 @@ def _chart(tag: str, span: str) -> dict[str, Any]:
             return {"chart": None, "chart_trouble": ""}
         found = usage(tag, span)  # type: ignore[arg-type]
     except (IdgenError, DatabaseError) as error:
-        return {"chart": None, "chart_trouble": str(error)}
+        return {"chart": None, "chart_trouble": error_words(error)}
     chart: Chart | None = draw(span, found.buckets) if found.recorded else None
     return {"chart": chart, "chart_trouble": ""}
 

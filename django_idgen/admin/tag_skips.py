@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from ..core.errors import IdgenError
 from ..core.segment import MAX_ID
 from ..models import LeafAlloc
+from .error_words import error_words
 from .tag_forms import SkipForm
 from .tag_list import PageOutlooks
 from .tag_losses import Loss, Standing, standing
@@ -53,7 +54,7 @@ def _plan(row: LeafAlloc, form: SkipForm, pools: PageOutlooks) -> SkipPlan:
     try:
         stand = standing(row)
     except IdgenError as error:
-        return SkipPlan(row.pk, None, refusal=str(error))
+        return SkipPlan(row.pk, None, refusal=error_words(error))
     found = pools.of(row)
     pooled = found.pooled if found else None
     if not form.is_bound or not form.is_valid():

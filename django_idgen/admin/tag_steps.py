@@ -8,6 +8,7 @@ from django.utils.translation import ngettext
 
 from ..core.errors import IdgenError
 from . import tag_changes
+from .error_words import error_words
 from .tag_forms import StepForm, StepFormSet
 from .tag_outcomes import Outcomes
 
@@ -34,6 +35,6 @@ def _save(request: HttpRequest, form: StepForm, outcomes: Outcomes) -> bool:
         tag_changes.change_step(request, tag, seen=form.before.step, to=wanted)
     except IdgenError as error:
         text = _("The step of “%(tag)s” was not changed to %(wanted)d. %(reason)s")
-        outcomes.bad(text % {"tag": tag, "wanted": wanted, "reason": error})
+        outcomes.bad(text % {"tag": tag, "wanted": wanted, "reason": error_words(error)})
         return False
     return True

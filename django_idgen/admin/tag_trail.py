@@ -1,4 +1,4 @@
-"""Notes of what the admin changed, in each tag's history.
+"""Notes of what the admin changed, in each tag's history, and how that shows them.
 
 A page that changes a row runs in a transaction; what it had others change on
 connections of their own stays, whatever becomes of it. So notes wait for its end.
@@ -6,15 +6,17 @@ connections of their own stays, whatever becomes of it. So notes wait for its en
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from django.http import HttpRequest
 
 from ..tags import trail
 from ..tags.trail import Change
 
-__all__ = ["note", "notes_kept"]
+__all__ = ["note", "notes_kept", "translate_notes"]
 
 WAITING = "idgen_notes"
 
@@ -39,3 +41,10 @@ def notes_kept(request: HttpRequest) -> Iterator[None]:
         del request.__dict__[WAITING]
         for tag, action, changes in waiting:
             trail.record(request.user, tag, action, **changes)
+
+
+def translate_notes(entries: Iterable[Any]) -> None:
+    """Have rows of the admin's log, where they are notes, say it in the active language."""
+    for entry in entries:
+        if trail.told(entry.change_message) is not None:
+            entry.get_change_message = partial(trail.told, entry.change_message)

@@ -1,8 +1,8 @@
 """Tags and steps.
 
-Nothing here may make an id come again. So ``max_id`` only goes up, in one statement
-that knows nothing of what the page showed; and no page deletes a tag, which would start
-at 1 again.
+Nothing here may make an id come again. So ``max_id`` only goes up, by a skip that says
+first what it loses, in one statement that knows nothing of what the page showed; and no
+page deletes a tag, which would start at 1 again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.forms import modelform_factory
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -26,13 +28,13 @@ from ..models import LeafAlloc, SegmentHistory
 from ..tags import edits as tag_edits
 from . import tag_changes
 from .base import ReadOnlyAdmin, database_of
+from .error_words import error_words
 from .tag_actions import TagActions
 from .tag_forms import LeafAllocForm, StepForm, StepFormSet
 from .tag_list import TagChangeList, TagColumns, UseFilter
-from .tag_outcomes import Outcomes
 from .tag_page import tag_context
 from .tag_steps import save_steps
-from .tag_trail import note, notes_kept
+from .tag_trail import note, notes_kept, translate_notes
 
 __all__ = ["LeafAllocAdmin", "SegmentHistoryAdmin"]
 
@@ -105,6 +107,7 @@ class LeafAllocAdmin(TagColumns, TagActions):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        self.refuse_odd_keys(request)
         if request.POST.get("action") == "delete_selected":
             self.message_user(request, NO_DELETION, messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
@@ -128,8 +131,10 @@ class LeafAllocAdmin(TagColumns, TagActions):
 
     def get_fieldsets(self, request: HttpRequest, obj: models.Model | None = None) -> Any:
         shown = super().get_fieldsets(request, obj)
-        # A tag that is being added was never changed.
-        return shown if obj is not None else shown[:1]
+        if obj is None:  # a tag that is being added was never changed
+            return shown[:1]
+        fields = ["goes_on_at" if name == "max_id" else name for name in WRITTEN]
+        return [(None, {"fields": fields}), *shown[1:]]
 
     def get_changeform_initial_data(self, request: HttpRequest) -> Any:
         return {"step": _default_step(), **super().get_changeform_initial_data(request)}
@@ -139,8 +144,20 @@ class LeafAllocAdmin(TagColumns, TagActions):
     ) -> list[str]:
         fixed = [*super().get_readonly_fields(request, obj)]
         if obj is not None:
-            fixed.append("biz_tag")
+            fixed += ["biz_tag", "max_id", "goes_on_at"]
         return fixed
+
+    @admin.display(description=LeafAlloc._meta.get_field("max_id").verbose_name)
+    def goes_on_at(self, row: LeafAlloc) -> str:
+        """In digits alone, as people copy it; and the one way to raise it."""
+        if not getattr(row, "idgen_may_skip", False):
+            return str(row.max_id)
+        return format_html(
+            '{} <a class="idgen-tag-skip" href="{}">{}</a>',
+            row.max_id,
+            self.action_urls(row)["skip"],
+            _("Skip ahead…"),
+        )
 
     def changeform_view(
         self,
@@ -154,7 +171,7 @@ class LeafAllocAdmin(TagColumns, TagActions):
                 return super().changeform_view(request, object_id, form_url, extra_context)
         except IdgenError as error:
             # A database that is away, or somebody who was quicker.
-            self.message_user(request, str(error), messages.ERROR)
+            self.message_user(request, error_words(error), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
 
     def render_change_form(
@@ -162,6 +179,7 @@ class LeafAllocAdmin(TagColumns, TagActions):
     ) -> HttpResponse:
         row = context.get("original")
         if row is not None:
+            row.idgen_may_skip = self.has_change_permission(request, row)
             context |= {
                 **tag_context(request, row),
                 "no_deletion": NO_DELETION,
@@ -185,11 +203,7 @@ class LeafAllocAdmin(TagColumns, TagActions):
             return
         before, changed = form.before, set(form.changed_data)
         # Each in transactions of its own: in this one, nothing that they would wait for is
-        # changed. A skip first, since it may be refused.
-        if "max_id" in changed:
-            outcomes = Outcomes()
-            tag_changes.skip_to(request, before, form.cleaned_data["max_id"], outcomes)
-            outcomes.tell(request)
+        # changed.
         if "step" in changed:
             tag_changes.change_step(request, row.pk, seen=before.step, to=row.step)
         if "description" in changed:
@@ -204,6 +218,14 @@ class LeafAllocAdmin(TagColumns, TagActions):
             return ""
         name = f"{self.admin_site.name}:{shown.opts.app_label}_{shown.opts.model_name}_changelist"
         return f"{reverse(name)}?{urlencode({'tag__exact': row.pk})}"
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        response = super().history_view(request, object_id, extra_context)
+        if isinstance(response, TemplateResponse) and response.context_data:
+            translate_notes(response.context_data.get("action_list", ()))
+        return response
 
     def log_addition(self, *args: Any) -> Any:
         """Nothing: a note says more."""
@@ -241,6 +263,9 @@ class SegmentHistoryAdmin(ReadOnlyAdmin):
     search_fields = ("=tag", "holder")
     # Of a table this long, counting is the slow part.
     show_full_result_count = False
+
+    class Media:
+        css: ClassVar[dict[str, list[str]]] = {"all": ["django_idgen/tags.css"]}
 
 
 def _default_step() -> int:

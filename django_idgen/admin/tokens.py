@@ -7,7 +7,7 @@ after it, which would need it kept in a session, a cookie or a URL meanwhile.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -29,11 +29,7 @@ from django.views.decorators.debug import sensitive_variables
 from ..conf import SettingsError, read_settings
 from ..models import AccessToken
 from ..tokens import living_tokens, replace_living_token, revoke_tokens, set_new_secret
-
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[AccessToken]
-else:
-    ModelAdmin = admin.ModelAdmin
+from .base import SoughtAdmin
 
 __all__ = ["AccessTokenAdmin"]
 
@@ -65,7 +61,7 @@ class StateFilter(admin.SimpleListFilter):
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(ModelAdmin):
+class AccessTokenAdmin(SoughtAdmin):
     """Made and replaced here, with the secret shown once; changed as to its rights; revoked."""
 
     list_display = ("name", "ends_in", "works", "rights", "expires_at")
@@ -102,30 +98,31 @@ class AccessTokenAdmin(ModelAdmin):
     def works(self, token: AccessToken) -> bool:
         return token.expires_at is None or timezone.now() < token.expires_at
 
-    def get_fields(self, request: HttpRequest, obj: AccessToken | None = None) -> Any:
+    def get_fields(self, request: HttpRequest, obj: models.Model | None = None) -> Any:
         shown = super().get_fields(request, obj)
         return shown if obj is None else [*shown, "ends_in", "created_at"]
 
-    def get_readonly_fields(self, request: HttpRequest, obj: AccessToken | None = None) -> Any:
+    def get_readonly_fields(self, request: HttpRequest, obj: models.Model | None = None) -> Any:
         fixed = super().get_readonly_fields(request, obj)
         return fixed if obj is None else [*fixed, "ends_in", "created_at"]
 
     # --- a new one ------------------------------------------------------------------
 
     @sensitive_variables("secret")
-    def save_model(self, request: HttpRequest, obj: AccessToken, form: Any, change: bool) -> None:
+    def save_model(self, request: HttpRequest, obj: models.Model, form: Any, change: bool) -> None:
         if change:
             super().save_model(request, obj, form, change)
             return
-        secret = set_new_secret(obj)
-        obj.save(force_insert=True)
+        token = cast("AccessToken", obj)
+        secret = set_new_secret(token)
+        token.save(force_insert=True)
         # On the request, which ends with this answer.
-        request.__dict__["idgen_made"] = [(obj, secret)]
+        request.__dict__["idgen_made"] = [(token, secret)]
 
     def response_add(
         self,
         request: HttpRequest,
-        obj: AccessToken,  # noqa: ARG002
+        obj: models.Model,  # noqa: ARG002
         post_url_continue: str | None = None,  # noqa: ARG002
     ) -> HttpResponse:
         if IS_POPUP_VAR in request.POST:

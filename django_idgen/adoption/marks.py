@@ -6,14 +6,17 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from django.utils import timezone
-
 from .. import handlers
+from ..conf import GeneratorSettings
 from ..core.errors import ConfigurationError
 from ..core.layout import BitLayout
+from ..core.ledger import Ledger, Stored
+from ..core.moments import MAX_UNIX_US, moment, unix_us
 from ..core.segment import MAX_ID, Demand, Segment
+from ..core.succession import layout_of
 from ..fields import SegmentSource, SnowflakeSource
 from ..generated import GeneratedOnSave
+from ..registries import registry_of
 from ..tags.edits import TagExists, find_tag, make_tag, skip_tag
 from ..tags.rows import TagsElsewhere, source_behind_pool
 from ..tags.supply import let_go
@@ -24,6 +27,7 @@ GRACE = timedelta(days=30)
 """How long processes may go on taking snowflakes after the way back was begun."""
 BEHIND = timedelta(days=1)
 """How far the clock of a registry may be behind this one."""
+MICROSECOND = timedelta(microseconds=1)
 
 
 def lift(field: GeneratedOnSave, first: int) -> None:
@@ -78,15 +82,34 @@ def first_id_of(field: SnowflakeSource) -> int:
 
     Raises :class:`ConfigurationError` where that can't be said of its layout.
     """
-    return _ordered(field).min_id_at(timezone.now().astimezone(UTC) - BEHIND)
+    return _ordered(field).min_id_at(datetime.now(UTC) - BEHIND)
 
 
 def next_after(field: GeneratedOnSave) -> int:
-    """The first id that ``field`` has given to no process, nor will within :data:`GRACE`."""
+    """The first id that ``field`` has given to no process, nor will within :data:`GRACE`.
+
+    Raises :class:`~..core.errors.RegistryUnavailable` where it can't be told how far ahead
+    of the time its generator is.
+    """
     if isinstance(field, SegmentSource):
         found = find_tag(field.resolved_tag)
         return 1 if found is None else found.max_id
-    return _ordered(cast("SnowflakeSource", field)).max_id_at(datetime.now(UTC) + GRACE) + 1
+    layout = _ordered(cast("SnowflakeSource", field))
+    entry = handlers.generator_settings(cast("SnowflakeSource", field).generator)
+    latest_us = max(unix_us(datetime.now(UTC)), _lent_until_us(entry)) + GRACE // MICROSECOND
+    return layout.max_id_at(moment(min(latest_us, MAX_UNIX_US))) + 1
+
+
+def _lent_until_us(entry: GeneratorSettings) -> int:
+    """The end of what was lent of its worker ids: after a skip that may be far ahead."""
+    ledgers: list[Ledger] = getattr(registry_of(entry), "ledgers", list)()
+    found = [stored for ledger in ledgers if (stored := ledger.read()) is not None]
+    return max((_end_us(stored, entry.layout) for stored in found), default=0)
+
+
+def _end_us(stored: Stored, usual: BitLayout) -> int:
+    layout = layout_of(stored.fingerprint) if stored.fingerprint else usual
+    return layout.epoch_us + stored.highest * layout.tick_us
 
 
 def grant_of(field: SegmentSource, length: int, *, above: int) -> Segment:

@@ -7,7 +7,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from .clock import SYSTEM_CLOCK, Clock
@@ -16,6 +15,7 @@ from .events import Emit, ignore
 from .loader import AnyLoader, process_lock
 from .segment import SegmentSource
 from .segment_generator import SegmentGenerator
+from .segment_loads import Load
 from .segment_tags import Segments
 from .step import Growth
 
@@ -187,16 +187,11 @@ class SegmentAllocator:
         self.closed = True
         self._leave_by = min(self._leave_by, self.clock.stopwatch() + LEAVE_WITHIN)
         busy = [generator.leave() for generator in list(self.segments.values())]
-        if any(busy) and self.loader.background:
-            self._await_answers()
+        if self.loader.background:
+            self._await_answers([load for load in busy if load is not None])
         self.source.close()
 
-    def _await_answers(self) -> None:
-        """Let a load that is under way come in: what it brings goes back, too."""
-        left = max(self._leave_by - self.clock.stopwatch(), 0.0)
-        with suppress(TimeoutError):
-            self.loader.submit(_nothing, urgent=True).result(left)
-
-
-def _nothing() -> None:
-    """A job that tells, by being done, that the one before it is."""
+    def _await_answers(self, loads: Iterable[Load]) -> None:
+        """Let the loads that are under way come in: what they bring goes back, too."""
+        for load in loads:
+            load.answered.wait(max(self._leave_by - self.clock.stopwatch(), 0.0))

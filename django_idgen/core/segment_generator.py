@@ -11,7 +11,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from .counts import check_count
-from .segment_loads import Services
+from .segment_loads import Load, Services
 from .segment_stats import SegmentStats
 from .segment_waits import TagWaits
 
@@ -133,8 +133,8 @@ class SegmentGenerator(TagWaits):
         """
         self.leave()
 
-    def leave(self) -> bool:
-        """Close: whether a load is under way, whose answer will go back when it comes."""
+    def leave(self) -> Load | None:
+        """Close: the load under way, if any, whose answer will go back when it comes."""
         self._services.check_process()
         with self._lock:
             self._closed = True
@@ -143,7 +143,7 @@ class SegmentGenerator(TagWaits):
         if load is not None:
             load.finish()
         self._services.give_back(self.tag, ranges)
-        return load is not None and load.began is not None
+        return load if load is not None and load.began is not None else None
 
     def forget(self) -> None:
         """Drop all segments and counts, but not the floor, as the child of a fork must.

@@ -65,13 +65,24 @@ class Services(Protocol):
 class Load:
     """A fetch that was asked for. Whoever has nothing left waits for ``done``."""
 
-    __slots__ = ("_listeners", "at_least", "began", "done", "error", "given_back", "sent")
+    __slots__ = (
+        "_listeners",
+        "answered",
+        "at_least",
+        "began",
+        "done",
+        "error",
+        "given_back",
+        "sent",
+    )
 
     def __init__(self) -> None:
         self.at_least = 0
         """Ids that callers wait for."""
         self.began: float | None = None
         self.done = threading.Event()
+        self.answered = threading.Event()
+        """Once it has begun: whether its answer is put to use, or given back."""
         self.error: BaseException | None = None
         self.sent = False
         """Whether the loader has it."""
@@ -185,6 +196,7 @@ class TagLoads:
 
     def _run(self, load: Load) -> None:
         stopwatch = self._services.clock.stopwatch
+        began: float | None = None
         try:
             with self._lock:
                 if load.began is not None or load is not self._pending:
@@ -199,6 +211,9 @@ class TagLoads:
                 raise
         else:
             self._loaded(load, segment, began)
+        finally:
+            if began is not None:
+                load.answered.set()
 
     def _fetch(self, floor: int, demand: Demand) -> Segment:
         for attempt in range(1, REFUSALS + 1):

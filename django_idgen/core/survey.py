@@ -7,8 +7,9 @@ holds a worker id, whose renewal is overdue, and what was never lent.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -23,10 +24,14 @@ __all__ = [
     "Sight",
     "Survey",
     "Tenure",
+    "Ticks",
     "WorkerEntry",
     "WorkerMap",
     "WorkerState",
     "drawn",
+    "entries_of",
+    "entry_of",
+    "name_of",
 ]
 
 OVERDUE = 1 / 2
@@ -64,6 +69,18 @@ class Sight:
     """How far its holder's wall clock was ahead of the registry's when it was seen last."""
     void: bool = False
     """Whether it is of a generation that is over: the holder can't renew it."""
+    lease: str | None = None
+    """What its lease is called, if the mark has not the token itself: see :func:`name_of`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """What the ticks of a namespace mean. Frozen."""
+
+    epoch_us: int
+    tick_us: int
+    window: int
+    """In ticks: for how long a worker id is lent at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +97,9 @@ class Survey:
     """Those that it lends, if not all of the namespace's."""
     failure: str = ""
     """Why it could not be asked; then there are no sights."""
+    place: str = ""
+    """Where it is kept: the alias of its database, say. Other marks of the same kind and
+    namespace are in another place; empty where nobody can tell."""
 
     @property
     def lent(self) -> range:
@@ -101,14 +121,19 @@ class Overseen(Protocol):
     Every method raises :class:`~.errors.RegistryUnavailable` where it can't be asked.
     """
 
-    def survey(self) -> Sequence[Survey]:
-        """What it has stored, and those that it lends through. Changes nothing, makes nothing."""
+    def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
+        """What it has stored (of ``workers`` alone, if given), and those that it lends through.
+
+        Changes nothing, makes nothing.
+        """
         ...
 
-    def free(self, worker: int) -> bool:
+    def free(self, worker: int, lease: str | None = None) -> bool:
         """Free a worker id by hand: void its token, leave its mark. False if it wasn't held.
 
-        The holder uses up its window, which the next one starts after.
+        With ``lease`` (see :func:`name_of`) only if that one holds it still, which is
+        compared as it is voided. The holder uses up its window, which the next one starts
+        after.
         """
         ...
 
@@ -139,6 +164,16 @@ class WorkerEntry:
     namespace: str = ""
     registry: str = ""
     """The kind of the registry that lends it."""
+    place: str = ""
+    """Where that one keeps it: see :attr:`Survey.place`."""
+    lease: str = ""
+    """What its present lease is called, which lets nobody renew it; empty if it is free."""
+
+
+def name_of(token: str) -> str:
+    """What a lease is called by those who only look at it; empty for none. No other one is."""
+    # As Redis' scripts can do it; of 128 random bits no digest tells anything.
+    return hashlib.sha1(token.encode(), usedforsecurity=False).hexdigest()[:16] if token else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +222,12 @@ class WorkerMap:
 
 def drawn(alias: str, kind: str, workers: range, surveys: Sequence[Survey]) -> WorkerMap:
     """The map of ``workers`` that ``surveys`` (at least one) give, each of other worker ids."""
-    found = [entry for survey in surveys for entry in _entries(survey)]
+    found = [
+        entry
+        for survey in surveys
+        for entry in entries_of(survey)
+        if entry.worker in workers  # a layout of before had more
+    ]
     seen = [survey for survey in surveys if not survey.failure]
     return WorkerMap(
         alias=alias,
@@ -201,34 +241,55 @@ def drawn(alias: str, kind: str, workers: range, surveys: Sequence[Survey]) -> W
     )
 
 
-def _entries(survey: Survey) -> Iterable[WorkerEntry]:
+def entries_of(survey: Survey) -> Iterable[WorkerEntry]:
+    """What ``survey`` says of each worker id that it has a mark of."""
     space = survey.namespace
+    ticks = Ticks(space.epoch_us, space.tick_us, space.window_ticks)
     for sight in survey.sights:
-        mark = sight.mark
-        until_us = space.epoch_us + mark.until * space.tick_us
-        left_us = until_us - survey.now_us
-        state = _state(survey, sight, left_us)
-        yield WorkerEntry(
-            worker=mark.worker,
-            state=state,
-            holder=mark.holder,
-            acquired_at=_moment(sight.acquired_us),
-            seen_at=_moment(sight.seen_us),
-            until=_moment(until_us),
-            window_left=None if state is WorkerState.FREE else max(0, left_us) / 1e6,
-            clock_offset=None if sight.offset_us is None else sight.offset_us / 1e6,
+        yield entry_of(
+            sight,
+            ticks,
+            now_us=survey.now_us,
             namespace=space.name,
             registry=survey.kind,
+            place=survey.place,
         )
 
 
-def _state(survey: Survey, sight: Sight, left_us: int) -> WorkerState:
+def entry_of(
+    sight: Sight, ticks: Ticks | None, *, now_us: int, namespace: str, registry: str, place: str
+) -> WorkerEntry:
+    """What ``sight`` means at ``now_us`` (µs since 1970); without ``ticks`` no moment of it."""
+    mark = sight.mark
+    until_us = None if ticks is None else ticks.epoch_us + mark.until * ticks.tick_us
+    left_us = None if until_us is None else until_us - now_us
+    state = _state(sight, ticks, now_us, left_us)
+    is_lent = state is not WorkerState.FREE and left_us is not None
+    return WorkerEntry(
+        worker=mark.worker,
+        state=state,
+        holder=mark.holder,
+        acquired_at=_moment(sight.acquired_us),
+        seen_at=_moment(sight.seen_us),
+        until=_moment(until_us),
+        window_left=max(0, left_us or 0) / 1e6 if is_lent else None,
+        clock_offset=None if sight.offset_us is None else sight.offset_us / 1e6,
+        namespace=namespace,
+        registry=registry,
+        place=place,
+        lease=name_of(mark.token) if sight.lease is None else sight.lease,
+    )
+
+
+def _state(sight: Sight, ticks: Ticks | None, now_us: int, left_us: int | None) -> WorkerState:
     if not sight.mark.token:
         return WorkerState.FREE
-    if sight.void or left_us <= 0:
+    if sight.void or (left_us is not None and left_us <= 0):
         return WorkerState.LAPSED
-    window_us = survey.namespace.window_ticks * survey.namespace.tick_us
-    unseen_us = 0 if sight.seen_us is None else survey.now_us - sight.seen_us
+    if ticks is None or left_us is None:
+        return WorkerState.HELD
+    window_us = ticks.window * ticks.tick_us
+    unseen_us = 0 if sight.seen_us is None else now_us - sight.seen_us
     overdue = unseen_us > window_us * OVERDUE or left_us < window_us * SHORT
     return WorkerState.LAPSING if overdue else WorkerState.HELD
 

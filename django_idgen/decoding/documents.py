@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
+
+from django.utils.timezone import get_default_timezone, is_aware, make_aware
 
 from . import Reading, RowFound, label
 from .grants import Grant, SegmentReading
@@ -86,4 +88,8 @@ def _grant(grant: Grant) -> dict[str, Any]:
 
 
 def _moment(when: datetime | None) -> str | None:
-    return None if when is None else when.isoformat().replace("+00:00", "Z")
+    """In UTC, also where the project's datetimes are local ones, or naive."""
+    if when is None:
+        return None
+    aware = when if is_aware(when) else make_aware(when, get_default_timezone())
+    return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")

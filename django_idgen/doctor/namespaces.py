@@ -79,7 +79,8 @@ def _finding(move: Move, subject: str, what: str) -> Finding:
         what,
         _WHY,
         "Restore the old setting. Or, if the change is wanted, run it with --fix while the old "
-        "processes run or after they have ended, and start those with today's settings then.",
+        "processes run or after they have ended, and start those with today's settings then."
+        + _unseen_words(move),
         Fix(_does(move, fences), partial(_run, move), _needs(move)),
     )
 
@@ -94,6 +95,14 @@ def _does(move: Move, fences: dict[str, int]) -> str:
         f"Opens a new generation past all that was ever lent. {'; '.join(begins)}, or later, if "
         f"more is lent until then. Processes with the old settings are refused when they next "
         f"renew, and use up their windows, which lie before that."
+    )
+
+
+def _unseen_words(move: Move) -> str:
+    unseen = ", ".join(map(repr, move.project.unseen()))
+    return unseen and (
+        f" {unseen} can't be asked just now: if worker ids of the namespace were lent from there, "
+        f"too (by a fallback), not before it can."
     )
 
 

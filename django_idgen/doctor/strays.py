@@ -49,7 +49,8 @@ def strays_of(project: Project, entry: GeneratorSettings) -> list[Stray]:
     """Every stray of the namespace of ``entry``, in whichever database can be asked."""
     every = [each for other in project.generators() for each in ledgers_of(project, other)]
     todays = {_whose(ledger) for ledger in every}
-    here = {each.installation() for each in ledgers_of(project, entry)} - {""}
+    lending = ledgers_of(project, entry)
+    here = {each.installation() for each in lending} - {""}
     found: dict[object, Stray] = {}
     for alias, ledger in _recorded(project, entry):
         stored, whose = ledger.read(), _whose(ledger)
@@ -60,7 +61,40 @@ def strays_of(project: Project, entry: GeneratorSettings) -> list[Stray]:
                 or CLOSED in stored.fingerprint
             )
             found.setdefault(whose, Stray(alias, ledger, stored, ours))
-    return list(found.values())
+    return _with_other_parts(list(found.values()), lending)
+
+
+def _with_other_parts(strays: list[Stray], lending: list[Ledger]) -> list[Stray]:
+    """``strays``, with the other half of a fallback counted among ours, wherever it is.
+
+    Not where nothing is to be moved: then it is somebody else's for sure.
+    """
+    todays = [(ledger, ledger.read()) for ledger in lending]
+    ours = [stray for stray in strays if stray.is_ours and not stray.is_closed]
+    if not ours and all(stored and _agrees(ledger, stored) for ledger, stored in todays):
+        return strays
+    known = [(ledger, stored) for ledger, stored in todays if stored is not None]
+    known += [(stray.ledger, stray.stored) for stray in ours]
+    return [
+        replace(stray, is_ours=stray.is_ours or any(_is_other_part(stray, *each) for each in known))
+        for stray in strays
+    ]
+
+
+def _agrees(ledger: Ledger, stored: Stored) -> bool:
+    return dict(stored.fingerprint) == dict(ledger.namespace.fingerprint)
+
+
+def _is_other_part(stray: Stray, ledger: Ledger, stored: Stored) -> bool:
+    """Whether the two are those of one fallback: by their names, layouts and worker ids."""
+    one, two = stray.ledger.namespace.name, ledger.namespace.name
+    if FALLBACK not in (one.removeprefix(two), two.removeprefix(one)):
+        return False
+    if not stray.stored.fingerprint or not stored.fingerprint:
+        return False
+    ours, theirs = stored.era, stray.stored.era
+    apart = ours.workers.stop <= theirs.workers.start or theirs.workers.stop <= ours.workers.start
+    return apart and ours.layout == theirs.layout
 
 
 def _recorded(project: Project, entry: GeneratorSettings) -> Iterator[tuple[str, Ledger]]:

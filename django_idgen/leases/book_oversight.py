@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from ..core.lease import Mark, Namespace
 from ..core.lending import LeaseBook
 from ..core.moments import moment
-from ..core.survey import Sight, Survey, Tenure
+from ..core.survey import Sight, Survey, Tenure, name_of
 
 __all__ = ["BookOversight", "OverseenBook", "Term", "tenure_of"]
 
@@ -39,7 +39,8 @@ class BookOversight(ABC):
     """An :class:`~..core.survey.Overseen` of one namespace.
 
     The clock of such a registry is its host's own, and so is that of every holder: there
-    is nothing to be measured between them. ``changed`` is called when a mark was.
+    is nothing to be measured between them. ``place`` is where they are kept; ``changed`` is
+    called when a mark was.
     """
 
     def __init__(
@@ -47,24 +48,28 @@ class BookOversight(ABC):
         namespace: Namespace,
         now_us: Callable[[], int],
         *,
+        place: str,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._space = namespace
         self._now_us = now_us
+        self._place = place
         self._changed = changed
 
     @abstractmethod
     def _run(self, job: Callable[[OverseenBook], T]) -> T | None:
         """What ``job`` returns, in one transaction; ``None`` where there are no rows yet."""
 
-    def survey(self) -> Sequence[Survey]:
+    def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
         """See :meth:`~..core.survey.Overseen.survey`."""
         sights = self._run(_sights) or []
-        return [Survey("database", self._space, self._now_us(), sights)]
+        if workers is not None:
+            sights = [sight for sight in sights if sight.mark.worker in workers]
+        return [Survey("database", self._space, self._now_us(), sights, place=self._place)]
 
-    def free(self, worker: int) -> bool:
+    def free(self, worker: int, lease: str | None = None) -> bool:
         """See :meth:`~..core.survey.Overseen.free`."""
-        freed = bool(self._run(lambda book: book.void(worker)))
+        freed = bool(self._run(lambda book: _freed(book, worker, lease)))
         if freed:
             self._changed()
         return freed
@@ -81,6 +86,13 @@ def _sights(book: OverseenBook) -> list[Sight]:
         Sight(mark, seen_us=seen, acquired_us=acquired, void=mark.generation != generation)
         for mark, seen, acquired in book.sightings()
     ]
+
+
+def _freed(book: OverseenBook, worker: int, lease: str | None) -> bool:
+    mark = book.mark(worker)
+    if mark is None or lease not in (None, name_of(mark.token)):
+        return False
+    return book.void(worker)
 
 
 def _tenure(book: OverseenBook, worker: int, tick: int) -> Tenure | None:

@@ -1,8 +1,9 @@
 """Who was lent which worker id by a registry that can forget: kept where its root is.
 
 Best effort, unlike the history of worker ids that the database itself lends: it is written
-in the loader's thread, after the lease was granted, and lost with the process or while the
-database is away. No id waits for it.
+after the lease was granted, and lost with the process or while the database is away. No id
+waits for it: it has a thread and a connection of its own, since a table that somebody has
+locked would else hold up whoever loads segments, or has a ceiling raised.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ __all__ = ["BorrowedHistory"]
 
 PATIENCE = 1.0
 """Seconds that the end of the process waits for what is not written yet."""
+MOST_WAITING = 100
+"""Rows that may wait to be written: a database that hangs must not fill the memory."""
+PURPOSE = "history"
 
 logger = logging.getLogger("django_idgen")
 _pending: set[Future[None]] = set()
@@ -72,10 +76,15 @@ class BorrowedHistory:
             self._book().note_lent(mark)
         elif place is not Place.FORBIDDEN:
             write = self._in_file if place is Place.FILE else self._on_server
-            job = partial(self._quietly, write, mark, at_us)
-            future = own_connection(self._database).loader.submit(job)
-            _pending.add(future)
-            future.add_done_callback(_pending.discard)
+            if len(_pending) < MOST_WAITING:
+                self._submit(partial(self._quietly, write, mark, at_us))
+            else:
+                self._warn(mark, f"{MOST_WAITING} others wait for that")
+
+    def _submit(self, job: Callable[[], None]) -> None:
+        future = own_connection(self._database, PURPOSE).loader.submit(job)
+        _pending.add(future)
+        future.add_done_callback(_pending.discard)
 
     def tenure(self, worker: int, tick: int) -> Tenure | None:
         """Who was lent ``worker`` last, at ``tick`` or before.
@@ -93,12 +102,11 @@ class BorrowedHistory:
         try:
             write(mark, at_us)
         except Exception as error:  # noqa: BLE001 - the id is given out already
-            logger.warning(
-                "Who was lent worker id %d of namespace %r was not written: %s",
-                mark.worker,
-                self._namespace,
-                error,
-            )
+            self._warn(mark, error)
+
+    def _warn(self, mark: Mark, why: object) -> None:
+        words = (mark.worker, self._namespace, why)
+        logger.warning("Who was lent worker id %d of namespace %r was not written: %s", *words)
 
     # --- on a server ----------------------------------------------------------
 
@@ -124,7 +132,7 @@ class BorrowedHistory:
 
     def _transactions(self) -> Transactions:
         return Transactions(
-            own_connection(self._database),
+            own_connection(self._database, PURPOSE),
             timeout=self._timeout,
             models=("LeaseHistory",),
             unavailable=RegistryUnavailable,

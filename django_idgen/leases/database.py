@@ -111,7 +111,7 @@ class DatabaseLeases:
         """For those who look into it, and after it."""
         store: Any = self._stores.current()
         if isinstance(store, SqliteLeases):
-            return store.oversight(changed=lambda: self._sync(store))
+            return store.oversight(changed=lambda: self._sync(store), place=self.database)
         overseen: Overseen = store.oversight()
         return overseen
 

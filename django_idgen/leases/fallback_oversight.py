@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ..core.clock import Clock
@@ -20,7 +20,7 @@ class FallbackOversight:
         self._parts = parts
         self._clock = clock
 
-    def survey(self) -> Sequence[Survey]:
+    def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
         """See :meth:`~..core.survey.Overseen.survey`.
 
         What can't be asked is told as a failure. Raises what the first says if none can be.
@@ -29,7 +29,7 @@ class FallbackOversight:
         failures: list[LeaseError] = []
         for part in self._parts:
             try:
-                found += _overseen(part).survey()
+                found += _overseen(part).survey(workers)
             except LeaseError as error:
                 failures.append(error)
                 found.append(self._unseen(part, error))
@@ -43,9 +43,9 @@ class FallbackOversight:
         workers = getattr(part, "workers", None)  # of one that is told its own
         return Survey(kind, part.namespace, now_us, workers=workers, failure=str(error))
 
-    def free(self, worker: int) -> bool:
+    def free(self, worker: int, lease: str | None = None) -> bool:
         """See :meth:`~..core.survey.Overseen.free`."""
-        return self._of(worker, lambda overseen: overseen.free(worker)) or False
+        return self._of(worker, lambda overseen: overseen.free(worker, lease)) or False
 
     def tenure(self, worker: int, tick: int) -> Tenure | None:
         """See :meth:`~..core.survey.Overseen.tenure`."""

@@ -139,7 +139,8 @@ class MemoryLeases:
 
 class _MemoryOversight(BookOversight):
     def __init__(self, leases: MemoryLeases) -> None:
-        super().__init__(leases.namespace, leases._read_now_us)
+        place = f"memory {id(leases._marks):x}"
+        super().__init__(leases.namespace, leases._read_now_us, place=place)
         self._leases = leases
 
     def _run(self, job: Callable[[OverseenBook], T]) -> T | None:

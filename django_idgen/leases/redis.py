@@ -30,7 +30,7 @@ from .option_values import checked_flag, checked_seconds
 from .redis_options import checked_after_loss, stride_ticks
 from .redis_oversight import RedisOversight
 from .redis_refusals import refusal
-from .redis_scripts import HOLDER_LENGTH, LeaseScripts, Reply
+from .redis_scripts import FIRST, HOLDER_LENGTH, LAST, LeaseScripts, Reply
 
 __all__ = ["RedisLeases"]
 
@@ -165,18 +165,29 @@ class RedisLeases:
         return self._scripts.release(installation, lease, last_tick=last_tick).status == "ok"
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
-        idle_us = int(idle_after * 1e6)
+        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`; a part of them at a time.
+
+        Whatever it raises in the middle, those that were renewed by then are.
+        """
         if self._borrower.lenders.is_forbidden():
             return self._memory.renew_seen(idle_after=idle_after)
         if not self._borrower.is_in_use():
             return 0
-        reply = self._granted(
-            lambda installation, short: self._scripts.renew_seen(
-                installation, idle_us=idle_us, short=short
+        count, cursor, short = 0, FIRST, False
+
+        def ask(installation: str, cut: bool) -> Reply:
+            nonlocal short
+            # A database that is away is waited for once, not for each part.
+            short = short or cut
+            return self._scripts.renew_seen(
+                installation, idle_us=int(idle_after * 1e6), short=short, cursor=cursor
             )
-        )
-        return reply.window[0]
+
+        while True:
+            reply = self._granted(ask)
+            count, cursor = count + reply.window[0], reply.cursor
+            if cursor == LAST:
+                return count
 
     def lend_on(self) -> None:
         """From now on whoever asks does so for another: this host's clock is not the holder's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..core.clock import Clock
 from ..core.errors import RegistryUnavailable
@@ -13,14 +13,12 @@ from ..redis_client import OwnRedis
 from .borrowed_history import BorrowedHistory
 from .borrower import Borrower
 from .redis_refusals import refusal
-from .redis_scripts import LeaseScripts, Reply
+from .redis_scripts import FIRST, LAST, LeaseScripts, Reply
 
 __all__ = ["RedisOversight"]
 
-WORDS = 9
+WORDS = 10
 """Of each worker id: see the script ``survey``."""
-FIRST = LAST = "0"
-"""The cursor to begin with, and the one that says there is no more."""
 
 
 class RedisOversight:
@@ -46,20 +44,23 @@ class RedisOversight:
         self._history = history
         self._clock = clock
 
-    def survey(self) -> Sequence[Survey]:
+    def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
         """See :meth:`~..core.survey.Overseen.survey`."""
         now_us, sights = self._clock.wall_ns() // 1000, dict[int, Sight]()
         for reply in self._replies():
             now_us = reply.reading.registry_us
             sights.update((sight.mark.worker, sight) for sight in _sights(reply))
-        return [Survey("redis", self._space, now_us, list(sights.values()))]
+        told = [each for each in sights.values() if workers is None or each.mark.worker in workers]
+        # Of another database it would be another hash.
+        place = f"{self._own.alias} of database {self._borrower.lenders.database}"
+        return [Survey("redis", self._space, now_us, told, place=place)]
 
-    def free(self, worker: int) -> bool:
+    def free(self, worker: int, lease: str | None = None) -> bool:
         """See :meth:`~..core.survey.Overseen.free`."""
         installation = self._borrower.installation_to_look()
         if installation is None:
             return False
-        reply = self._scripts.free(installation, worker)
+        reply = self._scripts.free(installation, worker, lease)
         if reply.status not in ("ok", "lost"):
             raise refusal(reply, self._space, self._own)
         return reply.status == "ok"
@@ -102,7 +103,7 @@ class RedisOversight:
 def _sights(reply: Reply) -> Iterable[Sight]:
     words = reply.words[2:]
     for place in range(0, len(words), WORDS):
-        worker, holds, start, until, generation, seen, lent, offset, holder = words[
+        worker, holds, start, until, generation, seen, lent, offset, lease, holder = words[
             place : place + WORDS
         ]
         # The server keeps its tokens to itself.
@@ -114,4 +115,5 @@ def _sights(reply: Reply) -> Iterable[Sight]:
             acquired_us=int(lent) if lent else None,
             offset_us=int(offset) if offset else None,
             void=holds == "void",
+            lease=lease,
         )

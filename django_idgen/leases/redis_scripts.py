@@ -19,7 +19,7 @@ from ..core.lending import fingerprint_text
 from ..redis_client import OwnRedis
 from ..redis_script import run_script
 
-__all__ = ["HOLDER_LENGTH", "LAST_TICK", "LeaseScripts", "Reply", "key_of"]
+__all__ = ["FIRST", "HOLDER_LENGTH", "LAST", "LAST_TICK", "LeaseScripts", "Reply", "key_of"]
 
 HOLDER_LENGTH = 200
 LAST_TICK = 2**52
@@ -27,6 +27,10 @@ LAST_TICK = 2**52
 RANDOM_TRIES = 10
 PART = 2000
 """Fields of the hash, about, that are looked through at a time: Redis does nothing else then."""
+RENEWED = 1000
+"""As :data:`PART`, where marks are also written."""
+FIRST = LAST = "0"
+"""The cursor to begin with, and the one that says there is no more."""
 COMMON = ("django_idgen/server", f"{__package__}/common")
 # Processes started from one image, or forked, must not all try the same ones.
 _random = SystemRandom()
@@ -60,6 +64,11 @@ class Reply:
         """Worker id, start and end of the lease (of ``ok``)."""
         worker, start, until = map(int, self.words[2:5])
         return worker, start, until
+
+    @property
+    def cursor(self) -> str:
+        """Where the next part begins (of ``ok`` of :meth:`LeaseScripts.renew_seen`)."""
+        return self.words[5]
 
     def charter(self, installation: str) -> Charter:
         """What the hash holds of its charter (of ``ok`` and ``raise``)."""
@@ -141,19 +150,25 @@ class LeaseScripts:
             "release", installation, lease.worker, lease.token, lease.generation, last
         )
 
-    def renew_seen(self, installation: str, *, idle_us: int, short: bool) -> Reply:
-        return self._call("renew_seen", installation, idle_us, int(short))
+    def renew_seen(
+        self, installation: str, *, idle_us: int, short: bool, cursor: str = FIRST
+    ) -> Reply:
+        """Renew some from ``cursor`` on; the answer's window begins with how many there were.
 
-    def survey(self, installation: str, worker: int | None = None, *, cursor: str = "0") -> Reply:
+        Its :attr:`Reply.cursor` is that of the next ones; :data:`LAST` after the last.
+        """
+        return self._call("renew_seen", installation, idle_us, int(short), cursor, RENEWED)
+
+    def survey(self, installation: str, worker: int | None = None, *, cursor: str = FIRST) -> Reply:
         """What is known of ``worker``, or of some from ``cursor`` on; nothing is changed.
 
-        The answer's second word is the next cursor; ``0`` after the last ones.
+        The answer's second word is the next cursor; :data:`LAST` after the last ones.
         """
         return self._call("survey", installation, "" if worker is None else worker, cursor, PART)
 
-    def free(self, installation: str, worker: int) -> Reply:
-        """Void the token of ``worker``; ``lost`` if there is none."""
-        return self._call("free", installation, worker)
+    def free(self, installation: str, worker: int, lease: str | None = None) -> Reply:
+        """Void the token of ``worker``; ``lost`` if there is none, or not that of ``lease``."""
+        return self._call("free", installation, worker, lease or "")
 
     def _wall_us(self) -> int | str:
         return "" if self.lends_on else self._clock.wall_ns() // 1000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -13,7 +13,7 @@ from django.utils.timezone import is_aware, make_aware
 from .. import lease_history
 from ..core.lease import Mark
 from ..core.moments import unix_us
-from ..core.survey import Sight, Survey, Tenure
+from ..core.survey import Sight, Survey, Tenure, name_of
 from ..models import NamespaceRecord, WorkerLease
 from ..tables import missing_tables
 from ..transactions import Transactions
@@ -46,27 +46,31 @@ class ServerOversight:
         self._space = opening.namespace
         self._alias = opening.alias
 
-    def survey(self) -> Sequence[Survey]:
+    def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
         """See :meth:`~..core.survey.Overseen.survey`."""
-        return [self._transactions.run(self._survey)]
+        return [self._transactions.run(partial(self._survey, workers))]
 
-    def free(self, worker: int) -> bool:
+    def free(self, worker: int, lease: str | None = None) -> bool:
         """See :meth:`~..core.survey.Overseen.free`."""
-        return self._transactions.run(partial(self._free, worker))
+        return self._transactions.run(partial(self._free, worker, lease))
 
     def tenure(self, worker: int, tick: int) -> Tenure | None:
         """See :meth:`~..core.survey.Overseen.tenure`."""
         return self._transactions.run(partial(self._tenure, worker, tick))
 
-    def _survey(self, connection: BaseDatabaseWrapper) -> Survey:
+    def _survey(self, workers: Collection[int] | None, connection: BaseDatabaseWrapper) -> Survey:
         now_us = self._opening.read(connection).registry_us
         there = _has(connection, "NamespaceRecord", "WorkerLease")
-        return Survey("database", self._space, now_us, list(self._sights()) if there else [])
+        sights = list(self._sights(workers)) if there else []
+        return Survey("database", self._space, now_us, sights, place=self._alias)
 
-    def _sights(self) -> Iterable[Sight]:
+    def _sights(self, workers: Collection[int] | None) -> Iterable[Sight]:
         record = NamespaceRecord.objects.using(self._alias).filter(pk=self._space.name).first()
+        wanted = self._opening.workers()
+        if workers is not None:
+            wanted = wanted.filter(worker__in=workers)
         # Tuples, since there may be a row for each worker id of a large layout.
-        rows = self._opening.workers().values_list(*COLUMNS)
+        rows = wanted.values_list(*COLUMNS)
         for *mark, acquired_at, seen_at, offset_us in rows.iterator(chunk_size=2000):
             known = Mark(*mark)
             yield Sight(
@@ -77,12 +81,16 @@ class ServerOversight:
                 void=record is None or known.generation != record.generation,
             )
 
-    def _free(self, worker: int, connection: BaseDatabaseWrapper) -> bool:
+    def _free(self, worker: int, lease: str | None, connection: BaseDatabaseWrapper) -> bool:
         # Not under the namespace's lock, as any release: a renewal that is under way may
         # still raise the mark, and so its holder, too, stays below what the next one gets.
         if not _has(connection, "WorkerLease"):
             return False
-        return bool(self._row(worker).exclude(token="").update(token=""))
+        token = self._row(worker).values_list("token", flat=True).first()
+        if not token or lease not in (None, name_of(token)):
+            return False
+        # Whoever is lent it meanwhile has another token.
+        return bool(self._row(worker).filter(token=token).update(token=""))
 
     def _tenure(self, worker: int, tick: int, connection: BaseDatabaseWrapper) -> Tenure | None:
         if not _has(connection, "WorkerLease"):

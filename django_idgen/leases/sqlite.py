@@ -105,9 +105,14 @@ class SqliteLeases:
         if self.marks.path.exists():  # or it would be made by asking
             self._run(lambda _db: None)
 
-    def oversight(self, changed: Callable[[], None] = lambda: None) -> BookOversight:
-        """For those who look into it, and after it; ``changed`` is called when a mark was."""
-        return _FileOversight(self, changed)
+    def oversight(
+        self, changed: Callable[[], None] = lambda: None, place: str = ""
+    ) -> BookOversight:
+        """For those who look into it, and after it; ``changed`` is called when a mark was.
+
+        ``place``: what the database is called, whose marks these are.
+        """
+        return _FileOversight(self, changed, place or str(self.marks.path))
 
     def abandon(self) -> None:
         """Nothing was inherited: no connection outlives a call."""
@@ -133,9 +138,9 @@ class SqliteLeases:
 class _FileOversight(BookOversight):
     """Of the marks file, in which the truth stands; the database's rows are its mirror."""
 
-    def __init__(self, leases: SqliteLeases, changed: Callable[[], None]) -> None:
+    def __init__(self, leases: SqliteLeases, changed: Callable[[], None], place: str) -> None:
         now_us = leases._read_now_us
-        super().__init__(leases.namespace, now_us, changed=changed)
+        super().__init__(leases.namespace, now_us, place=place, changed=changed)
         self._leases = leases
 
     def _run(self, job: Callable[[OverseenBook], T]) -> T | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -30,12 +30,13 @@ class StaticOversight:
         self._directory = directory
         self._now_us = now_us
 
-    def survey(self) -> Sequence[Survey]:
+    def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
         """See :meth:`~..core.survey.Overseen.survey`: of this host alone."""
-        sights = list(self._sights())
-        return [Survey("static", self._space, self._now_us(), sights, self._workers)]
+        sights = list(self._sights(self._workers if workers is None else workers))
+        now_us, place = self._now_us(), str(self._directory)
+        return [Survey("static", self._space, now_us, sights, self._workers, place=place)]
 
-    def free(self, worker: int) -> NoReturn:
+    def free(self, worker: int, lease: str | None = None) -> NoReturn:  # noqa: ARG002
         """Raises :class:`NotSeenFromHere`: a lock of the kernel's can't be taken away."""
         raise NotSeenFromHere(
             f"Worker id {worker} of namespace {self._space.name!r} is configured for this host, "
@@ -51,8 +52,8 @@ class StaticOversight:
             return None
         return Tenure(mark.holder, None, mark.start)
 
-    def _sights(self) -> Iterable[Sight]:
-        for worker in self._workers:
+    def _sights(self, workers: Collection[int]) -> Iterable[Sight]:
+        for worker in filter(workers.__contains__, self._workers):
             file = self._file(worker)
             mark = file.read()
             if mark is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_safe
 
+from ..atomic_requests import never_atomic
 from .library import is_multiprocess
 from .registered import FilesCollector, ProcessCollector
 from .switch import Switched, start
@@ -25,7 +26,7 @@ __all__ = ["exposition", "view"]
 @csrf_exempt
 @require_safe
 @never_cache
-@transaction.non_atomic_requests
+@never_atomic
 def view(request: HttpRequest) -> HttpResponse:
     """All figures of ours, of this process or of all, in the format that is asked for.
 

@@ -9,7 +9,6 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.db import Error as AnyDatabaseError
-from django.db import transaction
 from django.http import HttpRequest, UnreadablePostError
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import APIException, NotAuthenticated, UnsupportedMediaType
@@ -21,6 +20,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView, exception_handler
 
+from ..atomic_requests import never_atomic
 from ..core.errors import IdgenError
 from .access import Caller, default_authentication
 from .failures import (
@@ -59,7 +59,7 @@ class IdgenView(APIView):
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
-        return transaction.non_atomic_requests(super().as_view(**initkwargs))
+        return never_atomic(super().as_view(**initkwargs))
 
     def get_authenticators(self) -> list[BaseAuthentication]:
         return [authentication() for authentication in default_authentication()]

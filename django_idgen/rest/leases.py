@@ -14,18 +14,20 @@ from rest_framework.response import Response
 
 from ..core.errors import NotSeenFromHere, WorkerOutOfRange
 from ..handlers import current_settings
+from ..lease_state import told_by_themselves
 from ..models import WorkerLease
 from ..registries import lease_databases
 from ..tables import missing_tables
-from ..worker_map import WorkerEntry, WorkerState, release_worker, worker_map
+from ..worker_map import WorkerEntry, release_worker, worker_map
 from .management import Conflict, ManagementView
 from .pagination import PageInput, page_of
 from .strict_input import Choice, Input, Text, read_body, read_query
 
-__all__ = ["LeasesInput", "ReleaseLeaseView", "WorkerLeasesView"]
+__all__ = ["LeasesInput", "ReleaseLeaseInput", "ReleaseLeaseView", "WorkerLeasesView"]
 
 logger = logging.getLogger("django_idgen")
 
+ORDER = ("namespace", "registry", "place", "worker")
 STATES = ("free", "held", "lapsing", "lapsed")
 """Of worker ids that were ever lent."""
 
@@ -42,8 +44,10 @@ class LeasesInput(PageInput):
     )
 
 
-class NoInput(Input):
-    """A body without fields."""
+class ReleaseLeaseInput(Input):
+    """Whose lease is to end: whoever else may have got the worker id by now keeps it."""
+
+    lease = Text(max_length=64, help_text="As the list of leases has it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class WorkerLeasesView(ManagementView):
         wanted = read_query(request, LeasesInput)
         asked = [(key, wanted[key]) for key in ("namespace", "state") if key in wanted]
         fitting = [each for each in _leases() if all(each[key] == value for key, value in asked)]
-        fitting.sort(key=lambda each: (each["namespace"], each["worker"]))
+        fitting.sort(key=lambda each: tuple(each[key] for key in ORDER))
         return Response(page_of(request, wanted, _Listed(fitting), dict))
 
 
@@ -80,9 +84,11 @@ class ReleaseLeaseView(ManagementView):
     def post(self, request: Request, alias: str, worker: int) -> Response:
         if alias not in current_settings().generators:
             raise NotFound(f"There is no generator {alias!r}.")
-        read_body(request, NoInput)
+        lease = read_body(request, ReleaseLeaseInput)["lease"]
         try:
-            released = release_worker(alias, worker)
+            released = release_worker(alias, worker, lease)
+            if not released:
+                _refuse_another(alias, worker, lease)
         except WorkerOutOfRange as error:
             raise NotFound(str(error)) from error
         except NotSeenFromHere as error:
@@ -97,18 +103,36 @@ class ReleaseLeaseView(ManagementView):
         return Response({"generator": alias, "worker": worker, "released": released})
 
 
+def _refuse_another(alias: str, worker: int, lease: str) -> None:
+    """Raise :class:`Conflict` if ``worker`` is held, and not by ``lease``."""
+    entry = worker_map(alias).entries.get(worker)
+    if entry is not None and entry.lease not in ("", lease):
+        raise Conflict(
+            f"Worker id {worker} of generator {alias!r} has another holder than lease {lease!r} "
+            f"by now ({entry.holder or 'without a name'}): nothing was released. Look at the list "
+            f"of leases again.",
+            code="changed_hands",
+        )
+
+
 def _leases() -> Iterator[dict[str, Any]]:
-    """Each worker id once, though several generators may share a namespace."""
-    met: set[tuple[str, int]] = set()
-    for alias in current_settings().generators:
+    """Each worker id once, though several generators may share the marks of a namespace.
+
+    Namespaces of one name that are kept in two places are two.
+    """
+    met: set[tuple[str, str, str, int]] = set()
+    namespaces: dict[str, set[str]] = {}
+    for alias, settings in current_settings().generators.items():
+        told = namespaces.setdefault(alias, {settings.namespace})
         for entry in _entries(alias):
-            key = entry.namespace, entry.worker
+            told.add(entry.namespace)
+            key = entry.registry, entry.place or alias, entry.namespace, entry.worker
             if key not in met:
                 met.add(key)
                 yield _shown(alias, entry)
-    namespaces = {namespace for namespace, _ in met}
-    for database in lease_databases():
-        yield from _strays(database, namespaces)
+    for database, users in lease_databases().items():
+        known = set().union(*(namespaces[each.alias] for each in users))
+        yield from _strays(database, known)
 
 
 def _entries(alias: str) -> Iterable[WorkerEntry]:
@@ -118,11 +142,14 @@ def _entries(alias: str) -> Iterable[WorkerEntry]:
         return ()  # those of a service are listed there
 
 
-def _shown(alias: str, entry: WorkerEntry) -> dict[str, Any]:
+def _shown(alias: str | None, entry: WorkerEntry) -> dict[str, Any]:
     return {
         "generator": alias,
         "namespace": entry.namespace,
+        "registry": entry.registry,
+        "place": entry.place,
         "worker": entry.worker,
+        "lease": entry.lease,
         "state": entry.state.value,
         "holder": entry.holder,
         "promised_until": entry.until,
@@ -134,21 +161,9 @@ def _shown(alias: str, entry: WorkerEntry) -> dict[str, Any]:
 
 
 def _strays(database: str, namespaces: set[str]) -> Iterator[dict[str, Any]]:
-    """Rows of namespaces that no generator here has (any more), whose ticks mean nothing here."""
+    """Rows of namespaces that no generator here lends from (any more)."""
     if missing_tables(connections[database], ["WorkerLease"]):
         return
-    for lease in WorkerLease.objects.using(database).exclude(namespace__in=namespaces):
-        state = WorkerState.HELD if lease.token else WorkerState.FREE
-        offset_us = lease.clock_offset_us
-        yield {
-            "generator": None,
-            "namespace": lease.namespace,
-            "worker": lease.worker,
-            "state": state.value,
-            "holder": lease.holder,
-            "promised_until": None,
-            "window_left": None,
-            "clock_offset": None if offset_us is None else offset_us / 1e6,
-            "acquired_at": lease.acquired_at,
-            "seen_at": lease.seen_at,
-        }
+    rows = WorkerLease.objects.using(database).exclude(namespace__in=namespaces)
+    for entry in told_by_themselves(rows, database).values():
+        yield _shown(None, entry)

@@ -118,7 +118,18 @@ LEASES = _page_of(
     object_of(
         generator=_or_null({**TEXT, "description": "An alias; null if none here uses it."}),
         namespace=TEXT,
+        registry={**TEXT, "description": "The kind of what lends it, such as database or redis."},
+        place={
+            **TEXT,
+            "description": "Where that one keeps it, such as the alias of the database: two "
+            "namespaces of one name may be kept in two places.",
+        },
         worker=WHOLE,
+        lease={
+            **TEXT,
+            "description": "What this lease is called when it is released by hand. It lets "
+            "nobody renew it. Empty if the worker id is free.",
+        },
         state={"type": "string", "enum": ["free", "held", "lapsing", "lapsed"]},
         holder=TEXT,
         promised_until=_or_null(MOMENT),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .leases import LeasesInput
+from .leases import LeasesInput, ReleaseLeaseInput
 from .openapi_answers import (
     CLEARED,
     LEASE_RELEASED,
@@ -172,7 +172,10 @@ TAG_OPERATIONS: Mapping[str, Saying] = {
                     {
                         "generator": "default",
                         "namespace": "default",
+                        "registry": "database",
+                        "place": "default",
                         "worker": 3,
+                        "lease": "5b2f0a6c1d9e4387",
                         "state": "held",
                         "holder": "web-1",
                         "promised_until": "2025-06-01T12:03:00Z",
@@ -192,7 +195,10 @@ TAG_OPERATIONS: Mapping[str, Saying] = {
             LEASE_RELEASED,
             description="As after its holder was killed. A holder that lives is told so at its "
             "next renewal: it uses up its window and takes another lease. Whoever is lent the "
-            "worker id starts after that window, so that no id comes twice.",
+            "worker id starts after that window, so that no id comes twice. If another one has "
+            "the worker id by now, nothing is done: 409.",
+            request=ReleaseLeaseInput,
+            asked={"lease": "5b2f0a6c1d9e4387"},
             errors=(*BODY, 404, 409),
             parameters=(ALIAS_IN_PATH, WORKER_IN_PATH),
             group="leases",

@@ -40,6 +40,8 @@ class PlacedSource:
         self._make_server = make_server
         self._steps: dict[str, int] = {}
         """By tag: the step that its marks had at our last fetch."""
+        self._unshared: dict[str, int] = {}
+        """By tag: the end of what was granted here while a test forbade the database."""
         self._stores: Stores[SegmentSource] = Stores(database, self._make)
 
     @property
@@ -55,7 +57,13 @@ class PlacedSource:
             return self._fetch_mirrored(store, tag, floor, demand)
         if isinstance(store, MemorySource) and place_of(self.database) is Place.MEMORY:
             return self._fetch_in_memory(store, tag, floor, demand)
-        return store.fetch(tag, floor=floor, demand=demand)
+        if isinstance(store, ServerSource):
+            # Its table did not lose what it never knew of.
+            expected = self._unshared.get(tag, 0)
+            return store.fetch_within(None, tag, floor=floor, demand=demand, expected=expected)
+        segment = store.fetch(tag, floor=floor, demand=demand)
+        self._unshared[tag] = segment.stop
+        return segment
 
     def _fetch_mirrored(self, store: SqliteSource, tag: str, floor: int, demand: Demand) -> Segment:
         mirror = mirror_of(store.marks)

@@ -111,9 +111,18 @@ class ServerSource:
         return self.fetch_within(None, tag, floor=floor, demand=demand)
 
     def fetch_within(
-        self, timeout: float | None, tag: str, *, floor: int = 0, demand: Demand = STEP
+        self,
+        timeout: float | None,
+        tag: str,
+        *,
+        floor: int = 0,
+        demand: Demand = STEP,
+        expected: int = 0,
     ) -> Segment:
-        """As :meth:`fetch`, with a ``timeout`` (seconds) of its own for each transaction."""
+        """As :meth:`fetch`, with a ``timeout`` (seconds) of its own for each transaction.
+
+        That a ``floor`` of at most ``expected`` makes the table jump is not told.
+        """
         check_tag(tag)
         if floor >= MAX_ID:
             raise self._exhausted(tag)
@@ -122,7 +131,8 @@ class ServerSource:
             take = self._take_carefully if number % 2 else self._take
             taken = self._run(partial(take, tag, lowest, demand), timeout)
             for skip in taken.skips:
-                self._report(tag, skip)
+                if skip.why != FLOOR or skip.stop > expected:
+                    self._report(tag, skip)
             if taken.segment is not None:
                 return taken.segment
         raise SegmentUnavailable(

@@ -28,7 +28,7 @@ NAMES = """
     django orders admin shop web default wide database
 """
 """What people write in Chinese, too (forms of text, settings, units), and the tests' own data."""
-DJANGOS = "error search true false"
+DJANGOS = "error search true false select an option"
 """What Django's Chinese has no words for."""
 KNOWN = {*NAMES.split(), *DJANGOS.split()}
 

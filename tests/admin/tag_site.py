@@ -72,6 +72,8 @@ const look = (frame) => {
     bars: page.querySelectorAll(".idgen-chart-bar").length,
     bar: bar && bar.getBoundingClientRect().height,
     light, dark: shade(words, "color"),
+    stacked: [...page.querySelectorAll(".idgen-stacked")].map(
+      (each) => each.parentNode.scrollWidth - each.parentNode.clientWidth),
     lowest: Math.min(...buttons.map((each) => each.getBoundingClientRect().height)),
     steps: page.querySelectorAll("input[name$=-step]:not([type=hidden])").length,
   };

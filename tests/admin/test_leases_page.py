@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -16,6 +16,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client, override_settings
 
 from django_idgen import generators, handlers
+from django_idgen.admin import lease_pages
 from django_idgen.admin.lease_map import (
     MOST_CELLS,
     cells_of,
@@ -25,8 +26,16 @@ from django_idgen.admin.lease_map import (
     sorted_entries,
     time_left,
 )
+from django_idgen.core.lease import Lease
 from django_idgen.models import WorkerLease
-from django_idgen.worker_map import WorkerEntry, WorkerMap, WorkerState, who_held, worker_map
+from django_idgen.worker_map import (
+    WorkerEntry,
+    WorkerMap,
+    WorkerState,
+    release_worker,
+    who_held,
+    worker_map,
+)
 from tests import servers
 from tests.admin.people import staff
 
@@ -284,6 +293,30 @@ def test_what_changed_hands_meanwhile_is_not_released(admin_client: Client, work
 
 
 @on_every_database
+def test_at_the_instant_of_a_hand_over_the_new_holder_keeps_it(
+    admin_client: Client, worker: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When all was compared, but nothing done yet: the page says that it changed hands."""
+    keeper: Any = generators["default"].keeper  # type: ignore[attr-defined]
+    taken: list[Lease] = []
+
+    def hand_over_and_release(*args: Any) -> bool:
+        holder = worker_map("default").entries[worker].holder
+        assert keeper.registry.release(keeper.lease, last_tick=keeper.lease.until - 1)
+        taken.append(keeper.registry.acquire(holder=holder).lease)
+        return release_worker(*args)
+
+    form = {"seal": _seal_of(admin_client, worker), "confirm": worker}
+    monkeypatch.setattr(lease_pages, "release_worker", hand_over_and_release)
+    answer = admin_client.post(release_url(worker), form, follow=True)
+    assert [lease.worker for lease in taken] == [worker]
+    assert "changed hands" in answer.content.decode()
+    assert worker_map("default").state(worker) is WorkerState.HELD
+    assert keeper.registry.renew(taken[0], last_tick=taken[0].start)
+    assert LogEntry.objects.count() == 0
+
+
+@on_every_database
 @pytest.mark.parametrize("worker", ["default"], indirect=True)
 def test_who_may_do_what(client: Client, worker: int) -> None:
     """Strangers log in; staff without rights get nothing; viewers look; changers release."""
@@ -389,10 +422,12 @@ def test_moments_are_those_of_the_project_s_zone(
     local = held.until.astimezone(ZoneInfo("Asia/Shanghai"))
     for page in (f"{MAP}?worker={held.worker}", f"{LIST}release/{held.worker}/default/"):
         assert f"{local:%Y-%m-%d %H:%M:%S}" in admin_client.get(page).content.decode()
-    row = WorkerLease(until=0)
-    row.namespace_print = json.dumps({"epoch_us": 0, "tick_us": 1000})  # type: ignore[attr-defined]
+    row = WorkerLease()
+    moment = datetime(1970, 1, 1, tzinfo=UTC)
+    row.told = replace(held, until=moment, seen_at=None)  # type: ignore[attr-defined]
     page_of_rows: Any = admin.site._registry[WorkerLease]
     assert page_of_rows.promised_until(row) == "Jan. 1, 1970, 8 a.m."
+    assert page_of_rows.last_seen(row) == "-"
     tenure = who_held("default", held.worker, generators["default"].decode(number).tick)  # type: ignore[attr-defined]
     assert tenure is not None
     assert tenure.acquired_at is not None

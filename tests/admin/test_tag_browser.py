@@ -98,6 +98,8 @@ def test_pages_fit_a_phone_in_light_and_dark(site: str, tmp_path: Path) -> None:
     assert found["list"]["steps"] == 2
     assert found["tag"]["bars"] >= 1
     assert found["tag"]["bar"] > 20
+    # What is asked before something is done lies within sight, too.
+    assert found["skip"]["stacked"] == found["pause"]["stacked"] == [0]
     for name in ("tag", "skip", "pause"):
         assert found[name]["lowest"] >= 40
         assert found[name]["light"] != found[name]["dark"]

@@ -33,9 +33,8 @@ committed = pytest.mark.django_db(transaction=True, databases="__all__")
 
 def form(tag: LeafAlloc, **changes: Any) -> dict[str, Any]:
     """What the browser sends of a page that was opened while ``tag`` stood so."""
-    shown = {"max_id": tag.max_id, "initial-max_id": tag.max_id}
     steps = {"step": tag.step, "initial-step": tag.step}
-    return {**shown, **steps, "description": tag.description, **changes}
+    return {**steps, "description": tag.description, **changes}
 
 
 # --- what it shows ------------------------------------------------------------------------
@@ -106,7 +105,7 @@ def test_any_tag_has_its_page_and_its_actions(
     shown = admin_client.get(address)
     assert shown.status_code == 200
     assert b"<b>&" not in shown.content
-    (ask,) = re.findall(r'href="([^"]*/skip/\?[^"]*)"', shown.content.decode())
+    ask, *_ = re.findall(r'href="([^"]*/skip/\?[^"]*)"', shown.content.decode())
     asked = admin_client.get(unescape(ask))
     assert asked.status_code == 200
     done = admin_client.post(f"{TAGS}skip/", {"tag": name, "to": 50, "confirm": 1, "back": "tag"})
@@ -121,7 +120,20 @@ def test_broken_settings_leave_the_rows_to_be_seen(no_tags: None, admin_client: 
         assert "77" in page(admin_client)
         text = page(admin_client, "t/change/")
     assert "no.such" in text
-    assert 'value="77"' in text
+    assert ">77 <a" in text
+
+
+def test_max_id_is_raised_by_a_skip_alone(no_tags: None, admin_client: Client) -> None:
+    """The form shows it in plain digits, with the way to the page that says what a skip loses."""
+    LeafAlloc.objects.create(biz_tag="t", max_id=1234567)
+    with override_settings(USE_THOUSAND_SEPARATOR=True):
+        text = page(admin_client, "t/change/")
+    assert 'name="max_id"' not in text
+    shown = re.search(r'>1234567 <a class="idgen-tag-skip" href="([^"]*)">Skip ahead…</a>', text)
+    assert shown is not None
+    asked = admin_client.get(shown[1])
+    assert "Show what that loses" in asked.content.decode()
+    assert 'name="max_id"' in page(admin_client, "add/")
 
 
 # --- what it refuses ------------------------------------------------------------------------
@@ -135,8 +147,6 @@ def test_broken_settings_leave_the_rows_to_be_seen(no_tags: None, admin_client: 
         ({"step": 10**19}, "less than or equal to 1000000000"),
         ({"step": "many"}, "Enter a whole number"),
         ({"description": "x" * 257}, "at most 256 characters"),
-        ({"max_id": 2**63}, f"less than or equal to {2**63 - 1}"),
-        ({"max_id": 4}, "be lowered from 5001 to 4"),
     ],
 )
 def test_what_can_not_be_is_refused_with_the_reason(
@@ -158,7 +168,7 @@ def test_a_tag_that_can_not_be_added_is_refused(
 ) -> None:
     """One that is there already stays as it stands; a name that can't be one is told."""
     LeafAlloc.objects.create(biz_tag="orders", max_id=5001)
-    new = {"biz_tag": name, "max_id": 1, "initial-max_id": 1, "step": 10, "initial-step": 10}
+    new = {"biz_tag": name, "max_id": 1, "step": 10, "initial-step": 10}
     status, text = post(admin_client, "add/", **new)
     assert status == 200
     assert "errorlist" in text
@@ -183,9 +193,10 @@ def test_a_step_that_somebody_else_changed_is_not_overwritten(
 
 def test_the_history_says_from_what_to_what(no_tags: None, admin_client: Client) -> None:
     """Added, changed, skipped: each with the old value and the new one, and who did it."""
-    new = {"biz_tag": "t", "max_id": 1, "initial-max_id": 1, "step": 10, "initial-step": 10}
+    new = {"biz_tag": "t", "max_id": 1, "step": 10, "initial-step": 10}
     post(admin_client, "add/", **new)
-    post(admin_client, "t/change/", **form(stored("t"), step=20, description="what", max_id=500))
+    post(admin_client, "skip/", tag="t", to=500, confirm="yes")
+    post(admin_client, "t/change/", **form(stored("t"), step=20, description="what"))
     post(admin_client, "t/change/", **form(stored("t")))  # nothing
     assert history("t") == [
         "Added: next free id: — → 1; step: — → 10",
@@ -202,17 +213,18 @@ def test_the_history_says_from_what_to_what(no_tags: None, admin_client: Client)
 def test_what_was_done_before_a_failure_is_in_the_history(
     one: str, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A skip stays, whatever becomes of the rest of the page."""
+    """A step stays, whatever becomes of the rest of the page."""
     tag_edits.make_tag("t", step=10)
     tag = stored("t")
 
     def overtaken(*args: Any, **kwargs: Any) -> None:
         raise tag_edits.TagUnknown("t")
 
-    monkeypatch.setattr("django_idgen.admin.tag_changes.replace_step", overtaken)
-    status, text = post(admin_client, "t/change/", **form(tag, max_id=900, step=70))
+    monkeypatch.setattr("django_idgen.tags.edits.change_tag", overtaken)
+    monkeypatch.setattr("django_idgen.tags.edits.change_row", overtaken)
+    status, text = post(admin_client, "t/change/", **form(tag, step=70, description="what"))
     assert (status, text) == (302, "There is no tag 't'.")
-    assert history("t") == ["Skipped ahead: next free id: 1 → 900"]
+    assert history("t") == ["Changed: step: 10 → 70"]
 
 
 # --- words and drawing ---------------------------------------------------------------------------

@@ -38,11 +38,13 @@ if any(entry["ENGINE"].endswith("mysql") for entry in DATABASES.values()):
         pymysql.install_as_MySQLdb()
         pymysql.connections.SSL_ENABLED = False
 SECRET_KEY = "adopt"
-USE_TZ = True
+ZONE = os.environ.get("ADOPT_ZONE")
+USE_TZ = not ZONE
+TIME_ZONE = ZONE or "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = json.loads(os.environ.get("ADOPT_APPS", '["shop"]')) + [
     "django.contrib.contenttypes", "django_idgen"]
-IDGEN = {"SEGMENTS": {"OPTIONS": {"default_step": 20}}}
+IDGEN = json.loads(os.environ["ADOPT_IDGEN"])
 """
 HEAD = "import uuid\n\nfrom django.db import models\n\n\n"
 
@@ -95,6 +97,11 @@ class Project:
     name: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
     """More of DATABASES."""
+    idgen: dict[str, Any] = field(
+        default_factory=lambda: {"SEGMENTS": {"OPTIONS": {"default_step": 20}}}
+    )
+    zone: str = ""
+    """The TIME_ZONE of a project with ``USE_TZ = False``."""
 
     def __post_init__(self) -> None:
         self.name = f"adopt_{os.getpid()}_{next(_serial)}"
@@ -142,6 +149,8 @@ class Project:
             {
                 "DJANGO_SETTINGS_MODULE": "settings",
                 "ADOPT_DATABASES": json.dumps({"default": self.database(), **self.extra}),
+                "ADOPT_IDGEN": json.dumps(self.idgen),
+                "ADOPT_ZONE": self.zone,
                 **environment,
             },
             job,
@@ -231,6 +240,16 @@ class Inserter:
     def count(self) -> int:
         """How many ids it was given so far."""
         return len(self._ids(self.process.output()))
+
+    def wait_for_more(self) -> None:
+        """Until it was given another id."""
+        before = self.count()
+        for _ in range(6000):
+            if self.count() > before:
+                return
+            assert self.process.exitcode is None, self.process.output()
+            sleep(0.01)
+        raise AssertionError(f"No more ids: {self.process.output()[-1000:]}")
 
     def last(self) -> int:
         """The last id that it was given."""

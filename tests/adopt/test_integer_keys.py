@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from time import sleep
 
@@ -100,6 +101,22 @@ def test_snowflakes_leave_the_counter_alone(project: Project) -> None:
     project.stage()
     project.stage("--back")
     assert int(project.run(CREATE)) > max(ours)
+
+
+@on_servers
+def test_back_from_snowflakes_that_are_far_ahead(project: Project) -> None:
+    """After a skip, processes stamp ids of months later: the counter begins past those, too."""
+    project.begin(BIG, FILL)
+    project.write("--field", "snowflake", "--at-once")
+    project.migrate()
+    later = datetime.now(UTC) + timedelta(days=90)
+    project.manage("idgen_skip", "--generators", "--yes", "--until", later.isoformat())
+    last = Inserter(project)
+    last.process.wait_for("id ")
+    project.write("--back", "--at-once")
+    following = int(project.migrate(CREATE))
+    last.wait_for_more()
+    assert following > max(ids_of(last))
 
 
 @on_one

@@ -293,6 +293,9 @@ class LeaseContract(OversightContract):
         """With the registry's clock an hour back, a bulk renewal leaves the ends where they are."""
         registry = lender.registry()
         lease = registry.acquire(holder="a").lease
+        # Further than a window past its start: else that alone would be the end.
+        lender.time.pass_ticks(WINDOW // 2)
+        lease = registry.renew(lease, last_tick=lease.start).lease
         lender.time.now_us -= HOUR_US
         registry.renew_seen(idle_after=9.0)
         assert registry.renew(lease, last_tick=lease.start).lease == lease
@@ -315,6 +318,24 @@ class LeaseContract(OversightContract):
         assert new.worker == old.worker
         assert slow.release(old, last_tick=old.start) is False
         assert quick.renew(new, last_tick=new.start).lease.token == new.token
+
+    def test_a_release_leaves_no_mark_before_its_window(self, lender: Lender) -> None:
+        """Who gives back a lease that it loaded no tick of names the last one of an older lease.
+
+        With the clock back by then, all that still says where the next window may start is
+        the mark.
+        """
+        slow, quick = lender.registry(), lender.registry()
+        old = slow.acquire(holder="a").lease
+        lender.crash(slow)
+        lender.time.pass_ticks(WINDOW)
+        unused = quick.acquire(holder="a").lease
+        assert unused.worker == old.worker
+        lender.time.now_us -= HOUR_US
+        assert quick.release(unused, last_tick=old.start) is True
+        after = lender.registry().acquire(holder="a").lease
+        assert after.worker == old.worker
+        assert after.start >= old.until
 
     def test_loss_is_noticed(self, lender: Lender) -> None:
         """Renewal fails for a lease that was given back, or whose worker id was lent again."""

@@ -14,6 +14,7 @@ from django.db import connections
 
 from django_idgen.connection import own_connection
 from django_idgen.core.lease import LeaseRegistry, Namespace
+from django_idgen.leases.borrowed_history import PURPOSE
 from django_idgen.leases.redis import RedisLeases
 from django_idgen.redis_client import raw_client
 from tests import servers
@@ -76,7 +77,7 @@ class TestRedisLeasesOverPostgres(LeaseContract):
         yield RedisLender(self.alias, self.database)
 
     def _settle(self, lender: Lender) -> None:
-        own_connection(self.database).loader.submit(lambda: None).result(30)
+        own_connection(self.database, PURPOSE).loader.submit(lambda: None).result(30)
 
 
 class TestRedisLeasesOverSqlite(LeaseContract):
@@ -94,7 +95,7 @@ class TestRedisLeasesOverSqlite(LeaseContract):
         yield RedisLender(self.alias, "default")
 
     def _settle(self, lender: Lender) -> None:
-        own_connection("default").loader.submit(lambda: None).result(30)
+        own_connection("default", PURPOSE).loader.submit(lambda: None).result(30)
 
 
 class TestRedisLeasesOverMemory(LeaseContract):

@@ -359,6 +359,37 @@ def test_a_clean_restart_leaves_no_gap():
     assert len(out) + len(back) == fetched
 
 
+class LoaderEach:
+    """Runs each job in a thread of its own, as the lanes before several databases do."""
+
+    background = True
+
+    def submit(self, fn, *, urgent=False):
+        return Loader().submit(fn, urgent=urgent)
+
+
+def test_a_close_waits_for_what_is_under_way_in_any_thread(monkeypatch):
+    """A preload's answer goes back before the source is closed, whichever thread has it."""
+    monkeypatch.setattr(segment_allocator, "LEAVE_WITHIN", LIMIT)
+    source = ScriptedSource(10)
+    allocator = SegmentAllocator(source, LoaderEach(), timeout=LIMIT, growth=STILL)
+    generator = allocator.generator("order")
+    assert generator.next_id() == 1
+    assert source.entered.acquire(timeout=LIMIT)
+    source.gate.clear()
+    assert generator.next_ids(4) == [2, 3, 4, 5]
+    assert source.entered.acquire(timeout=LIMIT)
+    close, order = source.close, []
+    source.close = lambda: (order.extend(source.returned), close())
+    closing = threading.Thread(target=allocator.close)
+    closing.start()
+    closing.join(0.1)
+    assert closing.is_alive()
+    source.gate.set()
+    closing.join(LIMIT)
+    assert order == [("order", range(6, 11)), ("order", range(11, 21))]
+
+
 def test_leaving_takes_no_longer_than_its_time(monkeypatch):
     """A place for the ids that doesn't answer holds up the exit once, not once a tag."""
     generator, source, _, _, time = manual()

@@ -166,7 +166,9 @@ class Histories(RuleBasedStateMachine):
 
     def _stale(self, segment: Segment) -> None:
         self.time.now += STALE_AFTER + 1
-        self.generator._arm(self.time.now)  # as the next one does who needs a segment
+        load = self.generator._arm(self.time.now)  # as the next one does who needs a segment
+        if load is not None:
+            self.generator._submit(load, urgent=False)
         self._forsake(segment)
 
     def _go_on(self, segment: Segment) -> None:

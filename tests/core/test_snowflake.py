@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from copy import copy
 from itertools import islice, pairwise
 
 import pytest
@@ -17,11 +18,12 @@ from django_idgen.core.errors import (
     InvalidId,
     RegistryUnavailable,
 )
-from django_idgen.core.lease import Namespace
 from django_idgen.core.presets import PRESETS, parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator, locked_next_id, locked_next_ids
+from django_idgen.core.tick_walk import TickWalk
 from django_idgen.leases.memory import MemoryLeases
 from tests.simulation.world import EPOCH_US, World, layout_of
+from tests.snowflake_tools import STANDARD, real, space_of
 
 LAYOUTS = {
     **{name: parse_layout(name) for name in PRESETS},
@@ -33,20 +35,6 @@ LAYOUTS = {
     "63 bits of time and sequence": layout_of(("time", 45), ("worker", 0), ("sequence", 18)),
 }
 TINY = layout_of(("time", 41), ("worker", 2), ("sequence", 2))
-
-
-def real(layout=TINY, **options) -> SnowflakeGenerator:
-    """A generator on the real clock, whose worker ids are lent from memory."""
-    space = Namespace(
-        name="real",
-        epoch_us=layout.epoch_us,
-        tick_us=layout.tick_us,
-        max_ticks=layout.max_ticks,
-        workers=layout.workers,
-        window_ticks=180_000_000 // layout.tick_us,
-        skew_ticks=1000,
-    )
-    return SnowflakeGenerator(layout, MemoryLeases(space), **options)
 
 
 @pytest.fixture
@@ -274,6 +262,15 @@ def test_a_closed_generator_says_so_and_has_given_its_worker_id_back(world):
     assert generator.stats().lease is None
 
 
+def test_a_closed_generator_gives_nothing_of_the_tick_that_was_open():
+    """Though it has ids left, in a tick of a minute that could be taken without a question."""
+    with real(parse_layout({"time": 30, "worker": 10, "sequence": 12, "tick": 60})) as generator:
+        generator.next_id()
+    for ask in (generator.next_id, lambda: generator.next_ids(1)):
+        with pytest.raises(GeneratorClosed):
+            ask()
+
+
 def test_a_generator_that_was_never_used_closes_without_a_word(world):
     """Nothing was asked of the registry, so nothing is given back."""
     host = world.host()
@@ -296,6 +293,33 @@ def test_ids_that_a_thread_still_holds_after_the_close_stay_its_own(world):
     assert len(late) == 3
     assert not {first, *late} & set(theirs)
     assert max(late) < min(theirs)
+
+
+def test_a_block_is_marked_as_loaded_before_anyone_can_take_from_it():
+    """L3: a release that comes in between would leave its ticks to the successor."""
+    seen = []
+
+    class Watched(SnowflakeGenerator):
+        """Looks at the mark whenever a block is put where threads take from."""
+
+        __slots__ = ()
+
+        @property
+        def _block(self):
+            return TickWalk._block.__get__(self)
+
+        @_block.setter
+        def _block(self, ids):
+            for first in copy(ids):
+                seen.append((first >> STANDARD.time_shift, self.keeper.last_tick))
+                break
+            TickWalk._block.__set__(self, ids)
+
+    with Watched(STANDARD, MemoryLeases(space_of(STANDARD))) as generator:
+        ids = generator.next_ids(10_000)
+    assert len(seen) >= 3
+    assert [tick for tick, _ in seen] == [marked for _, marked in seen]
+    assert len(set(ids)) == 10_000
 
 
 # --- events -------------------------------------------------------------------

@@ -10,21 +10,12 @@ import pytest
 
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed
 from django_idgen.core.lease import Namespace
-from django_idgen.core.presets import parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator, take_none
 from django_idgen.leases.memory import MemoryLeases
+from tests.snowflake_tools import STANDARD, real, space_of
 
 LIMIT = 20
-LAYOUT = parse_layout("standard")
-SPACE = Namespace(
-    name="coroutines",
-    epoch_us=LAYOUT.epoch_us,
-    tick_us=LAYOUT.tick_us,
-    max_ticks=LAYOUT.max_ticks,
-    workers=LAYOUT.workers,
-    window_ticks=180_000,
-    skew_ticks=1000,
-)
+SPACE = space_of(STANDARD)
 
 
 class SlowLeases(MemoryLeases):
@@ -43,7 +34,7 @@ def test_coroutines_get_rising_ids():
     """One at a time and in batches over many ticks."""
 
     async def work() -> list[int]:
-        with SnowflakeGenerator(LAYOUT, MemoryLeases(SPACE)) as generator:
+        with real() as generator:
             ids = [await generator.anext_id() for _ in range(50)]
             ids += await generator.anext_ids(20_000)
             return [*ids, *await generator.anext_ids(0), await generator.anext_id()]
@@ -58,7 +49,7 @@ def test_the_loop_goes_on_while_the_lease_is_waited_for():
     registry = SlowLeases(SPACE)
 
     async def work() -> int:
-        with SnowflakeGenerator(LAYOUT, registry) as generator:
+        with SnowflakeGenerator(STANDARD, registry) as generator:
             waiting = asyncio.create_task(generator.anext_id())
             for _ in range(20):
                 await asyncio.sleep(0.001)
@@ -76,7 +67,7 @@ def test_many_tasks_never_share_an_id(monkeypatch, locked):
         monkeypatch.setattr(SnowflakeGenerator, "_take_fresh", take_none)
 
     async def work() -> list[int]:
-        with SnowflakeGenerator(LAYOUT, MemoryLeases(SPACE)) as generator:
+        with real() as generator:
             rows = await asyncio.gather(*(generator.anext_ids(20) for _ in range(1000)))
         return [value for row in rows for value in row]
 
@@ -86,7 +77,7 @@ def test_many_tasks_never_share_an_id(monkeypatch, locked):
 
 def test_coroutines_hear_what_is_wrong():
     """A wrong count, and a closed generator, as without them."""
-    generator = SnowflakeGenerator(LAYOUT, MemoryLeases(SPACE))
+    generator = real()
     with pytest.raises(TypeError):
         asyncio.run(generator.anext_ids("3"))
     with pytest.raises(ConfigurationError):

@@ -24,26 +24,10 @@ import time_machine
 
 import django_idgen
 from django_idgen.core.errors import GeneratorClosed
-from django_idgen.core.lease import Namespace
-from django_idgen.core.presets import parse_layout
-from django_idgen.core.snowflake import SnowflakeGenerator
-from django_idgen.leases.memory import MemoryLeases, MemoryMarks
+from django_idgen.leases.memory import MemoryMarks
+from tests.snowflake_tools import STANDARD, real
 
-LAYOUT = parse_layout("standard")
 LIMIT = 60  # seconds after which a test gives up on a thread or process
-
-
-def generator(marks: MemoryMarks | None = None, **options) -> SnowflakeGenerator:
-    space = Namespace(
-        name="real",
-        epoch_us=LAYOUT.epoch_us,
-        tick_us=LAYOUT.tick_us,
-        max_ticks=LAYOUT.max_ticks,
-        workers=LAYOUT.workers,
-        window_ticks=180_000,
-        skew_ticks=1000,
-    )
-    return SnowflakeGenerator(LAYOUT, MemoryLeases(space, marks=marks), **options)
 
 
 def run_threads(*jobs) -> None:
@@ -61,7 +45,7 @@ def run_threads(*jobs) -> None:
 @pytest.mark.parametrize("ahead", [0.0, 1.0])
 def test_64_threads_on_one_generator_get_no_id_twice(ahead):
     """I1, I2: each thread's own ids rise, singly and in batches; the count is right."""
-    with generator(max_ahead=ahead) as shared:
+    with real(max_ahead=ahead) as shared:
         got: list[list[int]] = [[] for _ in range(64)]
 
         def take(ids: list[int]) -> None:
@@ -80,7 +64,7 @@ def test_threads_that_race_a_close_get_their_ids_or_are_told():
     """L3: none of theirs is given again by the successor, which has the same worker id."""
     marks = MemoryMarks()
     for _ in range(10):
-        first = generator(marks, holder="host", max_ahead=0.1)
+        first = real(marks=marks, holder="host", max_ahead=0.1)
         theirs: list[int] = []
         odd: list[BaseException] = []
 
@@ -99,16 +83,16 @@ def test_threads_that_race_a_close_get_their_ids_or_are_told():
             first.close()
 
         run_threads(take, take, take, close)
-        with generator(marks, holder="host") as second:
+        with real(marks=marks, holder="host") as second:
             ours = second.next_ids(20_000)
-            assert second.stats().lease.worker == LAYOUT.unpack(theirs[0]).worker
+            assert second.stats().lease.worker == STANDARD.unpack(theirs[0]).worker
         assert odd == []
         assert len({*theirs, *ours}) == len(theirs) + len(ours)
 
 
 def test_a_dropped_generator_warns():
     """Whoever forgets ``close()`` keeps a worker id from others for a window."""
-    dropped = generator()
+    dropped = real()
     dropped.next_id()
     with pytest.warns(ResourceWarning, match="dropped without close"):  # noqa: PT031
         del dropped
@@ -131,7 +115,7 @@ def travel():
 def test_ids_go_on_while_a_test_freezes_time(frozen, begun):
     """Hazard 64: also a first id, with a new lease, and more ids than a tick has."""
     before = datetime.now(UTC) - timedelta(seconds=1)
-    with generator() as ours:
+    with real() as ours:
         ids = [ours.next_id()] if begun else []
         with frozen():
             ids += [ours.next_id() for _ in range(100)]
@@ -227,7 +211,7 @@ def test_forked_children_never_repeat_their_parents_ids(tmp_path, hooks):
     assert len(lists) == 5
     every = [value for ids in lists for value in ids]
     assert len(every) == len(set(every)) == 5010
-    parents, *children = [LAYOUT.unpack(ids[-1]).worker for ids in sorted(lists)]
+    parents, *children = [STANDARD.unpack(ids[-1]).worker for ids in sorted(lists)]
     assert parents not in children
     for ids in lists:
         assert all(a < b for a, b in pairwise(ids))

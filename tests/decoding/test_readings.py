@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from tests.aliases import on_every_database
 from tests.app.models import Invoice
 from tests.app.text_models import Customer
 from tests.doctor.asking import doctor
-from tests.places import empty_sqlite
+from tests.places import empty_place as empty_place
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 TWO = {
@@ -208,21 +207,12 @@ def test_ids_of_before_other_worker_ids_were_lent_are_no_doubtful_ones(postgres:
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
-    """The alias of a SQLite database with our tables alone."""
-    with django_db_blocker.unblock(), empty_sqlite(tmp_path / "db.sqlite3") as name:
-        make_missing_tables(connections[name])
-        yield name
-
-
-@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
-def tags(request: pytest.FixtureRequest) -> Iterator[str]:
-    """An empty database of each kind, whose tags leave a history."""
-    name = str(request.getfixturevalue(request.param))
-    source = {"OPTIONS": {"database": name, "history": True}}
-    patient = {"SOURCE": source, "OPTIONS": {"timeout": 60}}  # the first use makes the tables
-    with override_settings(IDGEN={"SEGMENTS": patient}):
-        yield name
+def tags(empty_place: str) -> Iterator[str]:
+    """A database of each kind with our tables alone, whose tags leave a history."""
+    make_missing_tables(connections[empty_place])
+    source = {"OPTIONS": {"database": empty_place, "history": True}}
+    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": source}}):
+        yield empty_place
 
 
 def test_the_history_names_the_grant(tags: str) -> None:

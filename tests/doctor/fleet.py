@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,12 +17,27 @@ from django.conf import settings
 from django.db import connections
 
 from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.layout import BitLayout
+from django_idgen.core.presets import parse_layout
 from tests.server_tools import ROOT
 
 KEYS = ("ENGINE", "HOST", "PORT", "USER", "PASSWORD", "NAME", "OPTIONS")
 PATIENCE = 90
 SHORT = 2
 """Seconds of a window: short, so that the windows of a fleet end within a test."""
+DENSE: dict[str, Any] = {
+    "LAYOUT": {"time": 41, "worker": 2, "sequence": 2, "tick": 0.05},
+    "OPTIONS": {"max_ahead": 3},
+}
+"""A generator with so few ids a tick, and worker ids, that a fleet uses all of them up.
+
+It goes as far past the time as it may, and leaves no gap. So whoever is lent a tick again,
+with any worker id that was in use, repeats an id at once: nothing is left to chance."""
+FAR: dict[str, Any] = {
+    "LAYOUT": {**DENSE["LAYOUT"], "sequence": 1, "tick": 1},
+    "OPTIONS": {"max_ahead": 100},
+}
+"""The same, so far ahead that neither the time nor an old mark comes up with it in a test."""
 Idgen = dict[str, Any]
 
 
@@ -38,6 +54,11 @@ def idgen(
             "OPTIONS": {"timeout": 20},  # on a machine that has other things to do
         },
     }
+
+
+def dense(leases: dict[str, Any], **changed: Any) -> Idgen:
+    """The setting ``IDGEN`` with a default generator as in :data:`DENSE`."""
+    return idgen(leases, **DENSE | changed)
 
 
 def _database(leases: dict[str, Any]) -> str:
@@ -57,10 +78,31 @@ def on_redis(alias: str, database: str, **options: Any) -> dict[str, Any]:
     }
 
 
+def layout_of(setting: Idgen) -> BitLayout:
+    """The layout of the default generator."""
+    entry = setting["GENERATORS"]["default"]
+    return parse_layout(entry.get("LAYOUT", "standard"), epoch=entry.get("EPOCH"))
+
+
+def lowest_of(takers: Iterable[Taker]) -> int:
+    """The lowest id that any of them has taken."""
+    return min(number for taker in takers for _, number in taker.ids())
+
+
+def highest_of(takers: Iterable[Taker]) -> int:
+    """The highest id that any of them has taken so far.
+
+    All ids past a fence are above it. Where marks that are kept, too, hold back whoever
+    would repeat an id, only this tells whether the fence is there.
+    """
+    return max(number for taker in takers for _, number in taker.ids())
+
+
 class Taker:
     """One process."""
 
     def __init__(self, setting: Idgen, stop: Path, log: Path, tags: list[str]) -> None:
+        self.setting = setting
         self.log = log
         self._out: IO[str] = log.open("w")
         self._errors: IO[str] = log.with_suffix(".errors").open("w")
@@ -107,6 +149,18 @@ class Taker:
 
     def wait_for_refusal(self) -> None:
         self._wait(lambda: bool(self.refusals()), "a refusal")
+
+    def wait_until_ahead(self) -> None:
+        """Until it stamps nearly as far past the time as it may."""
+        layout = layout_of(self.setting)
+        most = self.setting["GENERATORS"]["default"]["OPTIONS"]["max_ahead"]
+
+        def is_ahead() -> bool:
+            ids = self.ids()
+            soon = datetime.now(UTC) + timedelta(seconds=most * 2 / 3)
+            return bool(ids) and layout.unpack(ids[-1][1]).created > soon
+
+        self._wait(is_ahead, f"ids of {most} s ahead")
 
     def _wait(self, holds: Any, what: str) -> None:
         deadline = SYSTEM_CLOCK.stopwatch() + PATIENCE

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connections
 from django.test import override_settings
 
 from django_idgen import generators
@@ -13,102 +14,150 @@ from django_idgen.core.errors import NamespaceMismatch, RegistryUnavailable
 from django_idgen.leases.server_ledger import ServerLedger
 from django_idgen.models import NamespaceRecord
 from tests.doctor.asking import doctor, findings
-from tests.doctor.fleet import Fleet, Idgen, fleet, idgen, on_database, on_redis
+from tests.doctor.fleet import (
+    FAR,
+    Idgen,
+    dense,
+    fleet,
+    highest_of,
+    idgen,
+    lowest_of,
+    on_database,
+    on_redis,
+)
 
-NEW_LAYOUT = {"LAYOUT": {"time": 40, "worker": 10, "sequence": 13, "tick": 0.002}}
-"""Its ids are about as high as those of the standard layout at the same time: they would meet."""
+NEW_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 3, "tick": 0.1}}
+NEW_FAR_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 2, "tick": 2}}
+"""Their ids are as high as the dense ones of the same time: each is one that they may have had."""
 ALL = [0, 3]
 """The worker ids: as many as there are old processes, so that the new ones need the same."""
 
+MANY, FEW = 40, 4
+"""Ids of a dense process: those of half a second; those of two ticks if it is far ahead."""
 
-def moved_under_load(tmp_path: Path, alias: str, old: Idgen, new: Idgen, **options: Any) -> Fleet:
+
+def moved_under_load(
+    tmp_path: Path, alias: str, old: Idgen, new: Idgen, *, olds: int = 3, news: int = 1
+) -> None:
     """Old processes take ids while the doctor moves the namespace and new ones start."""
     with fleet(tmp_path) as processes:
-        before = processes.start(old, 3)
+        before = processes.start(old, olds)
         for taker in before:
-            taker.wait_for(100)
-        early = processes.start(new, 1, name="new")
-        early[0].wait_for_refusal()
-        assert early[0].ids() == []
+            taker.wait_until_ahead()
+        after = processes.start(new, news, name="new")
+        for taker in after:
+            taker.wait_for_refusal()
+            assert taker.ids() == []
         with override_settings(IDGEN=new):
             code, words = doctor("settings", database=[alias])
             assert code == 2, words
-            code, words = doctor("settings", database=[alias], fix=True, yes=True, **options)
+            code, words = doctor("settings", database=[alias], fix=True, yes=True)
             assert code == 0, words
             assert "All is well" in words
-        early[0].wait_for(100)
+        for taker in after:
+            taker.wait_for(MANY)
         for taker in before:
             taker.wait_for_refusal()
-        early[0].wait_for(100)
+        after[0].wait_for(MANY)
     processes.assert_no_repeats()
+    assert lowest_of(after) > highest_of(before)
     assert all(taker.refusals() <= {"NamespaceMismatch", "LeaseExpired"} for taker in before)
-    return processes
 
 
 def test_another_layout(postgres: str, tmp_path: Path) -> None:
     """I1, I8: ids of the new layout begin past all that the old one made, or may yet make."""
-    old = idgen(on_database(postgres, workers=ALL))
-    new = idgen(on_database(postgres, workers=ALL), **NEW_LAYOUT)
+    old = dense(on_database(postgres, workers=ALL))
+    new = dense(on_database(postgres, workers=ALL), **NEW_LAYOUT)
     moved_under_load(tmp_path, postgres, old, new)
 
 
 def test_another_epoch(postgres: str, tmp_path: Path) -> None:
     """A second earlier: the new ids of now are the old ones of a second later."""
-    old = idgen(on_database(postgres, workers=ALL))
-    new = idgen(on_database(postgres, workers=ALL), EPOCH="2024-12-31T23:59:59Z")
+    old = dense(on_database(postgres, workers=ALL))
+    new = dense(on_database(postgres, workers=ALL), EPOCH="2024-12-31T23:59:59Z")
     moved_under_load(tmp_path, postgres, old, new)
 
 
 def test_other_worker_ids(mariadb: str, tmp_path: Path) -> None:
-    """A range that overlaps with the old one."""
-    old = idgen(on_database(mariadb, workers=ALL))
-    new = idgen(on_database(mariadb, workers=[1, 4]))
-    moved_under_load(tmp_path, mariadb, old, new)
+    """A range that overlaps with the old one; the marks that stay hold back from repeats, too."""
+    old = dense(on_database(mariadb, workers=ALL))
+    new = dense(on_database(mariadb, workers=[2, 4]))
+    moved_under_load(tmp_path, mariadb, old, new, news=2)
+
+
+def test_other_worker_ids_in_redis(postgres: str, redis: str, tmp_path: Path) -> None:
+    """Its marks are forgotten with that: only the fence holds back."""
+    old = dense(on_redis(redis, postgres, workers=ALL))
+    new = dense(on_redis(redis, postgres, workers=[1, 3]))
+    moved_under_load(tmp_path, postgres, old, new)
 
 
 def test_from_the_database_to_redis(postgres: str, redis: str, tmp_path: Path) -> None:
     """And at once: no window of the old fleet has to end first."""
-    old = idgen(on_database(postgres, workers=ALL))
-    new = idgen(on_redis(redis, postgres, workers=ALL))
+    old = dense(on_database(postgres, workers=ALL))
+    new = dense(on_redis(redis, postgres, workers=ALL))
     moved_under_load(tmp_path, postgres, old, new)
 
 
 def test_from_redis_to_the_database(postgres: str, redis: str, tmp_path: Path) -> None:
     """Redis goes on below what the database had lent to it; then it is refused."""
-    old = idgen(on_redis(redis, postgres, workers=ALL))
-    new = idgen(on_database(postgres, workers=ALL))
+    old = dense(on_redis(redis, postgres, workers=ALL))
+    new = dense(on_database(postgres, workers=ALL))
     moved_under_load(tmp_path, postgres, old, new)
 
 
 def test_another_layout_in_redis(mariadb: str, redis: str, tmp_path: Path) -> None:
     """What stands in Redis is begun anew; old processes can't bring it back."""
-    old = idgen(on_redis(redis, mariadb, workers=ALL))
-    new = idgen(on_redis(redis, mariadb, workers=ALL), **NEW_LAYOUT)
+    old = dense(on_redis(redis, mariadb, workers=ALL))
+    new = dense(on_redis(redis, mariadb, workers=ALL), **NEW_LAYOUT)
     moved_under_load(tmp_path, mariadb, old, new)
 
 
-def _fallback(alias: str) -> Idgen:
+def _fallback(alias: str, **changed: Any) -> Idgen:
     parts = {name: on_database(alias) for name in ("primary", "secondary")}
     leases = "django_idgen.leases.fallback.FallbackLeases"
-    return idgen({"BACKEND": leases, "OPTIONS": {"workers": [0, 4], **parts}})
+    return dense({"BACKEND": leases, "OPTIONS": {"workers": [0, 2], **parts}}, **changed)
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_to_a_fallback_and_back(there: bool, postgres: str, tmp_path: Path) -> None:
-    """Both of its registries begin past all that one lent alone, and the other way round."""
-    alone = idgen(on_database(postgres, workers=[0, 4]))
+    """Both of its registries begin past all that one lent alone, and the other way round.
+
+    With a worker id each and two processes: the first is full, and the second lends, too.
+    """
+    alone = dense(on_database(postgres, workers=[0, 2]))
     both = _fallback(postgres)
     old, new = (alone, both) if there else (both, alone)
-    moved_under_load(tmp_path, postgres, old, new)
+    moved_under_load(tmp_path, postgres, old, new, olds=2, news=2)
+
+
+def test_back_to_the_layout_of_before(postgres: str, tmp_path: Path) -> None:
+    """While windows from then last: what was lent of it is remembered over another layout."""
+    setting = dense(on_database(postgres), window=60)
+    other = dense(on_database(postgres), **NEW_LAYOUT)
+    with fleet(tmp_path) as processes:
+        before = processes.start(setting, 3)
+        for taker in before:
+            taker.wait_until_ahead()
+        highest = highest_of(before)
+        for moved in (other, setting):
+            with override_settings(IDGEN=moved):
+                code, words = doctor("settings", fix=True, yes=True, database=[postgres])
+                assert code == 0, words
+        (after,) = processes.start(setting, 1, name="new")
+        for taker in (after, *before):
+            taker.wait_for(MANY)
+    processes.assert_no_repeats()
+    assert lowest_of([after]) > highest
 
 
 def test_to_another_database(postgres: str, mariadb: str, tmp_path: Path) -> None:
     """The new one begins past the record in the old one, which lends to nobody any more."""
-    old = idgen(on_database(postgres, workers=[0, 1]), window=15)
-    new = idgen(on_database(mariadb, workers=[0, 1]), window=15)
+    old = dense(on_database(postgres, workers=[0, 1]), window=60)
+    new = dense(on_database(mariadb, workers=[0, 1]))
     with fleet(tmp_path) as processes:
         (before,) = processes.start(old, 1)
-        before.wait_for(100)
+        before.wait_until_ahead()
         with override_settings(IDGEN=new):
             code, words = doctor("settings", fix=True, yes=True, database=[mariadb])
             assert (code, f"--moved-from {postgres}" in words) == (1, True), words
@@ -118,7 +167,55 @@ def test_to_another_database(postgres: str, mariadb: str, tmp_path: Path) -> Non
             assert f"database '{postgres}': closed" in words
         (after,) = processes.start(new, 1, name="new")
         for taker in (before, after):  # it uses up the window that it has
-            taker.wait_for(500)
+            taker.wait_for(MANY)
+    processes.assert_no_repeats()
+    assert lowest_of([after]) > highest_of([before])
+
+
+def _fallback_on(primary: str, secondary: str) -> Idgen:
+    made = _fallback(primary, **FAR)
+    options = made["GENERATORS"]["default"]["LEASES"]["OPTIONS"]
+    options["secondary"] = on_database(secondary)
+    return made
+
+
+@pytest.mark.parametrize("kept", ["postgres", "mariadb"])
+def test_back_from_a_fallback_in_another_database(
+    kept: str, postgres: str, mariadb: str, tmp_path: Path
+) -> None:
+    """The half that is given up is closed and gone past, without anybody naming it."""
+    old = _fallback_on(postgres, mariadb)
+    new = dense(on_database(kept, workers=[0, 2]), **FAR)
+    with fleet(tmp_path) as processes:
+        before = processes.start(old, 2)
+        for taker in before:
+            taker.wait_until_ahead()
+        with override_settings(IDGEN=new):
+            code, words = doctor("settings", fix=True, yes=True, database=[kept])
+        assert code == 0, words
+        assert "All is well" in words
+        (away,) = {postgres, mariadb} - {kept}
+        assert f"database '{away}': closed" in words
+        after = processes.start(new, 2, name="new")
+        for taker in after:
+            taker.wait_for(FEW)
+    processes.assert_no_repeats()
+    assert lowest_of(after) > highest_of(before)
+
+
+def test_another_fallback_than_before(postgres: str, mariadb: str, tmp_path: Path) -> None:
+    """The first half stays as it is, and the new second one begins past the old one."""
+    old, new = _fallback_on(postgres, mariadb), _fallback_on(postgres, postgres)
+    with fleet(tmp_path) as processes:
+        before = processes.start(old, 2)
+        for taker in before:
+            taker.wait_until_ahead()
+        with override_settings(IDGEN=new):
+            code, words = doctor("settings", fix=True, yes=True, database=[postgres])
+        assert code == 0, words
+        assert f"database '{mariadb}': closed" in words
+        (after,) = processes.start(new, 1, name="new")
+        after.wait_for(FEW)
     processes.assert_no_repeats()
 
 
@@ -127,10 +224,12 @@ def test_it_goes_on_where_it_was_broken_off(
     broken_at: int, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two of its transactions nobody is let in; the next run ends it."""
-    old, new = idgen(on_database(postgres, workers=[0, 4])), _fallback(postgres)
+    old = dense(on_database(postgres, workers=[0, 2]), **FAR)
+    new = _fallback(postgres, **FAR)
     with fleet(tmp_path) as processes:
-        (before,) = processes.start(old, 1)
-        before.wait_for(100)
+        before = processes.start(old, 2)
+        for taker in before:
+            taker.wait_until_ahead()
         whole, calls = ServerLedger.rewrite, []
 
         def broken(self: ServerLedger, change: Any) -> Any:
@@ -147,12 +246,15 @@ def test_it_goes_on_where_it_was_broken_off(
             monkeypatch.undo()
             with pytest.raises(NamespaceMismatch, match="closed"):
                 generators["default"].next_id()
-            before.wait_for_refusal()
+            with override_settings(IDGEN=old), pytest.raises(NamespaceMismatch, match="closed"):
+                generators["default"].next_id()
             code, words = doctor("settings", fix=True, yes=True, database=[postgres])
             assert code == 0, words
-        (after,) = processes.start(new, 1, name="new")
-        after.wait_for(100)
+        after = processes.start(new, 2, name="new")
+        for taker in after:
+            taker.wait_for(FEW)
     processes.assert_no_repeats()
+    assert lowest_of(after) > highest_of(before)
 
 
 def test_static_worker_ids(tmp_path: Path, postgres: str) -> None:
@@ -163,11 +265,12 @@ def test_static_worker_ids(tmp_path: Path, postgres: str) -> None:
         "BACKEND": "django_idgen.leases.static.StaticLeases",
         "OPTIONS": {"workers": [0, 2], "directory": str(marks)},
     }
-    old, new = idgen(static), idgen(static, **NEW_LAYOUT)
+    old, new = dense(static, **FAR), dense(static, **FAR | NEW_FAR_LAYOUT)
     for setting in (old, new):
         setting["SEGMENTS"] = {"SOURCE": on_database(postgres)}
     with fleet(tmp_path) as processes:
-        processes.start(old, 1)[0].wait_for(100)
+        before = processes.start(old, 1)
+        before[0].wait_until_ahead()
         with override_settings(IDGEN=new):
             code, words = doctor("settings", fix=True, yes=True, database=[postgres])
             assert (code, "not without --others-stopped" in words) == (2, True), words
@@ -175,13 +278,14 @@ def test_static_worker_ids(tmp_path: Path, postgres: str) -> None:
             code, words = doctor("settings", database=[postgres], **given)
             assert (code, "running process of this host" in words) == (2, True), words
             processes.stop("old")
-            processes.takers[0].end()
+            before[0].end()
             code, words = doctor("settings", database=[postgres], **given)
             assert code == 0, words
         after = processes.start(new, 2, name="new")
         for taker in after:
-            taker.wait_for(100)
+            taker.wait_for(FEW)
     processes.assert_no_repeats()
+    assert lowest_of(after) > highest_of(before)
 
 
 def test_declining_moves_nothing(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +300,19 @@ def test_declining_moves_nothing(postgres: str, monkeypatch: pytest.MonkeyPatch)
     assert "fields=[['time', 41]" in words
     assert "Nothing was changed" in words
     assert NamespaceRecord.objects.using(postgres).values().get() == before
+
+
+def test_a_database_that_is_away_may_have_lent_too(postgres: str) -> None:
+    """As the half of a fallback: what was lent there can't be gone past, and it says so."""
+    with override_settings(IDGEN=idgen(on_database(postgres, workers=[0, 1]))):
+        generators["default"].next_id()
+    connections.settings["gone"] = {**connections.settings[postgres], "PORT": "1"}
+    try:
+        with override_settings(IDGEN=idgen(on_database(postgres, workers=[0, 2]))):
+            (finding,) = findings("settings", database=[postgres])
+    finally:
+        del connections.settings["gone"]
+    assert "'gone' can't be asked" in finding["todo"]
 
 
 def test_settings_that_agree_are_nothing_to_tell(server_alias: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,21 @@ from django.test import override_settings
 from django_idgen import generators, segments
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from django_idgen.tables import make_missing_tables
-from tests.doctor.fleet import fleet, idgen, on_database, on_redis
+from tests.doctor.fleet import (
+    FAR,
+    dense,
+    fleet,
+    highest_of,
+    idgen,
+    lowest_of,
+    on_database,
+    on_redis,
+)
 from tests.places import empty_sqlite
+from tests.redis_servers import cache_alias, redis_farm
 
+FEW = 4
+"""Ids of a fleet that is far ahead: those of two ticks."""
 TABLES = (Installation, NamespaceRecord, WorkerLease, LeafAlloc)
 
 
@@ -44,44 +57,69 @@ def restore(alias: str, rows: dict[type, list[dict[str, Any]]]) -> None:
 
 def test_a_restored_database_repeats_nothing(server_alias: str, tmp_path: Path) -> None:
     """I1: processes of before and after it, of tags and of a generator."""
-    setting = idgen(on_database(server_alias, workers=[0, 2]), window=20)
+    # A window so long that no old process asks again meanwhile, which would put its mark right.
+    setting = dense(on_database(server_alias), window=60, **FAR)
     with fleet(tmp_path) as processes, override_settings(IDGEN=setting):
         (tags,) = processes.start(setting, 1, name="tags", tags="orders bills")
         (first,) = processes.start(setting, 1)
         for taker in (tags, first):
-            taker.wait_for(100)
+            taker.wait_for(FEW)
         kept = backup(server_alias)
         # It takes a worker id of which the backup knows nothing, and ids past its marks.
         (second,) = processes.start(setting, 1)
-        second.wait_for(100)
+        for taker in (first, second):
+            taker.wait_until_ahead()
         tags.wait_for(3000)
         processes.stop("tags")
         tags.end()
+        highest = highest_of([first, second])
         restore(server_alias, kept)
         words = skip(all=True, generators=[], yes=True)
         assert "are skipped" in words
         assert "generation" in words
-        new = processes.start(setting, 1, name="new")
-        new += processes.start(setting, 1, name="new", tags="orders bills")
+        new = processes.start(setting, 2, name="new")
+        (later,) = processes.start(setting, 1, name="new", tags="orders bills")
+        later.wait_for(200)
         for taker in (first, second, *new):
-            taker.wait_for(200)
+            taker.wait_for(FEW)
     processes.assert_no_repeats()
+    assert lowest_of(new) > highest
 
 
-def test_redis_goes_on_past_a_restored_database(postgres: str, redis: str, tmp_path: Path) -> None:
-    """I1: what Redis has lent since the backup lies below the new fence, too."""
-    setting = idgen(on_redis(redis, postgres, workers=[0, 2]))
-    with fleet(tmp_path) as processes, override_settings(IDGEN=setting):
-        (taker,) = processes.start(setting, 1)
-        taker.wait_for(100)
+@pytest.mark.parametrize("redis_is", ["kept", "restored"])
+def test_redis_goes_on_past_a_restored_database(
+    redis_is: str, postgres: str, tmp_path: Path
+) -> None:
+    """I1: what Redis has lent since the backup lies below the new fence, too.
+
+    Whether it still knows of it, or was put back together with the database.
+    """
+    with redis_farm() as farm, ExitStack() as stack:
+        server = farm.server()
+        alias = stack.enter_context(cache_alias("restored", server.url))
+        # A window and a stride that end before what the fleet stamps in the end.
+        leases = on_redis(alias, postgres, stride=60)
+        setting = dense(leases, window=60, **FAR)
+        stack.enter_context(override_settings(IDGEN=setting))
+        processes = stack.enter_context(fleet(tmp_path))
+        generators["default"].next_id()
+        generators.close()
         kept = backup(postgres)
-        taker.wait_for(400)
+        server.run("SAVE")
+        old = processes.start(setting, 2)
+        for taker in old:
+            taker.wait_until_ahead()
+        if redis_is == "restored":
+            server.kill()  # what it has on disk is the copy
+            server.start()
+        highest = highest_of(old)
         restore(postgres, kept)
         skip(generators=["default"], yes=True)
         (new,) = processes.start(setting, 1, name="new")
-        new.wait_for(200)
-        taker.wait_for(200)
+        for taker in (new, *old):
+            taker.wait_for(FEW)
     processes.assert_no_repeats()
+    assert lowest_of([new]) > highest
 
 
 def test_sqlite_skips_its_marks(tmp_path: Path, django_db_blocker: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from django.db import Error, connections
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from tests import servers
+from tests.ports import free_port
 from tests.server_tools import execute
 
 LIMIT = 60
@@ -39,7 +39,7 @@ class Server:
 
     directory: Path
     number: int
-    port: int = field(default_factory=lambda: free_port())
+    port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -60,12 +60,6 @@ class Server:
         if self.process is not None:
             self.process.kill()
             self.process.wait(LIMIT)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from typing import Any
 from django.db import connections
 
 from tests import server_tools
+from tests.ports import free_port
 
 Taken = dict[str, Any]
 
@@ -173,12 +174,17 @@ class Web:
 
     def take(self, count: int = 5) -> Taken:
         """Have whichever worker is asked take ids."""
+        taken = self.try_to_take(count)
+        assert taken is not None, self.running.output
+        return taken
+
+    def try_to_take(self, count: int = 5) -> Taken | None:
+        """As :meth:`take`; ``None`` if the worker answers with an error."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=8)) as client:
             client.request("GET", f"/ids/{count}")
             answer = client.getresponse()
             body = answer.read()
-        assert answer.status == 200, self.running.output
-        return dict(json.loads(body))
+        return dict(json.loads(body)) if answer.status == 200 else None
 
     def take_from_all(self, workers: int, *, at_once: int = 8) -> list[Taken]:
         """Ask until ``workers`` processes have answered; returns all that was taken."""
@@ -199,11 +205,6 @@ def serving(site: Site, *argv: str) -> Iterator[Web]:
     port, side = free_port(), free_port()
     with site.start(*(word.format(port=port, side=side) for word in argv)) as running:
         yield Web(running, port, side)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def is_listening(port: int) -> bool:

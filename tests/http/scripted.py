@@ -10,6 +10,9 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.ports import free_port
+from tests.wires import TcpProxy
+
 Said = tuple[int, dict[str, str], bytes]
 Script = Callable[[str, dict[str, Any]], Said]
 """From the path and the body of a request to the status, headers and body of its answer."""
@@ -98,7 +101,7 @@ def scripted(script: Script) -> Iterator[Scripted]:
         server.close()
 
 
-class Wire:
+class Wire(TcpProxy):
     """A TCP proxy before the server at ``port`` that may keep what the server answers.
 
     ``mode``: ``pass``; ``cut`` (the answer came, and the client's connection breaks),
@@ -110,11 +113,8 @@ class Wire:
         self.mode = "pass"
         self.answers = 0
         """How many answers of the server came in."""
-        self._to = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
         self._over = threading.Event()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(("127.0.0.1", port))
 
     @property
     def url(self) -> str:
@@ -122,29 +122,22 @@ class Wire:
 
     def close(self) -> None:
         self._over.set()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        super().close()
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
-
-    def _carry(self, client: socket.socket) -> None:
-        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._to)) as server:
-            up = threading.Thread(target=_pump, args=(client, server), daemon=True)
-            up.start()
+    def carry(self, client: socket.socket, server: socket.socket) -> None:
+        up = threading.Thread(target=_pump, args=(client, server), daemon=True)
+        up.start()
+        try:
             while data := server.recv(65536):
                 self.answers += data.startswith(b"HTTP/")
-                if self.mode == "pass":
-                    client.sendall(data)
-                else:
+                if self.mode != "pass":
                     self._spoil(client, data)
                     break
-            # Closing alone would wait for the other thread, which reads.
-            client.shutdown(socket.SHUT_RDWR)
+                client.sendall(data)
+        finally:
+            with suppress(OSError):  # closing alone would leave the other thread reading
+                client.shutdown(socket.SHUT_RDWR)
+            up.join()
 
     def _spoil(self, client: socket.socket, data: bytes) -> None:
         if self.mode == "half":
@@ -161,6 +154,7 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
     with suppress(OSError):
         while data := source.recv(65536):
             sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
 
 
 @contextmanager
@@ -175,5 +169,4 @@ def wire(url: str) -> Iterator[Wire]:
 
 def closed_url() -> str:
     """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"http://127.0.0.1:{listener.getsockname()[1]}/idgen/"
+    return f"http://127.0.0.1:{free_port()}/idgen/"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from select import select
 
 import pytest
 from django.db import connections
@@ -25,8 +22,10 @@ from django_idgen.core.errors import (
 from django_idgen.leases.redis import RedisLeases
 from django_idgen.models import Installation, NamespaceRecord
 from tests.contracts.lenders import HOUR_US
+from tests.ports import free_port
 from tests.redis_leases.fleet import SHOP, STRIDE, WINDOW, Fleet, new_space
-from tests.redis_servers import RedisFarm, RedisServer, cache_alias, free_port
+from tests.redis_servers import RedisFarm, RedisServer, cache_alias
+from tests.wires import SCRIPT, LossyWire
 
 
 def seconds(job: object) -> float:
@@ -72,50 +71,10 @@ def test_a_redis_that_says_nothing_costs_no_more_than_the_timeout(
     fleet.check(ahead=0)
 
 
-class DeafWire:
-    """A TCP proxy that lets a script through and loses its answer, while it is told to."""
-
-    def __init__(self, server: RedisServer) -> None:
-        self._server = server.port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.losing = False
-        self.lost = 0
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                thread = threading.Thread(target=self._carry, args=(client,), daemon=True)
-                self._threads.append(thread)
-                thread.start()
-
-    def _carry(self, client: socket.socket) -> None:
-        address = ("127.0.0.1", self._server)
-        with suppress(OSError), client, socket.create_connection(address) as server:
-            while True:
-                for source in select([client, server], [], [])[0]:
-                    data = source.recv(65536)
-                    if not data:
-                        return
-                    (server if source is client else client).sendall(data)
-                    if self.losing and source is client and b"EVAL" in data:
-                        server.recv(65536)  # it is done; the client never hears of it
-                        self.lost += 1
-                        return
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join(10)
-
-
 @contextmanager
-def deaf_wire(server: RedisServer) -> Iterator[DeafWire]:
-    wire = DeafWire(server)
+def deaf_wire(server: RedisServer) -> Iterator[LossyWire]:
+    """``deaf`` leads to ``server`` over a wire that can lose the answers of scripts."""
+    wire = LossyWire(("127.0.0.1", server.port), SCRIPT)
     try:
         with cache_alias("deaf", f"redis://127.0.0.1:{wire.port}/0"):
             yield wire
@@ -139,12 +98,12 @@ def test_a_script_whose_answer_was_lost_is_not_sent_again(fleet: Fleet, farm: Re
         holder = fleet.holder("deaf")
         holder.start()
         for job in (holder.start, holder.renew, holder.stop):
-            before, lost = scripts_run(farm.first), wire.lost
+            before, sent = scripts_run(farm.first), wire.sent
             wire.losing = True
             with pytest.raises(RegistryUnavailable, match="given up"):
                 job()
             wire.losing = False
-            assert (scripts_run(farm.first) - before, wire.lost - lost) == (1, 1)
+            assert (scripts_run(farm.first) - before, wire.sent - sent) == (1, 1)
         holder.registry.close()
     # The holder's own was given back, as it turns out; the one that nobody heard of is lent.
     free = len(fleet.space.workers) - 1

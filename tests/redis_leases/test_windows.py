@@ -22,7 +22,7 @@ from django_idgen.core.lease import (
     grant_window,
     is_free,
 )
-from django_idgen.leases.redis_scripts import LeaseScripts, Reply, key_of
+from django_idgen.leases.redis_scripts import LAST, LeaseScripts, Reply, key_of
 from django_idgen.redis_client import OwnRedis
 from tests.redis_leases.fleet import SHOP
 
@@ -174,6 +174,37 @@ def test_a_renewal_is_that_of_the_rule(
         assert (reply.status, *reply.window) == ("ok", 0, mark.start, expected)
     else:
         assert (reply.status, reply.wanted) == ("raise", max(now, latest))
+
+
+@EXAMPLES
+@given(
+    now=TICKS,
+    start=STEPS,
+    length=st.integers(1, 3000),
+    room=STEPS,
+    window=st.integers(1, 2000),
+    shorter=st.booleans(),
+)
+def test_a_renewal_by_a_scheduler_is_that_of_the_rule(
+    bench: Bench, now: int, start: int, length: int, room: int, window: int, shorter: bool
+) -> None:
+    """L2: the same end as extend_window gives, never a lower one; what has lapsed stays so."""
+    begin = max(0, now + start - 1500)
+    mark = Mark(0, "cd", begin, begin + length, 1)
+    top = mark.until + 500 if shorter else 2**52
+    bench.namespace = replace(bench.namespace, window_ticks=window, max_ticks=top)
+    charter = Charter(WHOSE, 1, begin, mark.until + room)
+    bench.at(now)
+    bench.state(charter, mark)
+    reply = bench.scripts.renew_seen(WHOSE, idle_us=10**18, short=True)
+    expected = mark.until
+    if now < mark.until:
+        expected = extend_window(
+            bench.namespace, mark, now=now, last_tick=mark.start, ceiling=charter.ceiling
+        )
+    assert (reply.status, reply.window[0], reply.cursor) == ("ok", int(now < mark.until), LAST)
+    stored = bench.own.client.hget(key_of(WHOSE, bench.namespace.name), "w:0")
+    assert stored == f"cd:{mark.start}:{expected}:1:0:".encode()
 
 
 @EXAMPLES

@@ -15,9 +15,9 @@ from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.sources.pool import PoolSource
 from django_idgen.sources.pool_link import RETRY_AFTER
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, eventually
+from tests.wires import SCRIPT, LossyWire
 
 from .shop import PATIENT, Claims, OwnedSource, Time, events_of
-from .wire import RedisWire
 
 On = Callable[..., PoolSource]
 SHORT = 0.2
@@ -36,20 +36,20 @@ def warm(process: PoolSource) -> None:
 
 
 @pytest.fixture
-def wire(server: RedisServer) -> Iterator[RedisWire]:
-    made = RedisWire(server.port)
+def wire(server: RedisServer) -> Iterator[LossyWire]:
+    made = LossyWire(("127.0.0.1", server.port), SCRIPT)
     yield made
     made.close()
 
 
-def test_a_pop_whose_answer_was_lost_is_a_gap(wire: RedisWire, on: On, server: RedisServer) -> None:
+def test_a_pop_whose_answer_was_lost_is_a_gap(wire: LossyWire, on: On, server: RedisServer) -> None:
     """It was applied, and is not sent again: one script, and the next range (hazard 53)."""
     process, claims = on(wire.port), Claims()
     warm(process)
     process.refill("t", 100)
-    scripts, wire.losing = wire.scripts, True
+    sent, wire.losing = wire.sent, True
     claims.use(process.fetch("t").ids())
-    assert wire.scripts == scripts + 1
+    assert wire.sent == sent + 1
     assert claims.ids == list(range(101, 111))
     wire.losing = False
     other = on(server)
@@ -61,7 +61,7 @@ def test_a_pop_whose_answer_was_lost_is_a_gap(wire: RedisWire, on: On, server: R
 
 
 def test_a_push_whose_answer_was_lost_is_not_sent_again(
-    wire: RedisWire, on: On, server: RedisServer
+    wire: LossyWire, on: On, server: RedisServer
 ) -> None:
     """The range is there once, and the process that pushed it never uses it."""
     process, claims = on(wire.port), Claims()
@@ -69,10 +69,10 @@ def test_a_push_whose_answer_was_lost_is_not_sent_again(
     held = process.fetch("t").ids()
     claims.use(held[:4])
     process.give_back("t", [held[9:]])  # so that there is a pool
-    scripts, wire.losing = wire.scripts, True
+    sent, wire.losing = wire.sent, True
     process.give_back("t", [held[4:9]])
     process.give_back("t", [held[4:9]])  # even if asked to: Redis is left alone by now
-    assert wire.scripts == scripts + 1
+    assert wire.sent == sent + 1
     assert events_of(process) == ["pool_unavailable"]
     other = on(server)
     claims.use(other.fetch("t").ids())
@@ -82,7 +82,7 @@ def test_a_push_whose_answer_was_lost_is_not_sent_again(
 
 
 def test_a_refill_whose_answer_was_lost_is_given_up(
-    wire: RedisWire, on: On, server: RedisServer
+    wire: LossyWire, on: On, server: RedisServer
 ) -> None:
     """What was fetched for it is not pushed again."""
     process = on(wire.port)

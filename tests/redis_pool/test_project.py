@@ -16,6 +16,7 @@ from django.test import override_settings
 from django_idgen import segments
 from django_idgen.checks import check_settings
 from django_idgen.conf import SettingsError
+from django_idgen.core import segment_allocator
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.owner import RETRY_AFTER, DatabaseOwner
 from django_idgen.sources.database import DatabaseSource
@@ -40,7 +41,8 @@ def idgen_on(alias: str, database: str) -> dict[str, Any]:
     return {
         "SEGMENTS": {
             "SOURCE": {"BACKEND": SOURCE, "OPTIONS": options},
-            "OPTIONS": {"default_step": STEP, "timeout": 30},
+            # Who had to wait takes more at once, and leaves crumbs for others.
+            "OPTIONS": {"default_step": STEP, "timeout": 30, "longest_step": 1},
         }
     }
 
@@ -66,6 +68,8 @@ def starter(location: str, database: str) -> Start:
         prefix = f"""
 from django.test import override_settings
 override_settings(CACHES={{"idgen": {entry!r}}}, IDGEN={idgen_on("idgen", database)!r}).enable()
+from django_idgen.core import segment_allocator
+segment_allocator.LEAVE_WITHIN = {PATIENT}
 from django_idgen import segments
 """
         return python(database, prefix + dedent(code))
@@ -95,8 +99,11 @@ def test_a_clean_restart_leaves_no_gap(postgres: str, redis: str) -> None:
     assert ids == list(range(1, 46))
 
 
-def test_a_closed_process_goes_on_where_it_was(server_alias: str, redis: str) -> None:
+def test_a_closed_process_goes_on_where_it_was(
+    server_alias: str, redis: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Made anew in the same process, as by a change of settings, there is no gap either."""
+    monkeypatch.setattr(segment_allocator, "LEAVE_WITHIN", PATIENT)
     with project(redis, server_alias):
         ids = []
         for _ in range(10):

@@ -130,7 +130,7 @@ def test_an_operation_whose_answer_was_lost_is_not_repeated(leases: ServerLeases
         wire.losing = True
         with pytest.raises(RegistryUnavailable):
             leases.acquire(holder="b")
-        assert wire.commits == 1
+        assert wire.sent == 1
     lost = rows_of(leases).exclude(holder="a").get()
     again = leases.acquire(holder="b").lease
     assert again.worker != lost.worker

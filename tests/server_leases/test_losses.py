@@ -64,6 +64,19 @@ def test_a_loss_voids_older_tokens(
     leases.renew(newer, last_tick=newer.start)
 
 
+def test_a_scheduler_does_not_renew_what_a_loss_has_voided(
+    leases: ServerLeases, time: Time
+) -> None:
+    """Its mark stays where it was: whoever held it may not go on, and is told so."""
+    void = leases.acquire(holder="a").lease
+    forget_server(leases)
+    newer = leases.acquire(holder="b").lease
+    assert newer.worker != void.worker
+    time.tick = void.until - 1
+    assert leases.renew_seen(idle_after=WINDOW) == 1
+    assert rows_of(leases).get(worker=void.worker).until == void.until
+
+
 # Where everything is gone nothing remembers the first fence: a documented limit.
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss is not forget_everything])
 def test_losses_in_a_row_raise_the_fence_each_time(

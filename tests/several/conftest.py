@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +11,7 @@ from django.db import connections
 
 from tests import servers
 from tests.conftest import _drop_tables, _execute
+from tests.threads import wait_for_threads
 
 PLACES = {"east": "postgres", "west": "mariadb", "north": "postgres", "south": "mariadb"}
 
@@ -24,26 +23,6 @@ def _name(alias: str) -> str:
 def _drop(alias: str, server: str) -> None:
     force = " WITH (FORCE)" if server == "postgres" else ""
     _execute(server, f"DROP DATABASE IF EXISTS {_name(alias)}{force}")
-
-
-def _wait_for_loaders() -> None:
-    # The lanes first: they have the loaders of the databases work for them.
-    loaders = tuple(f"idgen-{alias}" for alias in PLACES)
-    for prefix in ("idgen-lane-", loaders):
-        for thread in threading.enumerate():
-            if thread.name.startswith(prefix):
-                _join(thread)
-
-
-def _join(thread: threading.Thread) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            thread.join(30)
-        except RuntimeError:
-            time.sleep(0.01)  # it is on the list, and just being started
-        else:
-            return
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +49,7 @@ def shards(_shards: None, django_db_blocker: Any) -> Iterator[list[str]]:
         try:
             yield list(PLACES)
         finally:
-            _wait_for_loaders()
+            wait_for_threads(*PLACES)
             for alias in PLACES:
                 connections[alias].close()
                 del connections[alias]

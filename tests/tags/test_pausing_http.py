@@ -21,6 +21,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.rest.known_tags import KNOWN_TAGS
 from django_idgen.sources.http import HttpSource
 from django_idgen.tags.edits import make_tag, pause_tag, resume_tag
+from django_idgen.tags.trail import told
 from tests.http.service import SECRET, one_token, service
 from tests.rest.tags.people import CHANGE, VIEW, Person, clerk, client_of
 
@@ -139,7 +140,7 @@ def test_the_admin_shows_what_was_changed_over_the_api(no_tags: None) -> None:
         assert client.post(f"/idgen/tags/new/{action}", {}).status_code == 200
     entries = LogEntry.objects.filter(object_id="new").order_by("pk")
     assert {entry.user_id for entry in entries} == {user.pk}
-    assert [entry.get_change_message() for entry in entries] == [
+    assert [told(entry.change_message) for entry in entries] == [
         "Added: step: — → 5; next free id: — → 100",
         "Changed: step: 5 → 7; description: — → words",
         "Skipped ahead: next free id: 100 → 5000",

@@ -8,8 +8,14 @@ import pytest
 
 from django_idgen import generators, handlers, next_id
 from django_idgen.core.errors import WorkerOutOfRange
+from django_idgen.core.survey import name_of
+from django_idgen.leases import server_oversight
+from django_idgen.leases.server import ServerLeases
+from django_idgen.models import WorkerLease
 from django_idgen.worker_map import WorkerState, release_worker, who_held, worker_map
 from tests.places import place
+from tests.server_leases.shop import SHOP
+from tests.server_tools import execute_apart
 
 __all__ = ["place"]
 
@@ -71,3 +77,42 @@ def test_releasing_by_hand(place: str) -> None:
     assert (after.state, after.until) == (WorkerState.FREE, before.until)
     with pytest.raises(WorkerOutOfRange):
         release_worker("default", 1024)
+
+
+def test_releasing_the_lease_that_was_seen(place: str) -> None:
+    """Whoever else has the worker id by now keeps it; the name of a lease lets nobody renew."""
+    next_id()
+    keeper = generators["default"].keeper  # type: ignore[attr-defined]
+    (seen,) = worker_map("default").entries.values()
+    assert keeper.lease.token not in seen.lease
+    registry = keeper.registry
+    assert registry.release(keeper.lease, last_tick=keeper.lease.until - 1)
+    lease = registry.acquire(holder=seen.holder).lease
+    assert lease.worker == seen.worker
+    assert release_worker("default", seen.worker, seen.lease) is False
+    assert registry.renew(lease, last_tick=lease.start)
+    (now,) = worker_map("default").entries.values()
+    assert (now.state, now.holder) == (WorkerState.HELD, seen.holder)
+    assert now.lease != seen.lease
+    assert release_worker("default", seen.worker, now.lease) is True
+    assert worker_map("default").entries[seen.worker].lease == ""
+
+
+def test_a_hand_over_between_look_and_change_is_not_undone(
+    server_alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease that was compared is freed, or nobody's, also where that takes two statements."""
+    registry = ServerLeases(SHOP, alias=server_alias)
+    lease = registry.acquire(holder="a").lease
+    statement = "UPDATE django_idgen_workerlease SET token = 'ab' WHERE token <> ''"
+
+    def hand_over(token: str) -> str:
+        execute_apart(server_alias, statement)
+        return name_of(token)
+
+    monkeypatch.setattr(server_oversight, "name_of", hand_over)
+    overseen = registry.oversight()
+    assert overseen.free(lease.worker, name_of(lease.token)) is False
+    assert WorkerLease.objects.using(server_alias).get().token == "ab"
+    assert overseen.free(lease.worker) is True
+    registry.close()

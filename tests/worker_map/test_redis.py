@@ -14,6 +14,7 @@ from django_idgen import generators, handlers, next_id
 from django_idgen.connection import own_connection
 from django_idgen.core.errors import RegistryUnavailable
 from django_idgen.leases import redis_scripts
+from django_idgen.leases.borrowed_history import PURPOSE
 from django_idgen.models import LeaseHistory, NamespaceRecord
 from django_idgen.worker_map import WorkerState, release_worker, who_held, worker_map
 from tests.places import empty_sqlite
@@ -51,7 +52,7 @@ def lease() -> Any:
 
 def settle(database: str) -> None:
     """What is written by the loader's thread is written."""
-    own_connection(database).loader.submit(lambda: None).result(30)
+    own_connection(database, PURPOSE).loader.submit(lambda: None).result(30)
 
 
 def test_before_the_first_lease_nothing_is_made(database: str, server: RedisServer) -> None:

@@ -103,6 +103,11 @@ local function mark_of(worker)
   return mark
 end
 
+-- What a lease is called by those who only look at it: never the token, which lets one renew.
+local function name_of(token)
+  return token == '' and '' or redis.sha1hex(token):sub(1, 16)
+end
+
 local function packed(mark)
   return table.concat({mark.token, text(mark.start), text(mark.till),
                        text(mark.generation), mark.seen, mark.holder}, ':')

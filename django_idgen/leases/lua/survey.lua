@@ -22,10 +22,9 @@ local function tell(worker, stored, note)
     token, lent, offset = note:match('^(%x*):(%d*):(-?%d*)$')
     if token ~= mark.token then lent, offset = '', '' end
   end
-  -- Never the token itself, which lets one renew.
   local holds = mark.token == '' and 'free' or (alive and is_current(mark)) and 'held' or 'void'
   for _, word in ipairs({worker, holds, text(mark.start), text(mark.till), text(mark.generation),
-                         mark.seen, lent, offset, mark.holder}) do
+                         mark.seen, lent, offset, name_of(mark.token), mark.holder}) do
     found[#found + 1] = word
   end
 end

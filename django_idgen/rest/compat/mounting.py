@@ -12,7 +12,6 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import URLPattern, path, register_converter
 from django.urls.converters import get_converters
@@ -28,6 +27,7 @@ from rest_framework.exceptions import (
 )
 from rest_framework.request import Request
 
+from ...atomic_requests import never_atomic
 from ...handlers import current_settings
 from ..access import Caller, default_authentication
 from ..authentication import TokenAuthentication, TokenUser, secret_of
@@ -198,7 +198,7 @@ class Mount:
         mounted.idgen_open = self.name if self.door.is_open else ""  # type: ignore[attr-defined]
         if every is not None:
             mounted = wraps(every)(mounted)
-        return transaction.non_atomic_requests(csrf_exempt(mounted))
+        return never_atomic(csrf_exempt(mounted))
 
     def _told(self, error: Exception) -> HttpResponse:
         failure = failure_in(error)

@@ -166,12 +166,6 @@ def test_a_token_seen_lately_costs_no_query(
         assert client.get(f"/leaf/api/segment/get/{tag}").content == b"2"
 
 
-def test_ids_are_taken_outside_of_requests_transactions() -> None:
-    """``ATOMIC_REQUESTS`` leaves these views alone."""
-    for entry in leaf.urls():
-        assert entry.callback._non_atomic_requests == {"default"}  # type: ignore[attr-defined]
-
-
 def test_a_bug_is_no_answer(db: None) -> None:
     """It is Django's to report: a 500 there, a traceback here."""
 

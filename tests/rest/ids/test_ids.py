@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from django.urls import resolve
 
 from django_idgen import generators, segments
 from django_idgen.models import LeafAlloc
@@ -180,11 +179,3 @@ def test_no_more_than_max_count_at_once(ask: Asking, tag: str, settings: Any) ->
         answer = ask("get", f"{URL}?count=6")
         assert answer.status_code == 400
         assert answer.json() == {"count": ["It must be a whole number of 1 to 5, not 6."]}
-
-
-def test_a_project_that_wraps_requests_in_transactions_has_ids_outside_of_them(
-    ask: Asking, tag: str, settings: Any
-) -> None:
-    """``ATOMIC_REQUESTS`` doesn't count here."""
-    for url in (URL, GENERATOR_URL):
-        assert resolve(url).func._non_atomic_requests == {"default"}

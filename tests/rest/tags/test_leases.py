@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from rest_framework.test import APIClient
 
 from django_idgen import factory, generators, handlers, next_id
 from django_idgen.core.errors import LeaseLost
-from django_idgen.models import WorkerLease
+from django_idgen.models import NamespaceRecord, WorkerLease
 from django_idgen.stores import marks_of
-from tests.places import place
+from tests.places import empty_sqlite, place
 from tests.rest.tags.people import LEASES, RELEASE, VIEW, Person, clerk, client_of
+from tests.upkeep_tools import upkeep_on
 
 __all__ = ["place"]
 
@@ -78,8 +80,11 @@ def several(place: str, client: APIClient) -> APIClient:
         rows.update(start=1, until=5)
     row = WorkerLease.objects.using(place).exclude(token="").first()
     assert row is not None
+    record = NamespaceRecord.objects.using(place).get(pk=row.namespace)
     row.id, row.namespace, row.worker = "unknown/5002", "unknown", 5002
     row.save(using=place, force_insert=True)
+    record.name, record.fingerprint = "unknown", "{}"
+    record.save(using=place, force_insert=True)
     return client
 
 
@@ -95,7 +100,7 @@ def test_leases_are_found_by_state_and_namespace(several: APIClient) -> None:
     assert (lapsed["holder"], lapsed["window_left"]) == ("gone", 0.0)
     (unknown,) = listed(several, namespace="unknown")
     assert (unknown["worker"], unknown["promised_until"], unknown["state"]) == (5002, None, "held")
-    assert unknown["generator"] is None
+    assert (unknown["generator"], unknown["place"]) == (None, lapsed["place"])
 
 
 def test_leases_come_in_pages(several: APIClient) -> None:
@@ -126,6 +131,9 @@ def test_it_takes_the_permission(place: str) -> None:
         assert getattr(clerk(), method)(URL).status_code == 405
 
 
+ANY = {"lease": "any"}
+
+
 def release_url(worker: int | str, alias: str = "default") -> str:
     return f"{URL}{alias}/{worker}/release"
 
@@ -136,19 +144,21 @@ def test_a_worker_id_is_released_by_hand(place: str, client: APIClient) -> None:
     keeper = generators["default"].keeper  # type: ignore[attr-defined]
     lease = keeper.lease
     url = release_url(lease.worker)
+    (seen,) = listed(client)
     done = {"generator": "default", "worker": lease.worker}
-    assert client.post(url).json() == {**done, "released": True}
-    assert client.post(url, {}).json() == {**done, "released": False}
-    assert [each["state"] for each in listed(client)] == ["free"]
+    assert client.post(url, {"lease": seen["lease"]}).json() == {**done, "released": True}
+    assert client.post(url, {"lease": seen["lease"]}).json() == {**done, "released": False}
+    (after,) = listed(client)
+    assert (after["state"], after["lease"]) == ("free", "")
     with pytest.raises(LeaseLost):
         keeper.registry.renew(lease, last_tick=lease.start)
 
 
 def test_releasing_takes_the_permission(place: str) -> None:
     """To change leases: to see them is not enough."""
-    assert APIClient().post(release_url(1)).status_code == 401
-    assert client_of(Person(LEASES)).post(release_url(1)).status_code == 403
-    assert client_of(Person(RELEASE)).post(release_url(1)).status_code == 200
+    assert APIClient().post(release_url(1), ANY).status_code == 401
+    assert client_of(Person(LEASES)).post(release_url(1), ANY).status_code == 403
+    assert client_of(Person(RELEASE)).post(release_url(1), ANY).status_code == 200
     assert clerk().get(release_url(1)).status_code == 405
 
 
@@ -159,16 +169,78 @@ def test_releasing_takes_the_permission(place: str) -> None:
 )
 def test_what_there_is_not_can_t_be_released(client: APIClient, url: str) -> None:
     """404, in JSON."""
-    answer = client.post(url)
+    answer = client.post(url, ANY)
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-def test_a_body_with_fields_releases_nothing(place: str, client: APIClient) -> None:
-    """It may mean something that we don't know."""
+def test_a_body_that_names_no_lease_releases_nothing(place: str, client: APIClient) -> None:
+    """Nor does one with fields that may mean something that we don't know."""
     next_id()
-    worker = generators["default"].keeper.lease.worker  # type: ignore[attr-defined]
-    assert client.post(release_url(worker), {"force": True}).status_code == 400
+    (seen,) = listed(client)
+    for body in ({}, {"lease": ""}, {"lease": None}, {"lease": seen["lease"], "force": True}):
+        assert client.post(release_url(seen["worker"]), body).status_code == 400
     assert [each["state"] for each in listed(client)] == ["held"]
+
+
+def test_whoever_got_it_meanwhile_keeps_it(place: str, client: APIClient) -> None:
+    """409, with who has it; nothing is released, though worker id and holder are the same."""
+    next_id()
+    (seen,) = listed(client)
+    handlers.reset()
+    registry = factory.build_registry(handlers.generator_settings("default"))
+    lease = registry.acquire(holder=seen["holder"]).lease
+    assert lease.worker == seen["worker"]
+    answer = client.post(release_url(seen["worker"]), {"lease": seen["lease"]})
+    assert (answer.status_code, answer.json()["code"]) == (409, "changed_hands")
+    assert seen["holder"] in answer.json()["detail"]
+    assert registry.renew(lease, last_tick=lease.start)
+    (now,) = listed(client)
+    assert now["state"] == "held"
+    assert client.post(release_url(now["worker"]), {"lease": now["lease"]}).json()["released"]
+
+
+def test_namespaces_of_one_name_in_two_places_are_two(
+    postgres: str, tmp_path: Path, django_db_blocker: Any
+) -> None:
+    """What was lent of a worker id in one of them is not hidden by who holds it in the other;
+    and generators that share one are told once."""
+
+    def lent_by(database: str, first: int, stop: int) -> dict[str, Any]:
+        options = {"database": database, "workers": [first, stop]}
+        return {"NAMESPACE": "twice", "LEASES": {"OPTIONS": options}}
+
+    with django_db_blocker.unblock(), empty_sqlite(tmp_path / "shop.sqlite3"):
+        # Before the worker ids were split, it lent the first of them, too.
+        with upkeep_on({"GENERATORS": {"default": {}, "there": lent_by(postgres, 0, 1)}}):
+            generators["there"].next_id()
+        there = lent_by(postgres, 1, 2)
+        split = {"here": lent_by("default", 0, 1), "there": there, "again": there}
+        with upkeep_on({"GENERATORS": {"default": {}, **split}}):
+            generators["here"].next_id()
+            found = listed(client_of(Person(LEASES)), namespace="twice")
+            told = [(each["generator"], each["place"], each["state"]) for each in found]
+            assert sorted(told) == [("here", "default", "held"), ("there", postgres, "free")]
+            assert {(each["registry"], each["worker"]) for each in found} == {("database", 0)}
+
+
+def test_a_row_of_a_name_that_is_lent_elsewhere_is_told(
+    postgres: str, tmp_path: Path, django_db_blocker: Any
+) -> None:
+    """In a database that lends for another namespace; as nobody's who is known here."""
+    options = {"OPTIONS": {"database": postgres}}
+    former = {"GENERATORS": {"default": {"NAMESPACE": "shop", "LEASES": options}}}
+    with django_db_blocker.unblock(), empty_sqlite(tmp_path / "shop.sqlite3"):
+        with upkeep_on(former):
+            next_id()
+        today = {"default": {"NAMESPACE": "shop"}, "other": {"LEASES": options}}
+        with upkeep_on({"GENERATORS": today}):
+            next_id()
+            found = listed(client_of(Person(LEASES)), namespace="shop")
+            told = [(each["generator"], each["place"], each["state"]) for each in found]
+            assert sorted(told, key=str) == [
+                ("default", "default", "held"),
+                (None, postgres, "free"),
+            ]
 
 
 def test_asking_makes_no_table(place: str, client: APIClient) -> None:

@@ -1,0 +1,91 @@
+"""What no browser sends, and what no database can look for: said so, never a page that fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from django_idgen.models import AccessToken, LeafAlloc
+from tests.test_admin import TAGS, server, tag
+
+__all__ = ["server", "tag"]
+
+pytestmark = pytest.mark.django_db(databases="__all__")
+
+APP = "/admin/django_idgen/"
+PAGES = ("leafalloc", "segmenthistory", "workerlease", "namespacerecord", "accesstoken")
+NUL = "orders\x00"
+
+
+@pytest.fixture
+def client(admin_client: Client, tag: LeafAlloc) -> Client:
+    """Of the administrator; with a tag and a token, on a server that is strict about text."""
+    AccessToken.objects.create(name="shop", digest="0" * 64, hint="abcd", tags="*")
+    admin_client.raise_request_exception = False
+    return admin_client
+
+
+def edited(**odd: str) -> dict[str, str]:
+    """The list of tags as a browser sends it, but for what is ``odd``."""
+    forms = {"form-TOTAL_FORMS": "1", "form-INITIAL_FORMS": "1", "_save": "Save"}
+    row = {"biz_tag": "orders", "step": "7"} | odd
+    return {**forms, "initial-form-0-step": "1000"} | {f"form-0-{k}": v for k, v in row.items()}
+
+
+def test_a_list_with_a_forged_tag_is_refused(client: Client) -> None:
+    """400; nothing is changed, of no row."""
+    for odd in (NUL, "\x00", "x" * 129):
+        chosen = {"action": "pause", "_selected_action": ["orders", odd]}
+        resumed = {"action": "resume", "_selected_action": [odd]}
+        for sent in (edited(biz_tag=odd), chosen, resumed):
+            assert client.post(TAGS, sent).status_code == 400
+    stored = LeafAlloc.objects.get()
+    assert (stored.step, stored.paused) == (1000, False)
+
+
+@pytest.mark.parametrize("action", ["revoke", "replace"])
+def test_a_forged_token_is_refused(client: Client, action: str) -> None:
+    """400; no token is ended or made."""
+    for key in ("\x00", "1\x00", str(2**63), str(-(2**63) - 1), "9" * 5000, "x"):
+        sent = {"action": action, "_selected_action": [key]}
+        assert client.post(f"{APP}accesstoken/", sent).status_code == 400, key
+    assert AccessToken.objects.get().expires_at is None
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_can_be_nothing_is_not_there(client: Client, page: str) -> None:
+    """Its page, its history and its deletion lead away, or are refused, as for any other one."""
+    for key in ("%00", "a%00b", str(2**63), "9" * 5000, "-1", "x" * 300, "a_b"):
+        for end in ("change/", "history/", "delete/"):
+            answer = client.get(f"{APP}{page}/{key}/{end}")
+            assert answer.status_code in (302, 403, 404), (key, end)
+
+
+FILTERS = {
+    "leafalloc": ("biz_tag__regex=(", "step__range=1", "update_time__year=1e9", "biz_tag=%00"),
+    "accesstoken": ("name__iregex=[", "name=%00", f"id__in={2**63}", f"id__in={'9' * 400}"),
+    "workerlease": ("seen_at__year=9223372036854775808", "holder__contains=%00"),
+    "segmenthistory": ("start__range=1,2,3", "tag__exact=%00"),
+    "namespacerecord": ("name__regex=(", "name__in=%00"),
+}
+"""The first one of each no database can do; the others are refused by some."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_filters_that_can_not_be_lead_to_the_list(client: Client, page: str) -> None:
+    """Which says so; the request's transaction goes on."""
+    for number, query in enumerate(FILTERS[page]):
+        answer: Any = client.get(f"{APP}{page}/?{query}", follow=True)
+        assert answer.status_code == 200, query
+        if number == 0 or answer.redirect_chain:
+            assert answer.redirect_chain == [(f"{APP}{page}/?e=1", 302)]
+            assert "this is the list without filters" in answer.content.decode()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_search_for_anything_has_an_answer(client: Client, page: str) -> None:
+    """Rows, none, or the list without a search."""
+    for words in ("\x00", "a " * 3000, "x" * 9000, "'\"\\%_("):
+        assert client.get(f"{APP}{page}/", {"q": words}, follow=True).status_code == 200

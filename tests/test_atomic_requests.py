@@ -1,0 +1,94 @@
+"""``ATOMIC_REQUESTS`` on any database leaves our views alone, down to one that is dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import include, path
+
+import django_idgen.metrics
+from django_idgen import handlers, health, readiness
+from django_idgen.readiness import Probes
+from django_idgen.rest.compat import cosid, finger_mark, go_leaf, leaf, tinyid
+from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
+
+ALIAS = "reports"
+
+
+def of_the_project(_request: HttpRequest) -> HttpResponse:
+    return HttpResponse("done")
+
+
+urlpatterns = [
+    path("project", of_the_project),
+    path("live", health.live),
+    path("ready", health.ready),
+    path("metrics", django_idgen.metrics.view),
+    path("idgen/", include("django_idgen.rest.urls")),
+    path("leaf/", include(leaf.urls())),
+    path("go/", include(go_leaf.urls())),
+    path("tinyid/", include(tinyid.urls())),
+    path("cosid/", include(cosid.urls())),
+    path("finger/", include(finger_mark.urls())),
+]
+
+ANSWERS = {
+    "/live": 200,
+    "/ready": 200,
+    "/metrics": 401,
+    "/idgen/health/live": 200,
+    "/idgen/health/ready": 200,
+    "/idgen/tags/orders/ids": 401,
+    "/idgen/generators/default/ids": 401,
+    "/idgen/generators/default/leases": 401,
+    "/idgen/tags/": 401,
+    "/idgen/decode?id=1": 401,
+    "/leaf/api/segment/get/orders": 401,
+    "/go/api/leaf?biz_tag=orders": 401,
+    "/tinyid/id/nextId?bizType=orders": 200,
+    "/cosid/ids": 401,
+    "/finger/idGen/getId": 401,
+}
+"""What each view says to somebody unknown; TinyID's tells of it in its own words."""
+
+
+@pytest.fixture(scope="module")
+def dead() -> Iterator[PostgresServer]:
+    """A real server that has been there."""
+    with postgres_farm() as farm:
+        server = farm.server()
+        server.stop()
+        yield server
+
+
+@pytest.fixture
+def client(
+    dead: PostgresServer, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> Iterator[Client]:
+    """Of a project with two databases, of which the second one, now dead, wraps requests."""
+    settings.ROOT_URLCONF = __name__
+    monkeypatch.setattr(readiness, "_probes", Probes())
+    handlers.reset()
+    with pointing_at(dead, ALIAS):
+        connections.settings[ALIAS]["ATOMIC_REQUESTS"] = True
+        yield Client()
+    handlers.reset()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("url", ANSWERS)
+def test_a_view_of_ours_begins_no_transaction(client: Client, url: str) -> None:
+    """It answers, whatever has become of a database that it has nothing to do with."""
+    answer = client.get(url)
+    assert answer.status_code == ANSWERS[url], answer.content
+
+
+def test_others_begin_theirs(client: Client, django_db_blocker: Any) -> None:
+    """A view of the project fails with it, as the project asked for."""
+    with django_db_blocker.unblock(), pytest.raises(OperationalError):
+        client.get("/project")

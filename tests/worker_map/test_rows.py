@@ -1,0 +1,161 @@
+"""What is said of the rows of worker leases: the same as the map says, whatever became of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.db.models import F
+from django.test import override_settings
+
+from django_idgen import generators, handlers, next_id
+from django_idgen.core.survey import WorkerEntry
+from django_idgen.lease_state import told
+from django_idgen.models import NamespaceRecord, WorkerLease
+from django_idgen.stores import marks_of
+from django_idgen.worker_map import WorkerState, worker_map
+from tests.places import place
+from tests.redis_servers import RedisFarm, cache_alias, redis_farm
+from tests.upkeep_tools import redis_leases_on
+
+__all__ = ["place"]
+
+
+@pytest.fixture
+def farm() -> Iterator[RedisFarm]:
+    with redis_farm() as made:
+        yield made
+
+
+@pytest.fixture
+def held(place: str) -> Iterator[int]:
+    """A worker id that this process holds; there is a row of it."""
+    next_id()
+    yield generators["default"].keeper.lease.worker  # type: ignore[attr-defined]
+    handlers.reset()
+
+
+def rows(place: str) -> list[WorkerLease]:
+    return list(WorkerLease.objects.using(place).all())
+
+
+def marks(place: str, statement: str, *words: Any) -> None:
+    with closing(sqlite3.connect(marks_of(place).path)) as db, db:
+        assert db.execute(statement, words).rowcount == 1
+
+
+def as_ever(place: str) -> None:
+    """Nothing happened."""
+
+
+def lapse(place: str) -> None:
+    """The holder is long gone."""
+    if place == "default":
+        marks(place, "UPDATE leases SET start = 1, until = 5")
+    else:
+        assert WorkerLease.objects.using(place).update(start=1, until=5) == 1
+
+
+def fall_behind(place: str) -> None:
+    """The holder was not seen for two thirds of its window."""
+    if place == "default":
+        marks(place, "UPDATE leases SET seen = seen - 120000000")
+    else:
+        seen = WorkerLease.objects.using(place)
+        assert seen.update(seen_at=datetime.now(UTC) - timedelta(seconds=120)) == 1
+
+
+def begin_anew(place: str) -> None:
+    """A loss was noticed: the generation that lent it is over."""
+    if place == "default":
+        marks(place, "UPDATE namespaces SET generation = generation + 1")
+    else:
+        records = NamespaceRecord.objects.using(place)
+        assert records.update(generation=F("generation") + 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("become", "state"),
+    [
+        (as_ever, WorkerState.HELD),
+        (lapse, WorkerState.LAPSED),
+        (fall_behind, WorkerState.LAPSING),
+        (begin_anew, WorkerState.LAPSED),
+    ],
+)
+def test_a_list_of_rows_and_the_map_never_disagree(
+    place: str, held: int, become: Callable[[str], None], state: WorkerState
+) -> None:
+    """On SQLite a row may be behind its mark; the state is the mark's, and so are the moments."""
+    become(place)
+    (row,) = rows(place)
+    (entry,) = worker_map("default").entries.values()
+    found = told([row], place)[row.pk]
+    assert found.state is entry.state is state
+    assert (found.until, found.seen_at, found.lease) == (entry.until, entry.seen_at, entry.lease)
+    page: Any = admin.site._registry[WorkerLease]
+    row = WorkerLease.objects.using(place).get()
+    assert f">{state.value}<" in page.state(row)
+
+
+def test_rows_that_nobody_lends_from_are_told_by_themselves(place: str, held: int) -> None:
+    """By the same rule; without a record nobody could renew, without ticks nothing is over."""
+    (row,) = rows(place)
+    record = NamespaceRecord.objects.using(place).get()
+    row.namespace = record.name = "another"
+    row.id = row.key_of("another", row.worker)
+
+    def now() -> WorkerEntry:
+        return told([row], place)[row.pk]
+
+    assert (now().state, now().namespace) == (WorkerState.LAPSED, "another")
+    record.save(using=place, force_insert=True)
+    assert now().state is WorkerState.HELD
+    assert now().window_left is not None
+    for generation, expected in ((5, WorkerState.HELD), (4, WorkerState.LAPSED)):
+        row.generation = generation
+        NamespaceRecord.objects.using(place).filter(pk="another").update(
+            generation=5, fingerprint="{}"
+        )
+        assert now().state is expected
+        assert (now().until, now().window_left) == (None, None)
+    row.token = ""
+    assert (now().state, now().lease) == (WorkerState.FREE, "")
+
+
+def test_of_a_fallback_only_what_the_database_lends_is_asked(
+    postgres: str, farm: RedisFarm
+) -> None:
+    """Redis is not asked about rows, though the namespace is its own; what it lends there by
+    now is another's, and a row of before is void."""
+    server = farm.server()
+    with cache_alias("idgen", server.url) as alias:
+        primary = redis_leases_on(alias, postgres, timeout=1)["GENERATORS"]["default"]["LEASES"]
+        options = {"primary": primary, "secondary": {"OPTIONS": {"database": postgres}}}
+        leases = {"BACKEND": "django_idgen.leases.fallback.FallbackLeases", "OPTIONS": options}
+        with override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": leases}}}):
+            next_id()
+            lent: Any = generators["default"]
+            first = lent.keeper.lease.worker
+            handlers.reset()
+            server.kill()
+            next_id()
+            (row,) = rows(postgres)
+            found = told([row], postgres)[row.pk]
+            assert (found.state, found.namespace) == (WorkerState.HELD, "default/fallback")
+            assert found.lease == worker_map("default").entries[row.worker].lease
+            before = WorkerLease.objects.using(postgres).get()
+            before.id, before.namespace, before.worker = f"default/{first}", "default", first
+            before.generation = 0
+            before.save(using=postgres, force_insert=True)
+            assert told([before], postgres)[before.pk].state is WorkerState.LAPSED
+            begin = NamespaceRecord.objects.using(postgres).filter(pk="default/fallback")
+            begin.update(generation=F("generation") + 1)
+            assert told([row], postgres)[row.pk].state is WorkerState.LAPSED
+            assert worker_map("default").state(row.worker) is WorkerState.LAPSED
+            handlers.reset()
