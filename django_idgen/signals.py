@@ -32,42 +32,52 @@ __all__ = ["LEVELS", "SIGNALS", "emit", "log_event"]
 
 logger = logging.getLogger("django_idgen")
 
-lease_acquired = Signal()
+
+class _Event(Signal):
+    """Signal whose receivers may be any callables, and still do no harm when they fail."""
+
+    def _log_robust_failure(self, receiver: object, err: Exception) -> None:
+        # Django's asks for the receiver's __qualname__, which a partial() has none of: that
+        # would be raised, past all the other receivers. _send() logs what failed.
+        pass
+
+
+lease_acquired = _Event()
 """``lease``; ``ahead_ticks``: how far its window starts ahead of real time."""
-lease_renewed = Signal()
+lease_renewed = _Event()
 """``lease``, with its new end."""
-lease_lost = Signal()
+lease_lost = _Event()
 """``lease``, ``error``: the registry no longer knows it; what is left of its window is used up."""
-lease_released = Signal()
+lease_released = _Event()
 """``lease``; ``known``: whether the registry still knew it."""
-release_failed = Signal()
+release_failed = _Event()
 """``lease``, ``error``: it lapses by itself."""
-renewal_failed = Signal()
+renewal_failed = _Event()
 """``lease``, ``error``: it is tried again until the window is over."""
-clock_skewed = Signal()
+clock_skewed = _Event()
 """``offset_us``; ``source``: "wall" or "registry"."""
-clock_moved_backwards = Signal()
+clock_moved_backwards = _Event()
 """``behind_ticks``: how far time is behind the last id."""
-worker_changed = Signal()
+worker_changed = _Event()
 """``lease``, ``behind_seconds``: the clock stayed behind for too long."""
-segment_loaded = Signal()
+segment_loaded = _Event()
 """``tag``, ``segment``, ``seconds``."""
-segment_load_failed = Signal()
+segment_load_failed = _Event()
 """``tag``, ``error``: it is tried again."""
-segment_paused = Signal()
+segment_paused = _Event()
 """``tag``: somebody has paused it; told once, when this process would need more of its ids."""
-segment_waited = Signal()
+segment_waited = _Event()
 """``tag``, ``seconds``: a caller had nothing left and waited."""
-segment_given_back = Signal()
+segment_given_back = _Event()
 """``tag``, ``ids``: how many ids that were left over went back to the source."""
-segment_skipped = Signal()
+segment_skipped = _Event()
 """``tag``, ``database``, ``start``, ``stop``, ``why``: nobody is given the ids from start up to
 stop, which may have been given out before another server took over, or a table was restored."""
-pool_unavailable = Signal()
+pool_unavailable = _Event()
 """``alias``, ``error``: the Redis of the pool; ids come from the database for a minute."""
-pool_available = Signal()
+pool_available = _Event()
 """``alias``: it answers again."""
-pool_dropped = Signal()
+pool_dropped = _Event()
 """``tag``, ``ids``: how many were thrown away, since the Redis was restarted or replaced."""
 
 SIGNALS: Mapping[str, Signal] = {
@@ -117,8 +127,7 @@ def forget() -> None:
 
 
 def _send(name: str, /, **values: object) -> None:
-    signal = SIGNALS[name]
-    for receiver, result in signal.send_robust("django_idgen", **values):
+    for receiver, result in SIGNALS[name].send_robust("django_idgen", **values):
         if isinstance(result, Exception):
             logger.error("Receiver %r of %s failed.", receiver, name, exc_info=result)
 
