@@ -46,6 +46,7 @@ DEFAULT_SOURCE = "django_idgen.sources.database.DatabaseSource"
 DEFAULT_WINDOW = 180.0
 DEFAULT_SKEW_LIMIT = 10.0
 DEFAULT_TIMEOUT = 0.5
+DEFAULT_FIRST_TIMEOUT = 5.0
 DEFAULT_STEP = 1000
 DEFAULT_OUTAGE = 1200.0
 IDLE_WINDOWS = 5
@@ -58,6 +59,7 @@ NESTED_LEASE_OPTIONS = ("workers",)
 SEGMENT_OPTIONS = (
     "default_step",
     "timeout",
+    "first_timeout",
     "segment_duration",
     "longest_step",
     "longest_chain",
@@ -92,6 +94,8 @@ class SegmentSettings:
     default_step: int
     timeout: float
     """Seconds that a caller with nothing left waits."""
+    first_timeout: float
+    """Seconds that it waits for a tag's first segment, as long as no load has failed."""
     growth: Growth
     idle_after: float
     """Seconds after which a tag that nobody uses gives its ids back."""
@@ -181,10 +185,13 @@ def _segments(entry: object) -> SegmentSettings:
         step = check_step(options.get("default_step", DEFAULT_STEP))
     except ConfigurationError as error:
         raise SettingsError(f"{where}['OPTIONS']['default_step']: {error}") from error
+    timeout = seconds(where, "timeout", options.get("timeout", DEFAULT_TIMEOUT))
+    first_timeout = options.get("first_timeout", max(timeout, DEFAULT_FIRST_TIMEOUT))
     return SegmentSettings(
         source=_backend(f"{where}['SOURCE']", raw.get("SOURCE", {}), DEFAULT_SOURCE),
         default_step=step,
-        timeout=seconds(where, "timeout", options.get("timeout", DEFAULT_TIMEOUT)),
+        timeout=timeout,
+        first_timeout=seconds(where, "first_timeout", first_timeout, least=timeout),
         growth=_growth(where, options),
         idle_after=seconds(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
         outage=seconds(where, "outage", options.get("outage", DEFAULT_OUTAGE), least=0.0),

@@ -145,6 +145,7 @@ def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
         source,
         loader,
         timeout=settings.timeout,
+        first_timeout=settings.first_timeout,
         growth=settings.growth,
         idle_after=settings.idle_after,
         on_event=emit,

@@ -49,17 +49,26 @@ def test_no_setting_at_all_describes_one_generator_in_the_default_database(
     assert default.window == 180
     assert default.workers == range(1024)
     assert (read.segments.default_step, read.segments.timeout) == (1000, 0.5)
+    assert read.segments.first_timeout == 5.0
 
 
 def test_what_segments_follow_can_be_told() -> None:
     """Each option of the segments comes to the allocator that is built."""
     options = {"segment_duration": 60, "longest_step": 1, "longest_chain": 2, "idle_after": 5}
-    with override_settings(IDGEN={"SEGMENTS": {"OPTIONS": options}}):
+    waits = {"timeout": 0.1, "first_timeout": 2}
+    with override_settings(IDGEN={"SEGMENTS": {"OPTIONS": {**options, **waits}}}):
         allocator = build_allocator(read_settings().segments)
+    assert (allocator.timeout, allocator.first_timeout) == (0.1, 2.0)
     assert allocator.growth == Growth(duration=60.0, longest_step=1, longest_chain=2)
     assert allocator.idle_after == 5.0
     assert read_settings().segments.growth == Growth(900.0, 1_000_000, 8)
     assert read_settings().segments.idle_after == 900.0
+
+
+def test_a_timeout_longer_than_that_of_first_segments_is_theirs_too() -> None:
+    """Who asks for patience need not ask twice."""
+    with override_settings(IDGEN={"SEGMENTS": {"OPTIONS": {"timeout": 20}}}):
+        assert read_settings().segments.first_timeout == 20
 
 
 def test_the_default_generator_is_there_beside_those_that_are_named() -> None:
@@ -142,6 +151,10 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ({"SEGMENTS": {"OPTIONS": {"default_step": "9"}}}, ["default_step", "'9'"]),
     ({"SEGMENTS": {"OPTIONS": {"step": 9}}}, ["'step'", "default_step"]),
     ({"SEGMENTS": {"OPTIONS": {"timeout": 0}}}, ["timeout", "0"]),
+    (
+        {"SEGMENTS": {"OPTIONS": {"timeout": 3, "first_timeout": 2}}},
+        ["['OPTIONS']['first_timeout']", "3 to", "2"],
+    ),
     ({"SEGMENTS": {"OPTIONS": {"segment_duration": 0}}}, ["segment_duration", "0"]),
     ({"SEGMENTS": {"OPTIONS": {"idle_after": "900"}}}, ["idle_after", "'900'"]),
     ({"SEGMENTS": {"OPTIONS": {"longest_step": 1_000_001}}}, ["longest_step", "1000001"]),

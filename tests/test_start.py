@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from django.db import connections
 from django_idgen import generators, handlers, segments
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseError, RegistryUnavailable, SegmentUnavailable
+from django_idgen.models import LeafAlloc
 from tests.places import using
 from tests.ports import free_port
 
@@ -61,6 +64,30 @@ def _once_it_is_up(take: Callable[[], int]) -> int:
         except (LeaseError, SegmentUnavailable):
             SYSTEM_CLOCK.sleep(0.1)
     raise AssertionError("It did not recover.")
+
+
+LOCK = {
+    "postgres": "LOCK TABLE {} IN ACCESS EXCLUSIVE MODE",
+    "mariadb": "SELECT * FROM {} FOR UPDATE",
+}
+
+
+def test_a_slow_start_is_no_failure(server: str, shipped_timeout: float) -> None:
+    """A process' first segment of a tag is waited for longer than 0.5 s."""
+    assert segments["tea"].next_id() == 1
+    handlers.reset()
+    with closing(connections.create_connection(server)) as other:
+        other.set_autocommit(False)
+        with other.cursor() as cursor:
+            cursor.execute(LOCK[server].format(LeafAlloc._meta.db_table))
+        free = threading.Timer(1.0, other.connection.rollback)
+        free.start()
+        began = SYSTEM_CLOCK.stopwatch()
+        try:
+            assert segments["tea"].next_id() > 1
+        finally:
+            free.join()
+        assert SYSTEM_CLOCK.stopwatch() - began > shipped_timeout
 
 
 def test_look_ups_need_no_database(server: str) -> None:

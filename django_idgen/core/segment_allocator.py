@@ -35,6 +35,8 @@ class SegmentAllocator:
     """Gives out the ids of all tags of one source. Safe to share between threads.
 
     ``timeout``: seconds that a caller with nothing left waits for a load.
+    ``first_timeout``: the same for the first load of a tag, as long as the source has not
+    failed; ``None``: no longer than for others.
     ``preload_at``: the part of a segment, above 0 and below 1, after which the next one
     is loaded, if the loader has a thread of its own; else it is loaded when the
     segment is used up. ``growth``: how segments follow the consumption.
@@ -56,6 +58,7 @@ class SegmentAllocator:
         loader: AnyLoader,
         *,
         timeout: float = 0.5,
+        first_timeout: float | None = None,
         preload_at: float = 0.10,
         growth: Growth | None = None,
         idle_after: float = IDLE_AFTER,
@@ -63,7 +66,12 @@ class SegmentAllocator:
         on_event: Emit = ignore,
         on_drop: Callable[[str, SegmentGenerator], None] | None = None,
     ) -> None:
-        for name, seconds in (("A timeout", timeout), ("idle_after", idle_after)):
+        first_timeout = timeout if first_timeout is None else first_timeout
+        for name, seconds in (
+            ("A timeout", timeout),
+            ("first_timeout", first_timeout),
+            ("idle_after", idle_after),
+        ):
             if not 0 < seconds < math.inf:
                 raise ConfigurationError(f"{name} must be a number of seconds, not {seconds!r}.")
         if not 0 < preload_at < 1:
@@ -71,6 +79,7 @@ class SegmentAllocator:
         self.source = source
         self.loader = loader
         self.timeout = timeout
+        self.first_timeout = first_timeout
         self.preload_at = preload_at
         self.growth = growth or Growth()
         self.idle_after = idle_after
@@ -83,6 +92,7 @@ class SegmentAllocator:
         self._start_over()
 
     def _start_over(self) -> None:
+        self.troubled = False
         self._sweep_again_at = -math.inf
         self._pid = os.getpid()
 

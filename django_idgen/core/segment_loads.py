@@ -47,6 +47,9 @@ class Services(Protocol):
     growth: Growth
     on_event: Emit
     timeout: float
+    first_timeout: float
+    troubled: bool
+    """Whether the source last failed, or kept somebody waiting for too long: a mere hint."""
     closed: bool
 
     def check_process(self) -> None: ...
@@ -240,6 +243,7 @@ class TagLoads:
             unwanted = not pending and load.given_back and segment.start >= self._floor
             if pending:
                 self._accept(segment)
+                self._services.troubled = False
                 following = self._arm_preload(now)
             elif unwanted:
                 self._floor = segment.stop
@@ -278,6 +282,7 @@ class TagLoads:
             if not known:
                 self._services.on_event("segment_paused", tag=self.tag)
         elif pending:
+            self._services.troubled = True
             self._report_failure(error)
 
     def _back_off_after(self, error: BaseException) -> None:

@@ -48,20 +48,20 @@ class TagWaits(TagParts):
 
     def _taking(self, count: int, submit: Callable[..., None]) -> Taking:
         stopwatch = self._services.clock.stopwatch
-        began = stopwatch()
-        deadline = began + self._services.timeout
+        began = since = stopwatch()
         ids: list[int] = []
         load: Load | None = None
         waited = False
         try:
             while len(ids) < count:
+                deadline = since + self._patience()
                 taken, load = self._advance(count - len(ids), deadline, submit, load)
                 if taken:
                     ids += taken
-                    deadline = stopwatch() + self._services.timeout
+                    since = stopwatch()
                     continue
                 waited = True
-                yield from self._waiting(load, deadline)
+                yield from self._waiting(load, since, deadline)
         finally:
             if waited:
                 self._report_wait(stopwatch() - began)
@@ -93,7 +93,16 @@ class TagWaits(TagParts):
             if ids or not ready:
                 return ids, counted if ready else load
 
-    def _waiting(self, load: Load | None, deadline: float) -> Generator[Wait, bool, None]:
+    def _patience(self) -> float:
+        """Seconds that a caller waits, as things are: less once a load has failed."""
+        services = self._services
+        # The first one opens a connection and makes the tag, the first of all our tables, too.
+        first = not self._loads and self._error is None and not services.troubled
+        return services.first_timeout if first else services.timeout
+
+    def _waiting(
+        self, load: Load | None, since: float, deadline: float
+    ) -> Generator[Wait, bool, None]:
         now = self._services.clock.stopwatch()
         left = max(deadline - now, 0.0)
         if load is None and left:
@@ -102,7 +111,10 @@ class TagWaits(TagParts):
             if isinstance(load.error, FINAL_ERRORS) and not self._has_ids():
                 raise load.error
         elif not self._has_ids():
-            raise self._unavailable(self._services.timeout) from self._error
+            self._services.troubled = True
+            # Longer than it should: a first load that took seconds to fail.
+            waited = int(self._services.clock.stopwatch() - since)
+            raise self._unavailable(max(deadline - since, waited)) from self._error
 
     def _unavailable(self, seconds: float) -> SegmentUnavailable:
         error = self._error

@@ -456,7 +456,14 @@ def test_a_string_of_a_subclass_is_the_same_tag():
 
 
 @pytest.mark.parametrize(
-    "options", [{"timeout": 0}, {"timeout": float("inf")}, {"preload_at": 0}, {"preload_at": 1}]
+    "options",
+    [
+        {"timeout": 0},
+        {"timeout": float("inf")},
+        {"first_timeout": 0},
+        {"preload_at": 0},
+        {"preload_at": 1},
+    ],
 )
 def test_impossible_options_are_refused(options):
     """The error names the value."""
