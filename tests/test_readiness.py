@@ -17,9 +17,8 @@ from django_idgen import generators, health, next_id, readiness, segments
 from django_idgen.core.errors import ClockSkewed, LeaseLost, NamespaceMismatch, NoFreeWorker
 from django_idgen.core.keeper import LeaseKeeper
 from django_idgen.readiness import Probes, Readiness
-from tests.places import place
+from tests.places import idgen_on, place
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
-from tests.rest.patience import patient_idgen_on
 from tests.rest.tags.people import Person
 
 __all__ = ["place"]
@@ -186,7 +185,7 @@ def own(server: PostgresServer, django_db_blocker: Any) -> Iterator[PostgresServ
     with (
         django_db_blocker.unblock(),
         pointing_at(server, "own") as alias,
-        override_settings(IDGEN=patient_idgen_on(alias)),
+        override_settings(IDGEN=idgen_on(alias)),
     ):
         next_id()
         yield server

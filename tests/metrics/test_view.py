@@ -17,9 +17,9 @@ from django_idgen import next_id, segments
 from django_idgen.metrics import views
 from django_idgen.metrics.switch import Switched
 from django_idgen.metrics_settings import MetricsSettings
+from tests.places import idgen_on
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 from tests.redis_servers import RedisServer, cache_alias, redis_farm
-from tests.rest.patience import patient_idgen_on
 from tests.rest.tags.people import Person
 
 from .samples import Scraped
@@ -133,7 +133,7 @@ def test_a_database_that_hangs_does_not_hang_the_scrape(
         django_db_blocker.unblock(),
         postgres_farm() as farm,
         pointing_at(server := farm.server(), "own") as alias,
-        override_settings(IDGEN=patient_idgen_on(alias)),
+        override_settings(IDGEN=idgen_on(alias)),
     ):
         switched["within"] = 20.0
         next_id()

@@ -28,8 +28,7 @@ from django_idgen.tables import make_missing_tables
 from django_idgen.tokens import make_token
 from tests import servers
 from tests.conftest import _empty_database
-from tests.places import empty_sqlite
-from tests.rest.patience import patient_idgen_on
+from tests.places import empty_sqlite, idgen_on
 
 EXAMPLES = 5
 """At random, for an operation: many times as many go through the edges of each field."""
@@ -95,7 +94,7 @@ def project(
             ALLOWED_HOSTS=["*"],
             # So that each request's password costs no tenth of a second.
             PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
-            IDGEN=patient_idgen_on(database),
+            IDGEN=idgen_on(database),
             **WITHOUT_SESSIONS,
         ),
     ):

@@ -14,8 +14,7 @@ from rest_framework.test import APIClient
 
 from django_idgen import handlers, segments
 from django_idgen.models import LeafAlloc
-from tests.places import STEP, place
-from tests.rest.patience import patient_idgen_on
+from tests.places import STEP, idgen_on, place
 from tests.rest.tags.people import ADD, CHANGE, VIEW, Person, clerk, client_of
 from tests.server_tools import at_once
 
@@ -28,7 +27,7 @@ TAGS = "/idgen/tags/"
 @pytest.fixture
 def client(place: str) -> Iterator[APIClient]:
     """A clerk, where ids come from the database of the test, which has no table of ours yet."""
-    with override_settings(IDGEN=patient_idgen_on(place)):
+    with override_settings(IDGEN=idgen_on(place)):
         yield clerk()
 
 
@@ -179,7 +178,7 @@ def test_a_tag_never_goes_back(place: str, client: APIClient) -> None:
 def test_a_skip_has_its_bound(place: str, client: APIClient) -> None:
     """``max_skip``, and the end of the ids: the field is named, and how far one may go."""
     make(client, "orders")
-    with override_settings(IDGEN={**patient_idgen_on(place), "REST": {"max_skip": 100}}):
+    with override_settings(IDGEN={**idgen_on(place), "REST": {"max_skip": 100}}):
         for field, value in (("to", 102), ("by", 101), ("to", str(2**63 - 1))):
             answer = client.post(f"{TAGS}orders/skip", {field: value})
             assert answer.status_code == 400
