@@ -11,9 +11,10 @@ open connection would block ``DROP DATABASE`` for a test runner.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 from enum import Enum
 from types import MethodType
 from typing import Any, TypeVar
@@ -118,6 +119,20 @@ class _OwnLoader(Loader):
             self._running.depth -= 1
 
 
+class _Job:
+    """What runs on a connection, with all that it has run there in its midst."""
+
+    failed = False
+
+    @contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.failed = True
+            raise
+
+
 class OwnConnection:
     """Runs jobs of one alias, one after the other, on a connection of its own.
 
@@ -148,18 +163,24 @@ class OwnConnection:
     def call(self, job: Callable[[BaseDatabaseWrapper], T]) -> T:
         """Run ``job`` in the calling thread, which must be the loader's."""
         connection = self._open()
+        outer: _Job | None = getattr(connection, "idgen_job", None)
+        if outer is not None:
+            with outer.noting_failure():
+                return job(connection)
         guard: SilenceGuard | None = getattr(connection, "idgen_guard", None)
+        connection.idgen_job = this = _Job()  # type: ignore[attr-defined]
         if guard is not None:
             guard.job_began()
         try:
-            return job(connection)
-        except BaseException:
-            # It may be broken, or hold half a transaction: the next job gets a new one.
-            self._close()
-            raise
+            with this.noting_failure():
+                return job(connection)
         finally:
+            connection.idgen_job = None  # type: ignore[attr-defined]
             if guard is not None:
                 guard.job_ended()
+            if this.failed:
+                # It may be broken, or hold half a transaction: the next job gets a new one.
+                self._close()
 
     def reset(self) -> None:
         """After a fork: the parent's thread and socket are not ours. May be called late."""

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -104,6 +105,23 @@ def test_a_job_within_a_job_runs_at_once(server_alias: str) -> None:
     own = OwnConnection(server_alias)
     nested = own.run(lambda db: session_of(db) == own.run(session_of, timeout=0.001), timeout=5)
     assert nested
+
+
+def test_a_job_that_fails_within_a_job_leaves_that_ones_connection(server_alias: str) -> None:
+    """A receiver of Django's signals may ask for ids in the midst of ours, in vain."""
+    own = OwnConnection(server_alias)
+
+    def fail(db: BaseDatabaseWrapper) -> None:
+        raise LookupError
+
+    def outer(db: BaseDatabaseWrapper) -> tuple[bool, bool]:
+        before = session_of(db)
+        with transaction.atomic(using=server_alias), suppress(LookupError):
+            own.run(fail, timeout=5)
+        return session_of(db) == before, connections[server_alias] is db
+
+    assert own.run(outer, timeout=5) == (True, True)
+    wait_until(lambda: sessions(server_alias) == 0)
 
 
 def test_no_pool_and_no_transaction_of_the_projects_settings(postgres: str) -> None:
