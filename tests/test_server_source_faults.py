@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 
 from django_idgen.connection import OwnConnection, own_connection
@@ -287,6 +288,22 @@ def test_a_server_that_is_down_is_named(source: ServerSource) -> None:
         settings["PORT"] = port
     assert isinstance(caught.value.__cause__, DatabaseError)
     assert source.fetch("a").start == 1
+
+
+def test_a_server_that_can_not_be_reached_is_tried_once(
+    source: ServerSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that drops all packets takes the connect timeout each time."""
+    tries: list[object] = []
+
+    def refused(connection: BaseDatabaseWrapper, parameters: object) -> None:
+        tries.append(parameters)
+        raise OperationalError("timed out")
+
+    monkeypatch.setattr(type(connections[source.alias]), "get_new_connection", refused)
+    with pytest.raises(SegmentUnavailable, match="timed out"):
+        source.fetch("a")
+    assert len(tries) == 1
 
 
 def test_a_half_migrated_table_is_named(source: ServerSource) -> None:

@@ -105,12 +105,14 @@ class TagWaits(TagParts):
     ) -> Generator[Wait, bool, None]:
         now = self._services.clock.stopwatch()
         left = max(deadline - now, 0.0)
+        # Meanwhile another tag's load may fail, and with that leave less to wait for.
+        pause = min(left, self._services.timeout)
         if load is None and left:
             yield None, min(left, max(self._retry_at - now, 0.0))
-        elif load is not None and (yield load, left):
+        elif load is not None and (yield load, pause):
             if isinstance(load.error, FINAL_ERRORS) and not self._has_ids():
                 raise load.error
-        elif not self._has_ids():
+        elif pause == left and not self._has_ids():
             self._services.troubled = True
             # Longer than it should: a first load that took seconds to fail.
             waited = int(self._services.clock.stopwatch() - since)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -57,7 +58,6 @@ def test_later_segments_are_waited_for_no_longer_than_the_timeout():
     """Whoever runs dry in a request learns it within the time that was set for it."""
     allocator, source = gated(FIRST)
     source.gate.set()
-    allocator.generator("order").next_ids(20)  # and, with that, the load that was ahead
     assert allocator.generator("order").preload(LIMIT)
     source.gate.clear()
     with pytest.raises(SegmentUnavailable, match=rf"within {SHORT} s"):
@@ -122,10 +122,37 @@ def test_after_a_failure_of_one_tag_no_other_waits_for_long():
     source.gate.set()
     source.failures.append(ConfigurationError("no such table"))
     with pytest.raises(ConfigurationError):
-        allocator.generator("order").next_id()
+        allocator.generator("order").preload(LIMIT)
     source.gate.clear()
     assert limit_of(allocator, "invoice") == f"{SHORT} s"
     source.gate.set()
+
+
+@pytest.mark.parametrize("coroutine", [False, True])
+def test_who_waits_already_hears_of_anothers_failure(coroutine):
+    """Of a thousand tags that are asked for at once, each in its turn would fail as slowly."""
+    allocator, source = gated(LIMIT)
+    answers = source.fetch
+    failed = threading.Event()
+
+    def fetch(tag, **options):
+        if tag == "order":
+            source.entered.release()
+            assert failed.wait(LIMIT)
+            raise OSError("no route")
+        return answers(tag, **options)
+
+    source.fetch = fetch
+    others = ThreadPoolExecutor(1)
+    others.submit(allocator.generator("order").next_id)
+    assert source.entered.acquire(timeout=LIMIT)
+    threading.Timer(3 * SHORT, failed.set).start()
+    generator = allocator.generator("invoice")  # whose load stands behind the other's
+    with pytest.raises(SegmentUnavailable) as caught:
+        asyncio.run(generator.anext_id()) if coroutine else generator.next_id()
+    assert f"within {LIMIT} s" not in str(caught.value)
+    source.gate.set()
+    others.shutdown()
 
 
 def test_a_tag_that_failed_is_not_waited_for_long_because_another_was_granted():
@@ -134,7 +161,7 @@ def test_a_tag_that_failed_is_not_waited_for_long_because_another_was_granted():
     source.gate.set()
     source.failures.append(ConfigurationError("no such column"))
     with pytest.raises(ConfigurationError):
-        allocator.generator("order").next_id()
+        allocator.generator("order").preload(LIMIT)
     assert allocator.generator("invoice").preload(LIMIT)
     source.gate.clear()
     assert limit_of(allocator, "order") == f"{SHORT} s"
