@@ -30,7 +30,7 @@ class BackendSettings:
     def load(self) -> Any:
         """The class. Raises :class:`SettingsError` if there is none."""
         try:
-            return import_string(self.path)
+            found = import_string(self.path)
         except ImportError as error:
             raise SettingsError(
                 f"{self.where}['BACKEND'] is {self.path!r}, which can't be imported: {error}"
@@ -46,6 +46,12 @@ class BackendSettings:
                 f"{self.where}['BACKEND'] is {self.path!r}, which has tables: add 'django_idgen' "
                 f"to INSTALLED_APPS."
             ) from error
+        if not _has_signature(found):
+            raise SettingsError(
+                f"{self.where}['BACKEND'] is {self.path!r}, which is no backend but {found!r:.80}. "
+                f"Give the dotted path of a class, or leave it out for the default."
+            )
+        return found
 
     def build(self, *args: Any, **given: Any) -> Any:
         """An instance, from ``args``, what the wiring gives, and the options.
@@ -66,6 +72,14 @@ class BackendSettings:
             return backend(*args, **given, **self.options)
         except (ConfigurationError, WorkerOutOfRange) as error:
             raise SettingsError(f"{self.where}['OPTIONS']: {error}") from error
+
+
+def _has_signature(found: object) -> bool:
+    try:
+        inspect.signature(found)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # a module or a constant; a type of Python's own
+        return False
+    return True
 
 
 def _parameters(backend: Any, skip: int) -> list[inspect.Parameter]:

@@ -37,6 +37,11 @@ def text(where: str, key: str, value: object) -> str:
         raise SettingsError(
             f"{where}[{key!r}] must be a string of 1 to 128 characters, not {value!r}."
         )
+    if not value.isprintable():  # some can't be stored, and none can be told apart in a log
+        raise SettingsError(
+            f"{where}[{key!r}] is {value!r}, which has a character that can't be printed. "
+            f"Leave it out."
+        )
     return value
 
 

@@ -131,7 +131,10 @@ def _epoch_us(epoch: object) -> int:
             f"An epoch must be an ISO 8601 string with a time zone, such as {DEFAULT_EPOCH!r}, "
             f"or an aware datetime, not {epoch!r}."
         )
-    return unix_us(value)
+    micros = unix_us(value)
+    if micros < 0:
+        raise LayoutError(f"An epoch must be 1970-01-01T00:00:00Z or later, not {str(epoch)!r}.")
+    return micros
 
 
 def _preset_names() -> str:
