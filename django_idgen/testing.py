@@ -1,8 +1,8 @@
 """For users' tests: ids that are known beforehand, and ids without a registry.
 
 Nothing here is needed for tests to work. Each of the three is a context manager
-and a decorator of functions, acts on the whole process (all its threads) for
-the duration, and can be nested.
+and a decorator of functions, coroutine functions and unittest's ``TestCase``s, acts on
+the whole process (all its threads) for the duration, and can be nested.
 
 >>> with fixed_ids(7, 9):
 ...     Order.objects.create().pk
@@ -12,10 +12,13 @@ the duration, and can be nested.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+from functools import wraps
+from inspect import iscoroutinefunction
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from unittest import TestCase
 
 from django.conf import settings
 from django.test import override_settings
@@ -33,6 +36,85 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = ["FixedIds", "FixedIdsUsedUp", "fixed_ids", "no_registry", "sequential_ids"]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Replacement(ContextDecorator, Generic[T]):
+    """What a ``with`` does to ids, for functions, coroutine functions and test cases, too.
+
+    On a test case it is begun anew for each test, before its ``setUp``: what
+    ``contextlib`` would make of a class is a function, whose tests nobody would find.
+    """
+
+    def __init__(self, name: str, begin: Callable[[], AbstractContextManager[T]]) -> None:
+        self._name = name
+        self._begin = begin
+        self._begun: list[AbstractContextManager[T]] = []
+
+    def __enter__(self) -> T:
+        block = self._begin()
+        entered = block.__enter__()
+        self._begun.append(block)
+        return entered
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._begun.pop().__exit__(kind, error, trace)
+
+    def __call__(self, func: F) -> F:
+        if isinstance(func, type):
+            self._have_each_test_begin_with_it(func)
+            return func
+        if iscoroutinefunction(func):
+            return cast("F", self._around(func))
+
+        @wraps(func)
+        def inside(*args: Any, **options: Any) -> Any:
+            with self._begin():
+                return func(*args, **options)
+
+        return cast("F", inside)
+
+    def _around(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(func)
+        async def inside(*args: Any, **options: Any) -> Any:
+            with self._begin():
+                return await func(*args, **options)
+
+        return inside
+
+    def _have_each_test_begin_with_it(self, case: type) -> None:
+        if not issubclass(case, TestCase):
+            raise TypeError(
+                f"{self._name}() can't decorate {case.__qualname__}, which is no unittest.TestCase:"
+                f" decorate its methods, or use the fixtures of pytest."
+            )
+        set_up, begin = case.setUp, self._begin
+
+        @wraps(set_up)
+        def begin_with_it(test: TestCase) -> None:
+            test.enterContext(begin())
+            set_up(test)
+
+        case.setUp = begin_with_it  # type: ignore[assignment, method-assign]
+
+
+def _replacement(function: Callable[P, Iterator[T]]) -> Callable[P, Replacement[T]]:
+    begin = contextmanager(function)
+
+    @wraps(function)
+    def replacement(*args: P.args, **options: P.kwargs) -> Replacement[T]:
+        return Replacement(function.__name__, lambda: begin(*args, **options))
+
+    return replacement
 
 
 class FixedIdsUsedUp(IdgenError):
@@ -107,7 +189,7 @@ class FixedIds:
         self.close()
 
 
-@contextmanager
+@_replacement
 def fixed_ids(
     *values: int, generator: str = DEFAULT_ALIAS, tag: str | None = None
 ) -> Iterator[FixedIds]:
@@ -122,7 +204,7 @@ def fixed_ids(
         yield ids
 
 
-@contextmanager
+@_replacement
 def sequential_ids(
     start: int = 1, *, generator: str = DEFAULT_ALIAS, tag: str | None = None
 ) -> Iterator[FixedIds]:
@@ -142,7 +224,7 @@ class MemorySegments(MemorySource):
         self.loader = InlineLoader()
 
 
-@contextmanager
+@_replacement
 def no_registry() -> Iterator[None]:
     """All generators and tags work from this process' memory: no table, file or server.
 

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import unittest
 from pathlib import Path
 from textwrap import dedent
 
@@ -48,6 +49,48 @@ def test_a_tag_can_be_fixed_by_itself() -> None:
         assert Invoice.objects.create().pk == 70
         assert segments["other"].next_ids(2) == [5, 6]
         assert next_id() > 2**32
+
+
+def test_a_test_case_begins_each_test_with_them() -> None:
+    """All tests of a decorated class run, each with the same ids, in ``setUp`` already."""
+
+    @fixed_ids(70, 71, tag="case")
+    class Case(unittest.TestCase):
+        def setUp(self) -> None:
+            self.first = segments["case"].next_id()
+
+        def test_one(self) -> None:
+            assert (self.first, segments["case"].next_id()) == (70, 71)
+
+        test_two = test_one
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
+    assert (result.testsRun, result.failures, result.errors) == (2, [], [])
+
+
+def test_functions_and_coroutine_functions_run_inside() -> None:
+    """A decorated function has the ids at each call; so has a coroutine, until it is done."""
+
+    @sequential_ids(5)
+    def count_up() -> list[int]:
+        return generators["default"].next_ids(2)
+
+    @sequential_ids(5)
+    async def count_up_later() -> list[int]:
+        await asyncio.sleep(0)
+        return await generators["default"].anext_ids(2)
+
+    assert count_up() == count_up() == asyncio.run(count_up_later()) == [5, 6]
+
+
+def test_a_class_that_is_no_test_case_is_refused() -> None:
+    """Its tests would run without the ids, so it is told to decorate the methods."""
+    with pytest.raises(TypeError, match=r"fixed_ids\(\) can't decorate .*Plain.* methods"):
+
+        @fixed_ids(7)
+        class Plain:
+            pass
 
 
 @pytest.mark.parametrize("bad", [0, -1, 2**63, "7", None, True])
