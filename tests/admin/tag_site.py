@@ -56,11 +56,13 @@ DATABASES = {
 }
 IDGEN = {"SEGMENTS": {"SOURCE": {"OPTIONS": {"history": True}}}}
 
+PHONE = 375
 MEASURE = """<!doctype html><title>measure</title><pre id="found">waiting</pre><script>
 const pages = PAGES, found = {};
 const look = (frame) => {
   const page = frame.contentDocument, root = page.documentElement, view = frame.contentWindow;
   const bar = page.querySelector(".idgen-chart-bar");
+  const results = page.querySelector("#changelist-form .results");
   const words = page.querySelector(".idgen p, .idgen");
   const shade = (node, what) => node && view.getComputedStyle(node)[what];
   const light = shade(words, "color");
@@ -69,6 +71,7 @@ const look = (frame) => {
   return {
     title: page.title,
     overflow: root.scrollWidth - root.clientWidth,
+    out_of_sight: results && results.scrollWidth - results.clientWidth,
     bars: page.querySelectorAll(".idgen-chart-bar").length,
     bar: bar && bar.getBoundingClientRect().height,
     light, dark: shade(words, "color"),
@@ -82,7 +85,7 @@ const next = () => {
   const url = pages.shift();
   if (!url) { document.getElementById("found").textContent = JSON.stringify(found); return; }
   const frame = document.createElement("iframe");
-  frame.width = 375; frame.height = 800; frame.src = url;
+  frame.width = WIDTH; frame.height = 800; frame.src = url;
   frame.onload = () => { found[url] = look(frame); frame.remove(); next(); };
   document.body.append(frame);
 };
@@ -92,7 +95,8 @@ next();
 
 def measure(request: HttpRequest) -> HttpResponse:
     pages = json.dumps(request.GET.getlist("page"))
-    return HttpResponse(MEASURE.replace("PAGES", pages))
+    width = str(int(request.GET.get("width", PHONE)))
+    return HttpResponse(MEASURE.replace("PAGES", pages).replace("WIDTH", width))
 
 
 def logged_in(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
