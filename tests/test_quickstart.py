@@ -52,6 +52,31 @@ def test_the_quickstart_saves_rows_from_all_sides_and_proves_their_ids(
         assert re.search(r"\d+ = tag 'invoice', out of the segment \d+\.\.\d+", done.stdout)
 
 
+def test_what_it_says_to_go_on_with_can_be_copied(tmp_path: Path) -> None:
+    """The lines at its end run as they stand, in the shell that it was started from."""
+    url = f"sqlite://{tmp_path}/shop.sqlite3"
+    said = manage(url, "quickstart", "--orders", "16").stdout
+    (line,) = re.findall(r"^ +(.* idgen_bench) --count 200000$", said, re.MULTILINE)
+    done = subprocess.run(
+        f"{line} --count 100",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "SHOP_DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "shop.settings"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "none repeats" in done.stdout
+
+
+def test_another_kind_of_database_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    """A slip in the address names the slip."""
+    done = manage(f"oracle://{tmp_path}", "quickstart")
+    assert done.returncode == 1
+    assert "'oracle': it must be one of postgres, postgresql, mysql, sqlite" in done.stderr
+
+
 @pytest.mark.parametrize(
     "arguments", [["--orders", "0"], ["--processes", "0"], ["--threads", "99"], ["--orders", "-5"]]
 )

@@ -3,7 +3,8 @@
 Without any environment variable it keeps everything in a SQLite file beside
 manage.py. ``SHOP_DATABASE_URL`` moves it to a server, for instance
 ``postgres://postgres@127.0.0.1:5432/shop`` or ``mysql://root@127.0.0.1:3306/shop``
-(or to another file, ``sqlite:////tmp/shop.sqlite3``).
+(or to another file, ``sqlite:////tmp/shop.sqlite3``). On a server the database has to be
+there, and its driver: psycopg for PostgreSQL; mysqlclient or PyMySQL for MariaDB and MySQL.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -84,6 +87,9 @@ if HAS_PROMETHEUS:
     IDGEN["METRICS"] = {"token": os.environ.get("SHOP_METRICS_TOKEN")}
 
 
+ENGINES = {"postgres": "postgresql", "postgresql": "postgresql", "mysql": "mysql"}
+
+
 def _database(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
     if parts.scheme in {"", "sqlite"}:
@@ -94,7 +100,16 @@ def _database(url: str) -> dict[str, Any]:
             # transaction than to fail in its middle.
             "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
         }
-    engine = {"postgres": "postgresql", "postgresql": "postgresql", "mysql": "mysql"}[parts.scheme]
+    if parts.scheme not in ENGINES:
+        raise ImproperlyConfigured(
+            f"SHOP_DATABASE_URL begins with {parts.scheme!r}: it must be one of "
+            f"{', '.join(ENGINES)}, sqlite."
+        )
+    engine = ENGINES[parts.scheme]
+    if engine == "mysql" and find_spec("MySQLdb") is None and find_spec("pymysql") is not None:
+        import pymysql
+
+        pymysql.install_as_MySQLdb()
     return {
         "ENGINE": f"django.db.backends.{engine}",
         "NAME": parts.path.lstrip("/"),

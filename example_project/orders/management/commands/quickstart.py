@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
+import shlex
+import sys
 import threading
 from argparse import ArgumentParser
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import django
@@ -97,13 +100,26 @@ class Command(BaseCommand):
         )
 
     def _go_on(self) -> None:
+        manage = _manage()
         self._say(
-            "\nGo on with (from the same folder, with the same Python):\n"
-            "  manage.py createsuperuser && manage.py runserver    the admin, at /admin/\n"
-            "  manage.py idgen_bench --count 200000                how fast, and is it unique?\n"
-            "  manage.py shell                                     "
-            "from django_idgen import next_id; next_id()"
+            f"\nGo on with (from the same folder):\n"
+            f"  {manage} createsuperuser\n"
+            f"  {manage} runserver\n"
+            f"      the shop, at http://127.0.0.1:8000/, and its admin, at /admin/\n"
+            f"  {manage} idgen_bench --count 200000\n"
+            f"      how fast, and is it unique?\n"
+            f"  {manage} shell\n"
+            f"      from django_idgen import next_id; next_id()"
         )
+
+
+def _manage() -> str:
+    """What this command was run as, without its own name: to be copied into the same shell."""
+    here, words = Path.cwd(), (sys.executable, sys.argv[0])
+    near = [
+        Path(word).relative_to(here) if Path(word).is_relative_to(here) else word for word in words
+    ]
+    return shlex.join(str(word) for word in near)
 
 
 @dataclass(frozen=True, slots=True)
