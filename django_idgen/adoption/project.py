@@ -193,6 +193,9 @@ def _model(label: str) -> type[models.Model]:
             for model in apps.get_models()
             if model._meta.app_label == app or app not in apps.app_configs
         ]
+        name = label.rpartition(".")[2].lower()
+        # "Order" for "shop.Order", or a wrong app: those of that name are what is meant.
+        known = [each for each in known if each.lower().endswith(f".{name}")] or known
         raise ConfigurationError(
             f"There is no model {label!r}: name it as APP.MODEL. There are "
             f"{', '.join(sorted(known)[:12]) or 'none in that app'}."

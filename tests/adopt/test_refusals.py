@@ -32,7 +32,7 @@ on_one = pytest.mark.parametrize("project", ["sqlite"], indirect=True)
 WORDS = {
     ("nowhere.Order",): "There is no model 'nowhere.Order': name it as APP.MODEL",
     ("shop.Nothing",): "There are shop.Detail, shop.Named, shop.Order",
-    ("Order",): "name it as APP.MODEL",
+    ("Order",): "name it as APP.MODEL. There are shop.Order.",
     ("shop.Order", "shop.Named"): "Name one APP.MODEL",
     ("shop.Shown",): "is a proxy. Adopt shop.Order",
     ("shop.Outside",): "not managed by migrations",
