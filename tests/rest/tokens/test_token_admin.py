@@ -62,6 +62,7 @@ def test_a_secret_is_in_the_answer_to_the_post_and_nowhere_else(
     assert find_token(secret).tags == ("orders", "inv*")  # type: ignore[union-attr]
     assert secret not in kept(admin_client) + caplog.text
     assert secret not in repr(dict(answer.headers))
+    assert "style=" not in answer.text.partition('id="content-main"')[2]  # a strict policy holds
     token = AccessToken.objects.get()
     for url in (LIST, change(token), f"{LIST}{token.pk}/history/", "/admin/"):
         page = admin_client.get(url).text
