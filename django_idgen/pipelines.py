@@ -9,20 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol, TypeVar, overload
 
-from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, Error, InternalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 __all__ = ["pipelined"]
 
 Execute = Callable[[Any, Any, bool, dict[str, Any]], Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-@contextmanager
+class Block(Protocol):
+    """A context manager that may be used as a decorator."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exc: Any) -> bool | None: ...
+    def __call__(self, function: Function, /) -> Function: ...
+
+
+@overload
+def pipelined(using: Function) -> Function: ...
+@overload
 def pipelined(
     using: str | None = None, *, savepoint: bool = True, durable: bool = False
-) -> Iterator[None]:
+) -> Block: ...
+def pipelined(using: Any = None, *, savepoint: bool = True, durable: bool = False) -> Any:
     """``transaction.atomic()`` in which PostgreSQL's answers to inserts are not waited for.
 
         with pipelined():
@@ -35,17 +47,25 @@ def pipelined(
     out without waiting for the answer. Every other statement waits for all answers
     first, so that queries see the rows, and updates, ``get_or_create()`` and nested
     ``atomic()`` blocks work as ever. Elsewhere it is ``transaction.atomic()``, whose
-    arguments these are. It may be used as a decorator.
+    arguments these are. It may be used as a decorator, with and without parentheses.
 
     A row that is refused is told of later than usual: by the next statement that
     waits, or by the end of the block, with the error that ``save()`` would have
     raised. No row of the block is kept then, even if somebody catches that error.
     A row that may be refused goes into a nested ``atomic()``, where each is waited for.
 
-    ``cursor.rowcount`` of an ``INSERT`` of your own is -1. ``iterator()`` reads all its
-    rows at once, as server-side cursors don't go with pipelines; one that was begun
-    before the block can't go on inside it. Not for coroutines, as ``atomic()`` is not.
+    ``iterator()`` reads all its rows at once, as server-side cursors don't go with
+    pipelines; one that was begun before the block can't go on inside it, and psycopg's
+    own connection (``connection.connection``) may be found in pipeline mode. Not for
+    coroutines, as ``atomic()`` is not.
     """
+    if callable(using):  # a bare @pipelined
+        return _pipelined(None, True, False)(using)
+    return _pipelined(using, savepoint, durable)
+
+
+@contextmanager
+def _pipelined(using: str | None, savepoint: bool, durable: bool) -> Iterator[None]:
     connection = connections[using or DEFAULT_DB_ALIAS]
     with transaction.atomic(using, savepoint, durable):
         if not _can_pipeline(connection) or (not savepoint and _is_pipelined(connection)):
@@ -77,21 +97,21 @@ class _Inserts:
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self._connection = connection
-        self._depth = self._savepoints()
+        self._open_savepoints = 0
         self._mode: AbstractContextManager[Any] | None = None
         self._pipeline: Any = None
-        self._failure: Error | None = None
+        self._failure: BaseException | None = None
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        with self._connection.execute_wrapper(self), _client_cursors(self._connection):
+        with _installed(self._connection, self):
             try:
                 yield
             except BaseException:
-                with suppress(Error):  # all of it is rolled back anyway
+                with suppress(Exception):  # all of it is rolled back anyway
                     self._leave()
                 raise
-            self._settle()
+            self.settle()
         if self._failure is not None:
             # Somebody caught it: the rows must not vanish without a word.
             raise self._failure
@@ -99,27 +119,32 @@ class _Inserts:
     def __call__(
         self, execute: Execute, sql: Any, params: Any, many: bool, context: dict[str, Any]
     ) -> Any:
-        if not many and _goes_without_answer(sql) and self._is_ours():
+        if not many and _goes_without_answer(sql) and self._is_ours(context["cursor"]):
             return self._send(execute, sql, params, context)
-        self._settle()
-        return execute(sql, params, many, context)
+        self.settle()
+        result = execute(sql, params, many, context)
+        self._open_savepoints += _opens_savepoints(sql)
+        return result
 
-    def _is_ours(self) -> bool:
-        # An error inside a nested atomic() belongs to it, and must come before its end.
+    def _is_ours(self, cursor: Any) -> bool:
+        # An error after a savepoint belongs there: it must come before that is left.
         # After an error Django refuses all statements, which is not to be counted as another.
-        return self._savepoints() == self._depth and not self._connection.needs_rollback
-
-    def _savepoints(self) -> int:
-        return sum(sid is not None for sid in self._connection.savepoint_ids)
+        return (
+            self._open_savepoints == 0
+            and not self._connection.needs_rollback
+            and isinstance(cursor.cursor, _Cursor)
+            and cursor.cursor.inserts is self
+        )
 
     def _send(self, execute: Execute, sql: str, params: Any, context: dict[str, Any]) -> Any:
         try:
             self._enter()
             return execute(sql, params, False, context)
-        except Error as error:  # of this row, or of one before it
-            self._fail(error)
+        except BaseException as error:
+            if isinstance(error, Error):  # of this row, or of one before it
+                self._fail(error)
             with suppress(Error):
-                self._leave()
+                self.settle()
             raise
 
     def _enter(self) -> None:
@@ -129,15 +154,15 @@ class _Inserts:
                 self._pipeline = mode.__enter__()
             self._mode = mode
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Wait for all answers. Raises what the first row that was refused was refused for."""
         try:
             self._leave()
-        except Error as error:
+        except BaseException as error:  # an interrupted wait leaves in doubt what was refused
             self._fail(error)
             raise
 
     def _leave(self) -> None:
-        """Wait for all answers. Raises what the first row that was refused was refused for."""
         mode, self._mode = self._mode, None
         if mode is None:
             return
@@ -150,25 +175,91 @@ class _Inserts:
                     mode.__exit__(None, None, None)
                 raise
             mode.__exit__(None, None, None)
+        self._check_transaction()
 
-    def _fail(self, error: Error) -> None:
+    def _check_transaction(self) -> None:
+        from psycopg.pq import TransactionStatus
+
+        status = self._connection.connection.info.transaction_status
+        if status not in (TransactionStatus.INTRANS, TransactionStatus.IDLE):
+            # psycopg raises an error but once: to whoever asks first.
+            raise InternalError(
+                f"The transaction is {status.name}: a row of this pipelined() was refused, but its "
+                "error came out of something else, and was lost there. Use psycopg's own "
+                "connection (connection.connection, is_usable()) outside of the block."
+            )
+
+    def _fail(self, error: BaseException) -> None:
         # As save() does: no query until the end of the innermost atomic().
-        self._connection.needs_rollback = True
-        self._failure = error
+        connection: Any = self._connection
+        connection.needs_rollback = True
+        connection.rollback_exc = error
+        self._failure = self._failure or error
+
+
+class _Cursor:
+    """psycopg's cursor. To whoever looks at more than its ``execute()``, all is answered."""
+
+    def __init__(self, inserts: _Inserts, cursor: Any) -> None:
+        self.inserts = inserts
+        self._cursor = cursor
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("execute", "close", "_query"):  # the last: Django's debug cursor
+            self.inserts.settle()
+        return getattr(self._cursor, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.inserts.settle()
+        return iter(self._cursor)
 
 
 @contextmanager
-def _client_cursors(connection: Any) -> Iterator[None]:
-    before = vars(connection).get("chunked_cursor")
-    connection.chunked_cursor = connection.cursor
+def _installed(connection: Any, inserts: _Inserts) -> Iterator[None]:
+    # Blocks in generators may end in any order, so that none may undo the last one's work.
+    wrappers = connection.execute_wrappers
+    if not any(isinstance(wrapper, _Inserts) for wrapper in wrappers):
+        connection.create_cursor = _Cursors(connection)
+    wrappers.append(inserts)
     try:
         yield
     finally:
-        if before is None:
-            del connection.chunked_cursor
+        wrappers.remove(inserts)
+        if not any(isinstance(wrapper, _Inserts) for wrapper in wrappers):
+            connection.create_cursor.remove()
+
+
+class _Cursors:
+    """A connection's ``create_cursor()``, for as long as there are blocks."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._before = vars(connection).get("create_cursor")
+        self._create_cursor = connection.create_cursor
+
+    def __call__(self, _name: str | None = None) -> _Cursor:
+        wrappers = self._connection.execute_wrappers
+        inserts = next(found for found in reversed(wrappers) if isinstance(found, _Inserts))
+        return _Cursor(inserts, self._create_cursor())  # no server-side one, for all its name
+
+    def remove(self) -> None:
+        if self._before is None:
+            del self._connection.create_cursor
         else:
-            connection.chunked_cursor = before
+            self._connection.create_cursor = self._before
 
 
 def _goes_without_answer(sql: Any) -> bool:
-    return isinstance(sql, str) and sql.startswith("INSERT INTO ") and "RETURNING" not in sql
+    # Of several statements in one, psycopg can't send any in pipeline mode.
+    return (
+        isinstance(sql, str)
+        and sql.startswith("INSERT INTO ")
+        and "RETURNING" not in sql
+        and ";" not in sql
+    )
+
+
+def _opens_savepoints(sql: Any) -> int:
+    """How many more are open after ``sql``: those made by hand are in none of Django's lists."""
+    word = sql.split(maxsplit=1)[0].upper() if isinstance(sql, str) and sql.strip() else ""
+    return (word == "SAVEPOINT") - (word == "RELEASE")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import (
+    DatabaseError,
     DataError,
     Error,
     IntegrityError,
@@ -18,12 +19,13 @@ from django.db import (
 )
 from django.db.models import F
 from django.db.transaction import TransactionManagementError
+from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_idgen.pipelines import pipelined
 from tests.app.models import Car, Document, Folder, Invoice, Receipt, Vehicle
-from tests.places import place
+from tests.places import place, savepoint_create
 
 __all__ = ["place"]
 
@@ -109,21 +111,22 @@ def test_the_connection_is_as_ever_between_inserts_and_afterwards(pipe: str) -> 
     from psycopg.pq import PipelineStatus
 
     connection = connections[pipe]
-    cursors = vars(connection).get("chunked_cursor")
+    before = {**vars(connection)}
 
     def status() -> int:
         return int(connection.connection.pgconn.pipeline_status)
 
-    with pipelined(pipe):
+    with pipelined(pipe), CaptureQueriesContext(connection) as queries:  # as DEBUG has them
         assert status() == PipelineStatus.OFF
         folder(pipe)
         assert status() == PipelineStatus.ON
+        assert [query["sql"].split()[0] for query in queries.captured_queries] == ["INSERT"]
         assert Folder.objects.using(pipe).count() == 1
         assert status() == PipelineStatus.OFF
         folder(pipe)
     assert status() == PipelineStatus.OFF
     assert not connection.execute_wrappers
-    assert vars(connection).get("chunked_cursor") is cursors
+    assert vars(connection).keys() == before.keys()
 
 
 def test_thousands_of_rows_go_through(shop: str) -> None:
@@ -201,6 +204,119 @@ def test_it_may_be_a_decorator_and_lie_in_itself(shop: str) -> None:
 
     outer()
     assert names(shop) == ["after", "kept", "outer"]
+
+
+def test_it_may_be_a_decorator_without_parentheses(pipe: str) -> None:
+    """A bare ``@pipelined`` runs the function on the default database, as ``@atomic`` does."""
+
+    @pipelined
+    def make(name: str) -> str:
+        assert connections["default"].in_atomic_block
+        return folder(pipe, name=name).name
+
+    assert make("made") == "made"
+    assert names(pipe) == ["made"]
+
+
+def test_blocks_in_generators_may_end_in_any_order(pipe: str) -> None:
+    """The one that began first ends first: all rows are kept, and the connection is as ever."""
+
+    def block(name: str) -> Iterator[None]:
+        with pipelined(pipe):
+            folder(pipe, name=f"{name} begun")
+            yield
+            folder(pipe, name=f"{name} ended")
+
+    connection = connections[pipe]
+    before = {**vars(connection)}
+    with transaction.atomic(pipe):
+        one, two = block("one"), block("two")
+        for step in (one, two, one, two):
+            next(step, None)
+    assert not connection.connection.pgconn.pipeline_status
+    assert names(pipe) == ["one begun", "one ended", "two begun", "two ended"]
+    assert not connection.execute_wrappers
+    assert vars(connection).keys() == before.keys()
+
+
+def test_savepoints_by_hand_undo_what_follows_them(shop: str) -> None:
+    """A refused row is told of before its savepoint is left, which undoes it alone."""
+    taken = folder(shop, name="before").pk
+    with pipelined(shop):
+        folder(shop, name="one")
+        by_hand = savepoint_create(using=shop)
+        with pytest.raises(IntegrityError):
+            folder(shop, pk=taken, name="two")
+        transaction.set_rollback(False, using=shop)
+        transaction.savepoint_rollback(by_hand, using=shop)
+        transaction.savepoint_commit(by_hand, using=shop)
+        folder(shop, name="three")
+    assert names(shop) == ["before", "one", "three"]
+
+
+def test_whoever_looks_at_an_insert_gets_its_answer(pipe: str) -> None:
+    """rowcount, and rows of an INSERT that brings some, on the cursor that sent it."""
+    insert = "INSERT INTO app_folder (id, name) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+    with pipelined(pipe), connections[pipe].cursor() as cursor:
+        cursor.execute(insert, [1, "one"])
+        assert cursor.rowcount == 1
+        cursor.execute(insert, [1, "two"])
+        assert cursor.rowcount == 0
+        cursor.execute(f"{insert} returning name as found", [3, "three"])
+        assert [column.name for column in cursor.description] == ["found"]
+        cursor.execute(f"{insert} returning name", [4, "four"])
+        assert list(cursor) == [("four",)]
+    with connections[pipe].cursor() as cursor, pipelined(pipe):
+        cursor.execute(insert, [1, "five"])
+        assert cursor.rowcount == 0
+    with pipelined(pipe), connections[pipe].cursor() as cursor, pipelined(pipe):
+        cursor.execute(insert, [1, "six"])
+        assert cursor.rowcount == 0
+    for look in (list, lambda cursor: cursor.fetchone()):
+        with (
+            fails(pipelined(pipe), IntegrityError),
+            connections[pipe].cursor() as cursor,
+            suppress(IntegrityError),
+        ):
+            cursor.execute("INSERT INTO app_folder (id, name) VALUES (1, 'six') returning name")
+            look(cursor)
+    assert names(pipe) == ["four", "one", "three"]
+
+
+@pytest.mark.parametrize("how", ["copy", "stream", "two in one"])
+def test_what_has_no_pipelined_form_goes_as_ever(pipe: str, how: str) -> None:
+    """COPY, psycopg's stream() and several statements in one, after a row."""
+    with pipelined(pipe):
+        folder(pipe, name="one")
+        with connections[pipe].cursor() as cursor:
+            if how == "copy":
+                with cursor.copy("COPY app_folder (id, name) FROM STDIN") as rows:
+                    rows.write_row((2, "two"))
+            elif how == "stream":
+                assert list(cursor.stream("SELECT name FROM app_folder")) == [("one",)]
+            else:
+                insert = "INSERT INTO app_folder (id, name) VALUES ({0}, {0})"
+                cursor.execute("; ".join(map(insert.format, (2, 3))))
+        folder(pipe, name="more")
+    assert {"one", "more"} <= set(names(pipe))
+    assert len(names(pipe)) == {"copy": 3, "two in one": 4}.get(how, 2)
+
+
+def test_what_wraps_statements_may_send_its_own(shop: str) -> None:
+    """execute_wrapper() around and within the block, with a query for each row."""
+
+    def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith("INSERT"):
+            Folder.objects.using(shop).count()
+        return execute(sql, params, many, context)
+
+    with connections[shop].execute_wrapper(wrapper), pipelined(shop):
+        folder(shop, name="one")
+        folder(shop, name="two")
+    with pipelined(shop), connections[shop].execute_wrapper(wrapper):
+        folder(shop, name="three")
+        folder(shop, name="four")
+    assert names(shop) == ["four", "one", "three", "two"]
 
 
 def test_its_arguments_are_those_of_atomic(shop: str) -> None:
@@ -302,10 +418,11 @@ def test_a_nested_block_is_not_blamed_for_rows_before_it(pipe: str) -> None:
     taken = folder(pipe, name="before").pk
     with fails(pipelined(pipe), IntegrityError):
         folder(pipe, pk=taken, name="one")
-        with suppress(IntegrityError), transaction.atomic(pipe):
+        with pytest.raises(IntegrityError) as refused, transaction.atomic(pipe):
             folder(pipe, name="two")
-        with pytest.raises(TransactionManagementError):
+        with pytest.raises(TransactionManagementError) as told:
             folder(pipe, name="three")
+        assert told.value.__cause__ is refused.value
     assert names(pipe) == ["before"]
 
 
@@ -315,6 +432,38 @@ def test_a_value_that_never_left_is_told_at_once(pipe: str) -> None:
         folder(pipe, name="one")
         folder(pipe, name="a\0b")
     assert names(pipe) == []
+
+
+def test_an_error_that_others_have_taken_is_told(pipe: str) -> None:
+    """psycopg raises it once: in what uses its connection past Django, and drops it."""
+    taken = folder(pipe, name="before").pk
+    with fails(pipelined(pipe), DatabaseError):
+        folder(pipe, name="one")
+        folder(pipe, pk=taken, name="two")
+        with connections[pipe].connection.cursor() as cursor:
+            with suppress(Exception):
+                cursor.execute("SELECT 1")
+            with suppress(Exception):
+                cursor.fetchall()
+    assert names(pipe) == ["before"]
+
+
+def test_a_wait_that_was_interrupted_is_told(pipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C, caught within the block, while a refused row's answer was waited for."""
+    import psycopg
+
+    def sync(_: psycopg.Pipeline) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    taken = folder(pipe, name="before").pk
+    with fails(pipelined(pipe), KeyboardInterrupt):
+        folder(pipe, name="one")
+        folder(pipe, pk=taken, name="two")
+        monkeypatch.setattr(psycopg.Pipeline, "sync", sync)
+        with suppress(KeyboardInterrupt):
+            Folder.objects.using(pipe).count()
+    assert names(pipe) == ["before"]
 
 
 def test_an_exception_of_the_blocks_own_undoes_it(shop: str) -> None:
@@ -363,7 +512,9 @@ STEPS = st.lists(
         st.tuples(st.sampled_from(["make", "count", "rename", "get_or_create", "bulk"]),
                   st.integers(1, 6)),
         lambda inner: st.tuples(
-            st.sampled_from(["caught", "caught flat", "raised", "savepoint undone", "swallowed"]),
+            st.sampled_from(
+                ["caught", "caught flat", "raised", "savepoint undone", "by hand", "swallowed"]
+            ),
             st.lists(inner, max_size=4),
         ),
         max_leaves=8,
@@ -403,6 +554,15 @@ class Program:
             with suppress(Surprise, IntegrityError), transaction.atomic(self.alias):
                 self.run(steps)
                 raise Surprise
+        elif name == "by hand":
+            by_hand = savepoint_create(using=self.alias)
+            try:
+                self.run(steps)
+            except IntegrityError:
+                transaction.set_rollback(False, using=self.alias)
+                transaction.savepoint_rollback(by_hand, using=self.alias)
+            else:
+                transaction.savepoint_commit(by_hand, using=self.alias)
         elif name == "swallowed":
             with suppress(IntegrityError):
                 self.run(steps)
