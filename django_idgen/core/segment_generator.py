@@ -163,9 +163,10 @@ class SegmentGenerator(TagWaits):
         It then counts as left: whoever still has it may go on, by a new fetch.
         """
         with self._lock:
-            issued = self._issued()
-            if issued != self._seen or self._pending is not None:
-                self._seen = issued
+            # What was just loaded is what somebody waits for, but has not taken yet.
+            used = self._issued() + self._loads
+            if used != self._seen or self._pending is not None:
+                self._seen = used
                 return None
             self.has_left = True
             return self._take_back()

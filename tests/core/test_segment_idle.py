@@ -52,6 +52,30 @@ def test_an_idle_tag_gives_its_ids_back_and_is_dropped():
     assert gone() is None
 
 
+def test_whoever_waits_for_a_first_segment_gets_it():
+    """Also of a tag that was held for 15 minutes before it was asked: its ids begin at 1."""
+    source, time = ScriptedSource(100), Time()
+    # In whose submit() a load ends, and looks around, before its caller goes on.
+    allocator = SegmentAllocator(source, InlineLoader(), clock=time.clock, growth=STILL)
+    held = allocator.generator("order")
+    time.now += IDLE + 1
+    assert held.next_id() == 1
+    assert source.returned == []
+    pass_idle(allocator, time)
+    assert source.returned == [("order", range(2, 101))]
+
+
+def test_a_tag_that_was_loaded_and_never_used_gives_its_ids_back():
+    """Somebody who had it loaded may not have come at all."""
+    allocator, source, _, _, time = made()
+    loader = allocator.loader
+    held = allocator.generator("order")
+    held.preload()
+    loader.run()
+    pass_idle(allocator, time)
+    assert source.returned == [("order", range(1, 101))]
+
+
 def test_a_tag_in_use_is_kept():
     """One id in 15 minutes is enough."""
     allocator, source, _, _, time = made()
