@@ -107,9 +107,10 @@ class _Inserts:
         with _installed(self._connection, self):
             try:
                 yield
-            except BaseException:
+            except BaseException as error:
                 with suppress(Exception):  # all of it is rolled back anyway
                     self._leave()
+                self._close_if_stuck(error)
                 raise
             self.settle()
         if self._failure is not None:
@@ -145,6 +146,7 @@ class _Inserts:
                 self._fail(error)
             with suppress(Error):
                 self.settle()
+            self._close_if_stuck(error)
             raise
 
     def _enter(self) -> None:
@@ -160,7 +162,15 @@ class _Inserts:
             self._leave()
         except BaseException as error:  # an interrupted wait leaves in doubt what was refused
             self._fail(error)
+            self._close_if_stuck(error)
             raise
+
+    def _close_if_stuck(self, error: BaseException) -> None:
+        # Interrupted at the wrong moment, psycopg stays in pipeline mode, for all who follow.
+        driver = self._connection.connection
+        if driver is not None and driver.pgconn.pipeline_status:
+            self._fail(error)
+            driver.close()
 
     def _leave(self) -> None:
         mode, self._mode = self._mode, None

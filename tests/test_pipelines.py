@@ -466,6 +466,37 @@ def test_a_wait_that_was_interrupted_is_told(pipe: str, monkeypatch: pytest.Monk
     assert names(pipe) == ["before"]
 
 
+@pytest.mark.parametrize("where", ["__enter__", "__exit__"])
+def test_a_connection_stuck_in_a_pipeline_is_given_up(
+    pipe: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Ctrl-C while psycopg enters or leaves: caught, no row is kept; the next block works."""
+    import psycopg
+
+    as_ever = getattr(psycopg.Pipeline, where)
+
+    def interrupted(pipeline: psycopg.Pipeline, *exc: Any) -> None:
+        if where == "__enter__":
+            as_ever(pipeline, *exc)
+        raise KeyboardInterrupt
+
+    with fails(pipelined(pipe), KeyboardInterrupt):
+        Folder.objects.using(pipe).count()
+        with monkeypatch.context() as patch:
+            patch.setattr(psycopg.Pipeline, where, interrupted)
+            with suppress(KeyboardInterrupt):
+                folder(pipe, name="one")
+                Folder.objects.using(pipe).count()
+        with suppress(Error):
+            folder(pipe, name="two")
+    connections[pipe].close_if_unusable_or_obsolete()
+    with pipelined(pipe):
+        folder(pipe, name="three")
+        assert Folder.objects.using(pipe).update(name="four") == 1
+    assert not connections[pipe].connection.pgconn.pipeline_status
+    assert names(pipe) == ["four"]
+
+
 def test_an_exception_of_the_blocks_own_undoes_it(shop: str) -> None:
     """It comes out as it was raised, and no row is kept, refused ones among them or not."""
     taken = folder(shop, name="before").pk
