@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
+import django_idgen
 from django_idgen import handlers, segments
 from django_idgen.conf import SettingsError, read_settings
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed
@@ -360,3 +362,10 @@ def test_ids_without_the_app_say_what_is_missing() -> None:
     )
     assert "SettingsError" in done.stderr
     assert "add 'django_idgen' to INSTALLED_APPS" in done.stderr
+
+
+def test_no_module_takes_the_place_of_what_the_package_offers() -> None:
+    """``django_idgen.segments`` is the mapping, whatever is imported (hazard 62)."""
+    modules = {module.name for module in pkgutil.iter_modules(django_idgen.__path__)}
+    assert "sources" in modules
+    assert not modules & set(django_idgen.__all__)

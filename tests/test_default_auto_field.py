@@ -182,7 +182,7 @@ def project(alias: str, tmp_path: Path) -> Iterator[Project]:
 
 @pytest.mark.parametrize("field", AUTO_FIELDS)
 def test_a_global_default_migrates_an_empty_database(project: Project, field: str) -> None:
-    """``migrate`` works where rows need ids before our tables' turn, and all relations after."""
+    """``migrate`` works where rows need ids before our tables; relations do after (hazard 63)."""
     project.manage("makemigrations", "atelier", default=field)
     project.write("atelier/migrations/0002_fill.py", DATA_MIGRATION)
     project.manage("migrate", default=field)

@@ -70,7 +70,7 @@ def test_no_lock_is_held_for_the_caller(source: ServerSource) -> None:
 
 
 def test_a_row_locked_by_somebody_else_is_given_up_on(source: ServerSource) -> None:
-    """With an error that chains the database's; another tag can be had all along."""
+    """With an error that chains the database's; another tag can be had all along (hazard 22)."""
     source.fetch("a")
     with transaction.atomic(using=source.alias):
         LeafAlloc.objects.using(source.alias).select_for_update().get(pk="a")

@@ -28,7 +28,7 @@ def server(server_alias: str) -> Iterator[str]:
 def test_a_server_that_is_down_is_named_and_ids_flow_once_it_is_up(
     server: str, shipped_timeout: float
 ) -> None:
-    """Every caller gets an error that says what to do, never an id; no restart is needed."""
+    """An error that says what to do, never an id; no restart is needed (hazards 23, 30)."""
     settings = connections.settings[server]
     up, settings["PORT"] = settings["PORT"], str(free_port())
     try:

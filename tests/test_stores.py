@@ -58,7 +58,7 @@ def test_many_threads_get_one_store(shop: Path) -> None:
 
 
 def test_sqlite_has_no_background_thread(shop: Path) -> None:
-    """Another thread could only wait for the caller's lock; in memory it fails at once."""
+    """Another thread could but wait for the caller's lock; in memory it fails (hazard 67)."""
     loader = PlacedLoader("default")
     assert not loader.background
     another_database("default", ":memory:")

@@ -274,7 +274,7 @@ def test_atomic_requests(place: str) -> None:
 def test_a_locked_sqlite_database_blocks_no_id(
     kind: str, lock: str, tmp_path: Path, django_db_blocker: Any
 ) -> None:
-    """Ids go on while somebody else holds the database's write lock for long."""
+    """Ids go on while somebody else holds the database's write lock for long (hazard 32)."""
     with django_db_blocker.unblock(), places.sqlite(tmp_path, kind) as alias:
         work = Work(alias)
         work.make(1)
@@ -329,7 +329,7 @@ def test_grants_are_no_queries_of_the_callers(place: str) -> None:
 
 @pytest.mark.parametrize("model", [Invoice, Folder])
 def test_a_row_is_one_query(place: str, model: type[models.Model]) -> None:
-    """A create() is one INSERT, also where it takes a new segment, inside atomic() or not."""
+    """A create() is one INSERT, new segment or not, inside atomic() or not (hazard 39)."""
     manager = model._default_manager.using(place)
     with CaptureQueriesContext(connections[place]) as queries:
         for _ in range(2 * STEP):

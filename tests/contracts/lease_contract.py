@@ -99,7 +99,7 @@ class LeaseContract(OversightContract):
         assert caught.value.workers == lender.namespace.workers
 
     def test_tokens_are_new_for_every_lease(self, registry: LeaseRegistry) -> None:
-        """Two leases of one process never share a token (hazard 51)."""
+        """Two leases of one process never share a token (hazards 13, 51)."""
         leases = [registry.acquire(holder="same").lease for _ in range(WORKERS)]
         assert len({lease.token for lease in leases}) == WORKERS
         assert all(lease.token for lease in leases)
@@ -196,7 +196,7 @@ class LeaseContract(OversightContract):
 
     @pytest.mark.parametrize("step_us", [HOUR_US, -HOUR_US])
     def test_a_clock_an_hour_off_repeats_nothing(self, lender: Lender, step_us: int) -> None:
-        """After a step of the registry's clock, a worker id goes on past its old windows."""
+        """After a step of the registry's clock, ids go on past old windows (hazards 4, 12)."""
         claims = Claims()
         for _ in range(3):
             for n in range(WORKERS):

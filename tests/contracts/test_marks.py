@@ -124,7 +124,7 @@ def test_an_old_copy_of_the_file_is_noticed(path: Path) -> None:
 
 
 def test_an_old_copy_under_a_living_process_lends_nothing_twice(path: Path) -> None:
-    """Before it lends a worker id it asks the database how far the marks had come."""
+    """Before it lends a worker id it asks the database how far the marks had come (hazard 10)."""
     known = Seed()
     registry = SqliteLeases(
         NAMESPACE, marks=MarksFile(path, lambda: known), read_now_us=lambda: START_US

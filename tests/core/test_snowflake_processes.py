@@ -44,7 +44,7 @@ def run_threads(*jobs) -> None:
 
 @pytest.mark.parametrize("ahead", [0.0, 1.0])
 def test_64_threads_on_one_generator_get_no_id_twice(ahead):
-    """I1, I2: each thread's own ids rise, singly and in batches; the count is right."""
+    """I1, I2: each thread's own ids rise, singly and in batches; the count is right (hazard 35)."""
     with real(max_ahead=ahead) as shared:
         got: list[list[int]] = [[] for _ in range(64)]
 
@@ -206,7 +206,7 @@ FORK = """
 
 @pytest.mark.parametrize("hooks", [True, False])
 def test_forked_children_never_repeat_their_parents_ids(tmp_path, hooks):
-    """I5: with fork hooks, and by comparing process ids where nothing runs them."""
+    """I5: with fork hooks, and by comparing process ids where nothing runs them (hazard 36)."""
     lists = said(f"    HOOKS = {hooks}\n" + FORK, tmp_path / "marks")
     assert len(lists) == 5
     every = [value for ids in lists for value in ids]

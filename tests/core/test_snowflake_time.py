@@ -175,7 +175,7 @@ def test_new_leases_do_not_add_up_what_was_borrowed():
 
 
 def test_a_clock_that_goes_back_a_little_is_waited_for():
-    """The last tick's ids first; then a bounded sleep. Counted and told."""
+    """The last tick's ids first; then a bounded sleep. Counted and told (hazard 7)."""
     run = Running()
     first = run.generator.next_id()
     lease = run.generator.stats().lease
@@ -192,7 +192,7 @@ def test_a_clock_that_goes_back_a_little_is_waited_for():
 
 
 def test_a_clock_that_goes_back_5_s_costs_another_worker_id_and_no_wait():
-    """Stay on the last tick; then another worker id, whose ids go on rising."""
+    """Stay on the last tick; then another worker id, whose ids go on rising (hazard 15)."""
     run = Running()
     ids = [run.generator.next_id()]
     old = run.generator.stats().lease
@@ -297,7 +297,7 @@ def test_a_registry_whose_clock_was_stepped_by_an_hour_stops_nobody(hours):
 
 
 def test_refuse_skew_gives_no_id():
-    """Leaf's check; without it the same host works."""
+    """Leaf's check; without it the same host works (hazard 6)."""
     run = Running(refuse_skew=True, skew_limit=1.0)
     run.host.wall_offset_ns = 2 * 10**9
     with pytest.raises(ClockSkewed, match=r"\+2\.000 s off"):
@@ -348,7 +348,7 @@ def test_a_process_that_was_stopped_for_an_hour_does_not_go_on_in_its_window():
 
 
 def test_a_lost_lease_uses_up_its_window_and_then_goes_on_with_the_same_worker_id():
-    """The registry forgot it: told, but what was promised stays promised."""
+    """The registry forgot it: told, but what was promised stays promised (hazard 11)."""
     run = Running()
     run.generator.next_id()
     lease = run.generator.stats().lease
@@ -401,7 +401,7 @@ def test_a_new_lease_on_a_clock_that_went_back_is_used_at_once():
 
 
 def test_time_ends_exactly_after_the_last_tick():
-    """I7: every id of it is given; then an error that names it, for ever."""
+    """I7: every id of it is given; then an error that names it, for ever (hazard 8)."""
     layout = layout_of(("time", 10), ("worker", 0), ("sequence", 2))
     world = World(layout, window_ticks=20)
     world.ns = EPOCH_US * 1000 + 1_020_000_000

@@ -154,7 +154,7 @@ join(children)
 
 
 def test_processes_that_start_together_get_different_worker_ids(site: Site) -> None:
-    """However many processes take their first id at once, no two get one worker id."""
+    """However many processes take their first id at once, no two get one worker id (hazard 5)."""
     processes = 64 if LONG else 16
     # The tag's patience is half a second otherwise; a few cores take longer to start them all.
     site.set_idgen({"SEGMENTS": {"OPTIONS": {"timeout": 50}}})

@@ -29,7 +29,7 @@ PRELOAD = ("--preload", "--workers", str(WORKERS))
 
 
 def test_preloaded_workers_share_nothing_with_their_master(site: Site) -> None:
-    """Ids taken before the fork come again in no worker; master and workers have their own ids."""
+    """Ids from before the fork come in no worker; master and workers have their own (hazard 14)."""
     site.environment["SITE_EARLY"] = "20"
     with serving(site, *gunicorn(*PRELOAD)) as web:
         taken = web.take_from_all(WORKERS) + site.recorded()

@@ -43,7 +43,7 @@ def test_the_worker_id_to_avoid_is_passed_over(leases: ServerLeases) -> None:
 
 
 def test_every_worker_id_can_be_had_and_then_none(leases: ServerLeases) -> None:
-    """The scan finds what the random tries missed; then all of them are named as held."""
+    """The scan finds what the random tries missed; then all are named as held (hazard 3)."""
     held = {leases.acquire(holder=str(number)).lease.worker for number in range(64)}
     assert held == set(SHOP.workers)
     with pytest.raises(NoFreeWorker, match="64 worker ids"):
