@@ -75,7 +75,7 @@ def at_once(count: int, job: Callable[[int], T]) -> list[T]:
         return list(pool.map(run, range(count)))
 
 
-def python(alias: str, code: str) -> subprocess.Popen[str]:
+def python(alias: str, code: str, *, stdin: int | None = None) -> subprocess.Popen[str]:
     """Another process, with Django set up, that works on the database of ``alias``."""
     name = connections.settings[alias]["NAME"]
     url = servers.URLS[alias].rpartition("/")[0] + f"/{name}"
@@ -89,6 +89,7 @@ def python(alias: str, code: str) -> subprocess.Popen[str]:
         [sys.executable, "-c", start + code],
         cwd=ROOT,
         env=environment,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -13,7 +13,7 @@ from django_idgen.core.errors import (
     SegmentExhausted,
     SegmentUnavailable,
 )
-from django_idgen.core.segment import MAX_ID, MAX_STEP, Segment
+from django_idgen.core.segment import MAX_ID, MAX_STEP, Demand, Segment
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
 from django_idgen.tables import missing_tables
@@ -72,19 +72,51 @@ def test_the_time_of_the_last_fetch_is_kept(source: ServerSource) -> None:
 def test_the_floor_is_respected(source: ServerSource) -> None:
     """A row that was put back gives nothing below what this process was granted."""
     source.fetch("a")
-    assert source.fetch("a", floor=5001) == Segment("a", 5001, 5101, 100)
+    assert source.fetch("a", floor=101) == Segment("a", 101, 201, 100)
     edit(source, max_id=1)
-    assert source.fetch("a", floor=5101) == Segment("a", 5101, 5201, 100)
-    assert source.fetch("a", floor=17).start == 5201
+    stop = source.fetch("a", floor=201).stop
+    assert stop > 301
+    assert source.fetch("a", floor=17) == Segment("a", stop, stop + 100, 100)
 
 
 def test_a_vanished_row_is_made_above_the_floor(source: ServerSource) -> None:
     """A flush under a running process takes its row, and none of its ids (hazard 61)."""
-    stop = source.fetch("a").stop
+    before = source.fetch("a").stop
     LeafAlloc.objects.using(source.alias).all().delete()
-    assert source.fetch("a", floor=stop).start == stop
+    after = source.fetch("a", floor=before)
+    assert after.start >= before
     execute(source.alias, "DROP TABLE leaf_alloc")
-    assert source.fetch("a", floor=stop + 100).start == stop + 100
+    assert source.fetch("a", floor=after.stop).start >= after.stop
+
+
+@pytest.mark.parametrize("harm", ["deleted", "dropped", "put back"])
+def test_what_others_were_granted_is_not_given_again(source: ServerSource, harm: str) -> None:
+    """Whoever finds the loss first goes past a whole fleet's last fetches (hazard 61).
+
+    It knows how far it came itself. The others were each granted segments above.
+    """
+    held = [source.fetch("a", demand=Demand(times=1 + number % 16)) for number in range(24)]
+    if harm == "deleted":
+        LeafAlloc.objects.using(source.alias).all().delete()
+    elif harm == "dropped":
+        execute(source.alias, "DROP TABLE leaf_alloc")
+    else:
+        edit(source, max_id=1, largest_step=0)
+    after = [source.fetch("a", floor=segment.stop) for segment in held]
+    assert_disjoint([*held, *after])
+
+
+def test_a_row_that_is_lost_again_and_again_never_repeats(source: ServerSource) -> None:
+    """Each loss is skipped once, by whoever finds it; the others follow on its row."""
+    floors = [source.fetch("a").stop for _ in range(3)]
+    held: list[Segment] = []
+    for number in range(9):
+        LeafAlloc.objects.using(source.alias).all().delete()
+        for holder in (number % 3, (number + 1) % 3):
+            held.append(source.fetch("a", floor=floors[holder]))
+            floors[holder] = held[-1].stop
+        assert held[-1].start == held[-2].stop
+    assert_disjoint([Segment("a", 1, 301, 100), *held])
 
 
 @pytest.mark.parametrize("max_id", [0, -5, -(2**63)])
@@ -108,10 +140,12 @@ def test_the_last_ids_are_given_and_then_none(source: ServerSource) -> None:
 
 
 def test_a_floor_near_the_end_does_not_overflow(source: ServerSource) -> None:
-    """Also where the row itself stands low, and where there is none."""
+    """Where the row itself stands low, or there is none, so far may others have come, too."""
     source.fetch("a")
-    assert source.fetch("a", floor=MAX_ID - 5).stop == MAX_ID
-    assert source.fetch("new", floor=MAX_ID - 5).stop == MAX_ID
+    for tag in ("a", "new"):
+        with pytest.raises(SegmentExhausted, match=tag):
+            source.fetch(tag, floor=MAX_ID - 5)
+        assert row_of(source, tag).max_id == MAX_ID
 
 
 @pytest.mark.parametrize("step", [0, -1, MAX_STEP + 1])

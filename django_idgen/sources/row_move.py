@@ -27,11 +27,11 @@ def move(
 ) -> bool:
     """Move ``max_id`` of ``row`` up, and lock it; False if it is not as it should be.
 
-    It should not be paused, have a sound step and grid, know of ranges as long as this
-    one, stand at or above ``lowest`` and not near the end of the ids, and know the server,
-    which the SQL expression ``identity`` names (unless empty). A ``shared`` tag stands at
-    another height in each database, so that passing ids over is nothing to tell.
-    ``holder``: who is given the ids.
+    It should not be paused, have a sound step and grid, know of ranges twice as long as
+    this one, stand at or above ``lowest`` and not near the end of the ids, and know the
+    server, which the SQL expression ``identity`` names (unless empty). A ``shared`` tag
+    stands at another height in each database, so that passing ids over is nothing to
+    tell. ``holder``: who is given the ids.
     """
     if lowest > MAX_ID - _LONGEST_MOVE or demand.at_least > MAX_STEP:
         return False
@@ -44,14 +44,15 @@ def move(
         delta__range=(1, MAX_DELTA),
         remainder__lt=F("delta"),
         max_id__range=(1 if shared else lowest, MAX_ID - _LONGEST_MOVE),
-        largest_step__gte=length,
+        # Both the row and the installation's know of it, by the careful way: were the row
+        # lost with a fetch that had grown, nobody would know how far the tag came.
+        largest_step__gte=length * _big(2),
     )
     if identity:
         server = RawSQL(identity, (), TextField())  # noqa: S611 - a constant of ours
         sound = sound.filter(server=Substr(server, 1, IDENTITY_LENGTH))
     moved = sound.update(
         max_id=(Greatest(F("max_id"), _big(lowest)) if shared else F("max_id")) + length,
-        largest_step=Greatest(F("largest_step"), length * _big(2)),
         update_time=Now(),
         holder=holder,
         fetched_at=Now(),

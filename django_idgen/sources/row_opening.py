@@ -8,7 +8,10 @@ or not as it should be. What is written here is committed before it is used:
   how much may have been lost;
 * that another server has taken over: since it may have missed the last fetches,
   ``failover_skip`` times the longest range is skipped, and tags made from then on
-  start past what a tag may have taken that was lost whole.
+  start past what a tag may have taken that was lost whole;
+* that the row was put back, or deleted, under the process that asks: it knows how far
+  it came itself, while other processes may have come as much further as a failover
+  may lose. So as much is skipped.
 
 Locks are taken in one order: the installation's row, then the tag's.
 """
@@ -30,9 +33,10 @@ from ..models import Installation, LeafAlloc
 from ..row_writes import insert_row, update_row
 from .installation_record import InstallationRecord
 
-__all__ = ["FLOOR", "GridUnknown", "Opened", "RowOpening", "Sharing", "Skip"]
+__all__ = ["Floor", "GridUnknown", "Opened", "RowOpening", "Sharing", "Skip"]
 
-FLOOR = "this process was granted ids up to there: the table was flushed or restored"
+_FLOOR = "this process was granted ids up to there: the table was flushed or restored"
+_TAKEN_OVER = "another server had taken over before this tag was made"
 
 
 class Sharing(Enum):
@@ -57,6 +61,16 @@ class Skip:
     start: int
     stop: int
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What the process that asks was granted of a tag."""
+
+    lowest: int
+    """The lowest id that it may still be given: 1, or the end of its highest segment."""
+    expected: int = 0
+    """Up to here the table is not known to have granted any of that."""
 
 
 @dataclass(slots=True)
@@ -92,7 +106,7 @@ class RowOpening:
         self._record = InstallationRecord(alias, failover_skip=failover_skip)
 
     def open(
-        self, connection: BaseDatabaseWrapper, tag: str, lowest: int, demand: Demand
+        self, connection: BaseDatabaseWrapper, tag: str, floor: Floor, demand: Demand
     ) -> Opened:
         """Lock the rows, and mend what has to be.
 
@@ -106,9 +120,9 @@ class RowOpening:
         if row is not None and row.paused:
             raise TagPaused(tag)
         if row is None:
-            opened = self._make(installation, tag, lowest, demand, server)
+            opened = self._make(installation, tag, floor, demand, server)
         else:
-            opened = self._mend(installation, row, demand, server)
+            opened = self._mend(installation, row, floor, demand, server)
         opened.changed |= changed
         return opened
 
@@ -150,14 +164,16 @@ class RowOpening:
         return LeafAlloc.objects.using(self.alias).filter(pk=tag)
 
     def _make(
-        self, installation: Installation, tag: str, lowest: int, demand: Demand, server: str
+        self, installation: Installation, tag: str, floor: Floor, demand: Demand, server: str
     ) -> Opened:
         grid = self._grid_of_new_rows(installation, tag)
         wanted = _longest(demand.length(self._default_step) * grid.delta)
         if self._record.raise_longest(installation, wanted):
             # Alone: were the row lost with it, nobody would know how far the tag came.
             return Opened(LeafAlloc(biz_tag=tag), changed=True)
-        start = max(lowest, installation.first_id)
+        lost = self._has_lost(1, floor)
+        past = self._past_others(installation, floor) if lost else floor.lowest
+        start = max(past, installation.first_id)
         row = LeafAlloc(
             biz_tag=tag,
             max_id=start,
@@ -170,30 +186,46 @@ class RowOpening:
         # Two at once: the second one's whole transaction fails and is run again.
         # Going on after the error would risk a deadlock on MySQL.
         insert_row(row, self.alias)
-        return Opened(row, changed=True, skips=self._skipped_by(installation, start, grid))
+        opened = Opened(row, changed=True)
+        if lost:
+            opened.skips.append(Skip(1, start, _FLOOR))
+        elif installation.first_id >= start > 1:
+            opened.skips.append(Skip(1, start, _TAKEN_OVER))
+        return opened
 
-    def _skipped_by(self, installation: Installation, start: int, grid: Grid) -> list[Skip]:
-        if installation.first_id >= start > 1:
-            return [Skip(1, start, "another server had taken over before this tag was made")]
-        return [Skip(1, start, FLOOR)] if start > 1 and grid.delta == 1 else []
+    def _has_lost(self, max_id: int, floor: Floor) -> bool:
+        """Whether a row that stands at ``max_id`` knew more when the process asked last."""
+        # Of a shared tag each database stands elsewhere, and the process may have been
+        # granted ids by another one.
+        shared = self._grid is not None and self._grid.delta > 1
+        return not shared and floor.lowest > max(max_id, floor.expected)
+
+    def _past_others(self, installation: Installation, floor: Floor) -> int:
+        """Past what other processes may have been granted of a row that was lost."""
+        return self._record.past_loss(floor.lowest, installation.largest_step)
 
     def _mend(
-        self, installation: Installation, row: LeafAlloc, demand: Demand, server: str
+        self, installation: Installation, row: LeafAlloc, floor: Floor, demand: Demand, server: str
     ) -> Opened:
         self._check_numbers(row)
         opened = Opened(row)
         changes = self._adopt(installation, row)
         self.check(row.biz_tag, Grid(row.delta, row.remainder))
         changes |= self._follow_server(installation, opened, server)
-        needed = demand.length(row.step) * row.delta
+        needed = _longest(demand.length(row.step) * row.delta)
         if row.largest_step < needed:
-            row.largest_step = _longest(needed)
+            row.largest_step = needed
             changes |= {"largest_step"}
-            self._record.raise_longest(installation, row.largest_step)
+        opened.changed |= self._record.raise_longest(installation, row.largest_step)
+        if self._has_lost(max(row.max_id, 1), floor):
+            past = self._past_others(installation, floor)
+            opened.skips.append(Skip(row.max_id, past, _FLOOR))
+            row.max_id, row.measured_at = past, None
+            changes |= {"max_id", "measured_at"}
         if changes:
             row.update_time = Now()
             update_row(row, self.alias, "update_time", *changes)
-        opened.changed = bool(changes)
+        opened.changed |= bool(changes)
         return opened
 
     def _adopt(self, installation: Installation, row: LeafAlloc) -> set[str]:

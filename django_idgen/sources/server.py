@@ -31,7 +31,7 @@ from ..signals import emit as emit_signal
 from ..transactions import Transactions
 from .rates import Rate
 from .row_move import move
-from .row_opening import FLOOR, RowOpening, Sharing, Skip
+from .row_opening import Floor, RowOpening, Sharing, Skip
 
 __all__ = ["FAILOVER_SKIP", "ServerSource"]
 
@@ -121,18 +121,18 @@ class ServerSource:
     ) -> Segment:
         """As :meth:`fetch`, with a ``timeout`` (seconds) of its own for each transaction.
 
-        That a ``floor`` of at most ``expected`` makes the table jump is not told.
+        A row below ``floor`` has lost fetches, unless ``floor`` is at most ``expected``:
+        then nothing more is skipped, and nothing told.
         """
         check_tag(tag)
         if floor >= MAX_ID:
             raise self._exhausted(tag)
-        lowest = max(floor, 1)  # whatever a row says, ids are positive
+        asked = Floor(max(floor, 1), expected)  # whatever a row says, ids are positive
         for number in range(ATTEMPTS):
             take = self._take_carefully if number % 2 else self._take
-            taken = self._run(partial(take, tag, lowest, demand), timeout)
+            taken = self._run(partial(take, tag, asked, demand), timeout)
             for skip in taken.skips:
-                if skip.why != FLOOR or skip.stop > expected:
-                    self._report(tag, skip)
+                self._report(tag, skip)
             if taken.segment is not None:
                 return taken.segment
         raise SegmentUnavailable(
@@ -193,11 +193,11 @@ class ServerSource:
     # --- the ordinary fetch ----------------------------------------------------
 
     def _take(
-        self, tag: str, lowest: int, demand: Demand, connection: BaseDatabaseWrapper
+        self, tag: str, floor: Floor, demand: Demand, connection: BaseDatabaseWrapper
     ) -> _Taken:
         if not move(
             self._rows(tag),
-            lowest,
+            floor.lowest,
             demand,
             identity=self._identity(connection),
             shared=self._shared,
@@ -231,32 +231,27 @@ class ServerSource:
     # --- the careful one ---------------------------------------------------------
 
     def _take_carefully(
-        self, tag: str, lowest: int, demand: Demand, connection: BaseDatabaseWrapper
+        self, tag: str, floor: Floor, demand: Demand, connection: BaseDatabaseWrapper
     ) -> _Taken:
         """For a tag that is missing, near the end of the ids, below the floor, edited by hand."""
-        opened = self._opening.open(connection, tag, lowest, demand)
+        opened = self._opening.open(connection, tag, floor, demand)
         if opened.changed:
             return _Taken(skips=opened.skips)
         row = opened.row
-        base = max(row.max_id, lowest)
+        base = max(row.max_id, floor.lowest)
         # The table's BIGINT holds no exclusive end past it.
         stop = min(base + demand.length(row.step) * row.delta, MAX_ID)
         first = Grid(row.delta, row.remainder).first(base)
         if first >= stop:
             raise self._exhausted(tag)
-        skips = [Skip(row.max_id, lowest, FLOOR)] if self._is_jump(row.max_id, lowest) else []
         self._rows(tag).update(
             max_id=stop,
             update_time=Now(),
             holder=history.holder(),
             fetched_at=Now(),
             fetched_ids=len(range(first, stop, row.delta)),
-            measured_at=None if skips else F("measured_at"),  # what is skipped was not used
         )
-        return _Taken(self._grant(tag, self._read(tag), base), skips)
-
-    def _is_jump(self, max_id: int, lowest: int) -> bool:
-        return lowest > max(max_id, 1) and not self._shared
+        return _Taken(self._grant(tag, self._read(tag), base), opened.skips)
 
     # --- either ------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.history import holder
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.database import DatabaseSource
+from django_idgen.sources.row_opening import Floor
 from django_idgen.sqlite.mirror_rows import FetchedRow, write_rows
 from django_idgen.tables import make_missing_tables
 from tests.places import STEP, place
@@ -68,7 +69,7 @@ def test_it_costs_no_further_statement(server_alias: str) -> None:
 
     def body(connection):  # type: ignore[no-untyped-def]
         with connection.execute_wrapper(note):
-            server._take("t", 1, Demand(), connection)
+            server._take("t", Floor(1), Demand(), connection)
 
     server = source.marks("t").server
     assert server is not None

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,7 +69,9 @@ class Api:
         headers |= options.pop("headers", {})
         with closing(self.link()) as own:
             used = link or own
-            used.request(method, url, headers=headers, **options)
+            # A server that refuses by the headers may close before it has the body.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                used.request(method, url, headers=headers, **options)
             answer = used.getresponse()
             body = answer.read()
             return answer.status, answer.headers, json.loads(body) if body else None
