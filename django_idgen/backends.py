@@ -26,6 +26,8 @@ class BackendSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
     also: tuple[str, ...] = ()
     """Options that stand beside these in the settings and are taken by the wiring, for messages."""
+    methods: tuple[str, ...] = ()
+    """What a class must have to be of use here."""
 
     def load(self) -> Any:
         """The class. Raises :class:`SettingsError` if there is none."""
@@ -50,6 +52,12 @@ class BackendSettings:
             raise SettingsError(
                 f"{self.where}['BACKEND'] is {self.path!r}, which is no backend but {found!r:.80}. "
                 f"Give the dotted path of a class, or leave it out for the default."
+            )
+        lacking = [name for name in self.methods if not hasattr(found, name)]
+        if lacking and isinstance(found, type):
+            raise SettingsError(
+                f"{self.where}['BACKEND'] is {self.path!r}, which has no {'(), '.join(lacking)}() "
+                f"and so is of another kind than is needed here. Leave it out for the default."
             )
         return found
 

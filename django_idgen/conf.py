@@ -43,6 +43,8 @@ DEFAULT_GENERATOR = "django_idgen.core.snowflake.SnowflakeGenerator"
 DEFAULT_LEASES = "django_idgen.leases.database.DatabaseLeases"
 REDIS_LEASES = "django_idgen.leases.redis.RedisLeases"
 DEFAULT_SOURCE = "django_idgen.sources.database.DatabaseSource"
+_METHODS = {DEFAULT_LEASES: ("acquire", "renew", "release"), DEFAULT_SOURCE: ("fetch",)}
+"""What a class must have that stands in the place of the default."""
 DEFAULT_WINDOW = 180.0
 DEFAULT_SKEW_LIMIT = 10.0
 DEFAULT_TIMEOUT = 0.5
@@ -141,6 +143,7 @@ def _generator(alias: object, entry: object) -> GeneratorSettings:
         where,
         text(where, "BACKEND", raw.get("BACKEND", DEFAULT_GENERATOR)),
         mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {})),
+        methods=("next_id",),
     )
     layout = _layout(where, raw)
     options = leases.options
@@ -242,7 +245,8 @@ def nested_workers(leases: BackendSettings, default: range, layout: BitLayout) -
 def _backend(where: str, entry: object, default: str) -> BackendSettings:
     raw = mapping(where, entry, ("BACKEND", "OPTIONS"))
     path = text(where, "BACKEND", raw.get("BACKEND", default))
-    return BackendSettings(where, path, mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {})))
+    options = mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {}))
+    return BackendSettings(where, path, options, methods=_METHODS[default])
 
 
 def _workers(where: str, value: object, layout: BitLayout) -> range:

@@ -69,7 +69,7 @@ def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any
     options = {"holder": socket.gethostname(), **settings.backend.options}
     if not threads and "background" in inspect.signature(settings.backend.load()).parameters:
         options["background"] = False
-    backend = BackendSettings(settings.backend.where, settings.backend.path, options)
+    backend = replace(settings.backend, options=options)
     return backend.build(settings.layout, registry, emit=emit)
 
 
@@ -93,7 +93,7 @@ def _registry(leases: BackendSettings, namespace: Namespace, settings: Generator
         workers = nested_workers(nested, part.workers, settings.layout)
         options[name] = _registry(nested, replace(part, workers=workers), settings)
     also = LEASE_OPTIONS if leases is settings.leases else NESTED_LEASE_OPTIONS
-    backend = BackendSettings(leases.where, leases.path, options, also)
+    backend = replace(leases, options=options, also=also)
     return backend.build(_agreed(namespace, leases))
 
 
@@ -166,7 +166,7 @@ def _source(settings: BackendSettings, default_step: int) -> Any:
         for name in names
     }
     options = {**settings.options, **wrapped}
-    return BackendSettings(settings.where, settings.path, options).build()
+    return replace(settings, options=options).build()
 
 
 def _with_defaults(settings: BackendSettings, defaults: Mapping[str, Any]) -> BackendSettings:

@@ -131,6 +131,18 @@ REFUSED: list[tuple[Any, list[str]]] = [
         ["['LEASES']['BACKEND']", "conf.DEFAULT_STEP'", "1000"],
     ),
     ({"SEGMENTS": {"SOURCE": {"BACKEND": "builtins.int"}}}, ["['BACKEND']", "class 'int'"]),
+    (
+        generator(BACKEND="django_idgen.leases.memory.MemoryLeases"),
+        ["['default']['BACKEND']", "leases.memory.MemoryLeases'", "no next_id()"],
+    ),
+    (
+        generator(LEASES={"BACKEND": "django_idgen.sources.memory.MemorySource"}),
+        ["['LEASES']['BACKEND']", "MemorySource'", "no acquire(), renew(), release()"],
+    ),
+    (
+        {"SEGMENTS": {"SOURCE": {"BACKEND": "django_idgen.leases.memory.MemoryLeases"}}},
+        ["['SOURCE']['BACKEND']", "MemoryLeases'", "no fetch()"],
+    ),
     (generator(BACKEND=7), ["BACKEND", "7"]),
     (generator(OPTIONS={"max_a_head": 1}), ["'max_a_head'", "max_ahead"]),
     (generator(OPTIONS={"max_ahead": -1}), ["max_ahead", "-1"]),

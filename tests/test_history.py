@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connections
-from django.test import Client
+from django.test import Client, override_settings
 from django.utils import timezone
 
 from django_idgen.core.errors import SegmentUnavailable
@@ -114,6 +114,18 @@ def test_the_admin_shows_it_and_changes_nothing(admin_client: Client) -> None:
     assert admin_client.post(f"{page}{row}/delete/", {"post": "yes"}).status_code == 403
     assert admin_client.get(f"{page}add/").status_code == 403
     assert rows.get(tag="t").stop == 11
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("history", [False, True])
+def test_the_admin_says_that_history_is_off(admin_client: Client, *, history: bool) -> None:
+    """An empty list says nothing of why: once, and also where a filter was refused."""
+    make_missing_tables(connections["default"])
+    options = {"SEGMENTS": {"SOURCE": {"OPTIONS": {"history": history}}}}
+    with override_settings(IDGEN=options):
+        for query in ({}, {"start__regex": "("}):
+            page = admin_client.get("/admin/django_idgen/segmenthistory/", query, follow=True)
+            assert page.content.decode().count("History is off") == (not history)
 
 
 @pytest.mark.django_db

@@ -26,6 +26,7 @@ from ..conf import DEFAULT_STEP, SettingsError, read_settings
 from ..core.errors import IdgenError
 from ..models import LeafAlloc, SegmentHistory
 from ..tags import edits as tag_edits
+from ..tags.rows import source_behind_pool
 from . import tag_changes
 from .base import ReadOnlyAdmin, database_of
 from .error_words import error_words
@@ -266,6 +267,25 @@ class SegmentHistoryAdmin(ReadOnlyAdmin):
 
     class Media:
         css: ClassVar[dict[str, list[str]]] = {"all": ["django_idgen/tags.css"]}
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        response = super().changelist_view(request, extra_context)
+        if isinstance(response, TemplateResponse) and not _keeps_history():
+            text = _(
+                "History is off, so that nothing is added here. Set “history” to True among "
+                "the options of the segment source, and start the processes anew."
+            )
+            self.message_user(request, text, messages.INFO)
+        return response
+
+
+def _keeps_history() -> bool:
+    try:
+        return bool(getattr(source_behind_pool(), "history", True))
+    except IdgenError:
+        return True  # what is wrong with the settings is told elsewhere
 
 
 def _default_step() -> int:
