@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -35,6 +36,14 @@ from tests.benchmarks.generators import segment, snowflake
 
 ROOT = Path(__file__).resolve().parent.parent
 ids = st.integers(1, 40)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_heap() -> Iterator[None]:
+    """Whatever other tests left in memory is not looked through before each round."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 # --- the proof ---------------------------------------------------------------

@@ -264,7 +264,9 @@ def test_without_upkeep_the_same_outage_is_felt(
 ) -> None:
     """The test above can fail: with no pool, callers are told that there are no segments."""
     site = Site(tmp_path, database_settings(postgres), postgres)
-    site.set_idgen(segments_with(pool=False))
+    idgen = segments_with(pool=False)
+    idgen["SEGMENTS"]["OPTIONS"]["timeout"] = 2
+    site.set_idgen(idgen)
     with load(site) as loading, crashed(server):
         loading.wait_until(lambda: any(entry["errors"] for entry in site.journal()))
     errors = {error.partition(":")[0] for entry in site.journal() for error in entry["errors"]}
