@@ -83,6 +83,10 @@ class Blind:
     def __init__(self, namespace: Any) -> None:
         self.namespace = namespace
 
+    def acquire(self, *_asked: Any, **_named: Any) -> Any: ...
+
+    renew = release = acquire
+
     def close(self) -> None: ...
 
 
