@@ -7,8 +7,6 @@ import socket
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
-import pytest
-
 URLS = {
     "postgres": os.environ.get("IDGEN_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/idgen"),
     "mariadb": os.environ.get("IDGEN_TEST_MARIADB", "mysql://root@127.0.0.1:3306/idgen"),
@@ -51,6 +49,8 @@ def database(name: str) -> dict[str, Any]:
 
 def absent(reason: str) -> NoReturn:
     """Skip the test for ``reason``; fail it where everything has to be there."""
+    import pytest  # not above: the tests' processes start without it
+
     if os.environ.get("IDGEN_REQUIRE_SERVERS") == "1":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -15,6 +15,8 @@ wait_patiently()
 SECRET_KEY = "tests"
 USE_TZ = True
 TIME_ZONE = "UTC"
+# Nothing is kept secret here, and the hasher for that is slow on purpose.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [
     "django.contrib.contenttypes",

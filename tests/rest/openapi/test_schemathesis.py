@@ -92,8 +92,6 @@ def project(
         override_settings(
             ROOT_URLCONF="tests.rest.openapi.urls",
             ALLOWED_HOSTS=["*"],
-            # So that each request's password costs no tenth of a second.
-            PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
             IDGEN=idgen_on(database),
             **WITHOUT_SESSIONS,
         ),
