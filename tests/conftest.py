@@ -112,8 +112,9 @@ def shipped_timeout(monkeypatch: pytest.MonkeyPatch) -> float:
 def _drop_tables(name: str) -> None:
     connection = connections[name]
     with connection.constraint_checks_disabled(), connection.cursor() as cursor:
-        for table in connection.introspection.table_names(cursor):
-            cursor.execute(f"DROP TABLE {connection.ops.quote_name(table)} CASCADE")
+        tables = map(connection.ops.quote_name, connection.introspection.table_names(cursor))
+        if names := ", ".join(tables):
+            cursor.execute(f"DROP TABLE {names} CASCADE")
 
 
 def _drop_database(name: str) -> None:

@@ -434,12 +434,12 @@ LOOK_UPS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("look_up", LOOK_UPS, ids=lambda look_up: next(iter(look_up)))
-def test_the_key_serves_a_comparison(many: str, look_up: dict[str, Any]) -> None:
+def test_the_key_serves_comparisons(many: str) -> None:
     """EXPLAIN names no scan of the whole table."""
-    rows = Purchase.objects.using(many).filter(**look_up)
-    assert 0 < rows.count() < 100
-    assert uses_index(rows), rows.explain()
+    for look_up in LOOK_UPS:
+        rows = Purchase.objects.using(many).filter(**look_up)
+        assert 0 < rows.count() < 100, look_up
+        assert uses_index(rows), (look_up, rows.explain())
     assert not uses_index(Purchase.objects.using(many).filter(note="x"))
 
 

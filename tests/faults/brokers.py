@@ -47,20 +47,26 @@ class Upkeep:
 
 
 @contextmanager
-def upkeep(site: Site, broker: str) -> Iterator[Upkeep]:
-    """Where Celery's processes of ``site`` can be started, on ``broker``."""
+def queue_on(site: Site, broker: str) -> Iterator[str]:
+    """A queue on ``broker`` that Celery's processes of ``site`` share with nobody else."""
     servers.require(broker)
     queue = f"idgen-test-{secrets.token_hex(6)}"
-    site.environment.update(
-        DJANGO_SETTINGS_MODULE="tests.faults.site.beat_settings",
-        SITE_BROKER=URLS[broker],
-        SITE_QUEUE=queue,
-        SITE_REDIS=URLS["redis"],
-    )
+    site.environment.update(SITE_BROKER=URLS[broker], SITE_QUEUE=queue)
     try:
-        yield Upkeep(site, queue)
+        yield queue
     finally:
         _clean(broker, queue)
+
+
+@contextmanager
+def upkeep(site: Site, broker: str) -> Iterator[Upkeep]:
+    """Where Celery's processes of ``site`` can be started, on ``broker``."""
+    with queue_on(site, broker) as queue:
+        site.environment.update(
+            DJANGO_SETTINGS_MODULE="tests.faults.site.beat_settings",
+            SITE_REDIS=URLS["redis"],
+        )
+        yield Upkeep(site, queue)
 
 
 def _clean(broker: str, queue: str) -> None:

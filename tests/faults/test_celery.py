@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from .brokers import QUIET, queue_on
 from .processes import (
     Running,
     Site,
@@ -18,33 +21,23 @@ from .processes import (
 
 CHILDREN = 2
 TASKS = 16
-# The file broker loses a message that a worker reads before it is written whole.
 SEND = f"""
 import json
-from celery.exceptions import TimeoutError
 from tests.faults.site.worker import ids
-
-def answer(result):
-    while True:
-        try:
-            return result.get(timeout=3, interval=0.05)
-        except TimeoutError:
-            result = ids.delay(5)
-
-print(json.dumps([answer(result) for result in [ids.delay(5) for _ in range({TASKS})]]))
+results = [ids.delay(5) for _ in range({TASKS})]
+print(json.dumps([result.get(timeout=50) for result in results]))
 """
 
 
-def celery(site: Site, *options: str) -> Running:
-    """A worker with two children; ids were taken in their parent."""
-    for folder in ("queue", "control", "processed", "results"):
-        (site.directory / folder).mkdir()
-    site.environment.update(SITE_SPOOL=str(site.directory), SITE_EARLY="5")
-    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "info")
+@contextmanager
+def celery(site: Site, *options: str) -> Iterator[Running]:
+    """A worker with two children, on Redis; ids were taken in their parent."""
     pool = ("--pool", "prefork", "--concurrency", str(CHILDREN))
-    return site.start(
-        program("celery"), "-A", "tests.faults.site.worker", "worker", *pool, *quiet, *options
-    )
+    words = ("-A", "tests.faults.site.worker", "worker", *pool, *QUIET, "-l", "info", *options)
+    with queue_on(site, "redis"):
+        site.environment["SITE_EARLY"] = "5"
+        with site.start(program("celery"), *words) as worker:
+            yield worker
 
 
 def run_tasks(site: Site, worker: Running) -> list[Taken]:
