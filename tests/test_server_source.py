@@ -74,19 +74,17 @@ def test_the_floor_is_respected(source: ServerSource) -> None:
     source.fetch("a")
     assert source.fetch("a", floor=101) == Segment("a", 101, 201, 100)
     edit(source, max_id=1)
-    stop = source.fetch("a", floor=201).stop
-    assert stop > 301
-    assert source.fetch("a", floor=17) == Segment("a", stop, stop + 100, 100)
+    assert source.fetch("a", floor=201) == Segment("a", 10_201, 10_301, 100)
+    assert source.fetch("a", floor=17).start == 10_301
 
 
 def test_a_vanished_row_is_made_above_the_floor(source: ServerSource) -> None:
     """A flush under a running process takes its row, and none of its ids (hazard 61)."""
-    before = source.fetch("a").stop
+    stop = source.fetch("a").stop
     LeafAlloc.objects.using(source.alias).all().delete()
-    after = source.fetch("a", floor=before)
-    assert after.start >= before
+    assert source.fetch("a", floor=stop).start == stop + 10_000
     execute(source.alias, "DROP TABLE leaf_alloc")
-    assert source.fetch("a", floor=after.stop).start >= after.stop
+    assert source.fetch("a", floor=stop + 10_100).start == stop + 20_100
 
 
 @pytest.mark.parametrize("harm", ["deleted", "dropped", "put back"])

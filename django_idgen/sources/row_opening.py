@@ -70,7 +70,7 @@ class Floor:
     lowest: int
     """The lowest id that it may still be given: 1, or the end of its highest segment."""
     expected: int = 0
-    """Up to here the table is not known to have granted any of that."""
+    """What lies below was granted without the table, which so can't have lost it."""
 
 
 @dataclass(slots=True)

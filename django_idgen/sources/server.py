@@ -251,7 +251,7 @@ class ServerSource:
             fetched_at=Now(),
             fetched_ids=len(range(first, stop, row.delta)),
         )
-        return _Taken(self._grant(tag, self._read(tag), base), opened.skips)
+        return _Taken(self._grant(tag, self._read(tag), base))
 
     # --- either ------------------------------------------------------------------
 

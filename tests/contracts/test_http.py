@@ -107,6 +107,8 @@ class TestHttpLeases(LeaseContract):
 class HttpShop(Shop):
     """Clients of a service whose rows stand in one database."""
 
+    failover_skip = ServerShop.failover_skip
+
     def __init__(self, alias: str, url: str) -> None:
         super().__init__()
         self.url = url

@@ -16,7 +16,7 @@ from django_idgen.core.lease import LeaseRegistry, Namespace
 from django_idgen.core.segment import SegmentSource
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import LeafAlloc, WorkerLease
-from django_idgen.sources.server import ServerSource
+from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
 from django_idgen.tables import make_missing_tables
 
 from .elsewhere import server_leases
@@ -69,6 +69,8 @@ class TestServerLeases(LeaseContract):
 
 
 class ServerShop(Shop):
+    failover_skip = FAILOVER_SKIP
+
     def __init__(self, alias: str) -> None:
         super().__init__()
         self.alias = alias
