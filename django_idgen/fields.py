@@ -14,9 +14,9 @@ The column is a plain ``bigint`` on every database: no identity, no sequence, no
 
 The fields are lazy: ``instance.pk`` stays ``None`` until the row is saved, so
 forms, admin pages and failed validation use up no ids, and Django still notices
-an unsaved parent. A value that was set by hand is kept. As with any key that
-has a default, ``Model(pk=known).save()`` is an ``INSERT``: use
-``update_or_create()`` or ``force_update=True`` to overwrite a row.
+an unsaved parent. A key that you set is kept: as with ``BigAutoField``,
+``Model(pk=known).save()`` updates the row that has it, or inserts one. A save that
+fails takes back the key that it made.
 
 An id is an ``int`` in Python and in the column. ``text_form`` (``decimal``, ``base36``,
 ``base62``, ``crockford``) and ``prefix`` (such as ``"ord_"``) say how it is written
@@ -146,7 +146,8 @@ class SnowflakeField(SnowflakeSource, IntegerColumn):
 
     ``generator`` is an alias of ``IDGEN["GENERATORS"]``. With ``eager=True`` the
     id is there as soon as an instance is made; then every form and every
-    discarded instance uses one up. Not editable, and blank in forms.
+    discarded instance uses one up, and ``save()`` of a new instance always inserts,
+    as with any key that has a default. Not editable, and blank in forms.
 
     Saving raises :class:`~django_idgen.core.errors.IdgenError` when no id can
     be had. Works as the primary key, off it, and in a ``CompositePrimaryKey``.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partialmethod
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping, Sequence
+from functools import partialmethod, wraps
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django.apps import apps
 from django.core import checks
@@ -37,12 +37,12 @@ class GeneratedOnSave(FieldMixin):
     eager = False
     # It changes no column: no table is rebuilt for it on SQLite.
     non_db_attrs = (*models.Field.non_db_attrs, "text_form", "prefix")
+    forced: ClassVar[Mapping[str, bool]] = {"blank": True, "editable": False}
 
     def __init__(
         self, *args: Any, text_form: str = "decimal", prefix: str = "", **kwargs: Any
     ) -> None:
-        kwargs["blank"] = True
-        kwargs["editable"] = False
+        kwargs.update(self.forced)
         self.text_form = text_form
         self.prefix = prefix
         super().__init__(*args, **kwargs)
@@ -61,7 +61,7 @@ class GeneratedOnSave(FieldMixin):
 
     def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
         name, path, args, kwargs = super().deconstruct()
-        for forced in ("blank", "editable"):
+        for forced in self.forced:
             kwargs.pop(forced, None)
         if self.text_form != "decimal":
             kwargs["text_form"] = self.text_form
@@ -76,6 +76,7 @@ class GeneratedOnSave(FieldMixin):
         display = f"get_{self.name}_display"
         if self.choices is None and display not in cls.__dict__:
             setattr(cls, display, partialmethod(_display, field=self))
+        _insert_new_keys(cls)
 
     def to_python(self, value: Any) -> Any:
         """As for any integer; a string may also be in the field's text form."""
@@ -99,10 +100,11 @@ class GeneratedOnSave(FieldMixin):
         return self.text.read(value) if isinstance(value, str) and not self.text.is_plain else value
 
     def has_default(self) -> bool:
-        # Tells Model.save() that a new row has no earlier one to UPDATE first. The fields
-        # that makemigrations asks are of no model: it must find out that there is no value
-        # for the rows which a table has already, or MySQL would make all of them 0.
-        return self.primary_key or hasattr(self, "model")
+        # Of a key it says that no row can have it yet, which is true only of one made with
+        # the instance: a key that the user gave may be a row's, to be updated.
+        # The fields that makemigrations asks are of no model: it must find out that there is
+        # no value for the rows which a table has already, or MySQL would make all of them 0.
+        return self.eager if self.primary_key else hasattr(self, "model")
 
     def get_default(self) -> int | None:
         if _is_historical(self.model):
@@ -110,9 +112,8 @@ class GeneratedOnSave(FieldMixin):
             return None if self.default is NOT_PROVIDED else self.default
         return self.next_value() if self.eager else None
 
-    def get_pk_value_on_save(self, instance: models.Model) -> int:
-        # A new id is a new row, also for a copy made by ``obj.pk = None``.
-        instance._state.adding = True
+    def get_pk_value_on_save(self, instance: models.Model) -> int:  # noqa: ARG002
+        # For bulk_create(), which inserts whatever it is given.
         return self.next_value()
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
@@ -186,7 +187,7 @@ class GeneratedOnSave(FieldMixin):
 
 
 class GeneratedAuto(GeneratedOnSave):
-    """What makes a ``BigAutoField`` of ours: its place, but not its identity column.
+    """What makes a ``BigAutoField``: its place, but not its identity column.
 
     Two kinds of tables get an ordinary ``BigAutoField`` instead: automatic
     many-to-many tables and ``django_migrations``. Nobody sees their keys, no
@@ -194,6 +195,8 @@ class GeneratedAuto(GeneratedOnSave):
     setting while the running model goes by its app's: with a key of ours in one
     of the two places, every insert would fail.
     """
+
+    forced = {"blank": True}  # noqa: RUF012
 
     def get_internal_type(self) -> str:
         return "BigIntegerField"
@@ -224,6 +227,51 @@ def _display(instance: models.Model, *, field: GeneratedOnSave) -> str:
     """The id as text, in the field's form; empty while there is none."""
     value = getattr(instance, field.attname)
     return "" if value is None else field.text.format(field.to_python(value))
+
+
+def _insert_new_keys(model: type[models.Model]) -> None:
+    """Have ``save()`` of ``model`` INSERT a row without a key at once, under a key made for it.
+
+    Django knows two kinds of keys: with a default, which are never tried as an UPDATE even if
+    the user gave them, and without, for which a field's own key is tried as an UPDATE first.
+    Only ``_save_table()`` sees which of the two a row is.
+    """
+    save_table = cast(Any, model)._save_table
+    if hasattr(save_table, "makes_keys"):
+        return  # by another field, or in a base class
+
+    @wraps(save_table)
+    def inserting(
+        self: Any,
+        raw: bool = False,
+        cls: Any = None,
+        force_insert: Any = False,
+        force_update: bool = False,
+        using: str | None = None,
+        update_fields: Any = None,
+    ) -> bool:
+        unset = [field for field in cls._meta.pk_fields if _is_unset(self, field)]
+        if not unset:
+            return bool(
+                save_table(self, raw, cls, force_insert, force_update, using, update_fields)
+            )
+        if force_update or update_fields:
+            raise ValueError("Cannot force an update in save() with no primary key.")
+        try:
+            for field in unset:
+                setattr(self, field.attname, field.next_value())
+            return bool(save_table(self, raw, cls, True, False, using, None))
+        except BaseException:
+            for field in unset:
+                setattr(self, field.attname, None)  # as it was: no row has that key
+            raise
+
+    inserting.makes_keys = True  # type: ignore[attr-defined]
+    cast(Any, model)._save_table = inserting
+
+
+def _is_unset(instance: models.Model, field: Any) -> bool:
+    return isinstance(field, GeneratedOnSave) and getattr(instance, field.attname) is None
 
 
 def _is_historical(model: type[models.Model]) -> bool:

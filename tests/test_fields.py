@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from django.core import serializers
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
-from django.db import IntegrityError, connections, models, transaction
+from django.db import connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
@@ -167,15 +167,6 @@ def test_a_key_set_by_hand_is_kept(model: type[models.Model], alias: str) -> Non
     rows.create(pk="42")
     rows.bulk_create([model(pk=43), model()])
     assert set(rows.filter(pk__lt=100).values_list("pk", flat=True)) >= {41, 42, 43}
-
-
-def test_an_explicit_key_that_exists_is_refused(alias: str) -> None:
-    """As with any key that has a default, saving over a row needs ``force_update``."""
-    Order.objects.using(alias).create(pk=7)
-    with pytest.raises(IntegrityError), transaction.atomic(using=alias):
-        Order(pk=7, note="second").save(using=alias)
-    Order(pk=7, note="third").save(using=alias, force_update=True)
-    assert Order.objects.using(alias).get(pk=7).note == "third"
 
 
 def test_force_insert_makes_an_id(alias: str, warm: None) -> None:

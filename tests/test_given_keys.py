@@ -1,0 +1,312 @@
+"""Keys that the user gives, keys of failed saves, and keys in forms: as with ``BigAutoField``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django import forms
+from django.contrib.admin.options import ModelAdmin
+from django.contrib.admin.sites import AdminSite
+from django.core.management import call_command
+from django.db import IntegrityError, connections, models, transaction
+from django.forms.models import model_to_dict
+from django.test import RequestFactory
+from django.test.utils import CaptureQueriesContext
+from django.views.generic import UpdateView
+
+from django_idgen import generators, segments
+from django_idgen.fields import SegmentAutoField, SnowflakeAutoField
+from tests.aliases import alias, on_every_database
+from tests.app.models import (
+    Car,
+    Counter,
+    Document,
+    Folder,
+    Invoice,
+    Leg,
+    Order,
+    Receipt,
+    Shipment,
+    Tag,
+    Vehicle,
+)
+
+__all__ = ["alias"]
+
+pytestmark = on_every_database
+
+TEXT = {Order: "note", Tag: "name", Invoice: "note", Counter: "name"}
+"""A model for each of the four fields, as its primary key, and a column that can't be NULL."""
+
+keyed = pytest.mark.parametrize("model", TEXT)
+
+
+@pytest.fixture(autouse=True)
+def warm() -> None:
+    """A first id of each source was taken: what follows asks nobody for a grant."""
+    generators["default"].next_id()
+    for tag in ("app.invoice", "app.counter", "app.vehicle", "documents"):
+        segments[tag].next_id()
+
+
+def statements(alias: str, act: Callable[[], Any]) -> list[str]:
+    """The first words of what ``act`` sends to ``alias``."""
+    with CaptureQueriesContext(connections[alias]) as captured:
+        act()
+    words = [query["sql"].split()[0] for query in captured]
+    return [word for word in words if word not in ("SAVEPOINT", "RELEASE", "BEGIN", "COMMIT")]
+
+
+@contextmanager
+def refused_update(alias: str) -> Iterator[None]:
+    match = "Cannot force an update in save"
+    with pytest.raises(ValueError, match=match), transaction.atomic(using=alias):
+        yield
+
+
+# --- a key that the user gives --------------------------------------------------
+
+
+@keyed
+def test_a_row_saved_under_a_known_key_is_updated(model: type[models.Model], alias: str) -> None:
+    """``Model(pk=known).save()`` is one UPDATE, and no second row (hazard 93)."""
+    known = model.objects.using(alias).create(**{TEXT[model]: "first"}).pk
+    row = model(pk=known, **{TEXT[model]: "second"})
+    assert statements(alias, lambda: row.save(using=alias)) == ["UPDATE"]
+    stored = model.objects.using(alias).get()
+    assert (stored.pk, getattr(stored, TEXT[model])) == (known, "second")
+
+
+@keyed
+def test_a_row_saved_under_a_new_key_is_inserted(model: type[models.Model], alias: str) -> None:
+    """A key that no row has is tried as an UPDATE, then inserted."""
+    row = model(pk=41)
+    assert statements(alias, lambda: row.save(using=alias)) == ["UPDATE", "INSERT"]
+    assert model.objects.using(alias).get().pk == 41
+
+
+@keyed
+def test_created_under_a_key_is_one_insert(model: type[models.Model], alias: str) -> None:
+    """``create(pk=...)`` inserts at once, and refuses a key that a row has."""
+    rows = model.objects.using(alias)
+    assert statements(alias, lambda: rows.create(pk=41)) == ["INSERT"]
+    with pytest.raises(IntegrityError), transaction.atomic(using=alias):
+        rows.create(pk=41)
+
+
+@keyed
+def test_an_update_without_a_key_is_refused(model: type[models.Model], alias: str) -> None:
+    """``update_fields`` and ``force_update`` without a key: ``ValueError``, no row, no key."""
+    row = model(**{TEXT[model]: "x"})
+    for how in ({"update_fields": [TEXT[model]]}, {"force_update": True}):
+        with refused_update(alias):
+            row.save(using=alias, **how)
+    assert row.pk is None
+    assert not model.objects.using(alias).exists()
+
+
+def test_a_child_of_an_existing_parent(alias: str) -> None:
+    """A child row is added to a parent that is there: its row is updated, its key kept."""
+    vehicle = Vehicle.objects.using(alias).create(name="old")
+    Car(vehicle_ptr=vehicle, name="new", doors=2).save(using=alias)
+    car = Car.objects.using(alias).get()
+    assert (car.pk, car.name, Vehicle.objects.using(alias).count()) == (vehicle.pk, "new", 1)
+
+
+def test_a_child_row_alone(alias: str) -> None:
+    """``save_base(raw=True)`` adds just the child's row, as for any parent."""
+    vehicle = Vehicle.objects.using(alias).create(name="old")
+    car = Car(vehicle_ptr_id=vehicle.pk)
+    car.__dict__.update(vehicle.__dict__)
+    car.save_base(raw=True, using=alias)
+    assert Car.objects.using(alias).get().name == "old"
+
+
+def test_a_new_child_is_two_inserts(alias: str) -> None:
+    """A child under a new key tries no UPDATE, neither of its own row nor of its parent's."""
+    car = Car(name="new")
+    assert statements(alias, lambda: car.save(using=alias)) == ["INSERT", "INSERT"]
+
+
+def test_a_composite_key_is_one_insert_by_save(alias: str) -> None:
+    """A row whose composite key lacks the member that we make is one INSERT."""
+    folder = Folder.objects.using(alias).create()
+    document = Document(folder=folder)
+    assert statements(alias, lambda: document.save(using=alias)) == ["INSERT"]
+    document.title = "second"
+    assert statements(alias, lambda: document.save(using=alias)) == ["UPDATE"]
+    with refused_update(alias):
+        Document(folder=folder, title="x").save(using=alias, update_fields=["title"])
+    assert Document.objects.using(alias).get().title == "second"
+
+
+def test_a_method_of_the_users_is_still_called(alias: str) -> None:
+    """A model that has its own ``_save_table()`` keeps it, and gets keys as the others do."""
+    called: list[str] = []
+
+    class Noisy(Order):
+        class Meta:
+            proxy = True
+            app_label = "app"
+
+        def _save_table(self, *args: Any, **kwargs: Any) -> Any:
+            called.append("mine")
+            return super()._save_table(*args, **kwargs)  # type: ignore[misc]
+
+    try:
+        assert statements(alias, lambda: Noisy().save(using=alias)) == ["INSERT"]
+    finally:
+        del Order._meta.apps.all_models["app"]["noisy"]
+        Order._meta.apps.clear_cache()
+    assert called == ["mine"]
+
+
+# --- a save that fails ----------------------------------------------------------
+
+
+@keyed
+def test_a_failed_save_takes_the_key_back(model: type[models.Model], alias: str) -> None:
+    """A row that the database refused has no key; saved again, it gets one."""
+    row = model(**{TEXT[model]: None})
+    with pytest.raises(IntegrityError), transaction.atomic(using=alias):
+        row.save(using=alias)
+    assert row.pk is None
+    setattr(row, TEXT[model], "right")
+    assert statements(alias, lambda: row.save(using=alias)) == ["INSERT"]
+    assert model.objects.using(alias).get().pk == row.pk
+
+
+@keyed
+def test_a_failed_save_keeps_a_key_that_was_given(model: type[models.Model], alias: str) -> None:
+    """The user's own key stays on the instance that could not be saved."""
+    row = model(pk=41, **{TEXT[model]: None})
+    with pytest.raises(IntegrityError), transaction.atomic(using=alias):
+        row.save(using=alias)
+    assert row.pk == 41
+
+
+def test_a_failed_composite_save_takes_its_member_back(alias: str) -> None:
+    """Only the member that we made is taken back."""
+    folder = Folder.objects.using(alias).create()
+    document = Document(folder=folder, title=None)
+    with pytest.raises(IntegrityError), transaction.atomic(using=alias):
+        document.save(using=alias)
+    assert (document.folder_id, document.number) == (folder.pk, None)
+
+
+def test_a_failed_child_can_be_saved_again(alias: str) -> None:
+    """A child refused after its parent's INSERT is saved whole when it is right."""
+    car = Car(doors=None)
+    with pytest.raises(IntegrityError), transaction.atomic(using=alias):
+        car.save(using=alias)
+    car.doors = 4
+    car.save(using=alias)
+    assert Car.objects.using(alias).get().pk == Vehicle.objects.using(alias).get().pk == car.pk
+
+
+# --- fixtures -------------------------------------------------------------------
+
+
+@keyed
+def test_fixtures_update_rows_that_are_there(
+    model: type[models.Model], alias: str, tmp_path: Path
+) -> None:
+    """``loaddata`` over a row changes it, and sends no INSERT."""
+    known = model.objects.using(alias).create(**{TEXT[model]: "first"}).pk
+    fixture = tmp_path / "rows.json"
+    entry = {"model": model._meta.label_lower, "pk": known, "fields": {TEXT[model]: "second"}}
+    fixture.write_text(json.dumps([entry]))
+    call_command("loaddata", fixture, database=alias, verbosity=0)
+    assert getattr(model.objects.using(alias).get(), TEXT[model]) == "second"
+
+
+# --- bulk_create ----------------------------------------------------------------
+
+
+def test_keys_after_update_conflicts_are_read_back(alias: str) -> None:
+    """``bulk_create(update_conflicts=True)``: the rows' keys are read by their unique columns."""
+    shipment = Shipment.objects.using(alias).create(order=Order.objects.using(alias).create())
+    legs = Leg.objects.using(alias).filter(shipment=shipment)
+    there = legs.create(shipment=shipment, place="Oslo")
+    rows = [Leg(shipment=shipment, place="Oslo"), Leg(shipment=shipment, place="Rome")]
+    unique = ["shipment", "place"] if connections[alias].vendor != "mysql" else None
+    legs.bulk_create(rows, update_conflicts=True, update_fields=["number"], unique_fields=unique)
+    keys = dict(legs.filter(place__in=[row.place for row in rows]).values_list("place", "pk"))
+    for row in rows:
+        row.pk = keys[row.place]
+    assert rows[0].pk == there.pk
+    assert {row.pk: row.number for row in rows} == dict(legs.values_list("pk", "number"))
+
+
+# --- forms ----------------------------------------------------------------------
+
+
+class Plain(models.Model):
+    """What the automatic kinds are compared with; it needs no table."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(max_length=40, blank=True)
+
+    class Meta:
+        app_label = "given_keys"
+
+
+AUTOMATIC = [Tag, Counter]
+"""A model for each of the automatic kinds."""
+
+automatic = pytest.mark.parametrize("model", AUTOMATIC)
+
+
+@automatic
+def test_automatic_kinds_are_in_model_to_dict(model: type[models.Model]) -> None:
+    """``model_to_dict()`` has the ``id``, as it has a ``BigAutoField``."""
+    assert model_to_dict(model(pk=5, name="n")) == model_to_dict(Plain(pk=5, name="n"))
+
+
+@automatic
+def test_automatic_kinds_may_be_named_in_forms(model: type[models.Model]) -> None:
+    """Model forms and formsets that name the ``id`` have the fields that they have for Django's."""
+    for make in (forms.modelform_factory, _fields_of_a_formset):
+        assert list(_fields(make, model)) == list(_fields(make, Plain))
+
+
+def _fields(make: Any, model: type[models.Model]) -> Any:
+    made = make(model, fields=["id", "name"])
+    return getattr(made, "base_fields", made)
+
+
+def _fields_of_a_formset(model: type[models.Model], fields: list[str]) -> list[str]:
+    formset = forms.modelformset_factory(model, fields=fields, extra=1)
+    return list(formset(queryset=model._default_manager.none()).forms[0].fields)
+
+
+@automatic
+def test_automatic_kinds_may_be_named_in_views_and_admins(model: type[models.Model]) -> None:
+    """``UpdateView`` and ``ModelAdmin`` that name the ``id`` make the form that Django's makes."""
+    request = RequestFactory().get("/")
+
+    def shapes(of: Any) -> tuple[list[str], list[str]]:
+        view = type("Update", (UpdateView,), {"model": of, "fields": ["id", "name"]})()
+        admin = type("Admin", (ModelAdmin,), {"fields": ["id", "name"]})(of, AdminSite())
+        form = admin.get_form(request)
+        return list(view.get_form_class().base_fields), list(form.base_fields)
+
+    assert shapes(model) == shapes(Plain)
+
+
+@pytest.mark.parametrize("kind", [SnowflakeAutoField, SegmentAutoField])
+def test_automatic_kinds_keep_editable_false(kind: Any) -> None:
+    """``editable=False`` said by the user is kept, and stands in migrations; else nothing does."""
+    field = kind(primary_key=True, editable=False)
+    assert field.clone().editable is False
+    assert "editable" not in kind(primary_key=True).deconstruct()[3]
+
+
+def test_fields_off_the_key_take_part_in_no_form() -> None:
+    """Fields that are declared stay out of forms."""
+    assert model_to_dict(Receipt(number=1, stamp=2)).keys() == {"id", "note"}
