@@ -124,6 +124,10 @@ REFUSED: list[tuple[Any, list[str]]] = [
     (generator(NAMESPACE="n" * 129), ["NAMESPACE", "128"]),
     (generator(NAMESPACE="a\0b"), ["NAMESPACE", r"'a\x00b'", "printed"]),
     (generator(NAMESPACE="a\ud800"), ["NAMESPACE", r"'a\ud800'", "printed"]),
+    (
+        generator(LAYOUT={"time": 31, "batch": 3, "worker": 10, "sequence": 19, "tick": 1}),
+        ["['default']", "3 bits of 'batch'", "'sequence': 22"],
+    ),
     (generator(BACKEND="no.such.Thing"), ["no.such.Thing", "imported"]),
     (generator(BACKEND="os.path"), ["['default']['BACKEND']", "'os.path'", "module"]),
     (

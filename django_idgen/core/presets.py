@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
 
-from .bitfields import FIELD_NAMES, MIN_TICK_US, Pairs, pairs
+from .bitfields import MIN_TICK_US, Pairs, pairs
 from .errors import LayoutError
 from .layout import BitLayout
 from .moments import MAX_UNIX_US, is_aware, unix_us
@@ -35,7 +35,7 @@ PRESETS: Mapping[str, tuple[Pairs, int]] = MappingProxyType(
 )
 """Name: fields (highest bits first) and the length of a tick in microseconds."""
 
-_KEYS = (*FIELD_NAMES, "tick")
+_KEYS = ("time", "worker", "sequence", "tick")
 _SHORTEST = Decimal(MIN_TICK_US) / 1_000_000
 _LONGEST = Decimal(MAX_UNIX_US) / 1_000_000
 
@@ -46,6 +46,7 @@ def parse_layout(spec: object, *, epoch: object = None) -> BitLayout:
     ``spec`` is the name of one of ``PRESETS``, or a mapping of field names to bits
     whose order gives the order of the bits, highest first, such as
     ``{"time": 41, "worker": {"datacenter": 5, "machine": 5}, "sequence": 12, "tick": 0.001}``.
+    ``batch`` bits are refused: nothing fills them.
     ``tick`` is in seconds (int, float or ``Decimal``), a whole number of microseconds,
     and 1 ms if left out. ``epoch`` is an ISO 8601 string with a time zone, an aware
     datetime, or None for ``DEFAULT_EPOCH``. Whether it lies in the past is for
@@ -77,15 +78,26 @@ def _preset(name: str) -> tuple[Pairs, int]:
 
 def _custom(spec: Mapping[object, object], epoch_us: int) -> BitLayout:
     for key in spec:
-        if key not in _KEYS:
+        if key not in _KEYS and key != "batch":
             raise LayoutError(f"{key!r} is no key of a layout. There are {', '.join(_KEYS)}.")
     parts = _worker_parts(spec.get("worker"))
     bits = {key: value for key, value in spec.items() if key != "tick"}
     if parts:
         bits["worker"] = sum(count for _, count in parts)
     fields = pairs("the layout", bits.items())
+    _check_filled(dict(fields))
     tick_us = _tick_us(spec["tick"]) if "tick" in spec else DEFAULT_TICK_US
     return BitLayout(fields, tick_us=tick_us, epoch_us=epoch_us, worker_parts=parts)
+
+
+def _check_filled(fields: Mapping[str, int]) -> None:
+    # BitLayout itself takes them: ids that have such bits are still read.
+    if batch := fields.get("batch"):
+        longer = fields.get("sequence", 0) + batch
+        raise LayoutError(
+            f"No generator fills the {batch} bits of 'batch': they would be 0 in every id. Leave "
+            f"'batch' out, and give its bits to another field, such as 'sequence': {longer}."
+        )
 
 
 def _worker_parts(worker: object) -> Pairs:

@@ -356,7 +356,11 @@ def test_the_attributes_of_the_standard_layout() -> None:
 
 def test_a_layout_with_a_batch_puts_it_where_it_was_named() -> None:
     """Pear-flower's 31/3/10/19: the batch lies between the time and the worker."""
-    layout = parse_layout({"time": 31, "batch": 3, "worker": 10, "sequence": 19, "tick": 1})
+    layout = BitLayout(
+        (("time", 31), ("batch", 3), ("worker", 10), ("sequence", 19)),
+        tick_us=1_000_000,
+        epoch_us=EPOCH_2025,
+    )
     assert layout.pack(1, 1, 1, batch=1) == 2**32 + 2**29 + 2**19 + 1
     assert layout.unpack(2**32 + 5 * 2**29).batch == 5
 
@@ -697,6 +701,10 @@ def test_impossible_ticks_in_settings_are_refused(tick: Any) -> None:
         ({"time": 41, "worker": 11, "sequence": 12}, "64 bits"),
         ({"sequence": 12, "time": 41, "worker": 10}, "'sequence' stands above 'time'"),
         ({}, "has no 'time'"),
+        (
+            {"time": 31, "batch": 3, "worker": 10, "sequence": 19, "tick": 1},
+            "fills the 3 bits of 'batch'.*Leave 'batch' out.*'sequence': 22",
+        ),
     ],
 )
 def test_settings_that_make_no_layout_are_refused(spec: Any, message: str) -> None:

@@ -6,6 +6,7 @@ import socketserver
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,8 +17,10 @@ from django.test import override_settings
 from django_idgen import generators, handlers, segments
 from django_idgen.conf import SettingsError
 from django_idgen.core.errors import InvalidTag
+from django_idgen.core.layout import BitLayout
 from django_idgen.decoding import Standing, readings
 from django_idgen.decoding.drawing import drawn_bits
+from django_idgen.factory import build_generator
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.tables import make_missing_tables
 from tests.aliases import alias as alias
@@ -183,6 +186,25 @@ def test_ids_of_before_a_move_are_read_as_they_were_made(
     assert (old.tenure, bool(old.tenure_unknown)) == (None, True)
     assert new.parts == parts[1]
     assert new.tenure is not None
+
+
+def test_ids_of_a_layout_with_a_batch_are_still_read(postgres: str) -> None:
+    """Settings may not name such a layout any more; the namespace remembers that it had one."""
+    fields = (("time", 40), ("worker", 10), ("sequence", 10), ("batch", 3))
+    entry = {
+        "LAYOUT": {"time": 40, "worker": 10, "sequence": 13},
+        "LEASES": {"OPTIONS": {"database": postgres}},
+    }
+    with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
+        now = handlers.generator_settings("default")
+        layout = BitLayout(fields, tick_us=1000, epoch_us=now.layout.epoch_us)
+        with build_generator(replace(now, layout=layout)) as before:
+            number = before.next_id() | 5
+        code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+        assert code == 0, words
+        (found,) = readings(number)[0].snowflakes
+    assert found.parts == layout.unpack(number)
+    assert found.parts.batch == 5
 
 
 def test_ids_of_before_other_worker_ids_were_lent_are_no_doubtful_ones(postgres: str) -> None:
