@@ -22,6 +22,7 @@ from .clock import Reading
 from .errors import ClockBeforeEpoch, ConfigurationError, TimeExhausted, WorkerOutOfRange
 
 __all__ = [
+    "OLD_CLIENTS",
     "PROTOCOL_VERSION",
     "Grant",
     "Lease",
@@ -38,6 +39,12 @@ __all__ = [
 
 PROTOCOL_VERSION = 1
 """Stored with every record, so that a fleet can be upgraded a process at a time."""
+
+OLD_CLIENTS = "cosid "
+"""How the holders' names begin that are CosId's instances, known by their name alone.
+
+Such an instance keeps its worker id by asking for it. No scheduler renews it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +186,8 @@ class LeaseRegistry(Protocol):
         For holders that can't do it themselves just now, idle or blocked: a scheduler
         calls it. Seen is who acquired or renewed; this does not count as such, so that
         a holder that is gone lapses in the end. What has lapsed stays so, no mark is
-        lowered. Returns how many leases there were. Safe to call twice at once.
+        lowered; CosId's instances are left to their guard. Returns how many leases there
+        were. Safe to call twice at once.
 
         Raises as :meth:`renew`, but for :class:`~.errors.LeaseLost`.
         """

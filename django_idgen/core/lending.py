@@ -21,6 +21,7 @@ from typing import Protocol
 from .choice import choose_worker
 from .errors import LeaseLost, NamespaceMismatch
 from .lease import (
+    OLD_CLIENTS,
     Lease,
     Mark,
     Namespace,
@@ -163,7 +164,9 @@ def extend_seen(book: LeaseBook, namespace: Namespace, *, now: int, since_us: in
     marks = [
         mark
         for mark in book.seen(since_us)
-        if mark.generation == record.generation and not is_free(mark, now)
+        if mark.generation == record.generation
+        and not is_free(mark, now)
+        and not mark.holder.startswith(OLD_CLIENTS)
     ]
     for mark in marks:
         until = extend_window(namespace, mark, now=now, last_tick=mark.start)

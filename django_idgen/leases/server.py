@@ -23,6 +23,7 @@ from ..connection import SOCKET_TIMEOUT, OwnConnection, own_connection
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost, RegistryUnavailable
 from ..core.lease import (
+    OLD_CLIENTS,
     PROTOCOL_VERSION,
     Grant,
     Lease,
@@ -233,6 +234,7 @@ class ServerLeases:
         since = _moment(opened.reading.registry_us - int(idle_after * 1e6))
         held = self._opening.workers().filter(generation=record.generation, until__gt=now)
         seen = held.filter(seen_at__gte=since).exclude(token="")
+        seen = seen.exclude(holder__startswith=OLD_CLIENTS)
         # The rule of core.lease.extend_window, in SQL.
         latest = Greatest(F("start"), Value(now, BigIntegerField()))
         limit = Value(self.namespace.max_ticks, BigIntegerField())

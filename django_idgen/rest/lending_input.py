@@ -8,11 +8,10 @@ from typing import Any
 
 from rest_framework import serializers
 
-from ..core.lease import Lease, Namespace
+from ..core.lease import OLD_CLIENTS, Lease, Namespace
 from ..core.segment import MAX_ID
 
 __all__ = [
-    "OLD_CLIENTS",
     "AcquireInput",
     "Fingerprint",
     "ReleaseInput",
@@ -29,8 +28,6 @@ HIGHEST = 2**64
 NUMBER = re.compile(r"[0-9]{1,20}", re.ASCII)
 TOKEN = re.compile(r"[!-~]{1,128}", re.ASCII)
 MOST_HOLDER = 200
-OLD_CLIENTS = "cosid "
-"""How the registry's holders begin that are found again by their name alone."""
 MOST_WORDS = 64
 
 

@@ -15,6 +15,7 @@ import pytest
 from django_idgen import factory
 from django_idgen.conf import read_settings
 from django_idgen.core.errors import NoFreeWorker
+from django_idgen.rest.compat.cosid_machines import Instance, MachineIds, Rules
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 from tests.upkeep_tools import POOL, forget_redis, redis_leases_on, upkeep_on
 
@@ -98,6 +99,31 @@ def test_a_web_process_blocked_for_three_windows_keeps_its_worker_id(
         assert not newcomer.gets_it()
     assert after["pid"] == before["pid"]
     assert min(after["ids"]) > max(before["ids"])
+
+
+def test_beat_leaves_a_silent_cosid_instance_to_its_guard(postgres_site: Site) -> None:
+    """It was seen lately, but its own client alone may say that it lives."""
+    site = postgres_site
+    idgen = lend(site, None)
+    instances = [Instance("shop", name, stable=True) for name in ("silent", "late")]
+    with ExitStack() as stack:
+        celery = stack.enter_context(upkeep(site, "redis"))
+        worker = stack.enter_context(celery.worker())
+        stack.enter_context(celery.beat())
+        stack.enter_context(upkeep_on(idgen))
+        worker.wait_until(lambda: done(worker, "renew_worker_leases"))  # once each second
+        machines = MachineIds("default", Rules(guard=WINDOW, skew=0, late=0))
+        silent = machines.distribute(instances[0])
+        runs = len(done(worker, "renew_worker_leases"))
+
+        def taken_over() -> bool:
+            try:
+                return machines.distribute(instances[1]).machine_id == silent.machine_id
+            except NoFreeWorker:
+                return False
+
+        worker.wait_until(taken_over)
+        assert len(done(worker, "renew_worker_leases")) > runs
 
 
 def test_without_beat_a_blocked_process_loses_its_worker_id(postgres_site: Site) -> None:

@@ -19,8 +19,7 @@ from django.core.signals import setting_changed
 from ... import lifecycle
 from ...conf import GeneratorSettings, SettingsError
 from ...core.errors import IdgenError, LeaseLost, RegistryUnavailable
-from ...core.lease import Grant, Lease, LeaseRegistry, Namespace
-from ..lending_input import OLD_CLIENTS
+from ...core.lease import OLD_CLIENTS, Grant, Lease, LeaseRegistry, Namespace
 from ..lending_registries import RegistryMap
 
 __all__ = ["Instance", "MachineIds", "MachineLost", "MachineNotFound", "MachineState", "Rules"]
@@ -220,7 +219,7 @@ class MachineIds:
 
 
 class _Registries(RegistryMap):
-    """Registries whose windows hold what CosId's clients stamp while they go without a word."""
+    """Registries whose windows are the guard, and what CosId's clients stamp until its end."""
 
     def __init__(self, rules: Rules) -> None:
         super().__init__()
@@ -231,7 +230,7 @@ class _Registries(RegistryMap):
     def build(self, entry: GeneratorSettings) -> LeaseRegistry:
         # Up to the last moment of the guard, by a clock that is ahead; the end is no part of it.
         reach = self._rules.guard + self._rules.skew + entry.layout.tick_us / 1e6
-        registry = super().build(replace(entry, window=max(entry.window, reach)))
+        registry = super().build(replace(entry, window=reach))
         if not hasattr(registry, "held_by"):
             raise SettingsError(
                 f"CosId's machine ids can't come from generator {entry.alias!r}: its leases are "
