@@ -204,3 +204,59 @@ def test_pytest_without_migrations(shop: Shop) -> None:
     """The same with pytest-django's --nomigrations."""
     assert_silent(shop.run(*RUNNERS["pytest"], "--nomigrations"))
     assert shop.left_behind() == []
+
+
+@pytest.mark.parametrize("shop", DATABASES if LONG else ["journal", "postgres"], indirect=True)
+def test_nothing_else_need_be_installed(shop: Shop) -> None:
+    """Templates, Django's commands and ours work without the admin and all its kin (hazard 84)."""
+    shop.run("-W", "error", "manage.py", "check")
+    shop.run("-W", "error", "manage.py", "test", "shop.alone_tests")
+
+
+@pytest.mark.parametrize("shop", ["journal"], indirect=True)
+def test_a_migration_without_the_admin(shop: Shop) -> None:
+    """``migrate`` runs on an empty database, and again on the one that it made (hazard 84)."""
+    for _ in range(2):
+        assert "idgen" in shop.run("-W", "error", "manage.py", "migrate")
+
+
+@pytest.mark.parametrize("shop", ["memory"], indirect=True)
+def test_what_a_project_does_not_install_is_not_imported(shop: Shop) -> None:
+    """The admin, REST framework and Celery are there; nothing of ours asks for them (hazard 84)."""
+    assert json.loads(shop.run("-W", "error", "-c", LOADED)) == []
+
+
+LOADED = """
+import json, sys
+from io import StringIO
+import django
+django.setup()
+from django.core.management import call_command
+from django.template import engines
+call_command("check", stdout=StringIO(), stderr=StringIO())
+assert engines["django"].from_string("{% load idgen %}hi").render() == "hi"
+names = ("django.contrib", "rest_framework", "django_filters", "celery", "redis", "httpx")
+print(json.dumps(sorted(name for name in sys.modules if name.startswith(names))))
+"""
+
+
+@pytest.mark.parametrize("shop", ["memory"], indirect=True)
+@pytest.mark.parametrize("discovers", ["", "1"], ids=["without", "with"])
+def test_the_admin_that_discovers_nothing_by_itself(shop: Shop, discovers: str) -> None:
+    """With ``SimpleAdminConfig`` our pages are there once the project looks for them (hazard 84).
+
+    Without it the index is there and has none of them.
+    """
+    shop.environment |= {
+        "DJANGO_SETTINGS_MODULE": "simple_admin_settings",
+        "OFFICE_AUTODISCOVER": discovers,
+    }
+    shop.run("-W", "error", "manage.py", "check")
+    shop.run("-W", "error", "manage.py", "test", "office.index_tests")
+
+
+@pytest.mark.parametrize("shop", ["memory"], indirect=True)
+def test_a_service_without_users(shop: Shop) -> None:
+    """Programs take ids with tokens where ``django.contrib.auth`` is not installed (hazard 84)."""
+    shop.environment["DJANGO_SETTINGS_MODULE"] = "service_settings"
+    shop.run("-W", "error", "manage.py", "test", "shop.service_tests")

@@ -16,12 +16,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..models import LeafAlloc
+from ..tags.outlook import TagOutlook
 from . import tag_changes
 from .base import GrantsAdmin
 from .tag_forms import SkipForm
 from .tag_list import PageOutlooks
 from .tag_outcomes import Outcomes
 from .tag_skips import plans_of, read_targets
+from .tag_words import duration_words, pool_words, rate_words
 
 __all__ = ["TagActions"]
 
@@ -118,7 +120,7 @@ class TagActions(GrantsAdmin):
 
     def _ask_pause(self, request: HttpRequest, rows: Rows) -> HttpResponse:
         shared = PageOutlooks(rows)
-        tags = [{"row": row, "outlook": shared.of(row)} for row in rows]
+        tags = [{"row": row, **_words(shared.of(row))} for row in rows]
         return self._page(request, "pause", rows, {"title": _("Pause"), "tags": tags})
 
     def _page(
@@ -191,3 +193,12 @@ class TagActions(GrantsAdmin):
 
     def _name_of(self, view: str) -> str:
         return f"{self.opts.app_label}_{self.opts.model_name}_{view}"
+
+
+def _words(found: TagOutlook | None) -> dict[str, str]:
+    """What a tag still has, for people; dashes where that can't be told."""
+    return {
+        "rate": rate_words(found.rate if found else 0.0),
+        "segment_lasts": duration_words(found.segment_left if found else None),
+        "pool": pool_words(found.pooled if found else None),
+    }

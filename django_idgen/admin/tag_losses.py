@@ -9,6 +9,7 @@ from ..core.segment import MAX_ID
 from ..models import LeafAlloc
 from ..tags.rows import is_fetched_from, known_tag, source_of_tags
 from .base import database_of
+from .tag_words import count_words
 
 __all__ = ["Loss", "Standing", "standing"]
 
@@ -31,6 +32,11 @@ class Loss:
     first: int
     last: int
     count: int
+
+    @property
+    def ids(self) -> str:
+        """How many they are, for people."""
+        return count_words(self.count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from .error_words import error_words
 from .tag_forms import SkipForm
 from .tag_list import PageOutlooks
 from .tag_losses import Loss, Standing, standing
-from .tag_words import number_words
+from .tag_words import pool_words
 
 __all__ = ["SkipPlan", "plans_of", "read_targets"]
 
@@ -39,9 +39,9 @@ class SkipPlan:
         return self.to is not None and not self.refusal
 
     @property
-    def lost(self) -> str:
-        """How many ids that are."""
-        return number_words(sum(loss.count for loss in self.losses))
+    def pool(self) -> str:
+        """What lies in the pool, for people."""
+        return pool_words(self.pooled)
 
 
 def plans_of(rows: Sequence[LeafAlloc], form: SkipForm) -> list[SkipPlan]:

@@ -1,7 +1,7 @@
 """Settings of the sample project: django_idgen stands in INSTALLED_APPS and nowhere else.
 
-The database comes from the environment, as JSON, so that one project can be run
-on each of them.
+None of Django's own apps is installed. The database comes from the environment, as JSON,
+so that one project can be run on each of them; without it, it is in memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 
-DATABASES = json.loads(os.environ["SHOP_DATABASES"])
+IN_MEMORY = '{"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}'
+
+DATABASES = json.loads(os.environ.get("SHOP_DATABASES", IN_MEMORY))
 
 if any(entry["ENGINE"].endswith("mysql") for entry in DATABASES.values()):
     try:
@@ -28,6 +30,7 @@ ROOT_URLCONF = "shop.urls"
 STATIC_URL = "/static/"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = ["django_idgen", "shop"]
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
 
 if os.environ.get("SHOP_NO_MIGRATIONS"):
 
