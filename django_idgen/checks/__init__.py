@@ -36,7 +36,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning  # noqa: A004
 from django.core.checks import register as register_check
 from django.core.exceptions import FieldDoesNotExist
-from django.db import DatabaseError, connections, models, router
+from django.db import DatabaseError, connections, models, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.module_loading import import_string
 
@@ -167,7 +167,7 @@ def check_columns(
     databases: Sequence[str] | None = None,
     **_kwargs: Any,
 ) -> list[CheckMessage]:
-    """W003. A database that can't be asked is left to those who need it."""
+    """W003. A database or table that can't be asked is left to those who need it."""
     found: list[CheckMessage] = []
     for alias in databases or ():
         connection = connections[alias]
@@ -175,30 +175,43 @@ def check_columns(
         if connection.vendor != "sqlite":
             models_here = [m for m in _models(app_configs) if router.allow_migrate_model(alias, m)]
             with suppress(DatabaseError):
-                found += [
-                    _narrow_column(alias, model, field.column, kind)
-                    for model, field, kind in narrow_columns(connection, models_here, holds_ours)
-                ]
+                tables = set(connection.introspection.table_names())
+                for model in models_here:
+                    if model._meta.db_table in tables:
+                        found += _narrow_columns(connection, model)
     return found
 
 
+def _narrow_columns(connection: BaseDatabaseWrapper, model: AnyModel) -> list[CheckMessage]:
+    # A foreign table's server may be down, and a caller's transaction goes on.
+    with suppress(DatabaseError), transaction.atomic(using=connection.alias):
+        return [
+            _narrow_column(connection.alias, model, field.column, kind)
+            for field, kind in narrow_columns(connection, model, holds_ours)
+        ]
+    return []
+
+
 def narrow_columns(
-    connection: BaseDatabaseWrapper, candidates: list[AnyModel], holds: Callable[[Any], bool]
-) -> Iterator[tuple[AnyModel, Any, str]]:
-    """Model, field and kind of each column of 32 bits or fewer whose field ``holds`` our ids."""
+    connection: BaseDatabaseWrapper, model: AnyModel, holds: Callable[[Any], bool]
+) -> Iterator[tuple[Any, str]]:
+    """Field and kind of each column of 32 bits or fewer whose field ``holds`` our ids.
+
+    The table of ``model`` has to be there; it is not asked if no field holds any.
+    """
+    wanted = {f.column: f for f in model._meta.local_concrete_fields if holds(f)}
+    if not wanted:
+        return
+    introspection = connection.introspection
     with connection.cursor() as cursor:
-        tables = set(connection.introspection.table_names(cursor))
-        for model in candidates:
-            wanted = {f.column: f for f in model._meta.local_concrete_fields if holds(f)}
-            if not wanted or model._meta.db_table not in tables:
-                continue
-            description = connection.introspection.get_table_description(
-                cursor, model._meta.db_table
-            )
-            for column in description:
-                kind = connection.introspection.get_field_type(column.type_code, column)
-                if column.name in wanted and kind in NARROW:
-                    yield model, wanted[column.name], kind
+        columns = introspection.get_table_description(cursor, model._meta.db_table)
+    for column in columns:
+        if column.name in wanted:
+            # Django raises for a type that it doesn't know: an array, or money.
+            with suppress(KeyError):
+                kind = introspection.get_field_type(column.type_code, column)
+                if kind in NARROW:
+                    yield wanted[column.name], kind
 
 
 def _narrow_column(alias: str, model: AnyModel, column: str, kind: str) -> CheckMessage:

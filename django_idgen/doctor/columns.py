@@ -61,22 +61,28 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     for alias in project.up():
         try:
             for narrow in narrow_in(project, alias):
-                yield _finding(narrow)
+                yield _finding(narrow) if isinstance(narrow, Narrow) else narrow
         except (IdgenError, AnyDatabaseError) as error:
             yield unexamined(NAME, f"database {alias!r}", error)
 
 
-def narrow_in(project: Project, alias: str) -> Iterator[Narrow]:
+def narrow_in(project: Project, alias: str) -> Iterator[Narrow | Unexamined]:
     """The narrow columns of a database that is up; none on SQLite, where all have 64 bits."""
     if connections[alias].vendor == "sqlite":
         return
-    every = apps.get_models(include_auto_created=True)
-    models = [each for each in every if router.allow_migrate_model(alias, each)]
-    with project.reading(alias) as connection:
-        found = list(narrow_columns(connection, models, _holds_any))
-    for model, field, kind in found:
-        source = id_held_by(field) if holds_ours(field) else None
-        yield Narrow(alias, model._meta.db_table, field.column, kind, source)
+    for model in apps.get_models(include_auto_created=True):
+        table = model._meta.db_table
+        if table not in project.tables(alias) or not router.allow_migrate_model(alias, model):
+            continue
+        try:
+            with project.reading(alias) as connection:
+                found = list(narrow_columns(connection, model, _holds_any))
+        except AnyDatabaseError as error:
+            yield unexamined(NAME, f"table {table!r} in database {alias!r}", error)
+            continue
+        for field, kind in found:
+            source = id_held_by(field) if holds_ours(field) else None
+            yield Narrow(alias, table, field.column, kind, source)
 
 
 def _holds_any(field: Any) -> bool:

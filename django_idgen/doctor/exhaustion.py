@@ -64,7 +64,7 @@ def _narrow_by_tag(project: Project) -> dict[str, list[Narrow]]:
     found: dict[str, list[Narrow]] = defaultdict(list)
     for alias in project.up():
         for narrow in narrow_in(project, alias):
-            if narrow.tag is not None:
+            if isinstance(narrow, Narrow) and narrow.tag is not None:
                 found[narrow.tag].append(narrow)
     return found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.apps import apps
-from django.db import router
+from django.db import DataError, router
 from django.db.models import F, Max, Min
 
 from ..fields import SegmentSource, SnowflakeSource
@@ -19,7 +19,10 @@ __all__ = ["IdColumn", "segment_columns", "snowflake_columns"]
 
 @dataclass(frozen=True, slots=True)
 class IdColumn:
-    """A field of ours, in one database."""
+    """A field of ours, in one database.
+
+    What looks into it raises :class:`django.db.Error`, also where its values are no integers.
+    """
 
     field: Any
     alias: str
@@ -47,17 +50,19 @@ class IdColumn:
         rows = self._rows().filter(**{f"{name}__gte": least})
         # Of rows above the mark there are few, or none.
         rows = rows.alias(of=F(name) % grid.delta).filter(of=grid.remainder)
-        return self._number(rows.aggregate(found=Max(name))["found"])
+        return self._one(Max, rows)
 
-    def _one(self, aggregate: Any) -> int | None:
-        return self._number(self._rows().aggregate(found=aggregate(self.field.attname))["found"])
+    def _one(self, aggregate: Any, rows: Any = None) -> int | None:
+        rows = self._rows() if rows is None else rows
+        try:
+            found = rows.aggregate(found=aggregate(self.field.attname))["found"]
+            return None if found is None else int(found)
+        except (ValueError, TypeError, OverflowError) as error:
+            # The model says bigint, and the table that it is money, or text.
+            raise DataError(f"{self.words} holds what is no id: {error}") from error
 
     def _rows(self) -> Any:
         return self.field.model._base_manager.using(self.alias).order_by()
-
-    @staticmethod
-    def _number(found: Any) -> int | None:
-        return None if found is None else int(found)
 
 
 def segment_columns(project: Project, aliases: Sequence[str]) -> Iterator[IdColumn]:
