@@ -28,6 +28,7 @@ from .core.clock import SYSTEM_CLOCK, Clock
 from .core.errors import ConfigurationError, IdgenError, RegistryUnavailable
 from .core.errors import LeaseExpired as Expired
 from .core.keeper import LeaseKeeper
+from .core.threads import BackgroundThread
 
 __all__ = ["Part", "Probes", "Readiness", "readiness"]
 
@@ -230,7 +231,7 @@ class _Probe:
 
     def start(self) -> None:
         try:
-            threading.Thread(target=self._run, name="idgen-readiness", daemon=True).start()
+            BackgroundThread("idgen-readiness", self._run).start()
         except RuntimeError as error:  # the next one may find room for a thread again
             self._end(f"It can't be asked: {error}.")
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .core.clock import SYSTEM_CLOCK
+from .core.threads import BackgroundThread
 
 __all__ = ["SilenceGuard"]
 
@@ -31,11 +32,8 @@ class SilenceGuard:
         self._limit = limit
         self._began: float | None = None
         self._stopped = threading.Event()
-        self._thread = threading.Thread(
-            target=self._watch, name=f"idgen-guard-{connection.alias}", daemon=True
-        )
-        with suppress(RuntimeError):  # the interpreter is ending: so will the job
-            self._thread.start()
+        self._thread = BackgroundThread(f"idgen-guard-{connection.alias}", self._watch)
+        self._thread.start_if_possible()
 
     def job_began(self) -> None:
         self._began = SYSTEM_CLOCK.stopwatch()

@@ -146,8 +146,7 @@ class LeaseKeeper:
         if previous is not None and not self._is_over(previous):
             self._hand_back(previous, self.last_tick)
         self._outbox.put("lease_acquired", lease=grant.lease, ahead_ticks=ahead)
-        if self.background:
-            self._thread.start(self, pause=self._third, name=f"idgen-{self.namespace.name}")
+        self.keep_renewing()
         return grant.lease
 
     def extend(self, tick: int, *, refusals: int | None = None) -> Lease:
@@ -166,11 +165,22 @@ class LeaseKeeper:
                 except LeaseError as error:
                     raise LeaseExpired(self._words_of_expiry(error)) from error
 
+    def keep_renewing(self) -> None:
+        """Start the renewal thread, unless it runs, as it does until the process forks."""
+        if not self.background or self._thread.is_alive():
+            return
+        with self._state:
+            if self.lease is not None:
+                since = (self._clock.elapsed_ns() - self._renewed_ns) / 1e9
+                pause = max(0.0, self._third - since)
+                self._thread.start(self, pause=pause, name=f"idgen-{self.namespace.name}")
+
     def renew_on_path(self) -> None:
         """Renew from the generator's slow path, if nobody else did when it was due.
 
         Cheap when nothing is due. Never raises, and waits for no other thread.
         """
+        self.keep_renewing()
         if not self._is_due() or not self._calls.lock.acquire(blocking=False):
             return
         try:
@@ -254,8 +264,8 @@ class LeaseKeeper:
 
         Never raises: a lease that could not be given back lapses by itself.
         """
-        self._thread.stop()
         with self._state:
+            self._thread.stop()
             lease, self.lease = self.lease, None
         # Not for ever: a renewal that comes after the release finds no such token.
         waited = self._calls.lock.acquire(timeout=IO_PATIENCE)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from .threads import BackgroundThread
+
 __all__ = ["AnyLoader", "InlineLoader", "Loader", "process_lock"]
 
 T = TypeVar("T")
@@ -88,7 +90,7 @@ class Loader:
         self._lock = threading.Lock()
         self._urgent: deque[_Job] = deque()
         self._ordinary: deque[_Job] = deque()
-        self._worker: threading.Thread | None = None
+        self._worker: BackgroundThread | None = None
         self._pid = os.getpid()  # last: whoever reads it finds the rest done
 
     def _check_process(self) -> None:
@@ -101,13 +103,10 @@ class Loader:
         # Asking is_alive() as well revives a loader whose start was interrupted.
         if self._worker is not None and self._worker.is_alive():
             return True
-        self._worker = threading.Thread(target=self._work, name=self.name, daemon=True)
-        try:
-            self._worker.start()
-        except RuntimeError:
+        self._worker = BackgroundThread(self.name, self._work)
+        if not self._worker.start_if_possible():
             self._worker = None
-            return False
-        return True
+        return self._worker is not None
 
     def _work(self) -> None:
         while True:

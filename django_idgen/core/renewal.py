@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
+from functools import partial
 from typing import Protocol
+
+from .threads import BackgroundThread
 
 __all__ = ["Renewable", "RenewalThread"]
 
@@ -21,14 +24,15 @@ class RenewalThread:
     """Calls ``owner.renew_in_background()`` every so often, first after ``pause`` seconds.
 
     The owner is held by a weak reference only: one that its user dropped must not
-    live on here. Not thread-safe: the owner starts and stops it under its lock.
+    live on here. A fork ends the thread; the owner starts it again at its next use.
+    Not thread-safe: the owner starts and stops it under its lock.
     """
 
     __slots__ = ("_stop", "_thread")
 
     def __init__(self) -> None:
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: BackgroundThread | None = None
 
     def is_alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -39,14 +43,10 @@ class RenewalThread:
             return
         # An event of its own: a thread that was told to stop stays told.
         self._stop = threading.Event()
-        thread = threading.Thread(
-            target=_loop, args=(weakref.ref(owner), self._stop, pause), name=name, daemon=True
-        )
-        try:
-            thread.start()
-        except RuntimeError:
-            return  # the interpreter is ending, or the system is out of threads
-        self._thread = thread
+        turns = partial(_loop, weakref.ref(owner), self._stop, pause)
+        thread = BackgroundThread(name, turns, before_fork=self._stop.set)
+        if thread.start_if_possible():
+            self._thread = thread
 
     def stop(self) -> None:
         """Tell it to stop, without waiting. May be called twice, and before the start."""

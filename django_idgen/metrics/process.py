@@ -176,6 +176,7 @@ class ProcessMetrics:
         metrics["lease_held"].labels(alias).set(lease is not None)
         if lease is None:
             return
+        keeper.keep_renewing()  # or an alert would follow on a fork, in a process that idles
         offset_us = self._clock.wall_ns() // 1000 - keeper.now_us()
         metrics["lease_seconds_left"].labels(alias).set(keeper.seconds_left)
         metrics["worker_id"].labels(alias).set(lease.worker)

@@ -25,6 +25,7 @@ import time_machine
 import django_idgen
 from django_idgen.core.errors import GeneratorClosed
 from django_idgen.leases.memory import MemoryMarks
+from tests.interpreters import others
 from tests.snowflake_tools import STANDARD, real
 
 LIMIT = 60  # seconds after which a test gives up on a thread or process
@@ -159,9 +160,9 @@ def say(value):
 """
 
 
-def start(code: str, marks: Path) -> subprocess.Popen[str]:
+def start(code: str, marks: Path, python: str = sys.executable) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", PREAMBLE + textwrap.dedent(code), str(marks)],
+        [python, "-W", "ignore", "-c", PREAMBLE + textwrap.dedent(code), str(marks)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(django_idgen.__file__).parent.parent,
@@ -177,8 +178,8 @@ def stop(process: subprocess.Popen[str], marks: Path) -> None:
         os.waitpid(process.pid, os.WUNTRACED)
 
 
-def said(code: str, marks: Path) -> list:
-    with start(code, marks) as process:
+def said(code: str, marks: Path, python: str = sys.executable) -> list:
+    with start(code, marks, python) as process:
         try:
             out, _ = process.communicate(timeout=LIMIT)
         finally:
@@ -268,6 +269,41 @@ def test_a_fork_while_another_thread_holds_the_lock_leaves_no_child_waiting(tmp_
         tmp_path / "marks",
     )
     assert len(set(ids)) == len(ids) == 1600
+
+
+BESIDE_NO_THREAD = """
+    import warnings
+    ids = generator(window_ms=600)
+    warned = []
+    warnings.simplefilter("always")
+    warnings.showwarning = lambda message, *_: warned.append(str(message))
+    beside = []
+    for _ in range(30):
+        ids.next_id()
+        named = [thread.name for thread in threading.enumerate()]
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        # Python 3.11 warns of nothing; what it counts on 3.12 and newer is this.
+        beside.append(len(os.listdir("/proc/self/task")))
+    ids.next_id()
+    before = ids.stats().renewals
+    while ids.stats().renewals < before + 2:
+        time.sleep(0.01)
+    say([warned, beside, named])
+    ids.close()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Looks at Linux's list of threads.")
+@pytest.mark.parametrize("python", [sys.executable, *others()], ids=os.path.basename)
+def test_a_fork_is_beside_no_thread_and_renewal_goes_on_after_it(tmp_path, python):
+    """So Python 3.12 and newer warn of nothing; the next id starts the thread again."""
+    ((warned, beside, named),) = said(BESIDE_NO_THREAD, tmp_path / "marks", python)
+    assert warned == []
+    assert beside == [1] * 30
+    assert named == ["MainThread", "idgen-real"]
 
 
 STOPPED = """

@@ -11,6 +11,7 @@ from .processes import LONG, Running, Site, assert_no_repeats, assert_workers_di
 PREPARE = """
 import multiprocessing, os, threading, time
 from concurrent.futures import ProcessPoolExecutor
+from django_idgen.core import threads
 from tests.faults.site.children import fork, join, take_and_record
 from tests.faults.site.taking import record, take, wait_for
 """
@@ -121,6 +122,7 @@ STORM = """
 take_and_record(2)  # so that nothing is left to import: Python itself can't fork amid that
 failures = []
 ending = threading.Event()
+threads.PATIENCE = 0  # as if none of our threads ended in time
 
 def busy(number):
     try:
@@ -131,14 +133,14 @@ def busy(number):
         failures.append(error)
         raise
 
-threads = [threading.Thread(target=busy, args=(n,)) for n in range(4)]
-for thread in threads:
-    thread.start()
+callers = [threading.Thread(target=busy, args=(n,)) for n in range(4)]
+for caller in callers:
+    caller.start()
 for round in range({rounds}):
     join([fork("record(take(3))", leave=leave) for leave in ("end", "vanish", "end")])
 ending.set()
-for thread in threads:
-    thread.join()
+for caller in callers:
+    caller.join()
 assert not failures
 """
 

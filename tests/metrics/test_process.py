@@ -52,6 +52,20 @@ assert found.names() - {"django_idgen_segment_buffer_seconds"} <= names
 """)
 
 
+def test_looking_has_a_lease_renewed_again_after_a_fork(script: Script) -> None:
+    """A fork ends the renewing thread; an alert on the window of an idle process would follow."""
+    script("""
+import os, threading
+next_id()
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+assert "idgen-default" not in [thread.name for thread in threading.enumerate()]
+scraped()
+assert "idgen-default" in [thread.name for thread in threading.enumerate()]
+""")
+
+
 def test_looking_makes_no_generator_and_takes_no_id(script: Script) -> None:
     """A process that gave out nothing tells so, and holds nothing afterwards."""
     script("""
