@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from django.apps import AppConfig
 from django.core.signals import setting_changed
+from django.db.models.signals import pre_migrate
 from django.utils.translation import gettext_lazy as _
 
 
@@ -14,7 +15,7 @@ class IdgenConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks, factory, handlers, lifecycle, signals
+        from . import checks, factory, handlers, lifecycle, signals, tables
         from .rest import strings
         from .sqlite import occasions as upkeep
 
@@ -26,6 +27,7 @@ class IdgenConfig(AppConfig):
         factory.import_backends()
         strings.watch()
         _start_metrics()
+        pre_migrate.connect(tables.before_migrate, sender=self, dispatch_uid="django_idgen")
         setting_changed.connect(handlers.on_setting_changed, dispatch_uid="django_idgen")
 
 

@@ -9,6 +9,13 @@ with ``django_migrations``; the migration then finds it there.
 A table that is there already may be a live Leaf's: ``migrate`` adds the columns that
 it lacks, each with a default in the database, and touches nothing else. That is
 left to ``migrate``: a first use must not alter somebody's table.
+
+Another app's data migration may take ids between two of our migrations. So each of
+ours calls :func:`bring_up`, which makes the tables as this version's models have them,
+whatever the migration's own state says; and tables that an earlier version left get
+their columns before ``migrate`` runs anything (:func:`before_migrate`). A column that
+is added must therefore be null or have a default in the database, for processes of the
+version before.
 """
 
 from __future__ import annotations
@@ -16,29 +23,39 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from django.apps import apps as installed_apps
-from django.db import DatabaseError, IntegrityError, transaction
+from django.apps import apps
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    DatabaseError,
+    IntegrityError,
+    connections,
+    router,
+    transaction,
+)
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 from .core.lease import PROTOCOL_VERSION
 from .row_writes import insert_row
 
 if TYPE_CHECKING:
-    from django.apps.registry import Apps
     from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.migrations import Migration
     from django.db.models import Model
 
 __all__ = [
     "MODELS",
     "add_missing_columns",
+    "before_migrate",
+    "bring_up",
     "make_missing_tables",
     "missing_columns",
     "missing_tables",
     "table_of",
 ]
 
+LABEL = "django_idgen"
 # The installation's row is there before any namespace's table: see _make_identity.
 MODELS = (
     "LeafAlloc",
@@ -50,8 +67,32 @@ MODELS = (
 )
 
 
+def bring_up(_apps: object, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    """What each of our migrations runs: the tables and columns of today's models, where missing."""
+    make_missing_tables(schema_editor.connection)
+    add_missing_columns(schema_editor.connection)
+
+
+def before_migrate(
+    *,
+    using: str = DEFAULT_DB_ALIAS,
+    plan: Iterable[tuple[Migration, bool]] = (),
+    **_kwargs: Any,
+) -> None:
+    """Receiver of ``pre_migrate``: add what tables of an earlier version lack.
+
+    A table of Leaf's alone is left as it is, unless one of our migrations is to run.
+    """
+    labels = {migration.app_label for migration, backwards in plan if not backwards}
+    if not labels or not router.allow_migrate(using, LABEL):
+        return
+    connection = connections[using]
+    if LABEL in labels or not missing_tables(connection, ["Installation"]):
+        add_missing_columns(connection)
+
+
 def make_missing_tables(
-    connection: BaseDatabaseWrapper, apps: Apps | None = None, *, only: tuple[str, ...] = MODELS
+    connection: BaseDatabaseWrapper, *, only: tuple[str, ...] = MODELS
 ) -> list[str]:
     """Make those of our tables that ``connection`` lacks; returns their names.
 
@@ -61,16 +102,14 @@ def make_missing_tables(
     """
     made = []
     for name in only:
-        model = _model(name, apps)
+        model = _model(name)
         table = model._meta.db_table
-        if table not in _table_names(connection) and _make(connection, model, apps):
+        if table not in _table_names(connection) and _make(connection, model):
             made.append(table)
     return made
 
 
-def add_missing_columns(
-    connection: BaseDatabaseWrapper, apps: Apps | None = None, *, only: tuple[str, ...] = MODELS
-) -> list[str]:
+def add_missing_columns(connection: BaseDatabaseWrapper) -> list[str]:
     """Add the columns that those of our tables lack which are there; returns ``table.column``.
 
     Others may write to the tables meanwhile, and two processes may do it at once.
@@ -78,7 +117,7 @@ def add_missing_columns(
     """
     made = []
     tables = _table_names(connection)
-    for model in (_model(name, apps) for name in only):
+    for model in map(_model, MODELS):
         if model._meta.db_table in tables:
             columns = _lacking(connection, model)
             made += [column for column in columns if _add_column(connection, model, column)]
@@ -132,8 +171,8 @@ def table_of(name: str) -> str:
     return _model(name)._meta.db_table
 
 
-def _model(name: str, apps: Apps | None = None) -> type[Model]:
-    return (apps or installed_apps).get_model("django_idgen", name)
+def _model(name: str) -> type[Model]:
+    return apps.get_model(LABEL, name)
 
 
 def _table_names(connection: BaseDatabaseWrapper) -> list[str]:
@@ -141,14 +180,14 @@ def _table_names(connection: BaseDatabaseWrapper) -> list[str]:
         return connection.introspection.table_names(cursor)
 
 
-def _make(connection: BaseDatabaseWrapper, model: type[Model], apps: Apps | None) -> bool:
+def _make(connection: BaseDatabaseWrapper, model: type[Model]) -> bool:
     try:
         with _rolled_back_whole(connection):
             if model.__name__ == "NamespaceRecord":
-                _make_identity(connection, apps)
+                _make_identity(connection)
             _create(connection, model)
             if model.__name__ == "Installation":
-                _make_identity(connection, apps)
+                _make_identity(connection)
     except DatabaseError:
         # Another process was quicker, or we really may not create tables.
         if model._meta.db_table in _table_names(connection):
@@ -174,13 +213,13 @@ def _create(connection: BaseDatabaseWrapper, model: type[Model]) -> None:
         editor.execute(statement)
 
 
-def _make_identity(connection: BaseDatabaseWrapper, apps: Apps | None) -> None:
+def _make_identity(connection: BaseDatabaseWrapper) -> None:
     """Make the installation's row, if whoever made its table has not come to it yet.
 
     As long as there is no table of namespaces, that the row is missing is no
     sign of a loss; afterwards it is. So it is made before that table.
     """
-    rows = _model("Installation", apps)._default_manager.using(connection.alias)
+    rows = _model("Installation")._default_manager.using(connection.alias)
     if rows.exists():
         return
     row = rows.model(key=1, identity=token_hex(16), protocol=PROTOCOL_VERSION)

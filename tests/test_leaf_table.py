@@ -50,6 +50,13 @@ def test_migrate_adds_our_columns_and_nothing_else(alias: str) -> None:
     assert add_missing_columns(connections[alias]) == []
 
 
+def test_migrations_of_other_apps_alter_no_table_of_leafs(alias: str) -> None:
+    """Only ours do."""
+    make_leaf(alias)
+    call_command("migrate", "contenttypes", database=alias, verbosity=0)
+    assert set(columns(alias)) == LEAFS_COLUMNS
+
+
 def test_leafs_insert_still_works(alias: str) -> None:
     """Each of our columns has a default in the database."""
     migrated_leaf(alias)

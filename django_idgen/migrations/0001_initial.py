@@ -6,22 +6,14 @@ import django.db.models.functions.datetime
 from django.db import migrations, models
 
 import django_idgen.models
-from django_idgen.tables import add_missing_columns, make_missing_tables
+from django_idgen.tables import bring_up
 
 logger = logging.getLogger("django_idgen")
 
-MODELS = ("LeafAlloc", "Installation", "NamespaceRecord", "WorkerLease", "SegmentHistory")
-"""The tables of this migration: those of later ones are theirs."""
-
-
-def make_tables(apps: Any, schema_editor: Any) -> None:
-    make_missing_tables(schema_editor.connection, apps, only=MODELS)
-    # A Leaf's own table lacks those that came later.
-    add_missing_columns(schema_editor.connection, apps, only=MODELS)
-
 
 def drop_tables(apps: Any, schema_editor: Any) -> None:
-    models = [apps.get_model("django_idgen", name) for name in reversed(MODELS)]
+    made = reversed(Migration.state_operations)
+    models = [apps.get_model("django_idgen", operation.name) for operation in made]
     alias = schema_editor.connection.alias
     marks = [model for model in models if model.__name__ != "Installation"]
     if any(model._default_manager.using(alias).exists() for model in marks):
@@ -140,6 +132,10 @@ class Migration(migrations.Migration):
                 ("holder", models.CharField(blank=True, max_length=200, verbose_name="holder")),
                 ("acquired_at", models.DateTimeField(verbose_name="acquired")),
                 ("seen_at", models.DateTimeField(verbose_name="last seen")),
+                (
+                    "clock_offset_us",
+                    models.BigIntegerField(blank=True, null=True, verbose_name="clock offset (µs)"),
+                ),
                 ("protocol", models.PositiveSmallIntegerField()),
             ],
             options={
@@ -259,6 +255,33 @@ class Migration(migrations.Migration):
                         db_default=0, default=0, verbose_name="used when measured"
                     ),
                 ),
+                (
+                    "paused",
+                    models.BooleanField(
+                        db_default=False,
+                        default=False,
+                        help_text=(
+                            "No process is given more of its ids; those that they hold are used up."
+                        ),
+                        verbose_name="paused",
+                    ),
+                ),
+                (
+                    "holder",
+                    models.CharField(
+                        blank=True, db_default="", max_length=200, verbose_name="last holder"
+                    ),
+                ),
+                (
+                    "fetched_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="last fetch"),
+                ),
+                (
+                    "fetched_ids",
+                    models.BigIntegerField(
+                        db_default=0, default=0, verbose_name="ids of the last fetch"
+                    ),
+                ),
             ],
             options={
                 "verbose_name": "segment tag",
@@ -290,9 +313,95 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="LeaseHistory",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("namespace", models.CharField(max_length=128, verbose_name="namespace")),
+                ("worker", models.BigIntegerField(verbose_name="worker id")),
+                ("start", models.BigIntegerField(verbose_name="window start (tick)")),
+                ("holder", models.CharField(blank=True, max_length=200, verbose_name="holder")),
+                ("acquired_at", models.DateTimeField(db_index=True, verbose_name="acquired")),
+            ],
+            options={
+                "verbose_name": "lease history row",
+                "verbose_name_plural": "lease history rows",
+                "db_table": "django_idgen_leasehistory",
+                "ordering": ["-acquired_at", "-id"],
+                "managed": False,
+                "indexes": [
+                    models.Index(
+                        fields=["namespace", "worker", "start"],
+                        name="django_idgen_leasehist_tick",
+                    ),
+                ],
+            },
+        ),
     ]
 
     operations: ClassVar[list[Any]] = [
         migrations.SeparateDatabaseAndState(state_operations=state_operations),
-        migrations.RunPython(make_tables, drop_tables),
+        migrations.RunPython(bring_up, drop_tables),
+        migrations.CreateModel(
+            name="AccessToken",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "name",
+                    models.CharField(
+                        help_text="Who has it; several tokens may share a name.",
+                        max_length=100,
+                        verbose_name="client",
+                    ),
+                ),
+                (
+                    "digest",
+                    models.CharField(
+                        editable=False, max_length=64, unique=True, verbose_name="digest"
+                    ),
+                ),
+                ("hint", models.CharField(editable=False, max_length=8, verbose_name="ends in")),
+                (
+                    "tags",
+                    models.TextField(
+                        blank=True,
+                        default="",
+                        help_text="Tags whose ids it may take, one a line; “*” stands for any "
+                        "characters.",
+                        validators=[django_idgen.models.validate_patterns],
+                        verbose_name="tags",
+                    ),
+                ),
+                (
+                    "generators",
+                    models.TextField(
+                        blank=True,
+                        default="",
+                        help_text="Aliases of generators whose ids it may take, one a line; “*” as "
+                        "above.",
+                        validators=[django_idgen.models.validate_patterns],
+                        verbose_name="generators",
+                    ),
+                ),
+                (
+                    "leases",
+                    models.TextField(
+                        blank=True,
+                        default="",
+                        help_text="Aliases of generators whose worker ids it may borrow, to make "
+                        "ids itself; one a line.",
+                        validators=[django_idgen.models.validate_patterns],
+                        verbose_name="leases",
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="made")),
+                ("expires_at", models.DateTimeField(blank=True, null=True, verbose_name="expires")),
+            ],
+            options={
+                "db_table": "django_idgen_accesstoken",
+                "verbose_name": "access token",
+                "verbose_name_plural": "access tokens",
+                "ordering": ["name", "-id"],
+            },
+        ),
     ]

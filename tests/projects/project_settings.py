@@ -29,8 +29,13 @@ USE_TZ = True
 ROOT_URLCONF = "shop.urls"
 STATIC_URL = "/static/"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-INSTALLED_APPS = ["django_idgen", "shop"]
 TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+INSTALLED_APPS = ["django_idgen", "shop", *os.environ.get("SHOP_APPS", "").split()]
+if "later" in INSTALLED_APPS:
+    MIGRATION_MODULES = {"django_idgen": "later.idgen_migrations"}
+if "accounts" in INSTALLED_APPS:
+    # All of our tables are written to.
+    IDGEN = {"SEGMENTS": {"SOURCE": {"OPTIONS": {"history": True}}}}
 
 if os.environ.get("SHOP_NO_MIGRATIONS"):
 
