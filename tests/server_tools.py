@@ -53,6 +53,12 @@ def execute_apart(alias: str, sql: str) -> list[Any]:
         return list(cursor.fetchall()) if cursor.description else []
 
 
+SESSION = {
+    "postgres": "SELECT 1 FROM pg_stat_activity WHERE pid = {}",
+    "mariadb": "SELECT 1 FROM information_schema.processlist WHERE id = {}",
+}
+
+
 def kill_session_of(connection: Any) -> None:
     """End the server's side of ``connection``, as an administrator or a crash would."""
     kill = {"postgres": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}[connection.alias]
@@ -61,6 +67,10 @@ def kill_session_of(connection: Any) -> None:
         cursor.execute(own[connection.alias])
         session = cursor.fetchone()[0]
     execute_apart(connection.alias, kill.format(session))
+    # Or a statement that is quick enough would still be answered.
+    deadline = SYSTEM_CLOCK.stopwatch() + 30
+    while execute_apart(connection.alias, SESSION[connection.alias].format(session)):
+        assert SYSTEM_CLOCK.stopwatch() < deadline
 
 
 def at_once(count: int, job: Callable[[int], T]) -> list[T]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -13,10 +13,13 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 
 from django_idgen.connection import OwnConnection, own_connection
-from django_idgen.core.errors import SegmentUnavailable
+from django_idgen.core.errors import RegistryUnavailable, SegmentUnavailable
+from django_idgen.leases.server import ServerLeases
+from django_idgen.leases.server_ledger import ServerLedger
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
 from tests.leaf import migrated_leaf
+from tests.server_leases.shop import SHOP
 from tests.server_tools import (
     at_once,
     execute,
@@ -127,7 +130,7 @@ def test_a_failed_fetch_within_the_loader_is_unavailable(source: ServerSource) -
 
 
 def test_a_killed_connection_recovers_by_itself(source: ServerSource) -> None:
-    """The fetch that it hits fails; the next, queued or not, has a new connection (hazard 46)."""
+    """The fetch that it hits fails; the next, queued or not, has a new connection."""
     source.fetch("a")
     with transaction.atomic(using=source.alias):
         LeafAlloc.objects.using(source.alias).select_for_update().get(pk="a")
@@ -140,6 +143,37 @@ def test_a_killed_connection_recovers_by_itself(source: ServerSource) -> None:
             hit.result(30)
         assert queued.result(30).start == 1
     assert source.fetch("a").start == 101
+
+
+def fetch_one(source: ServerSource) -> object:
+    return source.fetch("a")
+
+
+def read_ledger(source: ServerSource) -> object:
+    return ServerLedger(SHOP, alias=source.alias).read()
+
+
+def acquire(source: ServerSource) -> object:
+    return ServerLeases(SHOP, alias=source.alias).acquire(holder="a")
+
+
+@pytest.mark.parametrize("work", [fetch_one, read_ledger, acquire])
+def test_a_thread_whose_connection_was_killed_fails_once(
+    source: ServerSource, work: Callable[[ServerSource], object]
+) -> None:
+    """Hazard 46: killed between two jobs of a thread that has more to do, in autocommit.
+
+    Django finds that out by an error, and goes on with the dead connection for ever.
+    """
+    work(source)
+    own, all_there = own_connection(source.alias), threading.Event()
+    own.loader.submit(lambda: all_there.wait(30))  # or the connection would go with the last job
+    own.loader.submit(lambda: own.call(kill_session_of))
+    hit = own.loader.submit(lambda: work(source))
+    later = [own.loader.submit(lambda: work(source)) for _ in range(3)]
+    all_there.set()
+    assert isinstance(hit.exception(30), SegmentUnavailable | RegistryUnavailable)
+    assert [job.exception(30) for job in later] == [None] * 3
 
 
 def test_a_fetch_whose_answer_was_lost_is_not_repeated(source: ServerSource) -> None:
