@@ -73,7 +73,7 @@ def lend(site: Site, redis: str | None) -> dict[str, Any]:
 def test_a_web_process_blocked_for_three_windows_keeps_its_worker_id(
     broker: str, postgres_site: Site, redis: str
 ) -> None:
-    """Hazard 66 and rule L2: nobody else is lent it meanwhile, and it goes on by itself.
+    """Rule L2: nobody else is lent it meanwhile, and it goes on by itself.
 
     With the registry in Redis under one broker, and in the database under the other.
     """

@@ -50,7 +50,10 @@ def run_tasks(site: Site, worker: Running) -> list[Taken]:
 
 
 def test_children_share_nothing_with_their_parent(site: Site) -> None:
-    """Ids taken at import come in no task; a warm shutdown frees all worker ids (hazard 14)."""
+    """Ids taken at import come in no task; a warm shutdown frees all worker ids.
+
+    Hazards 14 and 66: Celery's children run neither ``atexit`` nor multiprocessing's finalizers.
+    """
     with celery(site) as worker:
         taken = run_tasks(site, worker) + site.recorded()
         assert_no_repeats(taken)

@@ -62,7 +62,7 @@ def check_given_back(site: Site) -> None:
 
 @pytest.mark.parametrize(("code", "status"), ENDINGS.values(), ids=ENDINGS.keys())
 def test_a_script_gives_its_worker_id_back(site: Site, code: str, status: int) -> None:
-    """However a script ends in order, its worker id is free at once, with nothing left over."""
+    """Hazard 66: however a script ends in order, its worker id is free at once."""
     with site.python(START + "record(take(5))\n" + code) as script:
         assert script.finish() == status, script.output
     check_given_back(site)

@@ -46,7 +46,7 @@ def check_end(site: Site, parent: Running, entries: int) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_processes(sqlite_site: Site, method: str) -> None:
-    """Children share nothing with their parent, and give back their own worker id, not its."""
+    """Hazard 66: children, which run no ``atexit``, give back their own worker id, not its."""
     with sqlite_site.python(PREPARE + PROCESSES.format(method=method)) as parent:
         check_end(sqlite_site, parent, 6)
 

@@ -57,13 +57,13 @@ def check_serving(site: Site, *options: str) -> None:
 
 @pytest.mark.parametrize("options", FORK_OPTIONS.values(), ids=FORK_OPTIONS.keys())
 def test_workers_share_nothing_with_their_master(sqlite_site: Site, options: list[str]) -> None:
-    """Whichever of uWSGI's fork hooks are on, no worker goes on with the master's grants."""
+    """Hazard 56: whichever of uWSGI's fork hooks are on, none goes on with the master's ids."""
     sqlite_site.environment["SITE_EARLY"] = "20"
     check_serving(sqlite_site, "--master", *options)
 
 
 def test_on_every_database(site: Site) -> None:
-    """The same with threads, and grants that come through a background thread."""
+    """Hazard 56 with threads, and with grants that come through a background thread."""
     site.environment["SITE_EARLY"] = "20"
     check_serving(site, "--master", "--enable-threads", "--threads", "4")
     assert site.sessions() == 0

@@ -312,7 +312,7 @@ def test_a_hung_service_holds_up_no_other_tag_for_long(url: str, wired: Wire) ->
 
 
 def test_no_secret_is_logged(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither the access token nor a lease's, whatever goes wrong, on either side."""
+    """Hazard 26: neither the access token nor a lease's, whatever goes wrong, on either side."""
     caplog.set_level(0)
     with Client(url, token=SECRET) as client:
         client.next_id()

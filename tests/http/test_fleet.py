@@ -108,7 +108,7 @@ def test_direct_processes_and_clients_repeat_nothing(site: Site) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_service_that_dies_is_replaced_by_the_other(site: Site, how: signal.Signals) -> None:
-    """Killed or hung while clients take ids: they go on with the other, and repeat nothing."""
+    """Hazard 26: killed or hung while clients take ids, which go on with the other."""
     with (
         serving(site, *gunicorn()) as first,
         serving(site, *gunicorn()) as second,

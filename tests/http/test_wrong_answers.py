@@ -412,7 +412,7 @@ def test_none_that_answers_is_one_error_that_names_all() -> None:
 def test_the_token_is_read_for_each_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file, a variable or a function: what is there now is sent, in a header alone."""
+    """Hazard 26: of a file, a variable or a function, what is there now, in a header alone."""
     path = tmp_path / "token"
     path.write_text("first\n")
     monkeypatch.setenv("IDGEN_TEST_TOKEN", "first")

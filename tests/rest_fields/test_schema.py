@@ -64,7 +64,7 @@ def bare(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_answers_are_strings(schema: Any) -> None:
-    """Ids and keys to them, in the form of the field."""
+    """Hazard 43: ids and keys to them are strings in the schema, in the form of the field."""
     many = {"type": "array", "items": PLAIN}
     for name in ("id", "pk", "parcel"):
         assert of(schema, "Order", name) == PLAIN

@@ -99,7 +99,7 @@ def test_threads_and_processes_alike_share_no_id(shards: list[str]) -> None:
 
 
 def test_a_dead_database_is_passed_over(shards: list[str]) -> None:
-    """The others go on at once, for a known tag and for a new one; it is back by itself."""
+    """Hazard 26: the others go on, for a known tag and for a new one; it is back by itself."""
     source = source_of(shards[:2])
     before = fetch_rising(source, 4)
     with away(shards[0]):
