@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from operator import length_hint
 
 import pytest
 
@@ -13,6 +14,7 @@ from django_idgen.core.errors import GeneratorClosed, SegmentExhausted, SegmentU
 from django_idgen.core.loader import InlineLoader, Loader
 from django_idgen.core.segment import STEP, Demand, Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentGenerator
 from django_idgen.core.step import Growth
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import LIMIT, STILL, ManualLoader, ScriptedSource, manual
@@ -444,6 +446,28 @@ def test_draining_while_others_take_gives_each_id_to_one():
     assert len(set(out)) == len(out)
     assert set(out).isdisjoint(back)
     assert len(set(back)) == len(back)
+
+
+LEAVING = {
+    "cleared": SegmentGenerator.clear,
+    "closed": SegmentGenerator.close,
+    "idle": lambda generator: generator._services.sweep(),
+}
+
+
+@pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING.keys())
+def test_nothing_is_given_back_that_a_thread_has_in_hand(leave):
+    """Hazard 54: it was stopped inside next_id() with the iterator read, and goes on later."""
+    generator, source, _, _, time = manual(step=100)
+    generator.next_ids(4)
+    held = generator._ids
+    assert length_hint(held) == 6  # the first tenth, less those
+    for _ in range(2):  # a tag is idle at the second look
+        time.now += generator._services.idle_after + 1
+        leave(generator)
+    back = [value for _, ids in source.returned for value in ids]
+    assert back == list(range(5, 101))
+    assert list(held) == []
 
 
 def test_a_manual_loader_never_holds_up_the_end():

@@ -27,7 +27,7 @@ from tests.segment_tools import LIMIT, ScriptedSource, manual
 class PauseInRange:
     """Stands in for an iterator without a GIL: it lets go between reading and stepping."""
 
-    def __init__(self, values: range) -> None:
+    def __init__(self, values: list[int]) -> None:
         self.values, self.index = values, 0
 
     def __iter__(self):
@@ -50,9 +50,11 @@ class SteppingGenerator(LockedSegmentGenerator):
 
     __slots__ = ()
 
-    def _open(self, count):
-        super()._open(count)
-        self._ids = PauseInRange(range(next(self._ids), self._current.stop)[:count])
+    def _open_part(self, now):
+        ready = super()._open_part(now)
+        if ready and not isinstance(self._ids, PauseInRange):
+            self._ids = PauseInRange(list(self._ids))
+        return ready
 
 
 @pytest.mark.parametrize("loader", [Loader(), InlineLoader()])

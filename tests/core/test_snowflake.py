@@ -281,7 +281,7 @@ def test_a_generator_that_was_never_used_closes_without_a_word(world):
 
 
 def test_ids_that_a_thread_still_holds_after_the_close_stay_its_own(world):
-    """L3: the mark covers the block that was opened, not only the ids that were taken."""
+    """L3, hazard 54: the mark covers the block that was opened, not only the ids taken."""
     host = world.host()
     generator = host.generator()
     first = generator.next_id()
