@@ -56,14 +56,14 @@ def _either(schema: Schema) -> Schema:
 
 
 COMPONENTS: Schema = {
-    "Problem": {
+    "IdgenProblem": {
         "type": "object",
         "description": "What went wrong, in words and as a code to branch on.",
         "properties": {"detail": TEXT, "code": TEXT},
         "required": ["detail", "code"],
         "example": {"detail": "There is no tag 'orders'.", "code": "not_found"},
     },
-    "WrongFields": {
+    "IdgenWrongFields": {
         "type": "object",
         "description": "What is wrong, by the field of the request.",
         "additionalProperties": {},

@@ -1,13 +1,10 @@
-"""drf-spectacular: what the fields of requests take, and how tokens are sent."""
+"""drf-spectacular: what the fields of requests take."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.extensions import (
-    OpenApiAuthenticationExtension,
-    OpenApiSerializerFieldExtension,
-)
+from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 
 from ..core.encoding import PREFIX
 from ..core.segment import MAX_ID, MAX_TAG_LENGTH
@@ -156,17 +153,3 @@ class AliasExtension(_FieldExtension):  # type: ignore[no-untyped-call]
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "enum": list(generators)}
-
-
-class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How an access token is sent."""
-
-    target_class = "django_idgen.rest.authentication.TokenAuthentication"
-    name = "accessToken"
-
-    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:  # noqa: ARG002
-        return {
-            "type": "http",
-            "scheme": "bearer",
-            "description": "An access token of django_idgen, for programs.",
-        }

@@ -124,7 +124,6 @@ def _lend(name: str, summary: str, answer: Schema, example: Any, **more: Any) ->
         example=example,
         errors=(404, 409, 429, *BODY),
         group="lending",
-        auth=[{"accessToken": []}],
         **{"parameters": (ALIAS_IN_PATH,), **more},
     )
 

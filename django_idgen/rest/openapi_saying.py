@@ -10,9 +10,9 @@ from .openapi_fields import TAG
 
 __all__ = ["ALIAS_IN_PATH", "BODY", "TAG_IN_PATH", "WORKER_IN_PATH", "Saying", "examples", "say"]
 
-PROBLEM = {"$ref": "#/components/schemas/Problem"}
+PROBLEM = {"$ref": "#/components/schemas/IdgenProblem"}
 WRONG = {
-    "anyOf": [{"$ref": "#/components/schemas/WrongFields"}, PROBLEM],
+    "anyOf": [{"$ref": "#/components/schemas/IdgenWrongFields"}, PROBLEM],
 }
 ERRORS: dict[int, tuple[dict[str, Any], str]] = {
     400: (WRONG, "Something is wrong in the request; the field is named."),
@@ -83,7 +83,7 @@ def say(
         "request": request,
         "parameters": [*parameters, RETRY_AFTER],
         "examples": examples(asked, {status: example} if example is not None else {}),
-        "tags": [group],
+        "tags": [f"idgen {group}"],
         **more,
     }
 

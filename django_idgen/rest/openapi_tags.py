@@ -190,7 +190,7 @@ TAG_OPERATIONS: Mapping[str, Saying] = {
     },
     "leases.ReleaseLeaseView": {
         "post": say(
-            "release_lease",
+            "free_worker",
             "Free a worker id by hand",
             LEASE_RELEASED,
             description="As after its holder was killed. A holder that lives is told so at its "

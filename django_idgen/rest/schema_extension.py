@@ -1,16 +1,23 @@
-"""drf-spectacular: what :class:`~.fields.IdField` reads and writes."""
+"""drf-spectacular: what our fields, views and tokens are, in whichever schema they stand.
+
+It is imported with drf-spectacular's own extensions, before any schema is made.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension
+from drf_spectacular.extensions import (
+    OpenApiAuthenticationExtension,
+    OpenApiSerializerFieldExtension,
+    OpenApiViewExtension,
+)
 from drf_spectacular.settings import spectacular_settings
 
 from ..core.encoding import TextForm
 from ..core.segment import MAX_ID
 
-__all__ = ["IdFieldExtension"]
+__all__ = ["IdFieldExtension", "TokenScheme", "ViewExtension"]
 
 EXAMPLE = 249_817_364_518_924_288
 
@@ -49,3 +56,30 @@ def as_string(text: TextForm) -> dict[str, Any]:
 def as_integer(least: int = 1, most: int = MAX_ID) -> dict[str, Any]:
     """The schema of an id as a number."""
     return {"type": "integer", "format": "int64", "minimum": least, "maximum": most}
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How an access token is sent."""
+
+    target_class = "django_idgen.rest.authentication.TokenAuthentication"
+    name = "idgenToken"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:  # noqa: ARG002
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An access token of django_idgen, for programs.",
+        }
+
+
+class ViewExtension(OpenApiViewExtension):  # type: ignore[no-untyped-call]
+    """What a view of the native API takes and answers, be it ours or a subclass."""
+
+    target_class = "django_idgen.rest.base.IdgenView"
+    match_subclasses = True
+
+    def view_replacement(self) -> type:
+        # Not for projects that have no such view: it imports all of them.
+        from .openapi_views import described
+
+        return described(self.target)

@@ -1,0 +1,66 @@
+"""The URLs of a project with a schema of its own: all of ours, beside its own API.
+
+Its serializers, choices and view sets have names that ours have, too.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.urls import include, path
+from drf_spectacular.views import SpectacularJSONAPIView
+from rest_framework import routers, serializers, viewsets
+
+import django_idgen.metrics
+from django_idgen.rest.compat import cosid, finger_mark, go_leaf, leaf, tinyid
+from tests.app.models import Line, Order, Tag
+
+
+class Problem(serializers.Serializer):  # type: ignore[type-arg]
+    title = serializers.CharField()
+    state = serializers.ChoiceField(["held", "sold"])
+
+
+class TagInput(serializers.ModelSerializer):  # type: ignore[type-arg]
+    form = serializers.ChoiceField(["square", "round"])
+    generator = serializers.ChoiceField(["wind", "water"])
+    problem = Problem(read_only=True)
+
+    class Meta:
+        model = Tag
+        fields = ("id", "name", "form", "generator", "problem")
+
+
+class OrderSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    class Meta:
+        model = Order
+        fields = ("id", "note")
+
+
+class LineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
+    class Meta:
+        model = Line
+        fields = ("id", "order", "text")
+
+
+def viewset(serializer: type[serializers.ModelSerializer]) -> type[viewsets.ModelViewSet]:  # type: ignore[type-arg]
+    rows = serializer.Meta.model.objects.order_by("pk")
+    attributes = {"queryset": rows, "serializer_class": serializer}
+    return type(f"{serializer.__name__}Views", (viewsets.ModelViewSet,), attributes)
+
+
+router = routers.SimpleRouter()
+router.register("tags", viewset(TagInput), "tag")
+router.register("orders", viewset(OrderSerializer), "order")
+router.register("lines", viewset(LineSerializer), "line")
+
+urlpatterns = [
+    path("shop/", include(router.urls)),
+    path("openapi", SpectacularJSONAPIView.as_view()),
+    *(path(place, include("django_idgen.rest.urls", name)) for place, name in settings.MOUNTS),
+    path("", include(leaf.urls())),
+    path("", include(go_leaf.urls())),
+    path("tinyid/", include(tinyid.urls())),
+    path("", include(cosid.urls(machines={"shop": "default"}))),
+    path("", include(finger_mark.urls())),
+    path("metrics", django_idgen.metrics.view),
+]
