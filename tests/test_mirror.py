@@ -58,12 +58,10 @@ def marks(database: Path) -> Path:
     return database.with_name(f"{database.name}-idgen")
 
 
-def migrated() -> None:
+def migrated(**said: object) -> None:
     """As ``migrate`` says for each app; this one has no models that others would look at."""
     config = apps.get_app_config("messages")
-    post_migrate.send(
-        config, app_config=config, verbosity=0, interactive=False, using="default", apps=apps
-    )
+    post_migrate.send(config, app_config=config, **said)
 
 
 # --- on every database ----------------------------------------------------------
@@ -152,9 +150,12 @@ def test_nothing_is_written_in_the_callers_transaction(shop: Path) -> None:
     assert row().max_id == 2 * STEP + 1
 
 
-@pytest.mark.parametrize("occasion", ["request", "migrate", "close"])
+@pytest.mark.parametrize("occasion", ["request", "migrate", "signal", "close"])
 def test_an_occasion_catches_up(shop: Path, occasion: str) -> None:
-    """So it is at the end of a request, of ``migrate``, and of the process."""
+    """So it is at the end of a request, of ``migrate``, and of the process.
+
+    And where ``post_migrate`` is sent by hand, without the database's alias: it is the default.
+    """
     with transaction.atomic():
         segments["t"].next_ids(2 * STEP)
         next_id()
@@ -163,6 +164,8 @@ def test_an_occasion_catches_up(shop: Path, occasion: str) -> None:
         request_finished.send(object)
         # Closes the connection, as it would after any request.
     elif occasion == "migrate":
+        migrated(verbosity=0, interactive=False, using="default", apps=apps)
+    elif occasion == "signal":
         migrated()
     else:
         handlers.reset()

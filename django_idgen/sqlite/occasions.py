@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.signals import request_finished
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models.signals import post_migrate
 
 from ..connection import Place, place_of
@@ -44,7 +44,8 @@ def _on_request_finished(**_kwargs: Any) -> None:
             catch_up(alias)
 
 
-def _on_migrated(*, using: str, **_kwargs: Any) -> None:
+def _on_migrated(*, using: str = DEFAULT_DB_ALIAS, **_kwargs: Any) -> None:
+    # As Django's own receivers: who sends the signal by hand may say nothing else.
     # Sent once for each app; what is not pending costs nothing.
     if place_of(using) is Place.FILE and _configured.get(using) != _name(using):
         # Only a test runner gives an alias another name.

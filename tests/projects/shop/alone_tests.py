@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from io import StringIO
 
+from django.apps import apps
 from django.core.management import call_command
+from django.core.signals import request_finished, request_started
+from django.db.models.signals import post_migrate, pre_migrate
 from django.template import engines
 from django.test import TestCase, TransactionTestCase
 
@@ -41,6 +44,10 @@ class CommandTests(TransactionTestCase):
         self.assertIn("No changes detected", said_by("makemigrations", "--check", "--dry-run"))
         self.assertIn("No migrations to apply", said_by("migrate"))
         self.assertIn("shop.invoice", said_by("dumpdata"))
+
+    def test_signals_that_say_nothing(self) -> None:
+        for signal in (pre_migrate, post_migrate, request_started, request_finished):
+            signal.send(sender=apps.get_app_config("shop"))
 
     def test_ours(self) -> None:
         self.assertIn("GENERATOR default", said_by("idgen_status"))
