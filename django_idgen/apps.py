@@ -15,7 +15,7 @@ class IdgenConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks, factory, handlers, lifecycle, signals, tables
+        from . import checks, factory, handlers, lifecycle, loaded, signals, tables
         from .rest import strings
         from .sqlite import occasions as upkeep
 
@@ -26,6 +26,7 @@ class IdgenConfig(AppConfig):
         signals.connect_logging()
         factory.import_backends()
         strings.watch()
+        loaded.watch()
         _start_metrics()
         pre_migrate.connect(tables.before_migrate, sender=self, dispatch_uid="django_idgen")
         setting_changed.connect(handlers.on_setting_changed, dispatch_uid="django_idgen")

@@ -118,6 +118,8 @@ class SegmentMap(dict[str, Generator]):
     def __init__(self) -> None:
         super().__init__()
         self._allocator: SegmentAllocator | None = None
+        self._loaded: dict[str, int] = {}
+        """By tag: the highest id of the rows that this process has loaded."""
         self._lock = threading.Lock()
 
     def __missing__(self, tag: str) -> Generator:
@@ -143,9 +145,20 @@ class SegmentMap(dict[str, Generator]):
                 if found is None:
                     found = factory.build_allocator(current_settings().segments)
                     found.on_drop = self._drop
+                    for tag, top in self._loaded.items():
+                        found.generator(tag).go_past(top)
                     self._allocator = found
                     lifecycle.watch()
         return found
+
+    def go_past(self, tag: str, top: int) -> None:
+        """Give out no id of ``tag`` up to ``top`` in this process: rows were loaded that have them.
+
+        Raises :class:`~.conf.SettingsError` and :class:`~.core.errors.InvalidTag`.
+        """
+        with self._lock:
+            self._loaded[tag] = max(top, self._loaded.get(tag, 0))
+        self.allocator().generator(tag).go_past(top)
 
     def _drop(self, tag: str, generator: object) -> None:
         """The allocator dropped a tag that nobody used for a while."""

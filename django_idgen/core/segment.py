@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from .errors import ConfigurationError, InvalidTag
@@ -40,6 +40,11 @@ class Demand:
     """1 or more: how often the row's step fits the consumption."""
     at_least: int = 1
     """Ids that a caller is waiting for, at once."""
+    granted: int | None = field(default=None, compare=False)
+    """The end of what the process was granted, where the floor of the fetch lies above that.
+
+    Then the ids in between were loaded from elsewhere, and the source did not lose them.
+    """
 
     def length(self, step: int) -> int:
         """How many ids to take where the row says ``step``."""
@@ -84,8 +89,9 @@ class SegmentSource(Protocol):
 
         It has ``demand.length(step)`` ids, or fewer at the very end of the ids.
         ``floor`` is the end (exclusive) of the highest segment of this tag that the
-        process was ever granted: the new one lies wholly at or above it, so that a
-        flushed or restored table can't give a range again.
+        process was ever granted, or of the ids that it loaded from elsewhere: the new
+        one lies wholly at or above it, so that a flushed or restored table can't give
+        a range again.
 
         Raises :class:`~.errors.SegmentUnavailable` (with the cause chained),
         :class:`~.errors.TagPaused`, :class:`~.errors.SegmentExhausted` or

@@ -8,6 +8,7 @@ path, which runs when such an iterator ends: :mod:`.segment_waits`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from types import TracebackType
 
 from .counts import check_count
@@ -96,6 +97,22 @@ class SegmentGenerator(TagWaits):
             load.finish()
         self._services.give_back(self.tag, ranges)
         return sum(map(len, ranges))
+
+    def go_past(self, top: int) -> None:
+        """Give no id up to ``top`` from now on: rows that came from elsewhere have them.
+
+        What it holds is given back, but for those ids, unless all of it lies above.
+        """
+        self._services.check_process()
+        with self._lock:
+            if top < self._lowest_to_give():
+                return
+            self._loaded_past = top + 1
+            load = self._detach()
+            ranges = [ids[bisect_right(ids, top) :] for ids in self._take_back()]
+        if load is not None:
+            load.finish()
+        self._services.give_back(self.tag, [ids for ids in ranges if ids])
 
     def stats(self) -> SegmentStats:
         """Counts and holdings; exact when no call is under way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -131,6 +132,7 @@ class TagLoads:
         "_failures",
         "_floor",
         "_given_back",
+        "_loaded_past",
         "_loads",
         "_lock",
         "_past_mark",
@@ -146,6 +148,8 @@ class TagLoads:
         self.tag = str.__str__(check_tag(tag))
         self._services = services
         self._floor = floor
+        self._loaded_past = 0
+        """The end of the ids that rows from elsewhere have."""
         self._forget_loads()
 
     def _forget_loads(self) -> None:
@@ -159,6 +163,16 @@ class TagLoads:
         self._error: BaseException | None = None
 
     # --- with the lock held ----------------------------------------------------
+
+    @property
+    def lowest(self) -> int:
+        """The lowest id that it may still be granted."""
+        return max(self._floor, self._loaded_past)
+
+    def _demand(self, load: Load) -> Demand:
+        demand = self._chain.demand(load.at_least, self._step, self._services.growth)
+        granted = self._floor if self._floor < self._loaded_past else None
+        return demand if granted is None else replace(demand, granted=granted)
 
     def _arm(self, now: float) -> Load | None:
         """The load under way, else a new one; none while backing off."""
@@ -205,8 +219,7 @@ class TagLoads:
                 if load.began is not None or load is not self._pending:
                     return
                 load.began = began = stopwatch()
-                floor = self._floor
-                demand = self._chain.demand(load.at_least, self._step, self._services.growth)
+                floor, demand = self.lowest, self._demand(load)
             segment = self._fetch(floor, demand)
         except BaseException as error:
             self._failed(load, error)
@@ -240,7 +253,7 @@ class TagLoads:
         with self._lock:
             pending = load is self._pending
             # Below the floor it may have been granted a second time since it was asked for.
-            unwanted = not pending and load.given_back and segment.start >= self._floor
+            unwanted = not pending and load.given_back and segment.start >= self.lowest
             if pending:
                 self._accept(segment)
                 self._services.troubled = False

@@ -52,6 +52,13 @@ class TagParts(TagLoads):
         ahead = sum(len(segment.ids()) for segment in self._chain.segments)
         return length_hint(self._ids) + len(self._rest) + ahead
 
+    def _lowest_to_give(self) -> int:
+        """No id below will be given; it may lie somewhat lower than the next one."""
+        if length_hint(self._ids) or self._rest:
+            return 0 if self._current is None else self._current.start
+        ahead = self._chain.segments
+        return ahead[0].start if ahead else self.lowest
+
     def _refuse_if_closed(self) -> None:
         if self._closed or self._services.closed:
             raise GeneratorClosed(

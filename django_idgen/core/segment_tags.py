@@ -51,7 +51,7 @@ class Segments(dict[str, SegmentGenerator]):
         if known is None:
             return _GENERATOR(tag, self._services, self._floors.pop(tag, 0))
         if known.closed:
-            return _GENERATOR(tag, self._services, known.floor)
+            return _GENERATOR(tag, self._services, known.lowest)
         return known
 
     def _add(self, generator: SegmentGenerator) -> SegmentGenerator:
@@ -94,8 +94,8 @@ class Segments(dict[str, SegmentGenerator]):
     def _drop(self, generator: SegmentGenerator) -> None:
         tag = generator.tag
         self._dropped[tag] = generator
-        if generator.floor:
-            self._floors[tag] = generator.floor
+        if generator.lowest:
+            self._floors[tag] = generator.lowest
         if self.get(tag) is generator:
             del self[tag]  # last: a fork in between finds it twice, and never not at all
 

@@ -9,12 +9,11 @@ from typing import Any
 
 from django.db import Error as AnyDatabaseError
 
-from .. import handlers
 from ..core.errors import IdgenError
 from ..core.segment import MAX_ID
 from ..grid import Grid
 from ..models import Installation
-from ..tags.edits import SkipRefused, TagExists, make_tag, skip_tag
+from ..tags.edits import raise_tag
 from ..tags.rows import find_tag, source_behind_pool
 from ..tags.supply import let_go
 from .distance import usual_skip
@@ -142,23 +141,7 @@ def _raise(project: Project, tag: str, columns: Sequence[IdColumn]) -> str:
         top = highest_behind(project, tag, columns)
         if top is None:
             break
-        _raise_to(tag, _past(tag, top[0]))
+        raise_tag(tag, _past(tag, top[0]))
     cleared = let_go(tag)
     pool = {None: "", True: "; its pool was emptied", False: "; its pool could NOT be emptied"}
     return f"it stands at {stands_at(tag)}{pool[cleared.pool]}"
-
-
-def _raise_to(tag: str, target: int) -> None:
-    if find_tag(tag) is None:
-        step = handlers.current_settings().segments.default_step
-        try:
-            make_tag(tag, step=step, max_id=target)
-        except TagExists:
-            pass  # a process was quicker
-        else:
-            return
-    try:
-        skip_tag(tag, most=MAX_ID, to=target)
-    except SkipRefused:
-        if stands_at(tag) < target:
-            raise

@@ -71,6 +71,8 @@ class Floor:
     """The lowest id that it may still be given: 1, or the end of its highest segment."""
     expected: int = 0
     """What lies below was granted without the table, which so can't have lost it."""
+    granted: int | None = None
+    """As far as it was granted, where that is not up to ``lowest``."""
 
 
 @dataclass(slots=True)
@@ -198,7 +200,8 @@ class RowOpening:
         # Of a shared tag each database stands elsewhere, and the process may have been
         # granted ids by another one.
         shared = self._grid is not None and self._grid.delta > 1
-        return not shared and floor.lowest > max(max_id, floor.expected)
+        granted = floor.lowest if floor.granted is None else floor.granted
+        return not shared and granted > max(max_id, floor.expected)
 
     def _past_others(self, installation: Installation, floor: Floor) -> int:
         """Past what other processes may have been granted of a row that was lost."""

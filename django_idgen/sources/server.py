@@ -127,7 +127,8 @@ class ServerSource:
         check_tag(tag)
         if floor >= MAX_ID:
             raise self._exhausted(tag)
-        asked = Floor(max(floor, 1), expected)  # whatever a row says, ids are positive
+        # Whatever a row says, ids are positive.
+        asked = Floor(max(floor, 1), expected, demand.granted)
         for number in range(ATTEMPTS):
             take = self._take_carefully if number % 2 else self._take
             taken = self._run(partial(take, tag, asked, demand), timeout)

@@ -19,6 +19,7 @@ from typing import Any
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
+from .. import handlers
 from ..connection import Place, place_of
 from ..core.errors import IdgenError
 from ..core.segment import MAX_ID, check_step, check_tag
@@ -50,6 +51,7 @@ __all__ = [
     "insert_tag_row",
     "make_tag",
     "pause_tag",
+    "raise_tag",
     "resume_tag",
     "skip_tag",
     "table_is_missing",
@@ -157,6 +159,22 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
             row = LeafAlloc(biz_tag=tag, step=first.step, description=first.description)
         _change_or_insert(alias, row, max_id=target)
     return known_tag(tag)
+
+
+def raise_tag(tag: str, to: int) -> None:
+    """Have the tag go on at ``to`` or above, in all of its databases; it is made if it isn't there.
+
+    It asks nothing on the caller's connection to a server. What processes, and a pool, hold
+    already is not touched. Raises :class:`TagsElsewhere`, :class:`SegmentUnavailable` and
+    :class:`~.core.errors.ConfigurationError`.
+    """
+    source = source_of_tags()
+    source.agree(tag)
+    source.marks(tag).raise_mark(tag, to)
+    step = handlers.current_settings().segments.default_step
+    for alias in source.route(tag):
+        if place_of(alias) is not Place.FORBIDDEN:
+            _change_or_insert(alias, LeafAlloc(biz_tag=tag, step=step, description=""), max_id=to)
 
 
 def _is_half_done(route: Sequence[str], known: Tag) -> bool:

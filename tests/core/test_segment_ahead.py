@@ -475,3 +475,73 @@ def test_a_manual_loader_never_holds_up_the_end():
     allocator = SegmentAllocator(MemorySource(10), ManualLoader())
     allocator.generator("order").next_ids(5)
     allocator.close()
+
+
+# --- ids that rows from elsewhere have (hazard 97) ----------------------------------------
+
+
+def test_ids_of_loaded_rows_are_passed_over():
+    """What is held up to them is a gap; what lies above goes back to the source."""
+    generator, source, loader, _, _ = manual(step=10)
+    assert generator.next_ids(3) == [1, 2, 3]
+    loader.run()  # 11 to 20 is ahead
+    generator.go_past(12)
+    assert source.returned == [("order", range(13, 21))]
+    assert generator.next_id() == 21
+    assert source.floors[-1] == 21
+
+
+def test_rows_below_what_is_held_change_nothing():
+    """Nor those below what it was granted last, when nothing is left."""
+    generator, source, loader, _, _ = manual(step=10)
+    generator.next_ids(10)
+    loader.run()
+    assert generator.next_id() == 11
+    generator.go_past(10)
+    assert generator.next_ids(9) == list(range(12, 21))
+    generator.go_past(20)
+    assert generator.next_id() == 21
+    assert source.returned == []
+
+
+def test_the_source_hears_how_much_of_the_floor_was_granted():
+    """A row below the rest of it was not flushed."""
+    generator, source, _, _, _ = manual(step=10)
+    generator.next_ids(10)
+    generator.go_past(5000)
+    assert generator.next_id() == 5001
+    assert (source.floors[-1], source.demands[-1].granted) == (5001, 11)
+    generator.next_ids(10)
+    assert (source.floors[-1], source.demands[-1].granted) == (5011, None)
+
+
+@pytest.mark.parametrize(("top", "returned"), [(15, []), (5, [("order", range(11, 21))])])
+def test_a_load_under_way_brings_none_of_them(top, returned):
+    """Its answer goes back if it lies above them all, and else is a gap."""
+    generator, source, loader, _, _ = manual(step=10)
+    source.raise_mark("order", 11)
+    asked = source.fetch
+
+    def meanwhile(tag, **options):
+        segment = asked(tag, **options)
+        generator.go_past(top)
+        return segment
+
+    source.fetch = meanwhile
+    generator.preload()
+    loader.run()
+    source.fetch = asked
+    assert source.returned == returned
+    assert generator.next_id() == 21
+
+
+def test_a_tag_that_was_dropped_keeps_them_in_mind():
+    """As it does what it was granted: by its floor."""
+    generator, _, _, _, time = manual(step=10)
+    allocator = generator._services
+    generator.go_past(70)
+    time.now += 1000.0
+    allocator.sweep()
+    assert not allocator.segments
+    del generator
+    assert allocator.generator("order").next_id() == 71

@@ -24,3 +24,9 @@ class Label(models.Model):
     """Its key is the app's default: ``SnowflakeAutoField``."""
 
     text = models.CharField(max_length=40)
+
+
+class Customer(models.Model):
+    """Fixtures have some, with keys of their own."""
+
+    id = SegmentIdField(primary_key=True)

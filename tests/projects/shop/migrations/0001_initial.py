@@ -19,6 +19,12 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="Customer",
+            fields=[
+                ("id", django_idgen.fields.SegmentIdField(primary_key=True, serialize=False)),
+            ],
+        ),
+        migrations.CreateModel(
             name="Label",
             fields=[
                 (
