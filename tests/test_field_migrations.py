@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
 from typing import Any
+from unittest.mock import Mock
+from uuid import UUID
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connections, models
 from django.db.migrations import AddField, AlterField, CreateModel
 from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.operations.base import Operation
+from django.db.migrations.optimizer import MigrationOptimizer
 from django.db.migrations.questioner import MigrationQuestioner
 from django.db.migrations.serializer import serializer_factory
 from django.db.migrations.state import ProjectState
-from django.db.migrations.writer import MigrationWriter
+from django.db.migrations.writer import MigrationWriter, OperationWriter
+from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_idgen import next_id, segments
@@ -25,6 +30,7 @@ from django_idgen.fields import (
     SnowflakeAutoField,
     SnowflakeField,
 )
+from django_idgen.operations import FillIds
 from tests.aliases import alias
 
 __all__ = ["alias"]
@@ -265,3 +271,182 @@ def test_a_migration_names_next_id_as_everybody_imports_it() -> None:
     """``default=next_id`` on a field of Django's own is written down by its public name."""
     text, imports = serializer_factory(next_id).serialize()
     assert (text, imports) == ("django_idgen.next_id", {"import django_idgen"})
+
+
+# --- filling a column that was added --------------------------------------------
+
+KEYS: dict[str, tuple[list[tuple[str, Any]], Any]] = {
+    "integer": ([("id", models.BigAutoField(primary_key=True))], lambda n: {}),
+    "uuid": (
+        [("id", models.UUIDField(primary_key=True))],
+        lambda n: {"id": UUID(int=2**100 * (n * 7 % 97))},
+    ),
+    "text": (
+        [("id", models.CharField(primary_key=True, max_length=50))],
+        lambda n: {"id": f"{'Zä %s é'[n % 7 :]}'{n}"},
+    ),
+    "moment": (
+        [("id", models.DateTimeField(primary_key=True))],
+        lambda n: {"id": datetime(2025, 1, 1, microsecond=n, tzinfo=UTC)},
+    ),
+    "ours": ([("id", SnowflakeField(primary_key=True))], lambda n: {}),
+    "composite": (
+        [
+            ("pk", getattr(models, "CompositePrimaryKey", Mock)("tenant", "day", "number")),
+            ("tenant", models.CharField(max_length=20)),
+            ("day", models.DateField(db_column="the day")),
+            ("number", models.IntegerField()),
+        ],
+        lambda n: {"tenant": f"t{n % 3}", "day": date(2025, 1, 1 + n % 2), "number": n},
+    ),
+}
+
+
+def _fields(kind: str) -> tuple[list[tuple[str, Any]], Any]:
+    if kind == "composite" and not hasattr(models, "CompositePrimaryKey"):
+        pytest.skip("Django 5.2 brought composite keys")
+    return KEYS[kind]
+
+
+@migrating
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        *((kind, SnowflakeField(null=True)) for kind in KEYS),
+        ("integer", SegmentIdField(null=True)),
+    ],
+)
+def test_old_rows_are_filled_whatever_their_key(
+    shop: Shop, kind: str, field: models.Field[Any, Any]
+) -> None:
+    """Each row gets an id of its own, in the order of the key; those that have one keep it."""
+    fields, values = _fields(kind)
+    shop.migrate(_create("Thing", *fields))
+    old = shop.state.apps.get_model("shop", "Thing")
+    shop.rows("Thing").bulk_create([old(**values(n)) for n in range(23)])
+    shop.migrate(AddField("Thing", "number2", field))
+    new = shop.state.apps.get_model("shop", "Thing")
+    kept = [new(**values(n)) for n in range(23, 26)]
+    shop.rows("Thing").bulk_create(kept)
+
+    sent = shop.migrate(FillIds("Thing", "number2", batch_size=10))
+
+    found = list(shop.rows("Thing").order_by("pk").values_list("pk", "number2"))
+    before = {row.pk: row.number2 for row in kept}
+    assert {pk: number for pk, number in found if pk in before} == before
+    filled = [number for pk, number in found if pk not in before]
+    assert filled == sorted(filled)
+    assert len({number for _, number in found}) == 26
+    assert min(filled) > max(before.values())
+    queries = [
+        sql for sql in sent if "shop_thing" in sql and not sql.startswith(("LOCK", "DELETE"))
+    ]
+    # Two for each batch of ten, and one each to see that this pass, and the next, is at its end.
+    assert len(queries) == 3 * 2 + 2, queries
+
+
+@migrating
+def test_the_tag_of_filled_rows_is_that_of_the_model(shop: Shop) -> None:
+    """The next row that is saved goes on where the filling ended; a tag of its own is kept."""
+    shop.migrate(_create("Thing", ("id", models.BigAutoField(primary_key=True))))
+    thing = shop.state.apps.get_model("shop", "Thing")
+    shop.rows("Thing").bulk_create([thing() for _ in range(3)])
+    shop.migrate(
+        AddField("Thing", "number", SegmentIdField(null=True)),
+        AddField("Thing", "other", SegmentIdField(null=True, tag="fill-other")),
+        FillIds("thing", "number"),
+        FillIds("Thing", "other"),
+    )
+    numbers = [*shop.rows("Thing").order_by("pk").values_list("number", flat=True)]
+    assert segments["shop.thing"].next_id() == numbers[-1] + 1
+    others = [*shop.rows("Thing").order_by("pk").values_list("other", flat=True)]
+    assert segments["fill-other"].next_id() == others[-1] + 1
+    created = shop.rows("Thing").create()
+    assert (created.number, created.other) == (numbers[-1] + 2, others[-1] + 2)
+
+
+@migrating
+def test_a_child_table_is_filled_by_its_parent_s_key(shop: Shop) -> None:
+    """A column of the child is filled in its own table, and one of the parent in the parent's."""
+    shop.migrate(
+        _create("Thing", ("id", models.BigAutoField(primary_key=True))),
+        CreateModel("Part", [("size", models.IntegerField(default=1))], bases=("shop.Thing",)),
+    )
+    shop.rows("Part").create()
+    shop.rows("Thing").create()
+    shop.migrate(
+        AddField("Part", "number", SnowflakeField(null=True)),
+        AddField("Thing", "label", SnowflakeField(null=True)),
+        FillIds("Part", "number"),
+        FillIds("Part", "label"),
+    )
+    assert shop.rows("Part").get().number > 0
+    assert not shop.rows("Thing").filter(label=None).exists()
+
+
+class Elsewhere:
+    """A router that keeps the app's tables out of every database."""
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return False if app_label == "shop" else None
+
+
+@migrating
+def test_a_router_s_word_counts_for_filling(shop: Shop) -> None:
+    """In a database that doesn't have the table nothing is asked, and no id is taken."""
+    shop.migrate(
+        _create("Thing", ("id", models.BigAutoField(primary_key=True))),
+        AddField("Thing", "number", SnowflakeField(null=True, unique=True)),
+    )
+    with override_settings(DATABASE_ROUTERS=[Elsewhere()]):
+        sent = shop.migrate(FillIds("Thing", "number"))
+    assert [sql for sql in sent if "shop_thing" in sql] == []
+
+
+@migrating
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        (FillIds("Thin", "number"), ["FillIds", "'Thin'", "shop"]),
+        (FillIds("Thing", "nubmer"), ["'nubmer'"]),
+        (FillIds("Thing", "name"), ["shop.Thing.name is a TextField", "SnowflakeField"]),
+        (FillIds("Thing", "full"), ["shop.Thing.full has no null=True", "before the AlterField"]),
+        (FillIds("Thing", "number", batch_size=0), ["batch_size", "1 to 5000"]),
+        (FillIds("Thing", "number", batch_size=5001), ["batch_size", "1 to 5000"]),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_what_can_t_be_filled_is_named(shop: Shop, operation: FillIds, words: list[str]) -> None:
+    """A wrong name, field or number ends ``migrate`` in words, with nothing changed."""
+    shop.migrate(
+        _create(
+            "Thing",
+            ("id", models.BigAutoField(primary_key=True)),
+            ("name", models.TextField()),
+            ("full", SnowflakeField()),
+            ("number", SnowflakeField(null=True)),
+        ),
+    )
+    with pytest.raises(CommandError) as raised:
+        shop.migrate(operation)
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_the_operation_is_written_as_it_was_given() -> None:
+    """``squashmigrations`` writes it down, and moves nothing past it unless it is elidable."""
+    text, imports = OperationWriter(FillIds("order", "public_id"), indentation=0).serialize()
+    assert imports == {"import django_idgen.operations"}
+    assert "".join(text.split()) == (
+        "django_idgen.operations.FillIds(model_name='order',name='public_id',),"
+    )
+    told = FillIds("order", "public_id", batch_size=50, elidable=True)
+    text, _ = OperationWriter(told, indentation=0).serialize()
+    assert "batch_size=50," in text
+    assert "elidable=True," in text
+    add = AddField("order", "public_id", SnowflakeField(null=True))
+    alter = AlterField("order", "public_id", SnowflakeField(unique=True))
+    kept = [add, FillIds("order", "public_id"), alter]
+    assert MigrationOptimizer().optimize(kept, "shop") == kept
+    (left,) = MigrationOptimizer().optimize([add, told, alter], "shop")
+    assert isinstance(left, AddField)

@@ -1,4 +1,4 @@
-"""Filling the columns of a new key: in batches, each a transaction, as often as it takes.
+"""Filling the columns of new ids: in batches, each a transaction, as often as it takes.
 
 Nothing is kept of how far it came but the rows themselves: a process that was killed
 loses the ids of one batch, as a gap. Rows that are inserted meanwhile are found by the
@@ -25,6 +25,7 @@ Report = Callable[[str], None]
 class Filling:
     """Fills the new columns of ``table``, whose key is in ``old`` and whose new one in ``new``.
 
+    ``also`` has the further columns of a composite key, to which nothing can refer.
     ``take(n)`` gives n new ids; None where the new key is there already. Raises what the
     database and ``take`` raise.
     """
@@ -35,6 +36,7 @@ class Filling:
         table: Keyed,
         *,
         old: str,
+        also: Sequence[str] = (),
         new: str,
         take: Take | None,
         batch: int = 1000,
@@ -42,6 +44,7 @@ class Filling:
         self.connection = connection
         self.table = table
         self.old = old
+        self.key = [old, *also]
         self.new = new
         self.take = take
         self.batch = batch
@@ -79,34 +82,44 @@ class Filling:
     # --- keys --------------------------------------------------------------------------
 
     def _fill_keys(self, take: Take, report: Report) -> int:
-        q, table = self._q, self._q(self.table.table)
         filled, last = 0, None
         while True:
-            after = "" if last is None else f" AND {q(self.old)} > %s"
-            rows = rows_of(
-                self.connection,
-                f"SELECT {q(self.old)} FROM {table} WHERE {q(self.new)} IS NULL{after} "  # noqa: S608
-                f"ORDER BY {q(self.old)} LIMIT {self.batch:d}",
-                None if last is None else [last],
-            )
-            if not rows:
+            keys = self._empty_after(last)
+            if not keys:
                 return filled
-            keys = [row[0] for row in rows]
             self._write_keys(keys, take(len(keys)))
             filled, last = filled + len(keys), keys[-1]
             report(f"{self.table.table}: {filled} new ids")
 
-    def _write_keys(self, keys: Sequence[Any], ids: Sequence[int]) -> None:
-        q = self._q
-        whens = " ".join(["WHEN %s THEN %s"] * len(keys))
-        marks = ", ".join(["%s"] * len(keys))
-        pairs = [value for pair in zip(keys, ids, strict=True) for value in pair]
+    def _empty_after(self, last: Sequence[Any] | None) -> list[Sequence[Any]]:
+        """The keys of the next rows without an id."""
+        q, columns = self._q, ", ".join(map(self._q, self.key))
+        # The first column apart, too: MySQL uses no index for a comparison of rows.
+        after = "" if last is None else f" AND {q(self.old)} >= %s AND ({columns}) > {self._marks}"
+        return rows_of(
+            self.connection,
+            f"SELECT {columns} FROM {q(self.table.table)} WHERE {q(self.new)} IS NULL{after} "  # noqa: S608
+            f"ORDER BY {columns} LIMIT {self.batch:d}",
+            None if last is None else [last[0], *last],
+        )
+
+    def _write_keys(self, keys: Sequence[Sequence[Any]], ids: Sequence[int]) -> None:
+        q, columns = self._q, ", ".join(map(self._q, self.key))
+        whens = " ".join([f"WHEN ({columns}) = {self._marks} THEN %s"] * len(keys))
+        marks = ", ".join([self._marks] * len(keys))
+        if len(self.key) > 1 and self.connection.vendor == "sqlite":
+            marks = f"VALUES {marks}"
+        pairs = [value for key, id_ in zip(keys, ids, strict=True) for value in (*key, id_)]
         rows_of(
             self.connection,
-            f"UPDATE {q(self.table.table)} SET {q(self.new)} = CASE {q(self.old)} {whens} END "  # noqa: S608
-            f"WHERE {q(self.old)} IN ({marks}) AND {q(self.new)} IS NULL",
-            [*pairs, *keys],
+            f"UPDATE {q(self.table.table)} SET {q(self.new)} = CASE {whens} END "  # noqa: S608
+            f"WHERE ({columns}) IN ({marks}) AND {q(self.new)} IS NULL",
+            [*pairs, *(value for key in keys for value in key)],
         )
+
+    @property
+    def _marks(self) -> str:
+        return f"({', '.join(['%s'] * len(self.key))})"
 
     # --- links -------------------------------------------------------------------------
 
