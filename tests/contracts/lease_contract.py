@@ -191,6 +191,9 @@ class LeaseContract(OversightContract):
     ) -> None:
         """An hour back, renewal goes on and keeps the end where it was (hazard 50)."""
         lease = registry.acquire(holder="a").lease
+        # Further than a window past its start: else that alone would be the end.
+        lender.time.pass_ticks(WINDOW // 2)
+        lease = registry.renew(lease, last_tick=lease.start).lease
         lender.time.now_us -= HOUR_US
         assert registry.renew(lease, last_tick=lease.start).lease.until == lease.until
 
@@ -405,6 +408,17 @@ class LeaseContract(OversightContract):
         for n in range(WORKERS):
             claims.granted(lender.registry().acquire(holder=f"h{n}").lease)
         claims.check()
+
+    def test_rows_deleted_after_the_clock_went_back(self, lender: Lender) -> None:
+        """The end of the latest window is known without its row, and no clock tells it (L7)."""
+        registry = lender.registry()
+        lender.time.now_us += HOUR_US
+        held = registry.acquire(holder="a").lease
+        lender.time.now_us -= HOUR_US
+        lender.forget()
+        lender.crash(registry)
+        after = {lease.worker: lease for lease in self._all(lender)}
+        assert after[held.worker].start >= held.until
 
     # --- refusals -----------------------------------------------------------
 

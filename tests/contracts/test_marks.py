@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.core.errors import RegistryUnavailable, SegmentExhausted, SegmentUnavailable
+from django_idgen.core.errors import (
+    LeaseLost,
+    RegistryUnavailable,
+    SegmentExhausted,
+    SegmentUnavailable,
+)
 from django_idgen.core.segment import MAX_ID
 from django_idgen.leases.sqlite import SqliteLeases
 from django_idgen.sources.sqlite import SqliteSource
@@ -189,6 +194,18 @@ def test_a_window_of_old_tokens_is_void_after_a_loss(path: Path) -> None:
     new = [registry.acquire(holder=f"h{n}").lease for n in range(4)]
     assert sorted(lease.worker for lease in new) == [0, 1, 2, 3]
     assert min(lease.start for lease in new) >= max(lease.until for lease in old)
+
+
+def test_a_lease_beside_a_deleted_one_is_lost_too(path: Path) -> None:
+    """Its row is still there, but of a generation that has ended with the loss (L6)."""
+    registry = registry_at(path)
+    left, gone = (registry.acquire(holder=holder).lease for holder in "ab")
+    execute(path, f"DELETE FROM leases WHERE worker = {gone.worker}")
+    newer = registry.acquire(holder="c", avoid=left.worker).lease
+    with pytest.raises(LeaseLost):
+        registry.renew(left, last_tick=left.start)
+    assert registry.release(left, last_tick=None) is False
+    assert registry.renew(newer, last_tick=newer.start).lease == newer
 
 
 def test_the_end_of_a_tag_is_computed_exactly(path: Path) -> None:

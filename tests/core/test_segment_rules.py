@@ -220,6 +220,15 @@ def test_a_plain_demand_is_the_plain_step():
     assert Chain().demand(70, 10, LEAF) == Demand(1, 70)
 
 
+@pytest.mark.parametrize(
+    ("start", "stop", "delta"), [(0, 5, 1), (-3, 5, 1), (5, 5, 1), (1, 2**63 + 1, 1), (1, 5, 0)]
+)
+def test_a_segment_has_ids_and_only_such(start, stop, delta):
+    """I7: whatever a source answers, every id of a segment is one of 1 to 2**63 - 1."""
+    with pytest.raises(ConfigurationError, match="not within"):
+        Segment("t", start, stop, 10, delta)
+
+
 # --- tails ------------------------------------------------------------------------------------
 
 

@@ -107,6 +107,8 @@ def test_a_child_that_forgets_never_issues_what_its_parent_holds(loader):
     allocator = SegmentAllocator(source, loader, timeout=LIMIT)
     generator = allocator.generator("order")
     generator.next_ids(30)
+    assert generator.preload(LIMIT)
+    assert generator.stats().ahead == 1
     floor = generator.stats().floor
 
     def work() -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from copy import copy
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
 
 import pytest
 from hypothesis import given
@@ -101,6 +101,16 @@ def test_sequence_start_spreads_rarely_issued_ids(world):
             world.pass_ticks(1)
             seen.append(generator.decode(generator.next_id()).sequence)
         assert set(seen) == {0, 1, 2}
+
+
+def test_a_random_start_ends_with_the_sequence(world):
+    """Hazard 37: whichever a tick starts at, it ends at the last, below the worker id."""
+    with world.host().generator(sequence_start=3) as generator:
+        parts = [generator.decode(value) for value in generator.next_ids(400)]
+    assert len({part.worker for part in parts}) == 1
+    ticks = [[each.sequence for each in of] for _, of in groupby(parts, lambda part: part.tick)]
+    assert {sequences[-1] for sequences in ticks[:-1]} == {TINY.sequences - 1}
+    assert {sequences[0] for sequences in ticks} == {0, 1, 2}
 
 
 def test_a_batch_goes_over_as_many_ticks_as_it_needs(world):

@@ -332,6 +332,19 @@ def test_an_outage_is_survived_for_what_is_left_of_the_window():
     assert run.generator.next_id() > last
 
 
+def test_the_last_tick_of_a_window_is_the_last_that_is_stamped():
+    """I3: all of its ids are given, and not one of the tick at which the window ends."""
+    run = Running(window=3)
+    ids = [run.generator.next_id()]
+    lease = run.generator.stats().lease
+    run.world.down = True
+    ids += [run.generator.next_id() for _ in range(3 * TINY.sequences - 1)]
+    with pytest.raises(LeaseExpired):
+        run.generator.next_id()
+    assert len(set(ids)) == len(ids)
+    assert {run.tick_of(value) for value in ids} == {*range(lease.start, lease.until)}
+
+
 def test_a_process_that_was_stopped_for_an_hour_does_not_go_on_in_its_window():
     """Hazard 18: another has its worker id by then; it takes a new lease."""
     run = Running(ONE_WORKER)

@@ -178,6 +178,23 @@ def test_a_forked_child_has_grants_of_its_own(url: str) -> None:
         )
 
 
+def test_a_child_without_hooks_has_a_connection_of_its_own(url: str) -> None:
+    """L9: under uWSGI nobody tells the child to drop its parent's, on which answers would mix."""
+    source = HttpSource(base_urls=url, token=SECRET, timeout=30)
+    before = source.fetch("orders")
+
+    def work() -> list[int]:
+        segment = source.fetch("orders", floor=before.stop)
+        return [segment.start, segment.stop, int(source._link._connected() is inherited)]
+
+    inherited = source._link._connected()
+    start, stop, shared = _in_child(work)
+    ours = source.fetch("orders", floor=before.stop)
+    assert not shared
+    assert not {*range(start, stop)} & {*ours.ids()}
+    source.close()
+
+
 def _of_child(client: Client) -> list[int]:
     ids = [*client.next_ids(200), *client.segments["orders"].next_ids(60)]
     client.close()

@@ -297,6 +297,18 @@ def test_the_database_may_forget_too(
     assert len(generations) <= 2
 
 
+def test_how_far_redis_may_lend_is_known_without_the_record(fleet: Fleet, farm: RedisFarm) -> None:
+    """L7: each loss moves the ceiling a stride further ahead; the installation remembers that."""
+    for _ in range(3):
+        farm.first.run("FLUSHALL")
+        fleet.hire(1)
+    ceiling = fleet.check_ceiling()
+    records = NamespaceRecord.objects.using(fleet.database).filter(pk=fleet.space.name)
+    records.delete()
+    fleet.hire(1)
+    assert records.get().fence >= ceiling
+
+
 def test_the_database_may_forget_while_its_clock_is_behind(fleet: Fleet) -> None:
     """The new generation begins past the old ceiling, whatever any clock says."""
     fleet.hire(4)

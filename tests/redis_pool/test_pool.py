@@ -98,6 +98,15 @@ def test_ids_of_several_databases_keep_their_distance(process: Process) -> None:
     assert sorted(claims.ids) == list(range(1, 61))
 
 
+def test_ranges_that_follow_by_another_delta_stay_apart(process: Process) -> None:
+    """Joined they would have other ids: 10 and 13 where 8 and 9 were given back."""
+    some = process()
+    some.fetch("t")
+    some.give_back("t", [range(1, 5, 3), range(7, 10)])
+    assert some.fetch("t").ids() == range(1, 5, 3)
+    assert some.fetch("t").ids() == range(7, 10)
+
+
 class Shared(OwnedSource):
     """Three databases, each with the ids that leave its remainder, asked in turn."""
 
@@ -244,6 +253,18 @@ def test_a_restored_table_gives_out_nothing_that_was_pooled(
     for _ in range(30):
         claims.use(process().fetch("t").ids())
     claims.check()
+
+
+def test_a_refill_of_a_restored_table_is_above_what_was_pooled(
+    process: Process, source: OwnedSource
+) -> None:
+    """The one who fills the pool goes by what it ever had, though nothing is left there."""
+    some = process()
+    some.refill("t", 50)
+    taken = some.fetch("t", demand=Demand(at_least=50))
+    source.clear()  # the table is back at the start
+    assert some.refill("t", 50) == 50
+    assert process().fetch("t").start >= taken.stop
 
 
 def test_ids_of_this_process_alone_are_not_pooled(process: Process, source: OwnedSource) -> None:

@@ -13,8 +13,11 @@ from django_idgen.core.errors import (
     LeaseLost,
     NoFreeWorker,
 )
+from django_idgen.core.layout import BitLayout
 from django_idgen.core.lease import Lease
+from django_idgen.core.ledger import Successor
 from django_idgen.leases.server import ServerLeases
+from django_idgen.leases.server_ledger import ServerLedger
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord
 from django_idgen.sources.server import ServerSource
 from tests.server_leases.shop import (
@@ -77,6 +80,21 @@ def test_a_scheduler_does_not_renew_what_a_loss_has_voided(
     assert rows_of(leases).get(worker=void.worker).until == void.until
 
 
+def test_a_ledger_that_was_rewritten_voids_older_tokens(leases: ServerLeases, time: Time) -> None:
+    """A fence that somebody lays by hand is a new generation as well (L6)."""
+    fields = (("time", 41), ("worker", 10), ("sequence", 12))
+    layout = BitLayout(fields, tick_us=SHOP.tick_us, epoch_us=SHOP.epoch_us)
+    shop = changed(leases, time, fingerprint=layout.fingerprint())
+    lease = shop.acquire(holder="a").lease
+    fence = lease.until + WINDOW
+    ledger = ServerLedger(shop.namespace, alias=leases.alias, read_now=time)
+    ledger.rewrite(lambda stored, _now_us: Successor.after(stored, fence, SHOP.workers))
+    with pytest.raises(LeaseLost):
+        shop.renew(lease, last_tick=lease.start)
+    assert shop.release(lease, last_tick=None) is False
+    assert shop.acquire(holder="a").lease.start == fence
+
+
 # Where everything is gone nothing remembers the first fence: a documented limit.
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss is not forget_everything])
 def test_losses_in_a_row_raise_the_fence_each_time(
@@ -125,6 +143,16 @@ def test_a_namespace_opened_after_the_installation_was_lost_is_fenced(
     leases.acquire(holder="a")
     other = changed(leases, time, name="other").acquire(holder="a").lease
     assert other.start >= time.tick + SKEW + WINDOW
+
+
+def test_an_installation_that_others_made_anew_is_a_loss(leases: ServerLeases, time: Time) -> None:
+    """Segments came first after its row was deleted: the record is of another identity (L7)."""
+    leases.acquire(holder="a")
+    forget_installation(leases)
+    ServerSource(alias=leases.alias).fetch("t")
+    again = leases.acquire(holder="b").lease
+    assert again.generation == 2
+    assert again.start >= time.tick + SKEW + WINDOW
 
 
 def test_worker_rows_alone_tell_of_a_loss(leases: ServerLeases) -> None:
