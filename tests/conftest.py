@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import connections
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from django_idgen import conf
 from tests import servers
@@ -21,6 +21,14 @@ DATABASE = f"idgen_test_{os.getpid()}"
 
 # How long an example takes says more of the machine, and of who else is on it, than of us.
 settings.register_profile("patient", deadline=None)
+# For who wants to know no more than that a test fails: no smaller example of it is looked for.
+settings.register_profile(
+    "hasty",
+    deadline=None,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    report_multiple_bugs=False,
+)
 settings.load_profile("patient")
 
 

@@ -1,0 +1,32 @@
+"""All breaks, in the order of the lists."""
+
+from __future__ import annotations
+
+from . import (
+    forms,
+    leases,
+    pool,
+    processes,
+    redis_leases,
+    segments,
+    servers,
+    snowflakes,
+    sqlite,
+    static,
+)
+from .definition import Break
+
+__all__ = ["BREAKS"]
+
+BREAKS: tuple[Break, ...] = (
+    *leases.BREAKS,
+    *servers.BREAKS,
+    *redis_leases.BREAKS,
+    *static.BREAKS,
+    *sqlite.BREAKS,
+    *snowflakes.BREAKS,
+    *segments.BREAKS,
+    *pool.BREAKS,
+    *processes.BREAKS,
+    *forms.BREAKS,
+)

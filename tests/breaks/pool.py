@@ -1,0 +1,168 @@
+"""Segments kept ready in Redis: nothing comes out of it twice, and nothing comes back."""
+
+from __future__ import annotations
+
+from .definition import Break
+
+__all__ = ["BREAKS"]
+
+LUA = "django_idgen/sources/lua"
+POOL = "django_idgen/sources/pool.py"
+TESTS = "tests/redis_pool/test_pool.py"
+LOSSES = "tests/redis_pool/test_losses.py"
+PAUSING = "tests/tags/test_pausing_pool.py"
+
+BREAKS = (
+    Break(
+        "the pool of another life of the server is used",
+        "I1, hazard 17",
+        f"{LUA}/pool.lua",
+        "pool.void = #fields > 0 and pool.header.incarnation ~= incarnation",
+        "pool.void = false",
+        (f"{LOSSES}::test_restarted_with_an_old_copy",),
+    ),
+    Break(
+        "a range of another life is kept in the hash",
+        "I1, hazard 17",
+        f"{LUA}/pool.lua",
+        "    redis.call('DEL', key)\n    redis.call('HSET', key, 'incarnation', incarnation,",
+        "    redis.call('HSET', key, 'incarnation', incarnation,",
+        (f"{LOSSES}::test_restarted_with_an_old_copy",),
+    ),
+    Break(
+        "what was popped stays in the pool",
+        "I1",
+        f"{LUA}/pop.lua",
+        "  redis.call('HDEL', pool.key, range.start)\n",
+        "",
+        (f"{TESTS}::test_what_was_left_over_is_given_out_next",),
+    ),
+    Break(
+        "a pop gives more than it takes",
+        "I1",
+        f"{LUA}/pop.lua",
+        "kept[#kept + 1] = plus(from, count * range.delta)",
+        "kept[#kept + 1] = plus(from, (count - 1) * range.delta)",
+        (f"{TESTS}::test_a_long_range_is_given_out_by_the_step",),
+    ),
+    Break(
+        "the pool gives ids below a process' floor",
+        "I2",
+        f"{LUA}/pool.lua",
+        "if range.start >= floor then return range.start, 0 end",
+        "if range.start >= ZERO then return range.start, 0 end",
+        (f"{TESTS}::test_it_gives_a_process_only_what_lies_above_its_floor",),
+    ),
+    Break(
+        "what is cut at a floor begins below it",
+        "I2",
+        f"{LUA}/pool.lua",
+        "(distance - rest) / range.delta + (rest > 0 and 1 or 0)",
+        "(distance - rest) / range.delta",
+        (f"{TESTS}::test_ids_of_several_databases_keep_their_distance",),
+    ),
+    Break(
+        "ids past 2^53 are rounded",
+        "I1, I7",
+        f"{LUA}/pool.lua",
+        "  local sum = low + more\n",
+        "  local sum = (high * LOW + low + more) - high * LOW\n",
+        (f"{TESTS}::test_ids_of_19_digits_are_exact",),
+    ),
+    Break(
+        "a range is put in twice",
+        "I1, hazard 53",
+        f"{LUA}/push.lua",
+        "if pool.total + range.count <= max_ids and not meets_any(range) then",
+        "if pool.total + range.count <= max_ids then",
+        (f"{TESTS}::test_what_is_there_already_is_not_added_again",),
+    ),
+    Break(
+        "ranges of different deltas are joined",
+        "I1",
+        f"{LUA}/push.lua",
+        "one.next == other.start and one.delta == other.delta and one.residue == other.residue",
+        "one.next == other.start",
+        (f"{TESTS}::test_ranges_that_follow_by_another_delta_stay_apart",),
+    ),
+    Break(
+        "the pool forgets the highest that it ever had",
+        "hazard 61",
+        f"{LUA}/push.lua",
+        "  if stop > pool.highest then pool.highest = stop end\n",
+        "",
+        (f"{TESTS}::test_a_restored_table_gives_out_nothing_that_was_pooled",),
+    ),
+    Break(
+        "a fetch past the pool goes below what was pooled",
+        "hazard 61",
+        POOL,
+        "floor=max(floor, popped.highest)",
+        "floor=floor",
+        (f"{TESTS}::test_a_restored_table_gives_out_nothing_that_was_pooled",),
+    ),
+    Break(
+        "a refill fetches below what was pooled",
+        "hazard 61",
+        POOL,
+        "segment = self.source.fetch(tag, floor=highest, demand=demand)",
+        "segment = self.source.fetch(tag, demand=demand)",
+        (f"{TESTS}::test_a_refill_of_a_restored_table_is_above_what_was_pooled",),
+    ),
+    Break(
+        "ids of the old database go into the new one's pool",
+        "I1, L8",
+        POOL,
+        "whole = joined(each for each in ranges if each and each[0] >= known.since)",
+        "whole = joined(each for each in ranges if each)",
+        (f"{TESTS}::test_a_database_that_was_replaced_takes_nothing_along",),
+    ),
+    Break(
+        "ids go back into the pool of another owner",
+        "I1, L8",
+        POOL,
+        "or self.source.owner(tag) != known.owner:",
+        "or not self.source.owner(tag):",
+        (f"{TESTS}::test_a_database_that_was_replaced_takes_nothing_along",),
+    ),
+    Break(
+        "two projects on one Redis share a pool",
+        "I1, L8",
+        "django_idgen/sources/pool_scripts.py",
+        'return f"django_idgen:pool1:{{{owner}}}:{tag}"',
+        'return f"django_idgen:pool1:{{x}}:{tag}"',
+        (f"{TESTS}::test_owners_do_not_meet",),
+    ),
+    Break(
+        "a copy of a database is the same owner",
+        "I1, L8",
+        "django_idgen/owner.py",
+        'sha256(f"{identity}/{where[1]}".encode())',
+        "sha256(identity.encode())",
+        ("tests/redis_pool/test_project.py::test_a_copy_of_a_database_is_another_owner",),
+    ),
+    Break(
+        "a database that was made anew keeps its owner",
+        "I1, L8",
+        POOL,
+        "        owner = self.source.owner(tag, max_age=OWNER_AGE)\n        if not owner:",
+        "        owner = self.source.owner(tag)\n        if not owner:",
+        ("tests/redis_pool/test_project.py::test_a_database_made_anew_is_noticed",),
+    ),
+    Break(
+        "the pool of a paused tag is emptied",
+        "I6",
+        f"{LUA}/pop.lua",
+        "for _, range in ipairs(pool.header.shut and {} or pool.ranges) do",
+        "for _, range in ipairs(pool.ranges) do",
+        (f"{PAUSING}::test_what_lies_there_is_kept_for_later",),
+    ),
+    Break(
+        "an earlier resume opens a later pause",
+        "I6",
+        f"{LUA}/open.lua",
+        "if redis.call('HGET', key, 'shut') == ARGV[place] then redis",
+        "if redis.call('HGET', key, 'shut') then redis",
+        (f"{PAUSING}::test_a_later_pause_is_not_opened_by_an_earlier_resume",),
+    ),
+)

@@ -1,0 +1,136 @@
+"""Forks, and the one generator of a process (L9, I5)."""
+
+from __future__ import annotations
+
+from .definition import Break
+
+__all__ = ["BREAKS"]
+
+PROCESSES = "tests/core/test_snowflake_processes.py"
+THREADS = "tests/core/test_segment_threads.py"
+
+FIRST_USE = "tests/test_first_use.py::test_two_threads_at_first_use_share_one"
+
+BREAKS = (
+    Break(
+        "threads at first use make a generator each",
+        "I2, hazard 29",
+        "django_idgen/handlers.py",
+        "        with self._lock:\n            if alias not in self._made:",
+        "        if self._lock:\n            if alias not in self._made:",
+        (f"{FIRST_USE}[in_generators]",),
+    ),
+    Break(
+        "threads at first use make an allocator each",
+        "I2, hazard 29",
+        "django_idgen/handlers.py",
+        "            with self._lock:\n                found = self._allocator\n",
+        "            if self._lock:\n                found = self._allocator\n",
+        (f"{FIRST_USE}[in_segments]",),
+    ),
+    Break(
+        "threads at first use make a store each",
+        "I1, hazard 29",
+        "django_idgen/stores.py",
+        "            with self._lock:\n                found = self._made.get(key)",
+        "            if self._lock:\n                found = self._made.get(key)",
+        (f"{FIRST_USE}[in_stores]",),
+    ),
+    Break(
+        "no fork hook drops what was inherited",
+        "I5, hazard 14",
+        "django_idgen/leaving.py",
+        "        os.register_at_fork(after_in_child=forget)",
+        "        pass",
+        ("tests/faults/test_fork_in_a_tick.py::test_a_child_takes_nothing_of_its_parents_tick",),
+    ),
+    Break(
+        "a child keeps its parent's generators",
+        "I5, hazard 14",
+        "django_idgen/handlers.py",
+        "        for generator in self._made.values():\n            generator.forget()\n",
+        "",
+        ("tests/faults/test_fork_in_a_tick.py::test_a_child_takes_nothing_of_its_parents_tick",),
+    ),
+    Break(
+        "a child keeps its parent's segments",
+        "I5, hazard 36",
+        "django_idgen/handlers.py",
+        "        if self._allocator is not None:\n            self._allocator.forget()\n",
+        "",
+        ("tests/faults/test_multiprocessing.py::test_processes",),
+    ),
+    Break(
+        "a child keeps its parent's lease",
+        "I5, hazard 14",
+        "django_idgen/core/snowflake.py",
+        "        self._start_over()\n        self.keeper.forget()\n",
+        "        self._start_over()\n",
+        (f"{PROCESSES}::test_forked_children_never_repeat_their_parents_ids",),
+    ),
+    Break(
+        "a child keeps its parent's open tick",
+        "I5, hazard 14",
+        "django_idgen/core/snowflake.py",
+        "        self._start_over()\n        self.keeper.forget()\n",
+        "        self.keeper.forget()\n",
+        ("tests/faults/test_fork_in_a_tick.py::test_a_child_takes_nothing_of_its_parents_tick",),
+    ),
+    Break(
+        "without hooks a child goes on with its parent's lease",
+        "I5, L9, hazard 56",
+        "django_idgen/core/snowflake.py",
+        "                if os.getpid() != self._pid:\n                    self.forget()",
+        "                if os.getpid() != self._pid:\n                    pass",
+        (f"{PROCESSES}::test_forked_children_never_repeat_their_parents_ids",),
+    ),
+    Break(
+        "without hooks a child's close frees its parent's worker id",
+        "I5, L9",
+        "django_idgen/core/snowflake.py",
+        "        # A child must not give back what its parent goes on using.\n"
+        "        self._check_process()\n",
+        "",
+        (f"{PROCESSES}::test_a_child_that_made_no_id_does_not_give_its_parents_worker_id_back",),
+    ),
+    Break(
+        "without hooks a child goes on with its parent's segments",
+        "I5, L9, hazard 56",
+        "django_idgen/core/segment_allocator.py",
+        "        if self._pid != os.getpid():\n            with process_lock():",
+        "        if self._pid < 0:\n            with process_lock():",
+        (f"{THREADS}::test_a_child_without_hooks_stops_at_its_first_slow_path",),
+    ),
+    Break(
+        "a child that forgets keeps the segments on hand",
+        "I5, hazard 36",
+        "django_idgen/core/segment_generator.py",
+        "        self._forget_loads()\n        self._drop()\n",
+        "        self._forget_loads()\n",
+        (f"{THREADS}::test_a_child_that_forgets_never_issues_what_its_parent_holds",),
+    ),
+    Break(
+        "a child that forgets keeps the segments ahead",
+        "I5, hazard 36",
+        "django_idgen/core/segment_generator.py",
+        "        self._forget_loads()\n        self._drop()\n",
+        "        self._drop()\n",
+        (f"{THREADS}::test_a_child_that_forgets_never_issues_what_its_parent_holds",),
+    ),
+    Break(
+        "uWSGI's master holds a grant when it forks",
+        "L9, hazard 56",
+        "django_idgen/prefork.py",
+        "    return uwsgi.worker_id() == 0 and uwsgi.masterpid() in {0, os.getpid()}",
+        "    return False",
+        ("tests/faults/test_uwsgi.py::test_a_long_tick_and_the_first_request",),
+    ),
+    Break(
+        "a child uses its parent's connection to a service",
+        "L9, I5",
+        "django_idgen/remote/link.py",
+        "                if made is None or made[0] != os.getpid():\n                    wire = ",
+        "                if made is None:\n                    wire = ",
+        ("tests/http/test_faults.py::test_a_child_without_hooks_has_a_connection_of_its_own",),
+    ),
+)

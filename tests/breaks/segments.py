@@ -1,0 +1,395 @@
+"""Segments: the fetch from a database, and how a process walks what it was given."""
+
+from __future__ import annotations
+
+from .definition import Break
+
+__all__ = ["BREAKS"]
+
+SEGMENT = "django_idgen/core/segment.py"
+LOADS = "django_idgen/core/segment_loads.py"
+PARTS = "django_idgen/core/segment_parts.py"
+TAGS = "django_idgen/core/segment_tags.py"
+MOVE = "django_idgen/sources/row_move.py"
+SERVER = "django_idgen/sources/server.py"
+OPENING = "django_idgen/sources/row_opening.py"
+RECORD = "django_idgen/sources/installation_record.py"
+SEVERAL = "django_idgen/sources/several.py"
+GROWTH = "django_idgen/growth.py"
+GRID = "django_idgen/grid.py"
+HTTP = "django_idgen/sources/http.py"
+GENERATOR = "tests/core/test_segment_generator.py"
+FIRST_USE = "tests/test_first_use.py::test_two_threads_at_first_use_share_one"
+AHEAD = "tests/core/test_segment_ahead.py"
+IDLE = "tests/core/test_segment_idle.py"
+FETCH = "tests/test_server_source.py"
+FAILOVER = "tests/failover/test_failover.py"
+SHARED = "tests/several/test_several.py"
+
+BREAKS = (
+    # --- the fetch ---------------------------------------------------------------
+    Break(
+        "a fetch moves the row by less than it grants",
+        "I1",
+        MOVE,
+        "    ids = _length(demand)\n    length = ids * ",
+        "    ids = _length(demand) - 1\n    length = ids * ",
+        (f"{FETCH}::test_segments_follow_one_another",),
+    ),
+    Break(
+        "a fetch reads the row before it has moved it",
+        "I1, hazard 44",
+        SERVER,
+        "        row = self._read(tag)\n        grid = ",
+        '        row = self._read(tag)\n        row["max_id"] -= row["step"] * row["delta"]\n'
+        "        grid = ",
+        (f"{FETCH}::test_segments_follow_one_another",),
+    ),
+    Break(
+        "a fetch does not lock the row in the careful way",
+        "I1, hazard 44",
+        OPENING,
+        "row = self._rows(tag).select_for_update().first()",
+        "row = self._rows(tag).first()",
+        (f"{FETCH}::test_eight_threads_never_share_an_id",),
+    ),
+    Break(
+        "the step is not the row's",
+        "hazard 24",
+        SERVER,
+        'base = row["max_id"] - demand.length(row["step"]) * grid.delta',
+        'base = row["max_id"] - demand.length(self.default_step) * grid.delta',
+        (f"{FETCH}::test_an_edited_step_counts_from_the_next_fetch",),
+    ),
+    Break(
+        "a row below the floor is used",
+        "hazard 61",
+        MOVE,
+        "max_id__range=(1 if shared else lowest, MAX_ID - _LONGEST_MOVE),",
+        "max_id__range=(1, MAX_ID - _LONGEST_MOVE),",
+        (f"{FETCH}::test_the_floor_is_respected",),
+    ),
+    Break(
+        "a shared tag's row below the floor is used",
+        "I2, hazard 61",
+        MOVE,
+        'Greatest(F("max_id"), _big(lowest)) if shared',
+        'F("max_id") if shared',
+        (f"{SHARED}::test_a_process_gets_rising_ids_from_databases_at_different_heights",),
+    ),
+    Break(
+        "a fetch that may be lost is longer than anybody knows",
+        "hazard 60",
+        MOVE,
+        "        largest_step__gte=length * _big(2),\n",
+        "",
+        (f"{FAILOVER}::test_the_longest_range_is_written_before_it_is_used",),
+    ),
+    Break(
+        "another server that took over is not asked for",
+        "hazard 34",
+        MOVE,
+        "    if identity:\n",
+        "    if identity is None:\n",
+        (f"{FAILOVER}::test_each_change_of_the_server_is_followed",),
+    ),
+    Break(
+        "ids near the end overflow",
+        "I7",
+        MOVE,
+        "max_id__range=(1 if shared else lowest, MAX_ID - _LONGEST_MOVE),",
+        "max_id__range=(1 if shared else lowest, MAX_ID),",
+        (f"{FETCH}::test_the_last_ids_are_given_and_then_none",),
+    ),
+    Break(
+        "a segment past the last id is made",
+        "I7",
+        SEGMENT,
+        "if not 1 <= self.start < self.stop <= MAX_ID + 1 or self.delta < 1:",
+        "if not self.start < self.stop or self.delta < 1:",
+        ("tests/core/test_segment_rules.py::test_a_segment_has_ids_and_only_such",),
+    ),
+    Break(
+        "a paused tag is granted",
+        "I6",
+        MOVE,
+        "        paused=False,\n",
+        "",
+        ("tests/tags/test_pausing.py::test_nothing_is_granted_once_the_pause_has_returned",),
+    ),
+    # --- what a server that took over, or a restore, has lost ------------------------
+    Break(
+        "a failover skips nothing",
+        "hazard 34",
+        RECORD,
+        "return min(mark + self._failover_skip * longest, MAX_ID)",
+        "return min(mark, MAX_ID)",
+        (f"{FAILOVER}::test_how_much_is_skipped_can_be_set",),
+    ),
+    Break(
+        "a failover skips by the row's step of now",
+        "hazard 60",
+        OPENING,
+        "longest = row.largest_step or max(installation.largest_step, row.step)",
+        "longest = row.step",
+        (f"{FAILOVER}::test_the_longest_range_ever_counts",),
+    ),
+    Break(
+        "a failover is noted and not skipped",
+        "hazard 34",
+        OPENING,
+        "        if row.server or installation.first_id > 1:",
+        "        if not row.server and installation.first_id > 1:",
+        (f"{FAILOVER}::test_each_change_of_the_server_is_followed",),
+    ),
+    Break(
+        "a tag that a failover lost whole begins at 1",
+        "hazard 60",
+        OPENING,
+        "start = max(past, installation.first_id)",
+        "start = past",
+        (f"{FAILOVER}::test_a_tag_made_after_a_failover_starts_past_the_skip",),
+    ),
+    Break(
+        "tags made after a failover start where others did",
+        "hazard 60",
+        RECORD,
+        "            installation.first_id = self.past_loss(installation.first_id, longest)\n",
+        "            pass\n",
+        (f"{FAILOVER}::test_a_tag_made_after_a_failover_starts_past_the_skip",),
+    ),
+    Break(
+        "an installation that was deleted has lost nothing",
+        "hazard 60",
+        RECORD,
+        '        installation.first_id = self.past_loss(installation.first_id, known["largest"])\n',
+        "",
+        (f"{FAILOVER}::test_an_installation_that_was_deleted_counts_as_a_loss",),
+    ),
+    Break(
+        "a row that was put back gives others' ids again",
+        "hazard 61",
+        OPENING,
+        "return self._record.past_loss(floor.lowest, installation.largest_step)",
+        "return floor.lowest",
+        (f"{FETCH}::test_what_others_were_granted_is_not_given_again",),
+    ),
+    Break(
+        "a row that was deleted gives others' ids again",
+        "hazard 61",
+        OPENING,
+        "past = self._past_others(installation, floor) if lost else floor.lowest",
+        "past = floor.lowest",
+        (f"{FETCH}::test_what_others_were_granted_is_not_given_again",),
+    ),
+    Break(
+        "the longest range is not written down before it is used",
+        "hazard 60",
+        RECORD,
+        "        if installation.largest_step >= wanted:\n            return False",
+        "        if installation.largest_step >= 0:\n            return False",
+        (f"{FAILOVER}::test_the_longest_range_is_written_before_it_is_used",),
+    ),
+    # --- several databases -----------------------------------------------------------
+    Break(
+        "a database gives out another's remainder",
+        "I1, hazard 58",
+        GRID,
+        "return base + (self.remainder - base) % self.delta",
+        "return base",
+        (f"{SHARED}::test_each_database_gives_out_its_own_remainder",),
+    ),
+    Break(
+        "a fetch of several databases moves the row as one alone",
+        "I1",
+        MOVE,
+        '    length = ids * Cast("delta", BigIntegerField())\n',
+        "    length = ids * _big(1)\n",
+        (f"{SHARED}::test_each_database_gives_out_its_own_remainder",),
+    ),
+    Break(
+        "settings that divide the ids otherwise are let in",
+        "I8, hazard 58",
+        OPENING,
+        "        if ours is None or grid == ours:\n            return\n",
+        "        if ours is None or grid:\n            return\n",
+        (f"{SHARED}::test_a_setting_that_differs_is_refused",),
+    ),
+    Break(
+        "a database that gave out ids alone is joined by a setting",
+        "I1, hazard 58",
+        OPENING,
+        "        if grid != ALONE or tag is not None:",
+        "        if grid != ALONE:",
+        (f"{SHARED}::test_a_database_that_gave_out_ids_alone_is_not_joined_by_a_setting",),
+    ),
+    Break(
+        "an emptied database joins those that give out ids",
+        "I1, hazard 58",
+        SEVERAL,
+        "        if new and used:",
+        "        if new and not used:",
+        ("tests/several/test_growth.py::test_a_database_that_was_emptied_does_not_start_over",),
+    ),
+    Break(
+        "a new database begins below the old ones",
+        "I1, hazard 58",
+        GROWTH,
+        "            max_id=top.max_id,\n            step=top.step,\n            description",
+        "            max_id=1,\n            step=top.step,\n            description",
+        ("tests/several/test_growth.py::test_it_goes_on_where_it_was_interrupted",),
+    ),
+    # --- in the process ----------------------------------------------------------------
+    Break(
+        "a segment below the floor is accepted",
+        "I1, hazard 61",
+        LOADS,
+        "            if segment.start >= floor and segment.tag == self.tag:",
+        "            if segment.tag == self.tag:",
+        (f"{GENERATOR}::test_a_segment_below_the_floor_is_refused_and_another_one_fetched",),
+    ),
+    Break(
+        "a segment of another tag is accepted",
+        "I1",
+        LOADS,
+        "            if segment.start >= floor and segment.tag == self.tag:",
+        "            if segment.start >= floor:",
+        (f"{GENERATOR}::test_a_segment_below_the_floor_is_refused_and_another_one_fetched",),
+    ),
+    Break(
+        "the floor does not follow the grants",
+        "hazard 61",
+        LOADS,
+        "        self._floor = max(self._floor, segment.stop)\n",
+        "",
+        (f"{GENERATOR}::test_each_fetch_names_the_end_of_the_highest_grant",),
+    ),
+    Break(
+        "a late answer counts",
+        "L4",
+        LOADS,
+        "            pending = load is self._pending\n            # Below",
+        "            pending = True\n            # Below",
+        (f"{GENERATOR}::test_a_load_that_never_answers_is_given_up_and_its_answer_ignored",),
+    ),
+    Break(
+        "what went back is accepted again",
+        "I1",
+        LOADS,
+        "                self._floor = segment.stop\n                self._given_back",
+        "                self._given_back",
+        (f"{AHEAD}::test_an_answer_that_went_back_is_never_accepted_again",),
+    ),
+    Break(
+        "what goes back may still be taken",
+        "I1, hazard 54",
+        PARTS,
+        "        open_part = drained(self._ids, delta)\n",
+        "        from copy import copy\n\n        open_part = drained(copy(self._ids), delta)\n",
+        (f"{AHEAD}::test_nothing_is_given_back_that_a_thread_has_in_hand",),
+    ),
+    Break(
+        "the tail holds what others took of it meanwhile",
+        "I1, hazard 54",
+        "django_idgen/core/tails.py",
+        "            if values[index] - values[index - 1] != delta:",
+        "            if values[index] - values[index - 1] < delta:",
+        ("tests/core/test_segment_rules.py::test_values_that_others_took_are_left_out",),
+    ),
+    Break(
+        "a later segment is used before an earlier one",
+        "I2, hazard 25",
+        "django_idgen/core/chain.py",
+        "        self._opened, *others = self.segments\n",
+        "        *others, self._opened = self.segments\n",
+        (f"{AHEAD}::test_the_chain_is_used_in_order",),
+    ),
+    Break(
+        "a rest is walked twice",
+        "I1",
+        PARTS,
+        "        self._rest = self._rest[part:]\n",
+        "        self._rest = self._rest[part - 1 :]\n",
+        (f"{GENERATOR}::test_ids_begin_at_one_and_have_no_gaps",),
+    ),
+    Break(
+        "a tag that was dropped forgets its floor",
+        "I2, hazard 61",
+        TAGS,
+        "            self._floors[tag] = generator.floor\n",
+        "            pass\n",
+        (f"{IDLE}::test_ids_of_a_dropped_tag_go_on_above_also_after_a_flush",),
+    ),
+    Break(
+        "a tag has two generators",
+        "I2",
+        TAGS,
+        "        known = self._dropped.get(tag)\n",
+        "        known = None\n",
+        (f"{IDLE}::test_a_dropped_generator_that_is_looked_up_is_the_same_while_it_lives",),
+    ),
+    Break(
+        "threads at first use of a tag make a generator each",
+        "I2, hazard 29",
+        TAGS,
+        "            found = self.get(tag)\n            return self._add(self._known_or_new(tag))"
+        " if found is None else found",
+        "            found = None\n            return self._add(self._known_or_new(tag))"
+        " if found is None else found",
+        (f"{FIRST_USE}[in_tags]",),
+    ),
+    Break(
+        "a closed tag gives ids",
+        "L3",
+        PARTS,
+        "        if self._closed or self._services.closed:",
+        "        if self._closed is None:",
+        (f"{GENERATOR}::test_a_closed_generator_refuses_and_closing_twice_is_fine",),
+    ),
+    # --- over HTTP -------------------------------------------------------------------------
+    Break(
+        "a client takes a segment below its floor",
+        "hazard 61",
+        HTTP,
+        'start = number_of(body, "start", least=max(floor, 1), most=MAX_ID)',
+        'start = number_of(body, "start", least=1, most=MAX_ID)',
+        ("tests/http/test_wrong_answers.py::test_a_segment_below_the_floor_is_refused",),
+    ),
+    Break(
+        "a client takes a segment of another tag",
+        "I1, hazard 76",
+        HTTP,
+        '    if body.get("tag") != tag:',
+        '    if body.get("tag") is None:',
+        ("tests/http/test_wrong_answers.py::test_a_segment_that_cannot_be_right_is_refused",),
+    ),
+    Break(
+        "a client takes ids of two databases",
+        "L8",
+        "django_idgen/remote/link.py",
+        "        if found != ours:\n            raise other_installation",
+        "        if not found:\n            raise other_installation",
+        ("tests/http/test_wrong_answers.py::test_a_database_that_comes_later_is_refused_too",),
+    ),
+    Break(
+        "a client takes an answer that is not that of its request",
+        "L4",
+        "django_idgen/remote/link.py",
+        '        if body is not None and answer.body.get("nonce") != nonce:',
+        '        if body is not None and answer.body.get("nonce") == "":',
+        (
+            "tests/http/test_wrong_answers.py::test_what_is_no_grant_is_an_error_that_says_why",
+            "tests/http/test_wrong_answers.py::test_a_grant_with_parts_missing_is_refused",
+            "tests/http/test_wrong_answers.py::test_an_answer_that_tells_nothing_is_a_lost_grant",
+        ),
+    ),
+    Break(
+        "a request whose answer was lost is sent to the next address",
+        "L4",
+        "django_idgen/remote/link.py",
+        "                raise unavailable(self._lost(place, error, changes=body is not None))"
+        " from error",
+        "                failures.append(self._lost(place, error, changes=body is not None))",
+        ("tests/http/test_faults.py::test_after_a_lost_answer_another_address_is_asked_first",),
+    ),
+)
