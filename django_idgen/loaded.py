@@ -21,6 +21,7 @@ from weakref import ReferenceType, ref
 from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
 from django.db.models.signals import class_prepared, post_save
 
@@ -77,10 +78,10 @@ def _note(using: str, tag: str, top: int) -> None:
     connection: Any = connections[using]
     known: ReferenceType[_Loaded] | None = getattr(connection, "idgen_loaded", None)
     loaded = None if known is None else known()
-    if loaded is not None:
+    if loaded is not None and loaded.is_pending(connection):
         loaded.note(tag, top)
         return
-    loaded = _Loaded()
+    loaded = _Loaded(connection)
     loaded.note(tag, top)
     # Only the transaction holds on to it: with a rollback it is gone.
     connection.idgen_loaded = ref(loaded)
@@ -93,8 +94,15 @@ def _note(using: str, tag: str, top: int) -> None:
 class _Loaded:
     """The highest id of each tag in the rows that a transaction has loaded."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self._tops: dict[tuple[str, bool], int] = {}
+        self._hooks = id(connection.run_on_commit)
+        self._over = False
+
+    def is_pending(self, connection: BaseDatabaseWrapper) -> bool:
+        """Whether it is sure to be called yet: a traceback may have kept it since it was."""
+        # The list is another one after each commit and each rollback, of a savepoint, too.
+        return not self._over and self._hooks == id(connection.run_on_commit)
 
     def note(self, tag: str, top: int) -> None:
         key = tag, top > HIGHEST  # one that is too high hides no other
@@ -102,6 +110,7 @@ class _Loaded:
 
     def __call__(self) -> None:
         """The rows are committed."""
+        self._over = True
         while self._tops:
             (tag, too_high), top = self._tops.popitem()
             if too_high:

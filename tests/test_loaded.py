@@ -246,6 +246,7 @@ def test_no_query_on_the_users_connection(place: str, tmp_path: Path) -> None:
     with CaptureQueriesContext(connections[place]) as captured:
         load(tmp_path, place, 1)
     assert [query for query in captured if "leaf_alloc" in query["sql"]] == []
+    assert stored() == 2
 
 
 # --- keys at the edges, and what can't be raised ----------------------------------------------
@@ -282,6 +283,17 @@ def test_rows_in_one_database_and_tags_in_another(
         assert min(created(mariadb)) >= 4
 
 
+@pytest.mark.django_db(transaction=True, databases=["default"])
+def test_where_a_test_forbids_the_database_of_the_tags(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The marks are in this process then: they go past the rows, and nobody warns."""
+    with override_settings(IDGEN=idgen_on("postgres")):
+        load(tmp_path, "default", 1, 2, 3)
+        assert created("default") == [4, 5, 6]
+    assert caplog.records == []
+
+
 def test_a_load_outlives_the_database_of_the_tags(
     postgres: str, mariadb: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -302,6 +314,9 @@ def test_a_load_outlives_the_database_of_the_tags(
         doctor("tags", fix=True, yes=True)
         assert stored() == 4
         assert min(created(mariadb)) >= 4
+        # Though the log keeps the error, and with its traceback what had noted the first rows.
+        load(tmp_path, mariadb, 10**6)
+        assert stored() == 10**6 + 1
 
 
 @pytest.mark.parametrize("place", ["wal", "postgres"], indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
 
@@ -24,6 +26,7 @@ from django_idgen.sources.pool import PoolSource
 from django_idgen.sources.pool_scripts import key_of
 from django_idgen.tables import make_missing_tables
 from tests import servers
+from tests.app.models import Invoice
 from tests.places import empty_sqlite
 from tests.redis_servers import RedisFarm, cache_alias
 from tests.server_tools import python
@@ -202,6 +205,42 @@ def test_a_test_without_the_database_has_no_pool(redis: str) -> None:
         assert pool.source.owner("t") == ""
         assert segments["t"].next_id() >= 1
         assert pool.stock(["t"]) == {"t": 0}
+
+
+# --- rows that came from elsewhere (hazard 97) -------------------------------------------
+
+
+def load(path: Path, alias: str, *keys: int) -> None:
+    rows = [{"model": "app.invoice", "pk": key, "fields": {}} for key in keys]
+    fixture = path / "rows.json"
+    fixture.write_text(json.dumps(rows))
+    with connections[alias].schema_editor() as editor:
+        editor.create_model(Invoice)
+    call_command("loaddata", str(fixture), database=alias, verbosity=0)
+
+
+def test_the_pool_gives_out_no_keys_of_a_fixture(
+    server_alias: str, redis: str, tmp_path: Path
+) -> None:
+    """What lies ready there is thrown away, so that a process that is new begins past them."""
+    with project(redis, server_alias) as pool:
+        pool.refill("app.invoice", 60)
+        load(tmp_path, server_alias, 30)
+        assert pool.stock(["app.invoice"]) == {"app.invoice": 0}
+        assert segments["app.invoice"].next_id() > 60
+
+
+def test_a_fixture_is_loaded_while_its_pool_is_away(
+    farm: RedisFarm, postgres: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says that the pool may give them out yet, and what to do."""
+    server = farm.server()
+    with cache_alias("idgen", server.url) as alias, project(alias, postgres) as pool:
+        pool.refill("app.invoice", 60)
+        server.kill()
+        load(tmp_path, postgres, 30)
+        assert segments["app.invoice"].next_id() > 30
+    assert "its pool can't be asked. Then raise the tag to 31" in caplog.text
 
 
 # --- whose ids they are -----------------------------------------------------------------
