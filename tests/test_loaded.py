@@ -19,6 +19,7 @@ from django.test.utils import CaptureQueriesContext, isolate_apps
 from django_idgen import handlers, loaded
 from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.fields import SegmentIdField
+from django_idgen.models import LeafAlloc
 from django_idgen.signals import segment_skipped
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
@@ -199,10 +200,8 @@ def test_each_kind_of_field_and_model(alias: str, tmp_path: Path) -> None:
 
 @contextmanager
 def ids_of(alias: str) -> Iterator[None]:
-    """New tags for the block: those that earlier tests left are put aside."""
-    from django_idgen.models import LeafAlloc
-
-    with override_settings(IDGEN=idgen_on(alias)):
+    """Tags of ``alias``, new for the block: those that earlier tests left are put aside."""
+    with override_settings(IDGEN={"SEGMENTS": idgen_on(alias)["SEGMENTS"]}):
         LeafAlloc.objects.using(alias).all().delete()
         yield
 
