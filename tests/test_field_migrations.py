@@ -24,6 +24,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_idgen import next_id, segments
+from django_idgen.adoption.swap_operations import taker
 from django_idgen.fields import (
     SegmentAutoField,
     SegmentIdField,
@@ -343,6 +344,34 @@ def test_old_rows_are_filled_whatever_their_key(
     ]
     # Two for each batch of ten, and one each to see that this pass, and the next, is at its end.
     assert len(queries) == 3 * 2 + 2, queries
+
+
+@migrating
+def test_what_others_do_during_a_batch(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id that a row got meanwhile is kept; an empty row behind the batch is filled as well."""
+    shop.migrate(_create("Thing", ("id", models.BigAutoField(primary_key=True))))
+    old = shop.state.apps.get_model("shop", "Thing")
+    shop.rows("Thing").bulk_create([old(pk=pk) for pk in range(10, 15)])
+    shop.migrate(AddField("Thing", "number", SegmentIdField(null=True)))
+
+    def interrupted(field: Any) -> Any:
+        take = taker(field)
+
+        def take_late(count: int) -> Any:
+            if not shop.rows("Thing").filter(pk=5).exists():
+                shop.rows("Thing").filter(pk=11).update(number=-7)
+                shop.rows("Thing").create(pk=5)
+                shop.rows("Thing").filter(pk=5).update(number=None)
+            return take(count)
+
+        return take_late
+
+    monkeypatch.setattr("django_idgen.operations.taker", interrupted)
+    shop.migrate(FillIds("Thing", "number"))
+    found = dict(shop.rows("Thing").values_list("pk", "number"))
+    assert found[11] == -7
+    assert None not in found.values()
+    assert len(set(found.values())) == len(found) == 6
 
 
 @migrating

@@ -104,17 +104,21 @@ class Filling:
         )
 
     def _write_keys(self, keys: Sequence[Sequence[Any]], ids: Sequence[int]) -> None:
-        q, columns = self._q, ", ".join(map(self._q, self.key))
-        whens = " ".join([f"WHEN ({columns}) = {self._marks} THEN %s"] * len(keys))
-        marks = ", ".join([self._marks] * len(keys))
-        if len(self.key) > 1 and self.connection.vendor == "sqlite":
-            marks = f"VALUES {marks}"
+        q, columns, marks = self._q, ", ".join(map(self._q, self.key)), self._marks
+        whens = " ".join([f"WHEN ({columns}) = {marks} THEN %s"] * len(keys))
         pairs = [value for key, id_ in zip(keys, ids, strict=True) for value in (*key, id_)]
+        if self.connection.vendor == "mysql":  # it would lock the gaps of a range
+            which, chosen = f"({columns}) IN ({', '.join([marks] * len(keys))})", keys
+        else:  # a row that came in between matches no WHEN, and stays empty
+            which, chosen = (
+                f"({columns}) >= {marks} AND ({columns}) <= {marks}",
+                (keys[0], keys[-1]),
+            )
         rows_of(
             self.connection,
             f"UPDATE {q(self.table.table)} SET {q(self.new)} = CASE {whens} END "  # noqa: S608
-            f"WHERE ({columns}) IN ({marks}) AND {q(self.new)} IS NULL",
-            [*pairs, *(value for key in keys for value in key)],
+            f"WHERE {which} AND {q(self.new)} IS NULL",
+            [*pairs, *(value for key in chosen for value in key)],
         )
 
     @property
