@@ -12,7 +12,7 @@ from typing import Any
 
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.plumbing import ResolvedComponent, force_instance
+from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.settings import patched_settings, spectacular_settings
 from drf_spectacular.utils import extend_schema
 
@@ -37,9 +37,7 @@ class IdgenAutoSchema(AutoSchema):
         self, path: str, path_regex: str, path_prefix: str, method: str, registry: Any
     ) -> Any:
         for name, schema in COMPONENTS.items():
-            registry.register_on_missing(
-                ResolvedComponent(name, ResolvedComponent.SCHEMA, deepcopy(schema), object=name)
-            )
+            registry.register_on_missing(_component(name, "schemas", deepcopy(schema), name))
         parent: Any = super()
         # A copy: hooks of the project write into what they get.
         found = deepcopy(parent.get_operation(path, path_regex, path_prefix, method, registry))
@@ -67,11 +65,10 @@ class IdgenAutoSchema(AutoSchema):
 
     def resolve_serializer(
         self, serializer: Any, direction: Any, bypass_extensions: bool = False
-    ) -> ResolvedComponent:
+    ) -> Any:
         # In its place: as a component it could have the name of one of the project's.
-        serializer = force_instance(serializer)
         schema = self._map_serializer(serializer, direction, bypass_extensions)
-        return _InPlace(type(serializer).__name__, "schemas", schema, serializer)
+        return _in_place("body", "schemas", schema, serializer)
 
     def _map_serializer(
         self, serializer: Any, direction: Any, bypass_extensions: bool = False
@@ -90,6 +87,10 @@ class _InPlace(ResolvedComponent):
         return self.schema
 
 
+_component: Any = ResolvedComponent
+_in_place: Any = _InPlace
+
+
 def _null_as_type(part: Any) -> Any:
     """OpenAPI 3.1 for what says ``nullable`` in the words of 3.0."""
     if isinstance(part, list):
@@ -100,7 +101,8 @@ def _null_as_type(part: Any) -> Any:
     return {"oneOf": [found, {"type": "null"}]} if part.get("nullable") is True else found
 
 
-DEPTHS = {pattern.callback.cls: str(pattern.pattern).count("/") + 1 for pattern in urlpatterns}
+_patterns: list[Any] = [*urlpatterns]
+DEPTHS = {each.callback.cls: str(each.pattern).count("/") + 1 for each in _patterns}
 """Of each view: the parts of its path, without what it is mounted at."""
 
 
