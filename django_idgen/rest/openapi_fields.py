@@ -10,11 +10,12 @@ from ..core.encoding import PREFIX
 from ..core.segment import MAX_ID, MAX_TAG_LENGTH
 from ..handlers import generators
 
-__all__ = ["FINGERPRINT", "ID", "MARK", "TAG", "WHOLE", "number_or_text"]
+__all__ = ["FINGERPRINT", "ID", "ID_SHOWN", "MARK", "TAG", "WHOLE", "number_or_text"]
 
-ID: dict[str, Any] = {"type": "string", "pattern": "^[1-9][0-9]{0,18}$", "example": "249817364518"}
+ID: dict[str, Any] = {"type": "string", "pattern": "^[1-9][0-9]{0,18}$", "example": "5001"}
 """An id, or a mark among ids, in an answer."""
 MARK = ID
+ID_SHOWN = "54901763806867456"
 TAG: dict[str, Any] = {
     "type": "string",
     "minLength": 1,
@@ -138,14 +139,15 @@ class AnyIdExtension(_FieldExtension):  # type: ignore[no-untyped-call]
     target_class = "django_idgen.rest.decode.AnyId"
 
     def schema(self) -> dict[str, Any]:
-        return {"oneOf": [{"type": "integer", "minimum": 1, "maximum": MAX_ID}, {"type": "string"}]}
+        number = {"type": "integer", "minimum": 1, "maximum": MAX_ID}
+        return {"oneOf": [number, {"type": "string"}], "example": ID_SHOWN}
 
 
 class PrefixExtension(_FieldExtension):  # type: ignore[no-untyped-call]
     target_class = "django_idgen.rest.decode.Prefix"
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "string", "pattern": f"^({PREFIX.pattern})?$", "example": "ord_"}
+        return {"type": "string", "pattern": f"^({PREFIX.pattern})?$"}
 
 
 class AliasExtension(_FieldExtension):  # type: ignore[no-untyped-call]

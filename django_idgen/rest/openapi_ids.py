@@ -9,6 +9,7 @@ from drf_spectacular.utils import OpenApiParameter
 
 from .decode import DecodeInput
 from .openapi_answers import DECODED, IDS, object_of
+from .openapi_fields import ID_SHOWN
 from .openapi_saying import ALIAS_IN_PATH, BODY, TAG_IN_PATH, Saying, say
 
 __all__ = ["IDS_OPERATIONS"]
@@ -55,8 +56,6 @@ def _ids(what: str, path: OpenApiParameter) -> Saying:
     }
 
 
-ID_SHOWN = "249817364518924288"
-
 IDS_OPERATIONS: Mapping[str, Saying] = {
     "ids.GeneratorIdsView": _ids("generator", ALIAS_IN_PATH),
     "ids.TagIdsView": _ids("tag", TAG_IN_PATH),
@@ -71,8 +70,8 @@ IDS_OPERATIONS: Mapping[str, Saying] = {
             example={
                 "generator": "default",
                 "id": ID_SHOWN,
-                "time": "2026-11-21T08:31:22.517000Z",
-                "time_ms": 1795249882517,
+                "time": "2025-06-01T12:00:00.517000Z",
+                "time_ms": 1748779200517,
                 "worker": 3,
                 "worker_parts": {},
                 "sequence": 0,

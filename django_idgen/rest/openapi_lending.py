@@ -14,7 +14,7 @@ __all__ = ["LENDING_OPERATIONS"]
 
 Schema = dict[str, Any]
 
-NUMBER: Schema = {"type": "string", "pattern": "^[0-9]{1,20}$", "example": "1795249882517"}
+NUMBER: Schema = {"type": "string", "pattern": "^[0-9]{1,20}$", "example": "13089600517"}
 """A number that JavaScript may not be able to hold."""
 NONCE = ("nonce",)
 FIELDS = FINGERPRINT["properties"]["fields"]
@@ -73,7 +73,8 @@ RENEWED = object_of(
 # --- examples ----------------------------------------------------------------------------
 
 OURS = {"installation": "4fd1c3a09b7e4d52a6f0c2d8e1b37a95"}
-ASKING = {**OURS, "nonce": "9f2c41d07ab35e68"}
+ASKING = {"nonce": "9f2c41d07ab35e68"}
+TOLD = {**OURS, **ASKING}
 STANDARD = {
     "fields": [["time", 41], ["worker", 10], ["sequence", 12]],
     "tick_us": 1000,
@@ -84,11 +85,11 @@ SETTLED = {"fingerprint": STANDARD, "window": "180000", "ahead": "0"}
 HELD = {
     "worker": 3,
     "token": "b7c1e0d24f8a4c6f9a35d1e2f0b86c47",
-    "start": "59560282517",
-    "until": "59560462517",
+    "start": "13089600517",
+    "until": "13089780517",
     "generation": 1,
 }
-LATER = {**HELD, "until": "59560522517"}
+LATER = {**HELD, "until": "13089840517"}
 TERMS_SHOWN = {
     "namespace": "default",
     "layout": {
@@ -112,7 +113,7 @@ SEGMENT_SHOWN = {
     "step": 1000,
     "delta": 1,
     "max_segment": 1000000,
-    **ASKING,
+    **TOLD,
 }
 
 
@@ -157,7 +158,7 @@ LENDING_OPERATIONS: Mapping[str, Saying] = {
             "borrow_worker",
             "Borrow a worker id",
             LENT,
-            {"lease": HELD, "now_us": "1795249882517000", **ASKING},
+            {"lease": HELD, "now_us": "1748779200517000", **TOLD},
             description="`not_before` is the tick after the last one that the client has stamped; "
             "`avoid` a worker id that it does not want back.",
             request=AcquireInput,
@@ -169,9 +170,9 @@ LENDING_OPERATIONS: Mapping[str, Saying] = {
             "renew_lease",
             "Move the end of a borrowed worker id's window up",
             LENT,
-            {"lease": LATER, "now_us": "1795249942517000", **ASKING},
+            {"lease": LATER, "now_us": "1748779260517000", **TOLD},
             request=RenewInput,
-            asked={"lease": HELD, "last_tick": "59560342511", **SETTLED, **ASKING},
+            asked={"lease": HELD, "last_tick": "13089660511", **SETTLED, **ASKING},
         )
     },
     "lending_leases.ReleaseView": {
@@ -179,9 +180,9 @@ LENDING_OPERATIONS: Mapping[str, Saying] = {
             "release_lease",
             "Give a borrowed worker id back",
             RELEASED,
-            {"known": True, **ASKING},
+            {"known": True, **TOLD},
             request=ReleaseInput,
-            asked={"lease": LATER, "last_tick": "59560379004", **ASKING},
+            asked={"lease": LATER, "last_tick": "13089697004", **ASKING},
         )
     },
     "lending_leases.RenewSeenView": {
@@ -189,7 +190,7 @@ LENDING_OPERATIONS: Mapping[str, Saying] = {
             "renew_seen_leases",
             "Renew all that was borrowed by holders seen lately",
             RENEWED,
-            {"renewed": 12, **ASKING},
+            {"renewed": 12, **TOLD},
             request=RenewSeenInput,
             asked={"idle_after": 600.0, **SETTLED, **ASKING},
         )

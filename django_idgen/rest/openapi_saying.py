@@ -45,7 +45,7 @@ ALIAS_IN_PATH = OpenApiParameter(
 )
 WORKER_IN_PATH = OpenApiParameter(
     "worker",
-    {"type": "integer", "minimum": 0, "maximum": 4_194_303},
+    {"type": "integer", "minimum": 0, "maximum": 4_194_303, "example": 3},
     OpenApiParameter.PATH,
     description="A worker id of the generator's layout.",
 )
