@@ -7,7 +7,7 @@ from collections.abc import Callable
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .. import vendor
-from ..connection import OwnConnection, own_connection
+from ..connection import SOCKET_TIMEOUT, OwnConnection, own_connection
 from ..core.charter import Change, Charter, reaching
 from ..core.clock import Clock
 from ..core.errors import RegistryUnavailable
@@ -50,7 +50,12 @@ class ServerLender:
         self._read_now = read_now or vendor.now_us
         self._own = own or own_connection(alias)
         self._transactions = Transactions(
-            self._own, timeout=timeout, models=MODELS, unavailable=RegistryUnavailable
+            self._own,
+            timeout=timeout,
+            models=MODELS,
+            unavailable=RegistryUnavailable,
+            # All of a fleet that starts at once stand in line for the namespace's row.
+            lock_timeout=max(1, min(int(timeout), SOCKET_TIMEOUT - 2)),
         )
 
     def change(self, change: Change) -> Charter:

@@ -18,6 +18,7 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 from tests import servers
 from tests.ports import free_port
 from tests.server_tools import execute
+from tests.threads import wait_for_threads
 
 LIMIT = 60
 OPTIONS = (
@@ -73,6 +74,7 @@ def pointing_at(server: Server, alias: str) -> Iterator[None]:
         _wait_for(server, alias)
         yield
     finally:
+        wait_for_threads(alias)  # or one of ours would still be connected there
         connections[alias].close()
         settings.update(configured)
 

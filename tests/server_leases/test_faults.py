@@ -9,6 +9,7 @@ import pytest
 from django.db import DatabaseError, connections, transaction
 
 from django_idgen.connection import OwnConnection
+from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import (
     LeaseLost,
     NoFreeWorker,
@@ -16,8 +17,10 @@ from django_idgen.core.errors import (
 )
 from django_idgen.core.lease import Lease
 from django_idgen.leases.server import ServerLeases
+from django_idgen.leases.server_lender import ServerLender
 from django_idgen.models import NamespaceRecord
 from tests.server_leases.shop import (
+    EPOCH_US,
     SHOP,
     WINDOW,
     Time,
@@ -50,6 +53,7 @@ def test_processes_at_once_on_first_use(server_alias: str) -> None:
     code = f"""
 from dataclasses import replace
 from django_idgen.leases.server import ServerLeases
+from django_idgen.leases.server_lender import ServerLender
 from tests.server_tools import at_once
 from tests.server_leases.shop import SHOP
 shop = replace(SHOP, window_ticks=600_000)
@@ -184,3 +188,32 @@ def test_closing_and_abandoning_twice_is_harmless(leases: ServerLeases) -> None:
         leases.abandon()
         leases.close()
     assert leases.acquire(holder="a").lease.worker in SHOP.workers
+
+
+WAITS = {
+    "postgres": "SELECT setting::bigint / 1000 FROM pg_settings WHERE name = 'lock_timeout'",
+    "mariadb": "SELECT @@innodb_lock_wait_timeout",
+}
+
+
+def test_a_fleet_that_starts_at_once_stands_in_line(server_alias: str) -> None:
+    """Whoever lends, or asks for Redis, waits for the namespace's row as long as it may."""
+    waits: list[int] = []
+
+    def note(connection: Any) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(WAITS[server_alias])
+            waits.append(int(cursor.fetchone()[0]))
+        return EPOCH_US
+
+    ServerLeases(SHOP, alias=server_alias, timeout=5, read_now=note).acquire(holder="a")
+    ServerLender(
+        replace(SHOP, name="lent"),
+        alias=server_alias,
+        stride=WINDOW,
+        timeout=5,
+        server_identity=True,
+        clock=SYSTEM_CLOCK,
+        read_now=note,
+    ).change(lambda charter: charter)
+    assert set(waits) == {5}
