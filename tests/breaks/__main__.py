@@ -14,8 +14,13 @@ from .definition import Break, Unported
 from .running import Copy, Outcome, finding
 
 ROOT = Path(__file__).parents[2]
-# Schemathesis' plugin takes as long to import as most breaks do to be found.
-OPTIONS = ("-p", "no:schemathesis", "--hypothesis-profile=hasty")
+OPTIONS = (
+    # Tests of the core alone would go by a file, and a conftest, of their own.
+    *("-c", "pyproject.toml"),
+    # Schemathesis' plugin takes as long to import as most breaks do to be found.
+    *("-p", "no:schemathesis"),
+    "--hypothesis-profile=hasty",
+)
 NOT_FOUND, INTERRUPTED = 1, 130
 
 

@@ -46,7 +46,8 @@ class Guard:
     def find_spec(name, path=None, target=None):
         if name == "django_idgen":
             spec = PathFinder.find_spec(name, path, target)
-            if spec is None or not Path(spec.origin).is_relative_to(Path(__file__).parent):
+            origin = Path(spec and spec.origin or "/")
+            if not origin.is_relative_to(Path(__file__).parent):
                 raise ImportError(f"the tests of a copy would import {spec}")
         return None
 
