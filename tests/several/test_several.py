@@ -17,7 +17,7 @@ from django_idgen.core.loader import Loader
 from django_idgen.core.segment import Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.models import Installation, LeafAlloc
-from django_idgen.sources import health
+from django_idgen.sources import health, several
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
 from django_idgen.sources.several import SKIP_AFTER
@@ -58,6 +58,13 @@ def away(alias: str) -> Iterator[None]:
         settings["PORT"] = port
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No database is passed over because the machine is slow: each has its turn."""
+    monkeypatch.setattr(several, "SKIP_AFTER", 60.0)
+
+
+@pytest.mark.usefixtures("unhurried")
 def test_each_database_gives_out_its_own_remainder(shards: list[str]) -> None:
     """Its place in the list; delta and remainder stand in the rows, and in the segments."""
     source = source_of(shards[:3])
@@ -72,6 +79,7 @@ def test_each_database_gives_out_its_own_remainder(shards: list[str]) -> None:
         assert (row.delta, row.remainder) == (3, place)
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_process_gets_rising_ids_from_databases_at_different_heights(shards: list[str]) -> None:
     """I2: the floor goes with the process from one database to the next."""
     source = source_of(shards[:2])
@@ -173,6 +181,7 @@ def test_all_of_them_dead_is_said_of_each(shards: list[str]) -> None:
 # --- settings that differ ----------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_setting_that_differs_is_refused(shards: list[str]) -> None:
     """Another order, another number: both values are named, and nothing is given out."""
     fetch_rising(source_of(shards[:2]), 4)
