@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from django_idgen import checks, signals
 from django_idgen.core import errors
 from django_idgen.metrics import definitions
+from tests import servers
+from tests.console import NOT_RUN, Console, lines
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+PIP = re.compile(r"[`/\n]pip install (?:-q )?(?:\"([^\"]+)\"|([\w/.-]+))")
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 WITH_CODE = [page for page in PAGES if PYTHON.search(page.read_text())]
+WITH_COMMANDS = [page for page in PAGES if list(lines(page.read_text()))]
 
 # A project named as in the pages: one app, "shop", and an in-memory database.
 PROJECT = """
@@ -39,7 +46,8 @@ settings.configure(
         alias: {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
         for alias in ("default", "replica")
     },
-    INSTALLED_APPS=["django_idgen", "shop.Shop"],
+    INSTALLED_APPS=[
+        "django.contrib.auth", "django.contrib.contenttypes", "django_idgen", "shop.Shop"],
     USE_TZ=True,
 )
 django.setup()
@@ -48,7 +56,11 @@ from django.test import override_settings
 from django_idgen import checks, next_id, segments
 call_command("migrate", verbosity=0)
 namespace = {"__name__": "shop.models"}
+idgen, urls = {}, []
 for block in sys.stdin.read().split("\\0"):
+    if "urlpatterns" in block:
+        urls.append(block)  # settings are read first, wherever they stand
+        continue
     exec(compile(block, "<block of the page>", "exec"), namespace)
     if "IDGEN" in namespace:
         idgen = namespace.pop("IDGEN")
@@ -59,6 +71,23 @@ for block in sys.stdin.read().split("\\0"):
 if "LAYOUT" in namespace:
     from django_idgen.core.presets import parse_layout
     assert parse_layout(namespace["LAYOUT"]).bits <= 63
+for block in urls:
+    import re
+    from django.core.checks import run_checks
+    from django.test import Client
+    module = sys.modules["shop.urls"] = types.ModuleType("shop.urls")
+    def routes(patterns, before="/"):
+        for each in patterns:
+            route = before + str(each.pattern)
+            below = getattr(each, "url_patterns", None)
+            yield from [route] if below is None else routes(below, route)
+    with override_settings(ROOT_URLCONF="shop.urls", IDGEN=idgen):
+        exec(compile(block, "<block of the page>", "exec"), vars(module))
+        assert run_checks(tags=["urls"]) == []
+        plain = [route for route in routes(module.urlpatterns) if not re.search("[<([]", route)]
+        assert plain
+        for route in plain:
+            assert Client().get(route).status_code in {200, 400, 401, 403, 405}, route
 """
 
 
@@ -76,6 +105,36 @@ def test_the_code_on_a_page_runs(page: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
+def test_the_commands_on_a_page_run(page: Path, tmp_path: Path, django_db_blocker: Any) -> None:
+    """Each line of its console blocks, but for installing, and prints what the page shows."""
+    console = Console(tmp_path, page.read_text())
+    if all(NOT_RUN.match(command) for command, _ in console.lines):
+        return
+    servers.require("postgres")
+    if shutil.which("curl") is None:
+        servers.absent("No curl on the PATH.")
+    with django_db_blocker.unblock():
+        try:
+            console.begin()
+            for command, printed in console.lines:
+                said = console.run(command)
+                assert not printed or said.splitlines() == printed, command
+        finally:
+            console.end()
+
+
+def test_what_pages_have_pip_install_is_there() -> None:
+    """The project itself, its clone or one of its extras; nothing is installed for it."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [a or b for page in PAGES for a, b in PIP.findall(page.read_text())]
+    assert len(named) > 9
+    for each in named:
+        what, _, extras = each.rstrip("]").partition("[")
+        assert what in {known["name"], ".", "path/to/clone", "tox"}, each
+        assert set(filter(None, extras.split(","))) <= set(known["optional-dependencies"]), each
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
