@@ -23,7 +23,7 @@ from django.db.migrations.writer import MigrationWriter, OperationWriter
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_idgen import next_id, segments
+from django_idgen import handlers, next_id, segments
 from django_idgen.adoption.swap_operations import taker
 from django_idgen.fields import (
     SegmentAutoField,
@@ -392,6 +392,21 @@ def test_the_tag_of_filled_rows_is_that_of_the_model(shop: Shop) -> None:
     assert segments["fill-other"].next_id() == others[-1] + 1
     created = shop.rows("Thing").create()
     assert (created.number, created.other) == (numbers[-1] + 2, others[-1] + 2)
+
+
+@migrating
+def test_filled_rows_get_ids_of_the_field_s_generator(shop: Shop) -> None:
+    """Not of the default one: here they fit a JavaScript number."""
+    shop.migrate(_create("Thing", ("id", models.BigAutoField(primary_key=True))))
+    shop.rows("Thing").create()
+    idgen = {"GENERATORS": {"default": {}, "other": {"LAYOUT": "js_safe"}}}
+    with override_settings(IDGEN=idgen):
+        shop.migrate(
+            AddField("Thing", "number", SnowflakeField(null=True, generator="other")),
+            FillIds("Thing", "number"),
+        )
+        handlers.reset()
+    assert 0 < shop.rows("Thing").get().number < 2**53
 
 
 @migrating
