@@ -59,10 +59,10 @@ class DecodeInput(Input):
 class DecodeView(IdgenView):
     """Says when and by which worker an id was made. Takes none, and asks no database."""
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request, **_kwargs: str) -> Response:
         return Response(_decoded(read_query(request, DecodeInput)))
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request, **_kwargs: str) -> Response:
         return Response(_decoded(read_body(request, DecodeInput)))
 
 

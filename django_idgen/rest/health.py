@@ -35,14 +35,14 @@ class LiveView(OpenView):
     def get_authenticators(self) -> list[BaseAuthentication]:
         return []
 
-    def get(self, request: Request) -> Response:  # noqa: ARG002
+    def get(self, request: Request, **_kwargs: str) -> Response:  # noqa: ARG002
         return Response({"live": True})
 
 
 class ReadyView(OpenView):
     """Whether the process can give out ids."""
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request, **_kwargs: str) -> Response:
         found = readiness()
         headers = {} if found.ready else {"Retry-After": RETRY_AFTER}
         content = describe(found, lambda: _user_of(request))

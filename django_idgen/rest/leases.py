@@ -68,7 +68,7 @@ class WorkerLeasesView(ManagementView):
 
     permissions: ClassVar[Mapping[str, str]] = {"GET": "django_idgen.view_workerlease"}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request, **_kwargs: str) -> Response:
         wanted = read_query(request, LeasesInput)
         asked = [(key, wanted[key]) for key in ("namespace", "state") if key in wanted]
         fitting = [each for each in _leases() if all(each[key] == value for key, value in asked)]
@@ -81,7 +81,7 @@ class ReleaseLeaseView(ManagementView):
 
     permissions: ClassVar[Mapping[str, str]] = {"POST": "django_idgen.change_workerlease"}
 
-    def post(self, request: Request, alias: str, worker: int) -> Response:
+    def post(self, request: Request, alias: str, worker: int, **_kwargs: str) -> Response:
         if alias not in current_settings().generators:
             raise NotFound(f"There is no generator {alias!r}.")
         lease = read_body(request, ReleaseLeaseInput)["lease"]

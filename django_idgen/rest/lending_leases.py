@@ -109,11 +109,11 @@ class LeasesView(LeaseView):
         # Not renewing, without which a client has to stop; nor asking what is lent.
         return [CallerThrottle()] if self.request.method == "POST" else []
 
-    def get(self, request: Request, alias: str) -> Response:  # noqa: ARG002
+    def get(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         """All that a client needs to make the very same ids."""
         return Response(describe(current_settings().generators[alias], self.registry))
 
-    def post(self, request: Request, alias: str) -> Response:  # noqa: ARG002
+    def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read(AcquireInput)
         self.check_settled(asked)
         self.check_tick("not_before", asked["not_before"])
@@ -132,7 +132,7 @@ class LeasesView(LeaseView):
 class RenewView(LeaseView):
     """Moving the end of a window up."""
 
-    def post(self, request: Request, alias: str) -> Response:  # noqa: ARG002
+    def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read(RenewInput)
         self.check_settled(asked)
         self.check_tick("last_tick", asked["last_tick"])
@@ -158,7 +158,7 @@ class RenewView(LeaseView):
 class ReleaseView(LeaseView):
     """Giving a worker id back."""
 
-    def post(self, request: Request, alias: str) -> Response:  # noqa: ARG002
+    def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read(ReleaseInput)
         last_tick = asked["last_tick"]
         if last_tick is not None:
@@ -174,7 +174,7 @@ class ReleaseView(LeaseView):
 class RenewSeenView(LeaseView):
     """For a scheduler on the client's side; the service's own does the same."""
 
-    def post(self, request: Request, alias: str) -> Response:  # noqa: ARG002
+    def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read(RenewSeenInput)
         self.check_settled(asked)
         installation = self.installation(asked)

@@ -54,14 +54,14 @@ class SegmentView(LendingView):
         if not self.caller.may_take_of_tag(kwargs["tag"]):
             raise PermissionDenied
 
-    def get(self, request: Request, tag: str) -> Response:  # noqa: ARG002
+    def get(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
         """Whose ids a segment of the tag would be; nothing is taken."""
         check_known(tag)
         installation = installation_of_source(segments.allocator().source, tag)
         most = current_settings().rest.max_segment
         return Response({"tag": tag, "installation": installation, "max_segment": most})
 
-    def post(self, request: Request, tag: str) -> Response:  # noqa: ARG002
+    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
         """Take one. Answered late, or sent twice by a proxy, it is another one each time."""
         asked = self.read(SegmentInput)
         most = current_settings().rest.max_segment

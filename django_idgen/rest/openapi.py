@@ -34,7 +34,7 @@ class SchemaUnavailable(APIException):
 class SchemaView(IdgenView):
     """The API, described."""
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request, **_kwargs: str) -> Response:
         if find_spec("drf_spectacular") is None:
             raise SchemaUnavailable
         mounted_at = request.path.removesuffix("schema/").rstrip("/")

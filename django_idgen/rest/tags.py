@@ -106,11 +106,11 @@ class TagsView(ManagementView):
 
     permissions: ClassVar[Mapping[str, str]] = {"GET": VIEW, "POST": ADD}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request, **_kwargs: str) -> Response:
         wanted = read_query(request, TagsInput)
         return Response(page_of(request, wanted, TagList(_fits(wanted), wanted["ordering"]), shown))
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request, **_kwargs: str) -> Response:
         wanted = read_body(request, NewTagInput)
         step = wanted.get("step", current_settings().segments.default_step)
         try:
@@ -146,11 +146,11 @@ class TagView(OneTagView):
 
     permissions: ClassVar[Mapping[str, str]] = {"GET": VIEW, "PATCH": CHANGE}
 
-    def get(self, request: Request, tag: str) -> Response:
+    def get(self, request: Request, tag: str, **_kwargs: str) -> Response:
         read_query(request, NoInput)
         return Response(shown(self.found(tag)))
 
-    def patch(self, request: Request, tag: str) -> Response:
+    def patch(self, request: Request, tag: str, **_kwargs: str) -> Response:
         before = self.found(tag).first
         wanted = read_body(request, TagInput)
         try:
@@ -167,7 +167,7 @@ class PreloadView(OneTagView):
 
     permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
 
-    def post(self, request: Request, tag: str) -> Response:
+    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
         found = self.found(tag)
         read_body(request, NoInput)
         ready = tag_supply.load_ahead(tag)
@@ -188,7 +188,7 @@ class SkipView(OneTagView):
 
     permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
 
-    def post(self, request: Request, tag: str) -> Response:
+    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
         before = self.found(tag)
         wanted = read_body(request, SkipInput)
         most = current_settings().rest.max_skip
@@ -208,7 +208,7 @@ class ClearView(OneTagView):
 
     permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
 
-    def post(self, request: Request, tag: str) -> Response:
+    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
         self.found(tag)
         read_body(request, NoInput)
         cleared = tag_supply.clear_here(tag)
@@ -221,7 +221,7 @@ class PauseView(OneTagView):
 
     permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
 
-    def post(self, request: Request, tag: str) -> Response:
+    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
         was = self.found(tag).paused
         read_body(request, NoInput)
         paused = tag_edits.pause_tag(tag)
@@ -235,7 +235,7 @@ class ResumeView(OneTagView):
 
     permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
 
-    def post(self, request: Request, tag: str) -> Response:
+    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
         was = self.found(tag).paused
         read_body(request, NoInput)
         resumed = tag_edits.resume_tag(tag)

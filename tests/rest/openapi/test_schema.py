@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from django.urls import URLPattern
+from drf_spectacular.drainage import GENERATOR_STATS
+from drf_spectacular.generators import SchemaGenerator
 from jsonschema import Draft4Validator
 from rest_framework.test import APIClient
 
+from django_idgen import segments
 from django_idgen.rest import urls
 from django_idgen.rest.lending_input import (
     AcquireInput,
@@ -21,7 +24,8 @@ from django_idgen.rest.lending_input import (
     SegmentInput,
 )
 from django_idgen.rest.openapi import api_schema
-from tests.rest.tags.people import Person, client_of
+from tests.rest.openapi import versioned_urls
+from tests.rest.tags.people import Person, clerk, client_of
 
 pytestmark = pytest.mark.urls("tests.rest.openapi.urls")
 METHODS = {"get", "post", "patch", "put", "delete"}
@@ -147,6 +151,35 @@ def test_ids_are_described_as_strings() -> None:
     assert schema["properties"]["max_id"]["type"] == "string"
 
 
+@pytest.mark.urls("tests.rest.openapi.versioned_urls")
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("get", "health/live"),
+        ("get", "decode?id=54901763806867456"),
+        ("post", "generators/default/ids"),
+        ("get", "tags/"),
+        ("post", "tags/versioned/pause"),
+        ("get", "tags/versioned/segment"),
+        ("get", "leases/"),
+        ("get", "schema/"),
+    ],
+)
+@pytest.mark.django_db
+def test_where_the_place_has_a_part_of_its_own(method: str, path: str) -> None:
+    """A version, say: the schema names it, and our views answer as at any other place."""
+    segments["versioned"].next_id()
+    answer = getattr(clerk(), method)(f"/api/v1/idgen/{path}")
+    assert answer.status_code == 200, answer.content
+    GENERATOR_STATS.reset()
+    make: Any = SchemaGenerator
+    found = make(patterns=versioned_urls.urlpatterns).get_schema(request=None, public=True)
+    assert not GENERATOR_STATS
+    place = path.partition("?")[0].replace("versioned", "{tag}").replace("default", "{alias}")
+    parameters = found["paths"][f"/api/{{version}}/idgen/{place}"][method]["parameters"]
+    assert "version" in [each["name"] for each in parameters]
+
+
 WITHOUT = """
 import sys
 sys.modules["drf_spectacular"] = None
@@ -165,7 +198,8 @@ settings.configure(
 django.setup()
 from django.core.management import call_command
 call_command("check")
-from tests.rest.tags.people import Person, client_of
+from tests.rest.openapi import versioned_urls
+from tests.rest.tags.people import Person, clerk, client_of
 answer = client_of(Person()).get("/idgen/schema/")
 print(answer.status_code, answer.json()["code"])
 print(client_of(Person()).get("/idgen/health/live").json())
