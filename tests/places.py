@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,6 +58,26 @@ def empty_place(
             yield alias
     else:
         yield request.getfixturevalue(request.param)
+
+
+MOMENT = 1.0
+ENDLESS = 400.0
+"""Seconds: longer than a test may take."""
+
+
+def wait_endlessly(put: Callable[[Any, str, Any], None] = setattr) -> None:
+    """From here on whoever waits for a lock of SQLite for more than a moment hangs.
+
+    So a test shows that nobody does. On a server, who waits for its own caller's lock fails
+    anyway, for the caller waits for it.
+    """
+    connect = sqlite3.dbapi2.connect
+
+    def patiently(*args: Any, timeout: float = 5.0, **options: Any) -> sqlite3.Connection:
+        return connect(*args, timeout=ENDLESS if timeout > MOMENT else timeout, **options)
+
+    for module in (sqlite3, sqlite3.dbapi2):
+        put(module, "connect", patiently)
 
 
 def fast_directory() -> str | None:

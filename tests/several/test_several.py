@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
@@ -132,31 +132,46 @@ def test_a_dead_database_is_tried_again_in_the_background(
         assert SYSTEM_CLOCK.stopwatch() < deadline
 
 
-def test_a_silent_database_holds_nobody_up(shards: list[str]) -> None:
-    """A locked row, or a server that says nothing, is left after a second."""
-    source = source_of(shards[:2])
-    fetch_rising(source, 2)
-    with transaction.atomic(using=shards[0]):
-        LeafAlloc.objects.using(shards[0]).select_for_update().get()
-        began = SYSTEM_CLOCK.stopwatch()
-        segments = [source.fetch("t") for _ in range(6)]
-        # Waited for once, by one of the six.
-        assert SYSTEM_CLOCK.stopwatch() - began < 6 * SKIP_AFTER
-    assert {segment.start % 2 for segment in segments} == {1}
+Waits = list[tuple[str, float | None]]
 
 
-def test_it_is_left_after_a_second(shards: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as there is another one to ask; the last ones are given their whole time."""
-    waits: list[tuple[str, float | None]] = []
+@pytest.fixture
+def note_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Waits]:
+    """Call it to have noted from then on which database is asked, and for how long (seconds)."""
+    waits: Waits = []
     fetch_within = ServerSource.fetch_within
 
     def noting(self: ServerSource, timeout: float | None, *args: Any, **options: Any) -> Segment:
         waits.append((self.alias, timeout))
         return fetch_within(self, timeout, *args, **options)
 
+    def begin() -> Waits:
+        monkeypatch.setattr(ServerSource, "fetch_within", noting)
+        return waits
+
+    return begin
+
+
+def test_a_silent_database_holds_nobody_up(
+    shards: list[str], note_waits: Callable[[], Waits]
+) -> None:
+    """A locked row, or a server that says nothing, is waited for once, by one of six."""
     source = source_of(shards[:2])
     fetch_rising(source, 2)
-    monkeypatch.setattr(ServerSource, "fetch_within", noting)
+    with transaction.atomic(using=shards[0]):
+        LeafAlloc.objects.using(shards[0]).select_for_update().get()
+        waits = note_waits()
+        segments = [source.fetch("t") for _ in range(6)]
+    assert waits.count((shards[0], SKIP_AFTER)) == 1
+    assert len(waits) == 7
+    assert {segment.start % 2 for segment in segments} == {1}
+
+
+def test_it_is_left_after_a_second(shards: list[str], note_waits: Callable[[], Waits]) -> None:
+    """As long as there is another one to ask; the last ones are given their whole time."""
+    source = source_of(shards[:2])
+    fetch_rising(source, 2)
+    waits = note_waits()
     with away(shards[0]), away(shards[1]), pytest.raises(SegmentUnavailable):
         source.fetch("t")
     assert SKIP_AFTER <= 1

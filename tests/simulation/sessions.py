@@ -12,7 +12,6 @@ import queue
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ class Undo(Exception):
 
 
 class Session:
-    """Runs commands in the calling thread. The reply has what was made, and the seconds."""
+    """Runs commands in the calling thread. The reply has what was made."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
@@ -34,7 +33,6 @@ class Session:
         from django.db import OperationalError
 
         reply: Reply = {"invoices": [], "folders": [], "locked": False}
-        began = time.perf_counter()
         try:
             getattr(self, command)(reply, count)
         except OperationalError as error:
@@ -42,7 +40,6 @@ class Session:
                 raise
             reply["locked"] = True
             self.abandon()
-        reply["seconds"] = time.perf_counter() - began
         return reply
 
     def abandon(self) -> None:
@@ -214,6 +211,9 @@ def _main() -> None:
     settings.DATABASES = {"default": {}, configured["alias"]: configured["database"]}
     settings.IDGEN = configured["idgen"]
     django.setup()
+    from tests.places import wait_endlessly
+
+    wait_endlessly()
     session = Session(configured["alias"])
     for line in sys.stdin:
         command, count = json.loads(line)

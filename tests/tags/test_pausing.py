@@ -31,7 +31,8 @@ from tests.test_tag_edits import source_of
 __all__ = ["_shards", "place", "shards"]
 
 PATIENCE = 20.0
-"""Seconds that an id may take in these tests: whoever waits that long fails them."""
+ENDLESS = 400.0
+"""Seconds, longer than a test may take: who waits for an id instead of being told fails it."""
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def patient(place: str) -> Iterator[str]:
     """The alias of a database of each kind; callers would wait for ids for long."""
     entry = {
         "SOURCE": {"OPTIONS": {"database": place}},
-        "OPTIONS": {"default_step": STEP, "timeout": PATIENCE},
+        "OPTIONS": {"default_step": STEP, "timeout": ENDLESS},
     }
     with override_settings(IDGEN={"SEGMENTS": entry}):
         yield place
@@ -86,11 +87,9 @@ def test_what_is_held_is_used_up_and_nothing_more_is_given(patient: str) -> None
     ids = [first, *all_that_is_held()]
     assert ids == list(range(1, len(ids) + 1))
     assert len(ids) >= STEP
-    began = time.monotonic()
     for _ in range(3):
         with pytest.raises(TagPaused, match=r"'t' is paused.*Resume it"):
             segments["t"].next_ids(5)
-    assert time.monotonic() - began < PATIENCE / 2
     assert row(patient).max_id == mark
 
 
@@ -102,9 +101,7 @@ def test_the_next_call_after_a_resume_has_ids(patient: str) -> None:
     before = max([before, *all_that_is_held()])
     for _ in range(2):
         assert not resume_tag("t").paused
-    began = time.monotonic()
     assert segments["t"].next_id() == before + 1
-    assert time.monotonic() - began < PATIENCE / 2
     assert not row(patient).paused
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +25,8 @@ from tests.http.service import SECRET, one_token, service
 from tests.rest.tags.people import CHANGE, VIEW, Person, clerk, client_of
 
 STEP = 20
+ENDLESS = 400.0
+"""Seconds, longer than a test may take: who waits for an id instead of being told fails it."""
 TAG = "/idgen/tags/orders"
 
 
@@ -34,7 +35,7 @@ def tag(postgres: str) -> Iterator[str]:
     """A tag in a database of its own, which the settings lead to; callers wait for long."""
     entry = {
         "SOURCE": {"OPTIONS": {"database": postgres}},
-        "OPTIONS": {"default_step": STEP, "timeout": 20},
+        "OPTIONS": {"default_step": STEP, "timeout": ENDLESS},
     }
     with override_settings(IDGEN={"SEGMENTS": entry}):
         KNOWN_TAGS.clear()
@@ -107,7 +108,6 @@ def test_loading_a_paused_tag_ahead_is_refused(tag: str) -> None:
 def test_ids_and_segments_of_it_are_refused(tag: str, caplog: pytest.LogCaptureFixture) -> None:
     """409, which nobody takes for a reason to ask again; at once, and without a warning each."""
     used_up(tag)
-    began = time.monotonic()
     with one_token(), caplog.at_level(logging.INFO, "django_idgen"):
         client = Client(headers={"Authorization": f"Bearer {SECRET}"})
         for _ in range(3):
@@ -119,7 +119,6 @@ def test_ids_and_segments_of_it_are_refused(tag: str, caplog: pytest.LogCaptureF
         for path in ("ids", "segment"):
             answer = client.post(f"{TAG}/{path}", {}, content_type="application/json")
             assert answer.status_code == 200
-    assert time.monotonic() - began < 10
     ours = [record for record in caplog.records if record.name == "django_idgen"]
     assert [record.levelname for record in ours] == ["INFO"]
 
@@ -179,15 +178,13 @@ def held_by(generator: Any) -> list[int]:
 
 def test_a_client_of_a_service_is_told_the_same(url: str) -> None:
     """It uses up what it holds; then it is told at once, and goes on after the resume."""
-    with IdClient(url, token=SECRET, wait=20) as client:
+    with IdClient(url, token=SECRET, wait=ENDLESS) as client:
         first = client.segments["orders"].next_id()
         pause_tag("orders")
-        began = time.monotonic()
         ids = [first, *held_by(client.segments["orders"])]
         assert len(set(ids)) == len(ids) >= STEP
         resume_tag("orders")
         assert client.segments["orders"].next_id() > max(ids)
-        assert time.monotonic() - began < 15
 
 
 def test_the_service_is_not_passed_over_for_it(url: str) -> None:
