@@ -60,7 +60,7 @@ class SteppingGenerator(LockedSegmentGenerator):
 @pytest.mark.parametrize("loader", [Loader(), InlineLoader()])
 @pytest.mark.parametrize("kind", [SegmentGenerator, SteppingGenerator])
 def test_threads_never_share_an_id_and_each_sees_its_own_rise(monkeypatch, loader, kind):
-    """I1, I2: 16 threads through hundreds of segments: each id once, each thread's in order."""
+    """I1, I2, hazard 27: 16 threads through hundreds of segments: each id once, in order."""
     monkeypatch.setattr(segment_tags, "_GENERATOR", kind)
     generator = SegmentAllocator(MemorySource(53), loader, timeout=LIMIT).generator("order")
     rounds = 60 if kind is SteppingGenerator else 600
