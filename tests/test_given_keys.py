@@ -229,7 +229,7 @@ def test_fixtures_update_rows_that_are_there(
 
 
 def test_keys_after_update_conflicts_are_read_back(alias: str) -> None:
-    """``bulk_create(update_conflicts=True)``: the rows' keys are read by their unique columns."""
+    """After ``update_conflicts`` the rows' keys are read by unique columns (hazard 94)."""
     shipment = Shipment.objects.using(alias).create(order=Order.objects.using(alias).create())
     legs = Leg.objects.using(alias).filter(shipment=shipment)
     there = legs.create(shipment=shipment, place="Oslo")
