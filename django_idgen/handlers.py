@@ -128,7 +128,10 @@ class SegmentMap(dict[str, Generator]):
                 partial(_single, check_tag(tag)), partial(self.__getitem__, tag)
             )
         allocator = self.allocator()
-        generator = cast("Generator", allocator.generator(tag))
+        made = allocator.generator(tag)
+        if top := self._loaded.get(tag):
+            made.go_past(top)
+        generator = cast("Generator", made)
         with self._lock:
             # One that was closed meanwhile says so, but is not kept.
             return self.setdefault(tag, generator) if allocator is self._allocator else generator
@@ -145,8 +148,6 @@ class SegmentMap(dict[str, Generator]):
                 if found is None:
                     found = factory.build_allocator(current_settings().segments)
                     found.on_drop = self._drop
-                    for tag, top in self._loaded.items():
-                        found.generator(tag).go_past(top)
                     self._allocator = found
                     lifecycle.watch()
         return found

@@ -70,7 +70,7 @@ def _of_ledger(
     usual = (stored.longest + space.skew_ticks + space.reach_ticks) / second
     if ahead <= usual + AHEAD_S:
         return
-    target = _lowest(project, entry, ledger, stored, now_us)
+    target = _lowest(found_of(project, entry.alias), entry, ledger, stored, now_us)
     fix, todo = None, _why_not(project)
     if target is not None:
         todo = (
@@ -105,23 +105,23 @@ def _why_not(project: Project) -> str:
 
 
 def _lowest(
-    project: Project, entry: GeneratorSettings, ledger: Ledger, stored: Stored, now_us: int
+    found: Found, entry: GeneratorSettings, ledger: Ledger, stored: Stored, now_us: int
 ) -> int | None:
     """The tick to which the marks can be lowered; None if that wouldn't be lower."""
-    if not entry.layout.time_is_top or ledger.key[0] == "static":
+    if not entry.layout.time_is_top or ledger.key[0] == "static" or found.unseen:
         return None
     space = ledger.namespace
-    found: Found = found_of(project, entry.alias)
-    if found.unseen:
-        return None
     used = 0 if found.highest is None else (found.highest >> entry.layout.time_shift) + 1
     target = max(used, space.tick_at(now_us) + space.skew_ticks + stored.longest)
     return target if target < stored.highest else None
 
 
 def _lower(project: Project, entry: GeneratorSettings, ledger: Ledger) -> str:
+    # Not in the change, which runs in a thread of the ledger's and holds the record.
+    found = found_of(project, entry.alias)
+
     def change(stored: Stored, now_us: int) -> Successor:
-        target = _lowest(project, entry, ledger, stored, now_us)
+        target = _lowest(found, entry, ledger, stored, now_us)
         if target is None:
             raise SegmentUnavailable("The tables have later ids by now.")
         space = ledger.namespace
