@@ -75,8 +75,9 @@ class Site:
     def journal(self) -> list[Taken]:
         """What the processes wrote down themselves."""
         path = self.directory / "journal"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines]
+        text = path.read_text() if path.exists() else ""
+        # A line that is just being written may be seen in part.
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def recorded(self) -> list[Taken]:
         """The journal's entries of ids."""
