@@ -69,7 +69,7 @@ def try_all(copy: Copy, breaks: Sequence[Break], *, stop_early: bool) -> int:
     """Try each of ``breaks`` on ``copy``: 0 if all are found, else 1."""
     began = time.monotonic()
     for each in breaks:
-        each.broken(copy.root)  # so that one to be ported is told of at once
+        each.broken(copy.root)  # names a break that has to be ported, before anything runs
     if not is_green(copy, breaks):
         return NOT_FOUND
     missed = []
