@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import re
+import string
 from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import unquote_plus
@@ -32,9 +33,15 @@ PARAMETER = "token"
 LOGGERS = ("django.server", "django.request")
 IN_URL = ("QUERY_STRING", "RAW_URI", "REQUEST_URI", "HTTP_REFERER")
 """Where servers put a query into a request's environment."""
-_PAIR = re.compile(r"([^?&;=\s\"']+)=([^&;\s\"']*)")
+MOST_TEXT = 8192
+"""Characters that are looked at; the rest is left out. Servers take longer headers than URLs."""
+# A name begins where the last one ended, and gives nothing back: else a long text without "="
+# would be gone through once for each of its characters.
+_PAIR = re.compile(r"(?<![^?&;=\s\"'])([^?&;=\s\"']++)=([^&;\s\"']*+)")
 # An access token (django_idgen.tokens, which can't be imported before the apps are loaded).
 _SECRET = re.compile(r"idgen_[A-Za-z0-9_-]{43}")
+_IN_SECRETS = string.ascii_letters + string.digits + "_-"
+CUT = "[cut]"
 
 
 class RedactTokens(logging.Filter):
@@ -45,7 +52,8 @@ class RedactTokens(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.msg, str):
-            record.msg = redacted(record.msg)
+            # What has arguments is a format, which can't be cut.
+            record.msg = (_redacted if record.args else redacted)(record.msg)
         args: Any = record.args
         if isinstance(args, MutableMapping):
             # In place: gunicorn's has a class of its own, which knows what is missing.
@@ -56,7 +64,14 @@ class RedactTokens(logging.Filter):
 
 
 def redacted(text: str) -> str:
-    """``text`` without secrets: a URL, a query, a request line."""
+    """``text`` without secrets: a URL, a query, a request line; cut where it is too long."""
+    if len(text) > MOST_TEXT:
+        # Not within a word, which may be the first part of a secret.
+        return _redacted(text[:MOST_TEXT].rstrip(_IN_SECRETS)) + CUT
+    return _redacted(text)
+
+
+def _redacted(text: str) -> str:
     return _SECRET.sub(REDACTED, _PAIR.sub(_redacted_pair, text))
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from typing import Any
 from unittest.mock import patch
 
@@ -50,6 +53,51 @@ def test_what_is_redacted(text: str, clean: str) -> None:
 def test_the_filter_knows_our_secrets(db: None) -> None:
     """As they are made."""
     assert redaction.redacted(f"<{make_token('a')[1]}>") == "<[redacted]>"
+
+
+def test_long_texts_are_gone_through_once() -> None:
+    """Two million characters of anything, which take hours if each one begins anew."""
+    code = """
+import django; django.setup()
+from django_idgen.rest import redaction
+for text in ("a", "%61", "a?", "a ", "idgen_", "token", "token=", "="):
+    redaction._redacted(text * (2_000_000 // len(text)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_hostile_header_holds_up_nothing(tag: str) -> None:
+    """Nobody has said yet who it is; and what is kept of it is short."""
+    request = RequestFactory().get("/x", headers={"Referer": "a" * 5_000_000})
+    assert redaction.take_token(request) is None
+    assert request.META["HTTP_REFERER"] == "[cut]"
+
+
+def test_a_text_is_not_cut_within_a_secret() -> None:
+    """Of which no part is left, wherever it stands."""
+    most = redaction.MOST_TEXT
+    for before in range(most - 60, most + 1):
+        start = ("/x?" + "k=v&" * most)[: before - 1] + "&"
+        for secret in (SECRET, f"token={'s' * 49}"):
+            clean = redaction.redacted(f"{start}{secret}&more={'1' * 100}")
+            assert "sss" not in clean, before
+            assert clean.endswith("[cut]")
+
+
+def test_a_format_keeps_its_places() -> None:
+    """Cut, it could not take its arguments."""
+    message = "x" * 20_000 + " %s"
+    record = logging.LogRecord("x", logging.INFO, "", 0, message, ("GET /x?token=abc",), None)
+    assert redaction.RedactTokens().filter(record)
+    assert record.getMessage().endswith("GET /x?token=[redacted]")
 
 
 class Missing(dict[str, Any]):
