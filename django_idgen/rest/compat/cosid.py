@@ -77,7 +77,7 @@ def urls(
     tags: Iterable[str] = ("*",),
     make_tags: bool | None = None,
     guard: float = 300.0,
-    clock_skew: float = 1.0,
+    clock_skew: float = 0.2,
     late: float = 120.0,
 ) -> list[URLPattern]:
     """The URL patterns, for ``include()``.
@@ -92,15 +92,20 @@ def urls(
     ``IDGEN["REST"]["make_tags"]`` says.
 
     ``guard``: seconds for which an instance that is not heard of keeps its machine id; it
-    may ask for no more. ``clock_skew``: seconds by which clients' clocks may differ;
-    CosId's clients sleep for so long when they take up an id that was in use, and refuse
-    more than 2. ``late``: seconds for which a DELETE may be held up on its way; a machine
+    may ask for no more. ``clock_skew``: seconds, 1 at most, by which clients' clocks may
+    differ from the registry's. CosId's clients sleep for so long when they take up an id that
+    was in use, and refuse more than 0.5; past 0.24 the service waits before it answers.
+    ``late``: seconds for which a DELETE may be held up on its way; a machine
     id that was registered more lately lapses, instead of being free at once.
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
     door = Door(authentication)
-    rules = Rules(*map(_seconds, ("guard", "clock_skew", "late"), (guard, clock_skew, late)))
+    rules = Rules(
+        _seconds("guard", guard),
+        _seconds("clock_skew", clock_skew, most=1),
+        _seconds("late", late),
+    )
     lenders = {
         alias: MachineIds(checked_alias(alias), rules) for alias in set((machines or {}).values())
     }
@@ -263,10 +268,10 @@ def _duration(text: str) -> timedelta | None:
     return found if found is not None and found > timedelta(0) else None
 
 
-def _seconds(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 86_400:
+def _seconds(name: str, value: object, *, most: int = 86_400) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
         raise ImproperlyConfigured(
-            f"{name} must be a number of seconds up to 86400, not {value!r}."
+            f"{name} must be a number of seconds up to {most}, not {value!r}."
         )
     return float(value)
 

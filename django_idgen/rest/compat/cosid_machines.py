@@ -15,19 +15,33 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.core.signals import setting_changed
+from rest_framework.exceptions import APIException
 
 from ... import lifecycle
 from ...conf import GeneratorSettings, SettingsError
+from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError, LeaseLost, RegistryUnavailable
 from ...core.lease import OLD_CLIENTS, Grant, Lease, LeaseRegistry, Namespace
 from ..lending_registries import RegistryMap
 
-__all__ = ["Instance", "MachineIds", "MachineLost", "MachineNotFound", "MachineState", "Rules"]
+__all__ = [
+    "Instance",
+    "MachineIds",
+    "MachineLost",
+    "MachineNotFound",
+    "MachineState",
+    "NotYet",
+    "Rules",
+]
 
 ATTEMPTS = 4
 MOST_REMEMBERED = 10_000
 MOST_LABEL = 200
 """Characters that a registry keeps of a holder's name."""
+ACCEPTED = 0.5
+"""Seconds: a CosId client refuses a time that is further ahead of its own clock."""
+PATIENCE = 3.0
+"""Seconds that a request waits at most until its client accepts the answer."""
 
 
 class MachineNotFound(IdgenError):
@@ -36,6 +50,21 @@ class MachineNotFound(IdgenError):
 
 class MachineLost(IdgenError):
     """The instance had a machine id, which may be another's by now."""
+
+
+class NotYet(APIException):
+    """All that can be lent begins at a time that a CosId client refuses. 503."""
+
+    status_code = 503
+    default_code = "unavailable"
+
+    def __init__(self, alias: str, ahead: float) -> None:
+        self.wait = ahead
+        super().__init__(
+            f"The worker ids of generator {alias!r} are lent up to {ahead:.1f} s past now: the "
+            f"database was changed or has lost rows, or a clock was ahead. CosId's clients refuse "
+            f"more than {ACCEPTED:g} s. Start the instance again in {ahead:.0f} s."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +104,7 @@ class Rules:
     guard: float
     """How long an instance that is not heard of keeps its machine id."""
     skew: float
-    """How far a client's clock may run ahead of the registry's."""
+    """How far a client's clock may run ahead of the registry's, or behind it."""
     late: float
     """How long a DELETE may be on its way."""
 
@@ -100,14 +129,28 @@ class MachineIds:
         return self._space.workers
 
     def distribute(self, instance: Instance) -> MachineState:
-        """The machine id of ``instance``: the one it has, else another that is free."""
+        """The machine id of ``instance``: the one it has, else another that is free.
+
+        Returns when CosId's clients accept the time of it. Raises :class:`NotYet` where that
+        takes longer than :data:`PATIENCE`.
+        """
+        avoid, ahead = None, 0.0
         for _ in range(ATTEMPTS):
             try:
-                grant = self._again(instance) or self._anew(instance)
+                grant, is_new = self._again(instance) or self._anew(instance, avoid)
             except LeaseLost:
                 continue  # another request of that instance was quicker
-            self._remember(instance)
-            return self._state(grant)
+            state = self._state(grant, is_new=is_new)
+            ahead = self._ahead(state, grant)
+            if ahead <= PATIENCE:
+                SYSTEM_CLOCK.sleep(max(0.0, ahead))
+                self._remember(instance)
+                return state
+            if is_new:
+                self._registry.release(grant.lease, last_tick=None)
+            avoid = grant.lease.worker
+        if ahead:
+            raise NotYet(self.alias, ahead)
         raise RegistryUnavailable(
             f"Requests of instance {instance.name!r} got in each other's way. Try again."
         )
@@ -119,7 +162,7 @@ class MachineIds:
             kind = MachineLost if instance.label in self._known else MachineNotFound
             raise kind(f"Instance {instance.name!r} has no machine id. Ask for one.")
         self._remember(instance)
-        return self._state(kept[0])
+        return self._state(kept[0], is_new=False)
 
     def revert(self, instance: Instance) -> MachineState:
         """Take back what ``instance`` has. Raises :class:`MachineNotFound`.
@@ -139,12 +182,12 @@ class MachineIds:
                 self._registry.release(grant.lease, last_tick=self._latest(grant))
         if found is None:
             raise MachineNotFound(f"Instance {instance.name!r} has no machine id.")
-        return self._state(found)
+        return self._state(found, is_new=False)
 
     # --- leases -----------------------------------------------------------------------
 
-    def _again(self, instance: Instance) -> Grant | None:
-        """The lease that ``instance`` has, if any, kept for it under the same number.
+    def _again(self, instance: Instance) -> tuple[Grant, bool] | None:
+        """The lease that ``instance`` has, if any, kept for it under the same number; not new.
 
         A stable one's is renewed. Another's begins anew, so that its start says when it
         was last registered.
@@ -156,17 +199,17 @@ class MachineIds:
         if not instance.stable:
             self._registry.release(grant.lease, last_tick=self._latest(grant))
             return None
-        return grant
+        return grant, False
 
-    def _anew(self, instance: Instance) -> Grant:
-        grant: Grant = self._registry.acquire(holder=instance.label)
+    def _anew(self, instance: Instance, avoid: int | None) -> tuple[Grant, bool]:
+        """A lease, and whether it is new."""
+        grant: Grant = self._registry.acquire(holder=instance.label, avoid=avoid)
         first = self._held(instance)[:1]
         if not first or first[0].token == grant.lease.token:
-            return grant
+            return grant, True
         # Two requests of one instance at once: both get what the first one got.
         self._registry.release(grant.lease, last_tick=None)
-        earlier: Grant = self._registry.renew(first[0], last_tick=first[0].start)
-        return earlier
+        return self._registry.renew(first[0], last_tick=first[0].start), False
 
     def _held(self, instance: Instance) -> list[Lease]:
         found: list[Lease] = self._registry.held_by(instance.label)
@@ -181,14 +224,19 @@ class MachineIds:
 
     # --- time -------------------------------------------------------------------------
 
-    def _state(self, grant: Grant) -> MachineState:
-        """Stamps may begin where the lease does, and after those of this instance's past life."""
+    def _state(self, grant: Grant, *, is_new: bool) -> MachineState:
+        """Stamps may begin where a new lease does, else after those of the instance's past life."""
         space = self._space
         tick = grant.lease.start
-        if tick < space.tick_at(grant.reading.registry_us):
-            tick = self._latest(grant) + 1
+        if not is_new:
+            tick = max(tick, self._latest(grant) + 1)
         unix_us = space.epoch_us + tick * space.tick_us
         return MachineState(grant.lease.worker, -(-unix_us // 1000))
+
+    def _ahead(self, state: MachineState, grant: Grant) -> float:
+        """Seconds until the slowest clock accepts ``state``; negative if it does already."""
+        ahead_us = state.last_ms * 1000 - grant.reading.registry_us
+        return ahead_us / 1e6 + self.rules.skew - ACCEPTED
 
     def _latest(self, grant: Grant) -> int:
         """The latest tick that a client can have stamped by now."""

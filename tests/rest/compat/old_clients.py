@@ -102,6 +102,10 @@ class CosIdSegments:
         return self._offset
 
 
+ACCEPTED_MS = 500
+"""A CosId client refuses a time that is further ahead of its own clock, unless configured."""
+
+
 @dataclass
 class CosIdMachine:
     """A CosId instance that asks for its machine id, and guards it."""
@@ -116,6 +120,10 @@ class CosIdMachine:
 
     def start(self, bits: int = 10) -> bool:
         return self._send("POST", f"machineBit={bits}&safeGuardDuration=PT5M&")
+
+    def accepts(self, clock_ms: int) -> bool:
+        """Whether a client whose clock says ``clock_ms`` takes the time that it was told."""
+        return self.last_ms - clock_ms <= ACCEPTED_MS
 
     def guard(self) -> bool:
         return self._send("PATCH", "safeGuardDuration=PT5M&")

@@ -283,6 +283,7 @@ def test_a_tag_of_several_databases_has_no_ranges(
         {"guard": -1},
         {"guard": True},
         {"clock_skew": "1"},
+        {"clock_skew": 2},
         {"late": 1e9},
         {"generator": "none"},
     ],

@@ -22,11 +22,14 @@ from django_idgen.rest.compat.cosid_machines import (
     MachineLost,
     MachineNotFound,
     MachineState,
+    NotYet,
     Rules,
 )
 
 EPOCH_MS = 1_577_203_200_000
-GUARD_MS, SKEW_MS, LATE_MS = 300_000, 1000, 120_000
+GUARD_MS, SKEW_MS, LATE_MS = 300_000, 200, 120_000
+ACCEPTED_MS = 500
+"""How far ahead of its own clock a CosId client accepts a time."""
 BEAT_MS = 60_000
 """How often CosId's clients guard."""
 
@@ -79,6 +82,54 @@ def test_a_restart_waits_for_the_past_lifes_clock(world: World, stable: bool) ->
     again = world.servers[1].distribute(one("a", stable=stable))
     assert again.machine_id == first.machine_id
     assert again.last_ms == world.now_ms + SKEW_MS + 1
+    once_more = world.servers[1].distribute(one("a", stable=stable))
+    assert once_more.last_ms == again.last_ms, "however often"
+
+
+def test_a_stable_life_that_follows_another_instance_repeats_no_stamp(world: World) -> None:
+    """Its lease begins ahead of now; its first life's clock, ahead too, is there already."""
+    world.servers[0].distribute(one("a"))
+    for number in range(7):
+        world.servers[0].distribute(one(f"i-{number}"))
+    world.now_ms += LATE_MS
+    world.servers[0].revert(one("a"))
+    first = world.servers[0].distribute(one("pod-0", stable=True))
+    assert first.last_ms == world.now_ms + SKEW_MS + 1
+    world.now_ms += SKEW_MS // 2
+    assert world.now_ms + SKEW_MS > first.last_ms, "what its first life can have stamped"
+    again = world.servers[1].distribute(one("pod-0", stable=True))
+    assert again.last_ms > world.now_ms + SKEW_MS
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_what_was_lent_up_to_a_later_time_is_passed_over(world: World, stable: bool) -> None:
+    """By a holder whose clock was ahead, say: another worker id can be stamped with now."""
+    registry: Any = world.servers[0]._registry
+    far = registry.namespace.tick_at(world.now_ms * 1000) + 60_000
+    held = [registry.acquire(holder="other").lease for _ in range(7)]
+    ahead = registry.acquire(holder=one("a").label, not_before=far).lease
+    registry.release(ahead, last_tick=None)
+    registry.release(held[0], last_tick=None)
+    state = world.servers[0].distribute(one("a", stable=stable))
+    assert (state.machine_id, state.last_ms) == (held[0].worker, world.now_ms)
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_no_answer_names_a_time_that_its_client_refuses(world: World, stable: bool) -> None:
+    """Where all begins later, nothing is lent until then; and then it is, from the first moment."""
+    registry: Any = world.servers[0]._registry
+    far_ms = world.now_ms + 446_000
+    far = registry.namespace.tick_at(far_ms * 1000)
+    for lease in [registry.acquire(holder="other", not_before=far).lease for _ in range(8)]:
+        registry.release(lease, last_tick=None)
+    for _ in range(3):
+        with pytest.raises(NotYet, match="Start the instance again in 446 s") as refused:
+            world.servers[0].distribute(one("a", stable=stable))
+        assert refused.value.wait == pytest.approx(446 + SKEW_MS / 1000 - ACCEPTED_MS / 1000)
+    assert registry.held_by(one("a", stable=stable).label) == []
+    world.now_ms = far_ms - ACCEPTED_MS + SKEW_MS
+    state = world.servers[0].distribute(one("a", stable=stable))
+    assert state.last_ms == far_ms
 
 
 def test_who_is_guarded_keeps_its_id_for_ever(world: World) -> None:
@@ -300,6 +351,7 @@ def begin(world: World, lives: list[Life], chance: random.Random, instance: Inst
     except NoFreeWorker:
         return
     clock = chance.randint(-SKEW_MS, SKEW_MS) if chance.random() < 0.7 else SKEW_MS
+    assert state.last_ms <= world.now_ms + clock + ACCEPTED_MS, "the client refuses it"
     # It waits until its clock is no earlier than what it was told.
     first = max(world.now_ms + clock, state.last_ms)
     lives.append(

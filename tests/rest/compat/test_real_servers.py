@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from django_idgen.core.clock import SYSTEM_CLOCK
 from tests.faults.conftest import site, sqlite_site  # noqa: F401
 from tests.faults.processes import Running, Site, Web, program, serving
 
@@ -133,6 +134,20 @@ def test_no_machine_id_is_lent_twice(site: Site) -> None:  # noqa: F811
         assert [machine.machine for machine in machines if machine.stable] == [
             number for machine, number in zip(machines, given, strict=True) if machine.stable
         ]
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_a_restarted_instance_accepts_the_time_that_it_is_told(
+    sqlite_site: Site,  # noqa: F811
+    stable: bool,
+) -> None:
+    """At once, and again and again, with a clock that is as slow as clocks may be."""
+    with prepared(sqlite_site) as (ready, secret), serving(ready, *gunicorn()) as web:
+        machine = CosIdMachine(asking(web, secret), "shop", "10.0.0.1:80", stable)
+        for _ in range(4):
+            assert machine.start(), machine.errors
+            slow_ms = SYSTEM_CLOCK.wall_ns() // 1_000_000 - 200
+            assert machine.accepts(slow_ms), machine.last_ms - slow_ms
 
 
 ASKED = "/tinyid/id/nextIdSimple?bizType={tag}&token={secret}&batchSize=2"
