@@ -148,6 +148,22 @@ class GeneratedOnSave(FieldMixin):
             *self._check_source(),
             *self._check_default(),
             *self._check_text(),
+            *self._check_unique(),
+        ]
+
+    def _check_unique(self) -> list[checks.CheckMessage]:
+        # A generator repeats nothing; people who edit rows, or a tag, may.
+        if self.unique or self.name in _names_in_unique_constraints(self.model):
+            return []
+        return [
+            checks.Warning(
+                f"The values of {type(self).__name__} are unique, but nothing keeps them so in "
+                f"the table: a row that somebody edits or copies may repeat one.",
+                hint="Give the field 'unique=True', or the model a UniqueConstraint without a "
+                "condition that has it.",
+                obj=self,
+                id="django_idgen.W009",
+            )
         ]
 
     def _check_text(self) -> list[checks.CheckMessage]:
@@ -272,6 +288,21 @@ def _insert_new_keys(model: type[models.Model]) -> None:
 
 def _is_unset(instance: models.Model, field: Any) -> bool:
     return isinstance(field, GeneratedOnSave) and getattr(instance, field.attname) is None
+
+
+def _names_in_unique_constraints(model: type[models.Model]) -> set[str]:
+    """The fields that a composite key, or a unique constraint over all rows, has."""
+    meta = model._meta
+    names = {field.name for field in meta.pk_fields}
+    for together in meta.unique_together:
+        names.update(together)
+    for constraint in meta.constraints:
+        if isinstance(constraint, models.UniqueConstraint) and constraint.condition is None:
+            names.update(constraint.fields)
+            # Only the column itself: an expression of it may be the same for many of its values.
+            plain = [each for each in constraint.expressions if isinstance(each, models.F)]
+            names.update(each.name for each in plain)
+    return names
 
 
 def _is_historical(model: type[models.Model]) -> bool:

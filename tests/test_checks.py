@@ -57,6 +57,116 @@ def test_good_fields_pass(field: models.Field[Any, Any]) -> None:
     assert check_field(field) == []
 
 
+# --- uniqueness ---------------------------------------------------------------
+
+
+def number(**options: Any) -> models.Field[Any, Any]:
+    return SegmentIdField(**options)
+
+
+def stamp(**options: Any) -> models.Field[Any, Any]:
+    return SnowflakeField(**options)
+
+
+OF_SOME = models.UniqueConstraint(
+    fields=["number"], condition=models.Q(number__gt=9), name="of_some_rows"
+)
+OF_HALVES = models.UniqueConstraint(models.F("number") / 2, name="of_halves")
+OF_ALL = models.UniqueConstraint(fields=["shop", "number"], name="of_a_shop")
+OF_COLUMN = models.UniqueConstraint(models.F("number"), name="of_column")
+
+
+@pytest.mark.parametrize("field", [number, stamp])
+@pytest.mark.parametrize(
+    ("options", "constraints", "warned"),
+    [
+        ({}, [], True),
+        ({"db_index": True}, [], True),
+        ({}, [OF_SOME], True),
+        ({}, [OF_HALVES], True),
+        ({"unique": True}, [], False),
+        ({"unique": True, "null": True}, [], False),
+        ({}, [OF_ALL], False),
+        ({}, [OF_SOME, OF_COLUMN], False),
+    ],
+)
+def test_a_column_that_nothing_keeps_unique_is_named(
+    field: Any, options: dict[str, Any], constraints: list[Any], warned: bool
+) -> None:
+    """W009 names a field of ours whose values a table may have twice (hazard 83)."""
+    given = constraints
+    with isolate_apps("tests.app"):
+
+        class Base(models.Model):
+            shop = models.IntegerField()
+
+            class Meta:
+                abstract = True
+                app_label = "app"
+
+        class Bill(Base):
+            number = field(**options)
+
+            class Meta:
+                app_label = "app"
+                constraints = given
+
+        class Draft(Bill):
+            class Meta:
+                proxy = True
+                app_label = "app"
+
+        class Final(Bill):
+            class Meta:
+                app_label = "app"
+
+        found = Bill.check()
+        assert ids(found) == (["django_idgen.W009"] if warned else [])
+        assert all(one.obj is Bill._meta.get_field("number") for one in found)
+        assert Draft.check() == []
+        assert Final.check() == []
+
+
+def test_other_ways_to_be_unique() -> None:
+    """W009 takes ``unique_together`` and a part of a composite key for what they are.
+
+    Each model that inherits the field is asked for itself: an unmanaged one, too.
+    """
+    with isolate_apps("tests.app"):
+
+        class Numbered(models.Model):
+            shop = models.IntegerField()
+            number = SegmentIdField()
+
+            class Meta:
+                abstract = True
+                app_label = "app"
+
+        class Together(Numbered):
+            class Meta:
+                app_label = "app"
+                unique_together = ("shop", "number")
+
+        class Composite(Numbered):
+            pk = models.CompositePrimaryKey("shop", "number")
+
+            class Meta:
+                app_label = "app"
+
+        class Elsewhere(Numbered):
+            class Meta:
+                app_label = "app"
+                managed = False
+
+        assert Together.check() == Composite.check() == []
+        assert ids(Elsewhere.check()) == ["django_idgen.W009"]
+
+
+def test_our_own_models_keep_their_ids_unique() -> None:
+    """The models of the tests have none of these columns."""
+    assert [one for one in run_checks() if one.id == "django_idgen.W009"] == []
+
+
 @pytest.mark.parametrize("alias", ["nowhere", "", None, ["default"]])
 def test_an_unknown_generator_is_named(alias: Any) -> None:
     """E002 names the alias that is not in the settings, and those that are."""

@@ -1,6 +1,6 @@
 """System checks: what would go wrong, said before it does.
 
-The fields make E002 to E007 themselves (:mod:`.fields`, :mod:`.generated`).
+The fields make E002 to E007 and W009 themselves (:mod:`.fields`, :mod:`.generated`).
 
 ========  ======================================================================
 E001      ``settings.IDGEN`` asks for something that can't work
@@ -19,6 +19,7 @@ W005      the Redis that django_idgen relies on is used as a cache, too
 W006      the Redis that django_idgen relies on evicts keys
 W007      an old server's URLs are mounted for anybody
 W008      templates write our ids with thousand separators
+W009      a field of ours is neither a key nor in a unique constraint
 ========  ======================================================================
 
 W003 and W006 ask servers: they run with ``migrate`` and ``check --database``.

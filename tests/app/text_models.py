@@ -20,7 +20,7 @@ class Purchase(models.Model):
     customer = models.ForeignKey(Customer, on_delete=models.CASCADE, related_name="purchases")
     note = models.CharField(max_length=40, blank=True)
     # Off the primary key, and NULL where an update() says so.
-    stamp = SnowflakeField(null=True, db_index=True)
+    stamp = SnowflakeField(null=True, unique=True)
     watchers = models.ManyToManyField(Customer, blank=True, related_name="watched")
 
 
@@ -33,4 +33,4 @@ class Bill(models.Model):
 class Sheet(models.Model):
     pk = models.CompositePrimaryKey("folder", "number")
     folder = models.ForeignKey("app.Folder", on_delete=models.CASCADE)
-    number = SnowflakeField()
+    number = SnowflakeField(unique=True)

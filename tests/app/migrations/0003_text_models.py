@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', django_idgen.fields.SnowflakeField(primary_key=True, serialize=False, text_form='crockford')),
                 ('note', models.CharField(blank=True, max_length=40)),
-                ('stamp', django_idgen.fields.SnowflakeField(db_index=True, null=True)),
+                ('stamp', django_idgen.fields.SnowflakeField(null=True, unique=True)),
                 ('customer', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='purchases', to='app.customer')),
                 ('watchers', models.ManyToManyField(blank=True, related_name='watched', to='app.customer')),
             ],
@@ -41,7 +41,7 @@ class Migration(migrations.Migration):
             name='Sheet',
             fields=[
                 ('pk', models.CompositePrimaryKey('folder', 'number', blank=True, editable=False, primary_key=True, serialize=False)),
-                ('number', django_idgen.fields.SnowflakeField()),
+                ('number', django_idgen.fields.SnowflakeField(unique=True)),
                 ('folder', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='app.folder')),
             ],
         ),

@@ -7,4 +7,4 @@ class Account(models.Model):
     """A data migration makes some; by its label it runs before any migration of django_idgen."""
 
     id = SnowflakeField(primary_key=True)
-    number = SegmentIdField()
+    number = SegmentIdField(unique=True)

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
             name="Account",
             fields=[
                 ("id", django_idgen.fields.SnowflakeField(primary_key=True, serialize=False)),
-                ("number", django_idgen.fields.SegmentIdField()),
+                ("number", django_idgen.fields.SegmentIdField(unique=True)),
             ],
         ),
     ]
