@@ -25,6 +25,7 @@ from .core.generator import Generator
 from .core.segment import check_tag
 from .core.segment_allocator import SegmentAllocator
 from .prefork import PreforkGenerator, is_prefork
+from .stores import forget_in_process
 
 __all__ = [
     "GeneratorMap",
@@ -227,7 +228,13 @@ next_id.__module__ = "django_idgen"
 
 
 def reset() -> None:
-    """Close everything and read the settings anew at the next use (``setting_changed``)."""
+    """Close everything, and forget what only this process knows."""
+    _start_over()
+    forget_in_process()
+
+
+def _start_over() -> None:
+    """Close everything and read the settings anew at the next use."""
     _parsed.clear()
     generators.close()
     segments.close()
@@ -266,7 +273,7 @@ def current_settings() -> IdgenSettings:
 def on_setting_changed(*, setting: str, **_kwargs: Any) -> None:
     """Receiver of Django's ``setting_changed``."""
     if setting in {"IDGEN", "DATABASES", "CACHES"}:
-        reset()
+        _start_over()  # the databases in this process are what they were
 
 
 lifecycle.register(close=reset, forget=forget)

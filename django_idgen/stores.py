@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.db import connections
 
@@ -33,6 +33,8 @@ __all__ = [
     "catch_up",
     "database_of",
     "database_of_alias",
+    "forget_in_process",
+    "kept_in_process",
     "marks_of",
     "mirror_of",
 ]
@@ -114,7 +116,23 @@ class PlacedLoader:
         """The connection's loader is reset by :mod:`.lifecycle`."""
 
 
+_in_process: dict[tuple[object, ...], Any] = {}
 _files: dict[Path, tuple[MarksFile, Mirror]] = {}
+
+
+def kept_in_process(alias: str, place: Place, *what: object, make: Callable[[], T]) -> T:
+    """What this process keeps for a database that lives in it, made on first use.
+
+    It outlives a change of settings (a test's ``override_settings``), as the rows do.
+    """
+    key = (alias, place, str(connections.settings[alias]["NAME"]), *what)
+    found: T = _in_process.get(key) or _in_process.setdefault(key, make())
+    return found
+
+
+def forget_in_process() -> None:
+    """Begin again: the databases in this process are empty, or no one's any more."""
+    _in_process.clear()
 
 
 def marks_of(alias: str) -> MarksFile:

@@ -15,9 +15,9 @@ from ..core.errors import LeaseLost
 from ..core.lease import Grant, Lease, LeaseRegistry, Namespace
 from ..core.ledger import Ledger
 from ..core.survey import Overseen
-from ..stores import Stores, caller_of, marks_of, mirror_of
+from ..stores import Stores, caller_of, kept_in_process, marks_of, mirror_of
 from .ledger_places import ledgers_in
-from .memory import MemoryLeases
+from .memory import MemoryLeases, MemoryMarks
 from .option_values import checked_flag, checked_seconds
 from .server import ServerLeases
 from .sqlite import SqliteLeases
@@ -164,7 +164,12 @@ class DatabaseLeases:
 
     def _make(self, place: Place) -> LeaseRegistry:
         if place.in_process:
-            return MemoryLeases(self.namespace, history=self._history, clock=self._clock)
+            # Other layouts were always free to begin anew there: nothing outlives a process.
+            layout = str(self.namespace.fingerprint)
+            marks_here = kept_in_process(self.database, place, layout, make=MemoryMarks)
+            return MemoryLeases(
+                self.namespace, marks=marks_here, history=self._history, clock=self._clock
+            )
         if place is Place.FILE:
             marks = marks_of(self.database)
             return SqliteLeases(

@@ -10,7 +10,7 @@ from ..core.segment import MAX_ID, MAX_STEP, STEP, Demand, Segment, SegmentSourc
 from ..history import holder
 from ..sqlite import memory_rows
 from ..sqlite.mirror_rows import FetchedRow, Row, now
-from ..stores import Stores, caller_of, marks_of, mirror_of
+from ..stores import Stores, caller_of, kept_in_process, marks_of, mirror_of
 from .memory import MemorySource
 from .server import ServerSource
 from .sqlite import SqliteSource
@@ -172,7 +172,9 @@ class PlacedSource:
             return MemorySource(default_step=1, end=MAX_ID)
         if place is Place.MEMORY:
             # The first free id must itself be storable: its row is to hold it.
-            return MemorySource(default_step=self._default_step, end=MAX_ID)
+            made = kept_in_process(self.database, place, make=lambda: MemorySource(end=MAX_ID))
+            made.default_step = self._default_step
+            return made
         if place is Place.FILE:
             return SqliteSource(marks=marks_of(self.database), default_step=self._default_step)
         return self._make_server()

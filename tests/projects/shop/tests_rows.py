@@ -5,11 +5,18 @@ from __future__ import annotations
 import datetime
 import json
 import urllib.request
+from typing import Any
 
 import time_machine
 from django.conf import settings
 from django.db import transaction
-from django.test import LiveServerTestCase, SimpleTestCase, TestCase, TransactionTestCase
+from django.test import (
+    LiveServerTestCase,
+    SimpleTestCase,
+    TestCase,
+    TransactionTestCase,
+    override_settings,
+)
 from freezegun import freeze_time
 
 from django_idgen import generators, next_id, segments
@@ -44,6 +51,17 @@ class InTransactionTests(TestCase):
     def test_more_than_a_segment(self) -> None:
         Invoice.objects.bulk_create(Invoice() for _ in range(1200))
         self.assertEqual(Invoice.objects.count(), 1201)
+
+    def test_ids_go_on_when_settings_change(self) -> None:
+        changes: list[dict[str, Any]] = [
+            {"CACHES": {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}},
+            {"IDGEN": {"SEGMENTS": {"OPTIONS": {"default_step": 7}}}},
+        ]
+        for change in changes:
+            with override_settings(**change):
+                buy()
+            buy()
+        self.assertEqual(Invoice.objects.count(), 5)
 
     def test_a_create_is_one_query(self) -> None:
         with self.assertNumQueries(1):
