@@ -7,8 +7,9 @@ there, instead of a page that fails.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -55,6 +56,21 @@ class FoundList(ChangeList):
 
 class SoughtAdmin(ModelAdmin):
     """Pages that find what there is, whatever a request says that it looks for."""
+
+    linked: ClassVar[Sequence[str]] = ()
+    """Fields by which links of our own pages choose rows, besides those of ``list_filter``."""
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Whether the list offers to choose rows by it.
+
+        Django allows every column of the table, so that a URL could read one letter by
+        letter that no page shows: a lease's token, or a secret's digest.
+        """
+        filters = [*self.list_filter, *self.get_list_filter(request)]
+        offered = [*self.linked, self.date_hierarchy, *filters]
+        return any(_is_of(lookup, each) for each in offered) and super().lookup_allowed(
+            lookup, value, request
+        )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:  # noqa: ARG002
         return FoundList
@@ -160,6 +176,14 @@ class UnwrittenAdmin(ModelAdmin):
 
 class ReadOnlyAdmin(UnwrittenAdmin, GrantsAdmin):
     """Rows that only the registries write."""
+
+
+def _is_of(lookup: str, offered: Any) -> bool:
+    """Whether ``lookup`` is that of an item of ``list_filter``."""
+    if isinstance(offered, list | tuple):  # a field, and how it is shown
+        offered = offered[0]
+    name = getattr(offered, "parameter_name", offered)
+    return isinstance(name, str) and (lookup == name or lookup.startswith(f"{name}__"))
 
 
 def _trouble_with(model: type[models.Model], alias: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from django.contrib import admin
 from django.contrib.admin.utils import display_for_value
 from django.db import DEFAULT_DB_ALIAS
+from django.db.models import Case, IntegerField, When
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
@@ -59,7 +60,11 @@ class WorkerLeaseAdmin(LeasePages, ReadOnlyAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:  # noqa: ARG002
         return ToldList
 
-    @admin.display(description=gettext_lazy("state"), ordering="token")
+    # By whether there is a token: in their order, tokens could be guessed bit by bit.
+    @admin.display(
+        description=gettext_lazy("state"),
+        ordering=Case(When(token="", then=0), default=1, output_field=IntegerField()),
+    )
     def state(self, lease: WorkerLease) -> str:
         state = _entry(lease).state
         return format_html(

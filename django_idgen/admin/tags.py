@@ -262,6 +262,7 @@ class SegmentHistoryAdmin(ReadOnlyAdmin):
 
     list_display = ("tag", "start", "stop", "delta", "holder", "taken_at")
     search_fields = ("=tag", "holder")
+    linked = ("tag",)
     # Of a table this long, counting is the slow part.
     show_full_result_count = False
 

@@ -64,16 +64,14 @@ def test_what_can_be_nothing_is_not_there(client: Client, page: str) -> None:
 
 
 FILTERS = {
-    "leafalloc": ("biz_tag__regex=(", "step__range=1", "update_time__year=1e9", "biz_tag=%00"),
-    "accesstoken": ("name__iregex=[", "name=%00", f"id__in={2**63}", f"id__in={'9' * 400}"),
-    "workerlease": ("seen_at__year=9223372036854775808", "holder__contains=%00"),
-    "segmenthistory": ("start__range=1,2,3", "tag__exact=%00"),
-    "namespacerecord": ("name__regex=(", "name__in=%00"),
+    "leafalloc": ("paused__exact=x", "paused__exact=%00"),
+    "workerlease": ("namespace__regex=(", "namespace=%00"),
+    "segmenthistory": ("tag__regex=(", "tag__exact=%00"),
 }
 """The first one of each no database can do; the others are refused by some."""
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", FILTERS)
 def test_filters_that_can_not_be_lead_to_the_list(client: Client, page: str) -> None:
     """Which says so; the request's transaction goes on."""
     for number, query in enumerate(FILTERS[page]):

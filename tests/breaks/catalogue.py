@@ -8,6 +8,7 @@ from . import (
     pool,
     processes,
     redis_leases,
+    rights,
     segments,
     servers,
     snowflakes,
@@ -29,4 +30,5 @@ BREAKS: tuple[Break, ...] = (
     *pool.BREAKS,
     *processes.BREAKS,
     *forms.BREAKS,
+    *rights.BREAKS,
 )

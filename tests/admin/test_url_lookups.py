@@ -1,0 +1,166 @@
+"""What a page of ours does not show, no URL finds out: look-ups, sorting, popups, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.db import models
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from django_idgen.models import (
+    AccessToken,
+    LeafAlloc,
+    NamespaceRecord,
+    SegmentHistory,
+    WorkerLease,
+)
+from tests.admin.people import staff
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+MODELS = [model for model in admin.site._registry if model._meta.app_label == "django_idgen"]
+LISTED = [model for model in MODELS if model._meta.object_name != "Decode"]  # it has no rows
+ALLOWED = {
+    "leafalloc": {"paused", "use"},
+    "segmenthistory": {"tag"},
+    "workerlease": {"namespace"},
+    "namespacerecord": set(),
+    "accesstoken": {"state"},
+}
+"""By page, what its filters, and our own links, ask for."""
+
+
+@pytest.fixture
+def rows(no_tags: None) -> None:
+    """A row on each page."""
+    LeafAlloc.objects.create(biz_tag="orders")
+    AccessToken.objects.create(name="shop", digest="ab" * 32, hint="abcd", tags="*")
+    SegmentHistory.objects.create(tag="orders", start=1, stop=9, holder="web", taken_at=NOW)
+    NamespaceRecord.objects.create(name="default", fingerprint="{}", largest_window=1, protocol=1)
+    for worker, token in enumerate(("0f" * 16, "", "f0" * 16)):
+        WorkerLease.objects.create(
+            id=f"default/{worker}", namespace="default", worker=worker, token=token, start=0,
+            until=1, generation=1, acquired_at=NOW, seen_at=NOW, protocol=1,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def viewer(rows: None) -> Iterator[Client]:
+    """A member of the staff who may see all pages, and change nothing."""
+    client = staff(*(f"view_{model._meta.model_name}" for model in LISTED))
+    client.raise_request_exception = False
+    with override_settings(DEBUG=False):
+        yield client
+
+
+def page(model: type[models.Model], name: str = "changelist", *args: object) -> str:
+    return reverse(f"admin:django_idgen_{model._meta.model_name}_{name}", args=args)
+
+
+def lookups_of(model: type[models.Model]) -> Iterator[tuple[str, str]]:
+    """Each field of a page, by itself and with each look-up that it knows."""
+    for field in model._meta.get_fields():
+        name = field.name
+        yield name, name
+        for lookup in getattr(field, "get_lookups", dict)():
+            yield name, f"{name}__{lookup}"
+
+
+@pytest.mark.parametrize("model", LISTED, ids=lambda model: model._meta.model_name)
+def test_only_what_the_list_offers_can_be_asked_for(
+    viewer: Client, model: type[models.Model]
+) -> None:
+    """Any other column could be read letter by letter: 400, be it true of a row or not."""
+    allowed = ALLOWED[str(model._meta.model_name)]
+    for field, lookup in [*lookups_of(model), ("pk", "pk"), ("pk", "pk__startswith")]:
+        status = viewer.get(page(model), {lookup: "0"}).status_code
+        assert (status == 400) is (field not in allowed), (lookup, status)
+
+
+@pytest.mark.parametrize(
+    ("model", "query"),
+    [
+        (LeafAlloc, {"paused__exact": "0"}),
+        (LeafAlloc, {"q": "orders", "o": "1"}),
+        (SegmentHistory, {"tag__exact": "orders"}),
+        (WorkerLease, {"namespace": "default"}),
+        (AccessToken, {"state": "works"}),
+    ],
+    ids=str,
+)
+def test_the_filters_and_links_of_the_pages_work(
+    viewer: Client, model: type[models.Model], query: dict[str, str]
+) -> None:
+    """With them there is the row."""
+    answer: Any = viewer.get(page(model), query)
+    assert answer.status_code == 200
+    assert list(answer.context["cl"].result_list)
+
+
+@pytest.mark.parametrize("model", LISTED, ids=lambda model: model._meta.model_name)
+def test_no_popup_names_another_column(viewer: Client, model: type[models.Model]) -> None:
+    """``_to_field`` would show its values as the keys of rows, and find rows by them."""
+    row: Any = model._default_manager.first()
+    for field in model._meta.concrete_fields:
+        if field.primary_key:
+            continue
+        asked = {"_popup": "1", "_to_field": field.name}
+        assert viewer.get(page(model), asked).status_code == 400, field.name
+        value = field.value_to_string(row) or "x"
+        url = page(model, "change", value)
+        assert viewer.get(url, {"_to_field": field.name}).status_code == 400, field.name
+
+
+@pytest.mark.parametrize("model", LISTED, ids=lambda model: model._meta.model_name)
+def test_nothing_is_offered_as_a_choice(viewer: Client, model: type[models.Model]) -> None:
+    """Django's view of choices has none of the rows: no field refers to them."""
+    for field in model._meta.concrete_fields:
+        asked = {
+            "app_label": "django_idgen",
+            "model_name": str(model._meta.model_name),
+            "field_name": field.name,
+            "term": "0",
+        }
+        assert viewer.get(reverse("admin:autocomplete"), asked).status_code == 403
+
+
+def test_sorting_by_state_says_nothing_of_the_tokens(viewer: Client) -> None:
+    """Only whether there is one: with another token a held lease stands where it stood."""
+
+    def sorted_by_state() -> list[int]:
+        answer: Any = viewer.get(page(WorkerLease), {"o": f"{columns.index('state')}"})
+        return [row.worker for row in answer.context["cl"].result_list]
+
+    plain: Any = viewer.get(page(WorkerLease))
+    columns = list(plain.context["cl"].list_display)
+    assert sorted_by_state() == [1, 2, 0]
+    WorkerLease.objects.filter(worker=0).update(token="ff" * 16)
+    assert sorted_by_state() == [1, 2, 0]
+
+
+@pytest.mark.parametrize("model", LISTED, ids=lambda model: model._meta.model_name)
+def test_each_column_that_sorts_is_one_that_is_shown(
+    viewer: Client, model: type[models.Model]
+) -> None:
+    """Neither a secret, nor its digest, is sorted by."""
+    shown: Any = viewer.get(page(model)).context["cl"]
+    for each in shown.list_display:
+        order = shown.get_ordering_field(each)
+        if isinstance(order, str):
+            assert order.lstrip("-") not in {"token", "digest"}, each
+
+
+@pytest.mark.parametrize("model", LISTED, ids=lambda model: model._meta.model_name)
+def test_a_search_looks_into_no_secret(viewer: Client, model: type[models.Model]) -> None:
+    """What it finds by is on the page."""
+    for secret in ("ab" * 32, "0f" * 16, "0f"):
+        answer: Any = viewer.get(page(model), {"q": secret})
+        assert not list(answer.context["cl"].result_list), secret
+    for token in ("0f" * 16, "ab" * 32):
+        assert token not in viewer.get(page(model)).content.decode()
