@@ -1,11 +1,13 @@
 """Answers as finger-mark's server does: ``path("", include(finger_mark.urls()))``.
 
 ====================================  ================================================
-``GET idGen/getId``                   ``{"id":1,"status":"SUCCESS","msg":""}``
+``GET idGen/getId``                   ``{"id":1,"status":"SUCCESS","msg":null}``
 ``GET idGen/getIdByAppKey/<appKey>``  the same, of the generator of that application
 ====================================  ================================================
 
-What is no id has ``"id":null``, ``"status":"EXCEPTION"`` and an HTTP status that says so.
+A key without a generator of its own gets ids of the default one. Any error is
+``{"id":-1,"status":"ERROR","msg":"system error!"}``, with HTTP status 200; but 401, 403 and 429
+for callers who may not have ids.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from django.urls import URLPattern
 from ...conf import DEFAULT_ALIAS
 from ...handlers import generators
 from ..failures import Failure
-from ..ids import UnknownGenerator
 from .mounting import DEFAULT, Authentication, Door, Mount
 from .taking import checked_alias, of_generator
 
 __all__ = ["urls"]
 
 JSON = "application/json;charset=UTF-8"
+NO_ID, NO_ID_MESSAGE = -1, "system error!"
+CLOSED = (401, 403, 429)
 
 
 def urls(
@@ -39,7 +42,8 @@ def urls(
     ``authentication``: DRF's classes, one of which has to know the caller; by default
     access tokens, then the project's own. None lets anybody take ids, of which a system
     check warns. ``generator``: the alias whose ids ``getId`` gives. ``app_keys``: the
-    alias for each application key; without it a key is an alias.
+    alias for each application key; without it a key is an alias. ``generator`` serves all
+    other keys.
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
@@ -63,22 +67,20 @@ class _Views:
         return self._id(request, self._alias)
 
     def of_application(self, request: HttpRequest, key: str) -> HttpResponse:
-        self._door.caller(request)  # who is not known hears nothing of what there is
-        alias = key if self._app_keys is None else self._app_keys.get(key)
-        if alias is None or alias not in generators:
-            raise UnknownGenerator(key)
-        return self._id(request, alias)
+        alias = key if self._app_keys is None else self._app_keys.get(key, self._alias)
+        return self._id(request, alias if alias in generators else self._alias)
 
     def _id(self, request: HttpRequest, alias: str) -> HttpResponse:
         value = of_generator(self._door.caller(request), alias).next_id()
-        return _answer(value, "SUCCESS", "")
+        return _answer(value, "SUCCESS", None)
 
 
-def _answer(value: int | None, state: str, message: str, status: int = 200) -> HttpResponse:
+def _answer(value: int, state: str, message: str | None, status: int = 200) -> HttpResponse:
     content = {"id": value, "status": state, "msg": message}
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(content, separators=(",", ":"))
     return HttpResponse(text, status=status, content_type=JSON)
 
 
 def _failed(error: Exception, failure: Failure) -> HttpResponse:  # noqa: ARG001
-    return _answer(None, "EXCEPTION", failure.detail, failure.status)
+    status = failure.status if failure.status in CLOSED else 200
+    return _answer(NO_ID, "ERROR", NO_ID_MESSAGE, status)
