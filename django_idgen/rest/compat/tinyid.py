@@ -14,8 +14,8 @@ TinyID's own server stands under ``/tinyid``, and its Java client asks there.
 method. A token in a header does as well, and is the better place: from a query it gets
 into logs, of which see :mod:`..redaction`.
 
-The HTTP status is 200 and ``code`` tells: 200 well, 5 a token that won't do, 6 anything
-else; the Simple forms then answer with an empty body. Only throttled callers get a 429.
+The HTTP status is 200 and ``code`` tells: 200 well, 5 a token that won't do or no
+``bizType``, 6 anything else; the Simple forms then answer with an empty body. Only throttled callers get a 429.
 
 A segment's ids are ``currentId + delta``, ``currentId + 2 * delta`` and so on up to
 ``maxId``. It comes out of the segment source, and is that client's alone.
@@ -37,7 +37,6 @@ from rest_framework.exceptions import (
     PermissionDenied,
 )
 
-from ...core.errors import InvalidTag
 from ...core.segment import Segment
 from .. import redaction
 from ..access import Caller
@@ -143,7 +142,7 @@ def _parameter(request: HttpRequest, name: str) -> str:
 def _tag(request: HttpRequest) -> str:
     found = _parameter(request, "bizType")
     if not found:
-        raise InvalidTag(found, "bizType is missing")
+        raise PermissionDenied("bizType is missing.")  # TinyID: a tag that no token may visit
     return found
 
 

@@ -110,8 +110,6 @@ def test_simple_errors_are_empty(tag: str, secret: str, path: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "",
-        "bizType=",
         "bizType=nothing",
         "bizType=%00",
         "bizType=" + "x" * 129,
@@ -123,6 +121,16 @@ def test_a_tag_that_is_not_there_is_code_6(tag: str, path: str, query: str) -> N
     """And is not made."""
     answer = Client().get(f"/open/tinyid/id/{path}?{query}")
     assert (answer.status_code, answer.json()["code"], answer.json()["data"]) == (200, 6, None)
+    assert marks() == {TAG: 1}
+
+
+@pytest.mark.parametrize("path", FULL)
+@pytest.mark.parametrize("query", ["", "bizType="])
+def test_a_missing_tag_is_code_5(tag: str, secret: str, path: str, query: str) -> None:
+    """TinyID asks first whether the token may visit it: no token may, and nothing is taken."""
+    for url in ("/open/tinyid/id/{}?{}", "/tinyid/id/{}?{}&token=" + secret):
+        answer = Client().get(url.format(path, query))
+        assert (answer.status_code, answer.content) == (200, TOKEN_ERROR)
     assert marks() == {TAG: 1}
 
 
