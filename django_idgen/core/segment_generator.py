@@ -127,6 +127,7 @@ class SegmentGenerator(TagWaits):
                 remaining=self._remaining(),
                 floor=self._floor,
                 current=self._current,
+                held=(*filter(None, [self._current]), *self._chain.segments),
                 ahead=len(self._chain.segments),
                 distance=self._chain.distance,
                 times=self._chain.times,

@@ -28,6 +28,8 @@ class SegmentStats:
     """End, exclusive, of the highest segment ever granted; 0 if there was none."""
     current: Segment | None
     """The segment that ids are taken from."""
+    held: tuple[Segment, ...]
+    """The current one, and those loaded behind it."""
     ahead: int
     """Segments loaded behind the current one."""
     distance: int

@@ -1,14 +1,16 @@
 """Answers as the Go Leaf does: ``path("", include(go_leaf.urls()))``.
 
 ===============================  =====================================================
-``GET api/leaf?biz_tag=``        ``{"code":0,"msg":"ok","data":{"ID":1}}``
+``GET api/leaf?biz_tag=``        ``{"code":0,"data":{"ID":1},"msg":"success"}``
 ``POST api/leaf``                make a tag: ``biz_tag``, ``max_id`` (1), ``step`` (200),
                                  ``descprition`` (so spelt by its clients) or ``description``
-``PUT api/leaf/init/cache``      load the next segment of ``biz_tag`` into this process
+``PUT api/leaf/init/cache``      load the next segment of ``biz_tag`` into this process;
+                                 ``data`` shows what this process holds
 ``PUT api/leaf/step``            ``biz_tag`` takes ``step`` ids at a time from now on
 ===============================  =====================================================
 
-The HTTP status is 200 and ``code`` tells: 0 well, 1000 a bad parameter, 1001 an error;
+The HTTP status is 200 and ``code`` tells: 0 well, 1000 a body that can't be read, 1001 any
+other error, a missing ``biz_tag`` too;
 but 401, 403 and 429 (with code 1001) for callers who may not do it.
 """
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
 
@@ -26,7 +29,8 @@ from django.urls import URLPattern
 from rest_framework.exceptions import ParseError
 
 from ...core.errors import InvalidTag
-from ...core.segment import MAX_ID, MAX_STEP
+from ...core.segment import MAX_ID, MAX_STEP, check_tag
+from ...core.segment_generator import SegmentStats
 from ...handlers import current_settings, segments
 from ...tags import edits as tag_edits
 from ...tags.rows import TagsElsewhere, TagUnknown
@@ -39,6 +43,7 @@ from .taking import Tags
 __all__ = ["urls"]
 
 OK, BAD_PARAMETER, ERROR = 0, 1000, 1001
+SUCCESS = "success"
 DEFAULT_STEP = 200
 MOST_DESCRIPTION = 256
 JSON = "application/json; charset=utf-8"
@@ -87,11 +92,9 @@ class _Views:
 
     def take(self, request: HttpRequest) -> HttpResponse:
         caller = self._door.caller(request)
-        tag = request.GET.get("biz_tag")
-        if not tag:
-            raise ParseError("biz_tag is missing.")
+        tag = request.GET.get("biz_tag", "")
         value = self._tags.generator(caller, tag).next_id()
-        return _answer(OK, "ok", {"ID": value})
+        return _answer(OK, SUCCESS, {"ID": value})
 
     def make(self, request: HttpRequest) -> HttpResponse:
         self._need(request, "django_idgen.add_leafalloc")
@@ -102,7 +105,7 @@ class _Views:
             step=body.number("step", MAX_STEP, default=DEFAULT_STEP),
             description=body.description(),
         )
-        return _answer(OK, "ok")
+        return _answer(OK, SUCCESS)
 
     def load(self, request: HttpRequest) -> HttpResponse:
         self._need(request, "django_idgen.change_leafalloc")
@@ -110,14 +113,14 @@ class _Views:
         self._tags.check(None, tag)
         generator: Any = segments[tag]
         generator.preload(current_settings().segments.timeout)
-        return _answer(OK, "ok")
+        return _answer(OK, SUCCESS, _cached(generator.stats()))
 
     def change_step(self, request: HttpRequest) -> HttpResponse:
         self._need(request, "django_idgen.change_leafalloc")
         body = _Body.of(request)
         step = body.number("step", MAX_STEP)
         tag_edits.change_tag(self._served(body.tag()), step=step)
-        return _answer(OK, "ok")
+        return _answer(OK, SUCCESS)
 
     def _need(self, request: HttpRequest, permission: str) -> None:
         if not self._open_writes:
@@ -143,10 +146,10 @@ class _Body:
         return cls(found)
 
     def tag(self) -> str:
-        found = self.values.get("biz_tag")
-        if not isinstance(found, str) or not found:
-            raise ParseError("biz_tag must be a text that is not empty.")
-        return found
+        found = self.values.get("biz_tag", "")
+        if not isinstance(found, str):
+            raise ParseError("biz_tag must be a text.")
+        return check_tag(found)
 
     def number(self, name: str, most: int, default: int | None = None) -> int:
         found = self.values.get(name, default)
@@ -166,8 +169,29 @@ class _Body:
         return ""
 
 
+def _cached(stats: SegmentStats) -> dict[str, Any]:
+    """What the Go Leaf keeps of a tag in its memory, in the names of its struct."""
+    left, buffer = stats.remaining, []
+    for segment in reversed(stats.held):
+        ids = segment.ids()
+        unused = min(left, len(ids))
+        left -= unused
+        cursor = ids[-1] - unused * segment.delta  # the last id that was given out
+        buffer.insert(0, {"Cursor": cursor, "Max": ids[-1], "Min": ids[0], "InitOk": True})
+    return {
+        "Key": stats.tag,
+        "Step": stats.held[-1].step if stats.held else 0,
+        "CurrentPos": 0,
+        "Buffer": buffer,
+        "UpdateTime": datetime.now(UTC).isoformat(),
+        "IsPreload": False,
+        "Waiting": {},
+    }
+
+
 def _answer(code: int, message: str, data: object = None, status: int = 200) -> HttpResponse:
-    content = {"code": code, "msg": message, "data": data}
+    # Go writes the keys of a map in this order, and errors have no data.
+    content = {"code": code, **({"data": data} if code == OK else {}), "msg": message}
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return HttpResponse(text, status=status, content_type=JSON)
 
@@ -175,9 +199,9 @@ def _answer(code: int, message: str, data: object = None, status: int = 200) -> 
 def _failed(error: Exception, failure: Failure) -> HttpResponse:
     if failure.status in CLOSED:
         return _answer(ERROR, failure.detail, status=failure.status)
-    if isinstance(error, (tag_edits.TagExists, TagUnknown, TagsElsewhere)):
+    if isinstance(error, (InvalidTag, tag_edits.TagExists, TagUnknown, TagsElsewhere)):
         return _answer(ERROR, str(error))
-    if isinstance(error, (InvalidTag, tag_edits.Unstorable)):
+    if isinstance(error, tag_edits.Unstorable):
         return _answer(BAD_PARAMETER, str(error))
     is_bad = 400 <= failure.status < 500 and failure.status not in (404, 409)
     return _answer(BAD_PARAMETER if is_bad else ERROR, failure.detail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -24,25 +25,37 @@ def send(client: Client, method: str, url: str, body: object) -> Any:
 
 
 def test_an_id_to_the_byte(client: Client, tag: str) -> None:
-    """Compact, in the order that its struct has."""
+    """Compact, in the order that its encoder writes keys in."""
     answer = client.get("/go/api/leaf", {"biz_tag": tag})
-    assert answer.content == b'{"code":0,"msg":"ok","data":{"ID":1}}'
+    assert answer.content == b'{"code":0,"data":{"ID":1},"msg":"success"}'
     assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
     assert_never_cached(answer)
 
 
 @pytest.mark.parametrize("query", [{}, {"biz_tag": ""}, {"biz_tag": "x" * 129}, {"biz_tag": "a\0"}])
-def test_a_bad_tag_is_a_bad_parameter(query: dict[str, str], tag: str) -> None:
-    """Code 1000 with HTTP 200."""
+def test_a_tag_that_is_none_is_an_error(query: dict[str, str], tag: str) -> None:
+    """Code 1001 with HTTP 200: the Go Leaf looks for a row of that name, and finds none."""
     answer = Client().get("/open/go/api/leaf", query)
-    assert (answer.status_code, answer.json()["code"], answer.json()["data"]) == (200, 1000, None)
+    assert (answer.status_code, answer.json()["code"]) == (200, 1001)
+    assert "data" not in answer.json()
     assert marks() == {TAG: 1}
+
+
+@pytest.mark.parametrize("path", ["leaf", "leaf/step", "leaf/init/cache"])
+@pytest.mark.parametrize("body", [{"step": 5}, {"step": 5, "biz_tag": ""}], ids=str)
+def test_a_missing_tag_is_an_error(db: None, path: str, body: dict[str, Any]) -> None:
+    """1001 of a body, too."""
+    method = "post" if path == "leaf" else "put"
+    status, said = send(Client(), method, f"/open/wide/api/{path}", body)
+    assert (status, said["code"]) == (200, 1001), said
+    assert marks() == {}
 
 
 def test_an_unknown_tag_is_an_error_and_no_id(db: None) -> None:
     """Never id 0 with code 0, and nothing is made."""
     answer = Client().get("/open/go/api/leaf", {"biz_tag": "nothing"})
-    assert (answer.status_code, answer.json()["code"], answer.json()["data"]) == (200, 1001, None)
+    assert (answer.status_code, answer.json()["code"]) == (200, 1001)
+    assert "data" not in answer.json()
     assert marks() == {}
 
 
@@ -54,7 +67,7 @@ def test_a_tag_is_made_with_its_step_and_description(
     body = {"biz_tag": "new", "max_id": 500, "step": 7, spelling: "for tests"}
     assert send(user("add_leafalloc"), "post", "/go/api/leaf", body) == (
         200,
-        {"code": 0, "msg": "ok", "data": None},
+        {"code": 0, "msg": "success", "data": None},
     )
     row = LeafAlloc.objects.get(pk="new")
     assert (row.max_id, row.step, row.description) == (500, 7, "for tests")
@@ -81,12 +94,7 @@ BAD: list[object] = [
     b"{",
     b"[" * 100_000,
     [],
-    {},
     {"biz_tag": 5},
-    {"biz_tag": ""},
-    {"biz_tag": "x" * 129},
-    {"biz_tag": "a\0b"},
-    {"biz_tag": "a\nb"},
     *({"biz_tag": "new", "step": step} for step in (0, -1, 2**63, 1.5, "5", True, [])),
     *({"biz_tag": "new", "max_id": start} for start in (0, -1, 2**63, "1", False)),
     {"biz_tag": "new", "descprition": "x" * 257},
@@ -104,6 +112,14 @@ def test_bad_bodies_are_bad_parameters(user: Callable[..., Client], body: object
     assert marks() == {}
 
 
+@pytest.mark.parametrize("name", ["x" * 129, "a\0b", "a\nb"], ids=lambda name: repr(name)[:9])
+def test_a_name_that_cant_be_a_tags_is_an_error(user: Callable[..., Client], name: str) -> None:
+    """1001: the Go Leaf's database refuses it."""
+    status, said = send(user("add_leafalloc"), "post", "/go/api/leaf", {"biz_tag": name})
+    assert (status, said["code"]) == (200, 1001), said
+    assert marks() == {}
+
+
 @pytest.mark.parametrize("path", ["leaf", "leaf/step", "leaf/init/cache"])
 def test_a_body_of_ten_megabytes_is_refused(user: Callable[..., Client], path: str) -> None:
     """Unread."""
@@ -117,7 +133,7 @@ def test_a_step_counts_from_the_next_fetch(user: Callable[..., Client], tag: str
     """It stands in the row."""
     changing = user("change_leafalloc")
     said = send(changing, "put", "/go/api/leaf/step", {"biz_tag": tag, "step": 33})
-    assert said == (200, {"code": 0, "msg": "ok", "data": None})
+    assert said == (200, {"code": 0, "msg": "success", "data": None})
     segments[tag].next_id()
     assert marks()[tag] == 34
 
@@ -143,13 +159,23 @@ def test_an_unknown_tag_can_be_neither_loaded_nor_changed(
 
 
 def test_a_tag_is_loaded_ahead(user: Callable[..., Client], tag: str) -> None:
-    """A segment is in this process before any id is asked for."""
-    assert send(user("change_leafalloc"), "put", "/go/api/leaf/init/cache", {"biz_tag": tag}) == (
-        200,
-        {"code": 0, "msg": "ok", "data": None},
-    )
+    """A segment is in this process before any id is asked for: the answer shows it."""
+
+    def load() -> Any:
+        status, said = send(changing, "put", "/go/api/leaf/init/cache", {"biz_tag": tag})
+        assert (status, said["code"], said["msg"]) == (200, 0, "success")
+        assert datetime.fromisoformat(said["data"].pop("UpdateTime")).tzinfo is not None
+        return said["data"]
+
+    def held(cursor: int, start: int) -> dict[str, Any]:
+        return {"Cursor": cursor, "Max": start + 999, "Min": start, "InitOk": True}
+
+    changing = user("change_leafalloc")
+    rest = {"Key": tag, "Step": 1000, "CurrentPos": 0, "IsPreload": False, "Waiting": {}}
+    assert load() == {**rest, "Buffer": [held(0, 1)]}
     assert marks()[tag] == 1001
-    assert segments[tag].next_id() == 1
+    assert segments[tag].next_ids(3) == [1, 2, 3]
+    assert load() == {**rest, "Buffer": [held(3, 1), held(1000, 1001)]}
 
 
 @pytest.mark.parametrize("prefix", ["/go", "/open/go"])
@@ -164,7 +190,7 @@ def test_writes_take_permissions(client: Client, user: Callable[..., Client], pr
     for method, url, body in writes:
         for sender, status in ((Client(), 401), (client, 403), (plain, 403)):
             got, said = send(sender, method, url, body)
-            assert (got, said["code"], said["data"]) == (status, 1001, None)
+            assert (got, said["code"], "data" in said) == (status, 1001, False)
     assert marks() == {}
 
 
