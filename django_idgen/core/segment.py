@@ -37,7 +37,7 @@ class Demand:
     """
 
     times: int = 1
-    """1 or more: how often the row's step fits the consumption."""
+    """How often the row's step fits the consumption; 0 for ``at_least`` ids exactly."""
     at_least: int = 1
     """Ids that a caller is waiting for, at once."""
     granted: int | None = field(default=None, compare=False)

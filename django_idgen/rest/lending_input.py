@@ -99,7 +99,7 @@ class SegmentInput(Asking):
 
     tag = Words(max_length=128, required=False)
     """The tag once more, as no proxy can have changed it."""
-    times = WholeNumber(least=1, most=1_000_000_000, default=1)
+    times = WholeNumber(most=1_000_000_000, default=1)
     at_least = WholeNumber(least=1, most=1_000_000_000, default=1)
     floor = WholeNumber(default=0)
 

@@ -144,7 +144,7 @@ LENDING_OPERATIONS: Mapping[str, Saying] = {
             SEGMENT,
             SEGMENT_SHOWN,
             description="`floor` is the end of the highest segment that the client has had; "
-            "`times` how many steps it would like, `at_least` how many ids.",
+            "`times` how many steps it would like (0: none), `at_least` how many ids.",
             parameters=(TAG_IN_PATH,),
             request=SegmentInput,
             asked={"tag": "orders", "floor": "4001", "times": 1, "at_least": 1, **ASKING},

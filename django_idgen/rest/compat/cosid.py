@@ -11,7 +11,9 @@
 ``PATCH segments/<ns>/<name>``                      a range of ``step`` ids: its last one
 ==================================================  ==================================
 
-A name is the alias of a generator (``__share__`` the default one), else a tag. Errors
+A name is the alias of a generator (``__share__`` the default one), else that of a tag of the
+mount's own namespace: ``ids/orders`` and ``segments/cosid/orders`` are of one tag,
+``cosid.orders``. Errors
 are ``{"code":"M-02","msg":"…","errors":[]}``, with HTTP status 400 and M-01 if no machine id
 is free, M-02 if the instance has none, M-03 if it has lost it; else with a status that
 says so, and that as the code.
@@ -25,6 +27,8 @@ and goes on, or one that starts with a state file older than that, isn't stopped
 two instances with one instance id are one; and clocks may differ by ``clock_skew`` only.
 
 **Segments**: a client that is answered n owns n - step + 1 to n of the tag ``<ns>.<name>``.
+It asks for longer ranges as it gets hungry, and takes no shorter one for an answer: each is as
+long as it asks, up to ``max_skip``.
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ from .cosid_machines import (
     MachineState,
     Rules,
 )
-from .cosid_segments import Distributor
+from .cosid_segments import Distributor, checked_namespace, tag_of
 from .mounting import DEFAULT, Authentication, Door, Mount, throttle
 from .taking import Tags, checked_alias, of_generator
 
@@ -73,6 +77,7 @@ def urls(
     *,
     authentication: Authentication = DEFAULT,
     generator: str = DEFAULT_ALIAS,
+    namespace: str = "cosid",
     machines: Mapping[str, str] | None = None,
     tags: Iterable[str] = ("*",),
     make_tags: bool | None = None,
@@ -85,7 +90,8 @@ def urls(
     ``authentication``: DRF's classes, one of which has to know the caller; by default
     access tokens, then the project's own. None lets anybody take ids and machine ids, of
     which a system check warns; else a machine id takes a token that names the generator in
-    ``leases``. ``generator``: the alias of ``ids`` without a name. ``machines``: the alias
+    ``leases``. ``generator``: the alias of ``ids`` without a name. ``namespace``: that of
+    ``ids`` with the name of a tag, ``cosid.namespace`` of the proxy server. ``machines``: the alias
     for each CosId namespace; no other namespace has machine ids. ``tags``: patterns of the
     tags that are served. ``make_tags``: whether a distributor makes its tag for callers
     who may not add tags (``django_idgen.add_leafalloc``); None: as
@@ -110,7 +116,7 @@ def urls(
         alias: MachineIds(checked_alias(alias), rules) for alias in set((machines or {}).values())
     }
     served = Tags(tags, make_tags)
-    ids = _Ids(door, checked_alias(generator), served)
+    ids = _Ids(door, checked_alias(generator), checked_namespace(namespace), served)
     lent = _Machines(door, {name: lenders[alias] for name, alias in (machines or {}).items()})
     ranges = _Segments(door, Distributor(served))
     mount = Mount("cosid", door, _failed)
@@ -131,9 +137,10 @@ def urls(
 
 
 class _Ids:
-    def __init__(self, door: Door, alias: str, tags: Tags) -> None:
+    def __init__(self, door: Door, alias: str, namespace: str, tags: Tags) -> None:
         self._door = door
         self._alias = alias
+        self._namespace = namespace
         self._tags = tags
 
     def shared(self, request: HttpRequest) -> HttpResponse:
@@ -152,9 +159,9 @@ class _Ids:
         caller = self._door.caller(request)
         if name == SHARED:
             return of_generator(caller, self._alias)
-        return (
-            of_generator(caller, name) if name in generators else self._tags.generator(caller, name)
-        )
+        if name in generators:
+            return of_generator(caller, name)
+        return self._tags.generator(caller, tag_of(self._namespace, name))
 
 
 class _Machines:
@@ -205,15 +212,15 @@ class _Segments:
 
     def open(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         caller = self._door.caller(request)
-        step = _number(request, "step", least=1, most=current_settings().rest.max_segment)
+        step = _number(request, "step", least=1, most=current_settings().rest.max_skip)
         offset = _number(request, "offset", most=MAX_ID - 1, default=0)
-        last = self._distributor.open(caller, f"{namespace}.{name}", offset, step)
+        last = self._distributor.open(caller, tag_of(namespace, name), offset, step)
         return HttpResponse(str(last), content_type=JSON)
 
     def take(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         caller = self._door.caller(request)
-        step = _number(request, "step", least=1, most=current_settings().rest.max_segment)
-        last = self._distributor.take(caller, f"{namespace}.{name}", step)
+        step = _number(request, "step", least=1, most=current_settings().rest.max_skip)
+        last = self._distributor.take(caller, tag_of(namespace, name), step)
         return HttpResponse(str(last), content_type=JSON)
 
 

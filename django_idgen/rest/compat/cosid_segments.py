@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from rest_framework.exceptions import NotFound
 
-from ...core.errors import ConfigurationError, IdgenError, SegmentExhausted
+from ...core.errors import ConfigurationError, IdgenError, InvalidTag, SegmentExhausted
 from ...core.segment import Demand, Segment, check_tag
 from ...handlers import segments
 from ...tags import edits as tag_edits
@@ -15,9 +16,24 @@ from ..access import Caller
 from ..known_tags import UnknownTag
 from .taking import Tags
 
-__all__ = ["Distributor"]
+__all__ = ["Distributor", "checked_namespace", "tag_of"]
 
 ADD = "django_idgen.add_leafalloc"
+
+
+def tag_of(namespace: str, name: str) -> str:
+    """The tag of CosId's IdSegmentDistributor ``name``; CosId joins the two likewise."""
+    return f"{namespace}.{name}"
+
+
+def checked_namespace(namespace: object) -> str:
+    """``namespace``, if a tag can begin with it; raises :class:`ImproperlyConfigured`."""
+    try:
+        return check_tag(namespace)
+    except InvalidTag as error:
+        raise ImproperlyConfigured(
+            f"namespace must be a CosId namespace, such as 'cosid': {error}"
+        ) from error
 
 
 class Distributor:
@@ -50,16 +66,12 @@ class Distributor:
         source: Any = allocator.source
         while hasattr(source, "source"):
             source = source.source
-        segment = source.fetch(tag, demand=Demand(at_least=step))
-        ids = segment.ids()
+        segment = source.fetch(tag, demand=Demand(times=0, at_least=step))
         refusal = _refusal(segment, step)
-        # The row's step may be longer than what was asked for.
-        unused = ids if refusal else ids[step:]
-        if unused:
-            allocator.give_back(tag, [unused])
         if refusal:
+            allocator.give_back(tag, [segment.ids()])
             raise refusal
-        return int(ids[step - 1])
+        return int(segment.ids()[-1])
 
 
 def _refusal(segment: Segment, step: int) -> IdgenError | None:
@@ -71,7 +83,10 @@ def _refusal(segment: Segment, step: int) -> IdgenError | None:
         )
     left = len(segment.ids())
     if left < step:
-        return SegmentExhausted(f"Tag {segment.tag!r} has {left} ids left, fewer than {step}.")
+        return SegmentExhausted(
+            f"Tag {segment.tag!r} gave {left} ids, fewer than {step}: it is near its end, or comes "
+            f"from a service that lends no more at a time (max_segment)."
+        )
     return None
 
 

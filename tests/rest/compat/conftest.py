@@ -47,7 +47,7 @@ def tag(db: None) -> str:
 @pytest.fixture
 def secret(db: None) -> str:
     """Of a token for :data:`TAG`, all generators, and machine ids of the default one."""
-    return make_token("tests", tags=[TAG], generators=["*"], leases=["default"])[1]
+    return make_token("tests", tags=[TAG, f"cosid.{TAG}"], generators=["*"], leases=["default"])[1]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,8 @@ from django_idgen import generators, handlers, segments
 from django_idgen.models import LeafAlloc
 from django_idgen.rest.compat import cosid
 from django_idgen.tokens import make_token
+from tests.places import empty_place as empty_place
+from tests.places import idgen_on
 from tests.several.conftest import _shards, shards  # noqa: F401
 
 from .conftest import TAG, assert_never_cached, marks
@@ -34,7 +37,8 @@ def asking(client: Client, prefix: str = "") -> Any:
 
 
 def test_an_id_is_a_number_or_text(client: Client, tag: str) -> None:
-    """Of the default generator, of one by its alias, or of a tag."""
+    """Of the default generator, of one by its alias, or of a tag of the mount's namespace."""
+    LeafAlloc.objects.create(biz_tag=f"cosid.{tag}")
     shared = client.get("/cosid/ids")
     assert int(shared.content) > 0
     assert shared.headers["Content-Type"] == "application/json"
@@ -210,8 +214,56 @@ def test_ranges_are_disjoint_from_our_own(db: None, step: int) -> None:
     assert len(set(ids)) == len(ids)
 
 
+@pytest.fixture
+def tags_of(empty_place: str, settings: Any) -> str:
+    """A database of each kind in turn, whose tags are made by requests for them."""
+    options = {"LEASES": {"OPTIONS": {"database": empty_place}}}
+    settings.IDGEN = {
+        **idgen_on(empty_place),
+        "GENERATORS": {"default": options, "second": options},
+        "REST": {"make_tags": True},
+    }
+    return empty_place
+
+
+def taken(step: int, path: str = "shop/orders") -> range:
+    """The ids that a CosId client has of a range of ``step``."""
+    answer = Client().patch(f"/open/cosid/segments/{path}?step={step}")
+    assert answer.status_code == 200, answer.content
+    last = int(answer.content)
+    return range(last - step + 1, last + 1)
+
+
+def test_a_range_is_exactly_as_long_as_asked(tags_of: str) -> None:
+    """Below the row's step none of it is lost; past ``max_segment`` it is whole all the same."""
+    url = "/open/cosid/segments/distributor/shop/orders?offset=0&step=1000"
+    assert Client().post(url).content == b"0"
+    ranges = [taken(step) for step in (10, 1, 5_000_000, 999, 1_000_000_000, 10)]
+    assert ranges[0].start == 1
+    for before, after in itertools.pairwise(ranges):
+        assert after.start == before.stop
+
+
+def test_the_tags_of_ids_and_of_segments_are_one_counter(tags_of: str) -> None:
+    """``<namespace>.<name>``, of the mount's namespace: no id comes twice."""
+
+    def one_by_one(path: str) -> list[int]:
+        answers = [Client().get(f"/open/{path}") for _ in range(30)]
+        return [int(answer.content) for answer in answers]
+
+    for mount, space in (("cosid", "cosid"), ("warehouse", "stock")):
+        ids = [*taken(50, f"{space}/orders"), *one_by_one(f"{mount}/ids/orders")]
+        ids += [*taken(50, f"{space}/orders"), *segments[f"{space}.orders"].next_ids(5)]
+        ids += one_by_one(f"{mount}/ids/as-string/orders")
+        assert len(set(ids)) == len(ids) == 165
+        # A dot in either part makes no other name, as in CosId.
+        ids = [*taken(50, f"{space}/a.b"), *one_by_one(f"{mount}/ids/a.b")]
+        ids += taken(50, f"{space}.a/b")
+        assert len(set(ids)) == len(ids) == 130
+
+
 @pytest.mark.parametrize(
-    "query", ["", "step=0", "step=-1", "step=x", "step=1000001", "step=" + "9" * 30, "step=1.5"]
+    "query", ["", "step=0", "step=-1", "step=x", "step=1000000001", "step=" + "9" * 30, "step=1.5"]
 )
 def test_bad_steps_are_named(tag: str, query: str) -> None:
     """400, and nothing is taken."""
@@ -286,6 +338,8 @@ def test_a_tag_of_several_databases_has_no_ranges(
         {"clock_skew": 2},
         {"late": 1e9},
         {"generator": "none"},
+        {"namespace": ""},
+        {"namespace": None},
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ urlpatterns = [
     path("open/wide/", include(go_leaf.urls(authentication=None, writes=True))),
     path("open/tinyid/", include(tinyid.urls(authentication=None))),
     path("open/cosid/", include(cosid.urls(authentication=None, machines=MACHINES))),
+    path("open/warehouse/", include(cosid.urls(authentication=None, namespace="stock"))),
     path("open/finger/", include(finger_mark.urls(authentication=None))),
     path("open/some/", include(leaf.urls(authentication=None, tags=["shop/*"], make_tags=True))),
 ]
