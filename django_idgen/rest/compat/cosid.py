@@ -119,7 +119,7 @@ def urls(
     ids = _Ids(door, checked_alias(generator), checked_namespace(namespace), served)
     lent = _Machines(door, {name: lenders[alias] for name, alias in (machines or {}).items()})
     ranges = _Segments(door, Distributor(served))
-    mount = Mount("cosid", door, _failed)
+    mount = Mount("cosid", door, _failed, slash=False)
     return [
         mount.path("ids", get=ids.shared),
         mount.path("ids/as-string", get=ids.shared_as_text),
@@ -291,7 +291,7 @@ def _state(state: MachineState) -> HttpResponse:
     return HttpResponse(text, content_type=JSON)
 
 
-def _failed(error: Exception, failure: Failure) -> HttpResponse:
+def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
     known = next((code for kind, code in CODES if isinstance(error, kind)), None)
     content = {
         "code": known or str(failure.status),

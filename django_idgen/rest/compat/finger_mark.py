@@ -81,6 +81,6 @@ def _answer(value: int, state: str, message: str | None, status: int = 200) -> H
     return HttpResponse(text, status=status, content_type=JSON)
 
 
-def _failed(error: Exception, failure: Failure) -> HttpResponse:  # noqa: ARG001
+def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:  # noqa: ARG001
     status = failure.status if failure.status in CLOSED else 200
     return _answer(NO_ID, "ERROR", NO_ID_MESSAGE, status)

@@ -171,7 +171,8 @@ class _Body:
 
 def _cached(stats: SegmentStats) -> dict[str, Any]:
     """What the Go Leaf keeps of a tag in its memory, in the names of its struct."""
-    left, buffer = stats.remaining, []
+    left = stats.remaining
+    buffer: list[dict[str, object]] = []
     for segment in reversed(stats.held):
         ids = segment.ids()
         unused = min(left, len(ids))
@@ -196,7 +197,7 @@ def _answer(code: int, message: str, data: object = None, status: int = 200) -> 
     return HttpResponse(text, status=status, content_type=JSON)
 
 
-def _failed(error: Exception, failure: Failure) -> HttpResponse:
+def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
     if failure.status in CLOSED:
         return _answer(ERROR, failure.detail, status=failure.status)
     if isinstance(error, (InvalidTag, tag_edits.TagExists, TagUnknown, TagsElsewhere)):

@@ -7,21 +7,28 @@
 ``cache``, ``db``                      pages, for users who may see tags
 =====================================  ===============================================
 
-Any method does. What is no id is an HTTP error: 500 with ``Result{id=-2,
-status=EXCEPTION}`` for an unknown key, ``-3`` if no segment can be had, ``-1`` if the
-generator can't give ids; 401, 403 and 429 for callers who may not have any.
+Any method does. What is no id is an HTTP error, as Spring Boot 1.5 sends it, in JSON:
+``timestamp``, ``status``, ``error``, ``exception``, ``message`` and ``path``. The message of
+a 500 is ``Result{id=-2, status=EXCEPTION}`` for an unknown key, ``-3`` if no segment can be
+had, ``-1`` if the generator can't give ids. 401, 403 and 429 are for callers who may not have
+any.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from http import HTTPStatus
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
+from django.utils.encoding import escape_uri_path
+from django.utils.html import format_html
 from django.utils.timezone import get_default_timezone
+from rest_framework.exceptions import ParseError
 
 from ...conf import DEFAULT_ALIAS
 from ...core.errors import InvalidTag, SegmentError, TimeOutOfRange
@@ -38,6 +45,9 @@ __all__ = ["urls"]
 
 TEXT = "text/plain;charset=UTF-8"
 JSON = "application/json;charset=UTF-8"
+HTML = "text/html;charset=UTF-8"
+PAGE = "<html><body><h1>{status} {reason}</h1><p>{message}</p></body></html>"
+THROWN = "com.sankuai.inf.leaf.server.exception.LeafServerException"
 NOT_READY, NO_KEY, NO_SEGMENT = -1, -2, -3
 NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -93,7 +103,7 @@ class _Views:
         if given is None and request.method == "POST":
             given = request.POST.get("snowflakeId")
         if given is None:
-            return _json({"errorMsg": "snowflakeId is missing."}, status=400)
+            raise ParseError("snowflakeId is missing.")
         return _json(_decoded(given, current_settings().generators[self._alias].layout))
 
     def cache(self, request: HttpRequest) -> HttpResponse:
@@ -127,21 +137,37 @@ def _local(moment: datetime) -> str:
     return f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
 
 
-def _json(content: dict[str, str], status: int = 200) -> HttpResponse:
+def _json(content: Mapping[str, object], status: int = 200) -> HttpResponse:
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return HttpResponse(text, status=status, content_type=JSON)
 
 
-def _failed(error: Exception, failure: Failure) -> HttpResponse:
+def _failed(error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:
     if isinstance(error, (UnknownTag, InvalidTag)):
-        return _exception(NO_KEY)
+        return _exception(NO_KEY, request)
     if isinstance(error, SegmentError):
-        return _exception(NO_SEGMENT)
+        return _exception(NO_SEGMENT, request)
     if failure.status >= 500:
-        return _exception(NOT_READY)
-    return HttpResponse(failure.detail, status=failure.status, content_type=TEXT)
+        return _exception(NOT_READY, request)
+    return _error(failure.status, failure.detail, request)
 
 
-def _exception(number: int) -> HttpResponse:
-    text = f"Result{{id={number}, status=EXCEPTION}}"
-    return HttpResponse(text, status=500, content_type=TEXT)
+def _exception(number: int, request: HttpRequest) -> HttpResponse:
+    return _error(500, f"Result{{id={number}, status=EXCEPTION}}", request, exception=THROWN)
+
+
+def _error(status: int, message: str, request: HttpRequest, **more: str) -> HttpResponse:
+    """As Spring Boot 1.5 has it: a page if HTML is what the client likes best, else JSON."""
+    reason = HTTPStatus(status).phrase
+    if request.get_preferred_type(["application/json", "text/html"]) == "text/html":
+        page = format_html(PAGE, status=status, reason=reason, message=message)
+        return HttpResponse(page, status=status, content_type=HTML)
+    content = {
+        "timestamp": time.time_ns() // 1_000_000,
+        "status": status,
+        "error": reason,
+        **more,
+        "message": message,
+        "path": escape_uri_path(request.path),
+    }
+    return _json(content, status)

@@ -140,7 +140,7 @@ def _check(limit: CallerThrottle | SubjectThrottle, asking: Any, view: Any) -> N
 class OldKeyConverter:
     """What a client wrote as a key, whatever it is: the old server's own error answers it."""
 
-    regex = r"[\s\S]+"
+    regex = r"[\s\S]+?"
 
     def to_python(self, value: str) -> str:
         return value
@@ -149,37 +149,47 @@ class OldKeyConverter:
         return value
 
 
+class SlashConverter(OldKeyConverter):
+    """The slash that a path may end with."""
+
+    regex = "/?"
+
+
 if "idgen_old_key" not in get_converters():
     register_converter(OldKeyConverter, "idgen_old_key")
+    register_converter(SlashConverter, "idgen_slash")
 
 
 class Mount:
     """Makes the views of one old server: ``failed`` writes what went wrong in its own words.
 
-    ``first`` is called with each request before anything else is done about it.
+    ``first`` is called with each request before anything else is done about it. ``slash``:
+    whether its paths may end with a slash, too, which is none of the key.
     """
 
     def __init__(
         self,
         name: str,
         door: Door,
-        failed: Callable[[Exception, Failure], HttpResponse],
+        failed: Callable[[Exception, Failure, HttpRequest], HttpResponse],
         *,
         first: Callable[[HttpRequest], None] | None = None,
+        slash: bool = True,
     ) -> None:
         self.name = name
         self.door = door
         self._failed = failed
         self._first = first
+        self._end = "<idgen_slash:slash>" if slash else ""
 
     def path(self, route: str, view: View | None = None, **methods: View) -> URLPattern:
         """``route`` to ``view``, whatever the method, or to one for each of ``methods``."""
-        return path(route, self._mounted(view, methods))
+        return path(route + self._end, self._mounted(view, methods))
 
     def _mounted(self, every: View | None, methods: dict[str, View]) -> View:
         by_method = {name.upper(): view for name, view in methods.items()}
 
-        def mounted(request: HttpRequest, **kwargs: str) -> HttpResponse:
+        def mounted(request: HttpRequest, slash: str = "", **kwargs: str) -> HttpResponse:  # noqa: ARG001
             view = every or by_method.get(request.method or "")
             if view is None:
                 return HttpResponseNotAllowed(by_method)
@@ -190,7 +200,7 @@ class Mount:
                     check_body(request)
                 response = view(request, **kwargs)
             except Exception as error:  # noqa: BLE001  (what is a bug is raised again)
-                response = self._told(error)
+                response = self._told(error, request)
             for name, value in NEVER_CACHED.items():
                 response.headers[name] = value
             return response
@@ -200,11 +210,11 @@ class Mount:
             mounted = wraps(every)(mounted)
         return never_atomic(csrf_exempt(mounted))
 
-    def _told(self, error: Exception) -> HttpResponse:
+    def _told(self, error: Exception, request: HttpRequest) -> HttpResponse:
         failure = failure_in(error)
         if failure is None:
             raise error
-        response = self._failed(error, failure)
+        response = self._failed(error, failure, request)
         if failure.retry_after is not None:
             response.headers["Retry-After"] = str(failure.retry_after)
         header = getattr(error, "auth_header", None)

@@ -15,7 +15,8 @@ method. A token in a header does as well, and is the better place: from a query 
 into logs, of which see :mod:`..redaction`.
 
 The HTTP status is 200 and ``code`` tells: 200 well, 5 a token that won't do or no
-``bizType``, 6 anything else; the Simple forms then answer with an empty body. Only throttled callers get a 429.
+``bizType``, 6 anything else; the Simple forms then answer with an empty body. Only throttled
+callers get a 429.
 
 A segment's ids are ``currentId + delta``, ``currentId + 2 * delta`` and so on up to
 ``maxId``. It comes out of the segment source, and is that client's alone.
@@ -172,12 +173,12 @@ def _answer(code: int, message: str, data: str = "null", status: int = 200) -> H
     return HttpResponse(text, status=status, content_type=JSON)
 
 
-def _failed(error: Exception, failure: Failure) -> HttpResponse:
+def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
     status = 429 if failure.status == 429 else 200
     if isinstance(error, (AuthenticationFailed, NotAuthenticated, PermissionDenied)):
         return _answer(TOKEN_ERROR, TOKEN_MESSAGE, status=status)
     return _answer(SYSTEM_ERROR, failure.detail, status=status)
 
 
-def _failed_simply(error: Exception, failure: Failure) -> HttpResponse:  # noqa: ARG001
+def _failed_simply(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:  # noqa: ARG001
     return HttpResponse(status=429 if failure.status == 429 else 200, content_type=TEXT)

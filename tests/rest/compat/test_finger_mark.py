@@ -35,6 +35,8 @@ def test_an_id_is_a_number(client: Client) -> None:
         ("/finger/idGen/getIdByAppKey/app", "second"),
         ("/open/finger/idGen/getIdByAppKey/second", "second"),
         ("/open/finger/idGen/getIdByAppKey/default", "default"),
+        ("/finger/idGen/getIdByAppKey/app/", "second"),
+        ("/finger/idGen/getId/", "default"),
     ],
 )
 def test_an_application_has_its_generator(client: Client, url: str, alias: str) -> None:

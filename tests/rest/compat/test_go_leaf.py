@@ -29,6 +29,7 @@ def test_an_id_to_the_byte(client: Client, tag: str) -> None:
     answer = client.get("/go/api/leaf", {"biz_tag": tag})
     assert answer.content == b'{"code":0,"data":{"ID":1},"msg":"success"}'
     assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+    assert client.get("/go/api/leaf/", {"biz_tag": tag}).json()["data"] == {"ID": 2}
     assert_never_cached(answer)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
+from django.utils.encoding import escape_uri_path
 
 from django_idgen import generators, segments
 from django_idgen.core.errors import (
@@ -36,6 +40,27 @@ ODD_KEYS = [
 ]
 
 
+def refused(answer: Any, status: int, message: str | None = None) -> None:
+    """As Spring Boot 1.5 sends an error: JSON, in this order; its message is what Leaf threw."""
+    said = json.loads(answer.content)
+    thrown = ["exception"] if status == 500 else []
+    assert list(said) == ["timestamp", "status", "error", *thrown, "message", "path"]
+    assert answer.headers["Content-Type"] == "application/json;charset=UTF-8"
+    assert (answer.status_code, said["status"]) == (status, status)
+    assert said["error"] == HTTPStatus(status).phrase
+    assert abs(said["timestamp"] - time.time() * 1000) < 600_000
+    assert said["path"] == escape_uri_path(answer.wsgi_request.path)
+    if status == 500:
+        assert said["exception"] == "com.sankuai.inf.leaf.server.exception.LeafServerException"
+    if message is not None:
+        assert said["message"] == message
+    assert_never_cached(answer)
+
+
+def result(number: int) -> str:
+    return f"Result{{id={number}, status=EXCEPTION}}"
+
+
 @pytest.mark.parametrize("method", ["get", "post", "put", "delete"])
 def test_any_method_takes_an_id_as_plain_text(client: Client, tag: str, method: str) -> None:
     """The number alone, in text, and never from a cache."""
@@ -55,17 +80,15 @@ def test_a_snowflake_is_of_the_generator(client: Client) -> None:
 def test_an_unknown_key_is_no_id(client: Client, secret: str) -> None:
     """HTTP 500 with Leaf's -2, and nothing is made."""
     answer = client.get(f"/open/leaf/api/segment/get/{TAG}")
-    assert (answer.status_code, answer.content) == (500, b"Result{id=-2, status=EXCEPTION}")
-    assert answer.headers["Content-Type"] == "text/plain;charset=UTF-8"
+    refused(answer, 500, result(-2))
     assert marks() == {}
-    assert_never_cached(answer)
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
 def test_odd_keys_are_unknown_keys(tag: str, key: str) -> None:
     """Also where an unknown tag may be made, if it can't be a tag; nothing changes."""
     answer = Client().get(f"/open/leaf/api/segment/get/{key}")
-    assert (answer.status_code, answer.content) == (500, b"Result{id=-2, status=EXCEPTION}")
+    refused(answer, 500, result(-2))
     assert marks() == {TAG: 1}
 
 
@@ -78,10 +101,7 @@ def test_failures_have_leafs_numbers(tag: str, error: Exception, number: int) ->
     segments[tag]
     with patch("django_idgen.core.segment_generator.SegmentGenerator.next_id", side_effect=error):
         answer = Client().get(f"/open/leaf/api/segment/get/{tag}")
-    assert (answer.status_code, answer.content.decode()) == (
-        500,
-        f"Result{{id={number}, status=EXCEPTION}}",
-    )
+    refused(answer, 500, result(number))
 
 
 def test_a_snowflake_that_cant_be_had_is_no_id(db: None) -> None:
@@ -89,7 +109,7 @@ def test_a_snowflake_that_cant_be_had_is_no_id(db: None) -> None:
     error = ClockMovedBackwards("x")
     with patch("django_idgen.core.snowflake.SnowflakeGenerator.next_id", side_effect=error):
         answer = Client().get("/open/leaf/api/snowflake/get/a")
-    assert (answer.status_code, answer.content) == (500, b"Result{id=-1, status=EXCEPTION}")
+    refused(answer, 500, result(-1))
 
 
 def test_without_a_token_there_is_nothing(tag: str) -> None:
@@ -102,7 +122,7 @@ def test_without_a_token_there_is_nothing(tag: str) -> None:
         "db",
     ):
         answer = Client().get(f"/leaf/{url}")
-        assert answer.status_code == 401, url
+        refused(answer, 401)
         assert answer.headers["WWW-Authenticate"] == "Bearer"
     assert marks() == {TAG: 1}
 
@@ -111,7 +131,7 @@ def test_a_token_takes_what_it_names(client: Client, tag: str) -> None:
     """403 for another tag, whether it is there or not."""
     LeafAlloc.objects.create(biz_tag="invoices")
     for other in ("invoices", "nothing"):
-        assert client.get(f"/leaf/api/segment/get/{other}").status_code == 403
+        refused(client.get(f"/leaf/api/segment/get/{other}"), 403)
     assert marks()["invoices"] == 1
 
 
@@ -147,7 +167,44 @@ def test_what_is_no_id_is_an_error_message(text: str) -> None:
 
 def test_a_missing_id_is_a_bad_request() -> None:
     """400."""
-    assert Client().get("/open/leaf/decodeSnowflakeId").status_code == 400
+    refused(Client().get("/open/leaf/decodeSnowflakeId"), 400)
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_page"),
+    [
+        (None, False),
+        ("*/*", False),
+        ("application/json", False),
+        ("text/plain, */*", False),
+        ("text/plain", False),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", True),
+        ("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", True),
+        ("application/json, text/html;q=0.5", False),
+        ("\0;;q=x", False),
+    ],
+)
+def test_a_browser_is_shown_a_page(db: None, accept: str | None, is_page: bool) -> None:
+    """And Java's ``URLConnection``, which asks as one; the Result is in it. Others get JSON."""
+    headers = {} if accept is None else {"Accept": accept}
+    answer = Client().get("/open/leaf/api/segment/get/nothing", headers=headers)
+    if not is_page:
+        refused(answer, 500, result(-2))
+        return
+    assert (answer.status_code, answer.headers["Content-Type"]) == (500, "text/html;charset=UTF-8")
+    assert result(-2) in answer.content.decode()
+
+
+def test_a_slash_at_the_end_is_none_of_the_key(client: Client, tag: str, user: Any) -> None:
+    """Leaf's clients send one where a key has dots in it."""
+    assert client.get(f"/leaf/api/segment/get/{tag}/").content == b"1"
+    assert int(client.get("/leaf/api/snowflake/get/a/").content) > 0
+    value = str(generators["default"].next_id())
+    assert "workerId" in client.get("/leaf/decodeSnowflakeId/", {"snowflakeId": value}).json()
+    seeing = user("view_leafalloc")
+    assert [seeing.get(f"/leaf/{page}/").status_code for page in ("cache", "db")] == [200, 200]
+    refused(client.get(f"/leaf/api/segment/get/{tag}//"), 403)  # a tag that it does not name
+    assert marks() == {TAG: 1001}
 
 
 @pytest.mark.parametrize("prefix", ["/leaf", "/open/leaf"])

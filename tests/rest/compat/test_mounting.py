@@ -172,7 +172,7 @@ def test_a_bug_is_no_answer(db: None) -> None:
     def broken(_request: HttpRequest) -> HttpResponse:
         raise ZeroDivisionError
 
-    view = Mount("x", Door(None), lambda _error, _failure: HttpResponse()).path("", broken)
+    view = Mount("x", Door(None), lambda *_: HttpResponse()).path("", broken)
     with pytest.raises(ZeroDivisionError):
         view.callback(HttpRequest())  # type: ignore[misc]
     assert not connection.in_atomic_block or transaction.get_connection()

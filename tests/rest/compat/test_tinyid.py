@@ -41,6 +41,7 @@ def test_ids_to_the_byte(tag: str, secret: str, method: str) -> None:
     )
     simple = ask(f"/tinyid/id/nextIdSimple?{query}&batchSize=3")
     assert simple.content == b"4,5,6"
+    assert ask(f"/tinyid/id/nextIdSimple/?{query}").content == b"7"
     assert simple.headers["Content-Type"] == "text/plain;charset=UTF-8"
 
 
