@@ -20,6 +20,7 @@ W006      the Redis that django_idgen relies on evicts keys
 W007      an old server's URLs are mounted for anybody
 W008      templates write our ids with thousand separators
 W009      a field of ours is neither a key nor in a unique constraint
+W011      an old server's URLs give snowflakes with another epoch than its own
 ========  ======================================================================
 
 W003 and W006 ask servers: they run with ``migrate`` and ``check --database``.
@@ -46,7 +47,7 @@ from ..factory import build_allocator, build_generator
 from ..generated import GeneratedOnSave
 from .metrics import check_metrics
 from .redis import check_eviction, check_shared_redis
-from .rest import check_open_mounts
+from .rest import check_epochs, check_open_mounts
 from .templates import check_thousand_separators
 
 __all__ = [
@@ -89,6 +90,7 @@ def register() -> None:
     register_check(check_shared_redis, Tags.caches)
     register_check(check_eviction, Tags.database)
     register_check(check_open_mounts, Tags.urls)
+    register_check(check_epochs, Tags.urls)
     register_check(check_metrics, "django_idgen")
 
 

@@ -27,6 +27,7 @@ from .taking import checked_alias, of_generator
 __all__ = ["urls"]
 
 JSON = "application/json;charset=UTF-8"
+EPOCH = "1970-01-01T00:00:00Z"
 NO_ID, NO_ID_MESSAGE = -1, "system error!"
 CLOSED = (401, 403, 429)
 
@@ -50,7 +51,8 @@ def urls(
     door = Door(authentication)
     known = None if app_keys is None else {key: checked_alias(app_keys[key]) for key in app_keys}
     views = _Views(door, checked_alias(generator), known)
-    mount = Mount("finger_mark", door, _failed)
+    aliases = [generator, *(known or {}).values()]
+    mount = Mount("finger_mark", door, _failed, epoch=EPOCH, aliases=aliases)
     return [
         mount.path("idGen/getId", get=views.of_default),
         mount.path("idGen/getIdByAppKey/<idgen_old_key:key>", get=views.of_application),

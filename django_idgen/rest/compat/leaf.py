@@ -48,6 +48,8 @@ JSON = "application/json;charset=UTF-8"
 HTML = "text/html;charset=UTF-8"
 PAGE = "<html><body><h1>{status} {reason}</h1><p>{message}</p></body></html>"
 THROWN = "com.sankuai.inf.leaf.server.exception.LeafServerException"
+EPOCH = "2010-11-04T01:42:54.657Z"
+"""Twitter's, of which Leaf's snowflakes count their milliseconds."""
 NOT_READY, NO_KEY, NO_SEGMENT = -1, -2, -3
 NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -72,8 +74,9 @@ def urls(
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
     door = Door(authentication)
-    views = _Views(door, checked_alias(generator), Tags(tags, make_tags))
-    mount = Mount("leaf", door, _failed)
+    alias = checked_alias(generator)
+    views = _Views(door, alias, Tags(tags, make_tags))
+    mount = Mount("leaf", door, _failed, epoch=EPOCH, aliases=[alias])
     return [
         mount.path("api/segment/get/<idgen_old_key:key>", views.segment),
         mount.path("api/snowflake/get/<idgen_old_key:key>", views.snowflake),

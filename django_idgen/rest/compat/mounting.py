@@ -28,6 +28,7 @@ from rest_framework.exceptions import (
 from rest_framework.request import Request
 
 from ...atomic_requests import never_atomic
+from ...core.presets import parse_layout
 from ...handlers import current_settings
 from ..access import Caller, default_authentication
 from ..authentication import TokenAuthentication, TokenUser, secret_of
@@ -164,7 +165,8 @@ class Mount:
     """Makes the views of one old server: ``failed`` writes what went wrong in its own words.
 
     ``first`` is called with each request before anything else is done about it. ``slash``:
-    whether its paths may end with a slash, too, which is none of the key.
+    whether its paths may end with a slash, too, which is none of the key. ``epoch``: that of
+    the old server's snowflakes, which ``aliases`` give here: a system check compares them.
     """
 
     def __init__(
@@ -175,12 +177,20 @@ class Mount:
         *,
         first: Callable[[HttpRequest], None] | None = None,
         slash: bool = True,
+        epoch: str | None = None,
+        aliases: Iterable[str] = (),
     ) -> None:
         self.name = name
         self.door = door
         self._failed = failed
         self._first = first
         self._end = "<idgen_slash:slash>" if slash else ""
+        self._snowflakes = epoch and (
+            name,
+            epoch,
+            parse_layout("standard", epoch=epoch),
+            tuple(dict.fromkeys(aliases)),
+        )
 
     def path(self, route: str, view: View | None = None, **methods: View) -> URLPattern:
         """``route`` to ``view``, whatever the method, or to one for each of ``methods``."""
@@ -206,6 +216,7 @@ class Mount:
             return response
 
         mounted.idgen_open = self.name if self.door.is_open else ""  # type: ignore[attr-defined]
+        mounted.idgen_snowflakes = self._snowflakes  # type: ignore[attr-defined]
         if every is not None:
             mounted = wraps(every)(mounted)
         return never_atomic(csrf_exempt(mounted))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import time
 import types
 from typing import Any
 
@@ -15,7 +17,7 @@ from django.urls import include, path
 from rest_framework.authentication import BasicAuthentication, SessionAuthentication
 from rest_framework.request import Request
 
-from django_idgen.checks.rest import check_open_mounts
+from django_idgen.checks.rest import check_epochs, check_open_mounts
 from django_idgen.rest.authentication import TokenAuthentication
 from django_idgen.rest.compat import cosid, finger_mark, go_leaf, leaf, tinyid
 from django_idgen.rest.compat.mounting import Door, Mount
@@ -105,6 +107,69 @@ def test_the_check_needs_no_rest_framework() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+LEAFS = "2010-11-04T01:42:54.657Z"
+FINGER_MARKS = "1970-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("urls", "alias", "epoch"),
+    [
+        (leaf.urls, "default", LEAFS),
+        (finger_mark.urls, "default", FINGER_MARKS),
+        (lambda: finger_mark.urls(generator="old", app_keys={"a": "default"}), "default", None),
+    ],
+)
+def test_another_epoch_than_the_old_servers_is_warned_of(
+    mounted: Any, settings: Any, urls: Any, alias: str, epoch: str | None
+) -> None:
+    """Once a generator of a mount: its ids would be lower, and come to the old server's."""
+    settings.IDGEN = {"GENERATORS": {"default": {}, "old": {"EPOCH": FINGER_MARKS}}}
+    mounted(path("a/", include(urls())))
+    (warning,) = check_epochs()
+    assert warning.id == "django_idgen.W011"
+    assert f"at '/a/' gives ids of generator '{alias}'" in warning.msg
+    assert "2025-01-01" in warning.msg
+    assert (epoch or FINGER_MARKS)[:10] in warning.msg
+    assert (epoch or FINGER_MARKS) in (warning.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("module", "epoch", "unix_ms"), [(leaf, LEAFS, 1288834974657), (finger_mark, FINGER_MARKS, 0)]
+)
+def test_with_the_old_servers_epoch_ids_go_on_above_its_own(
+    mounted: Any, settings: Any, db: None, module: Any, epoch: str, unix_ms: int
+) -> None:
+    """And no check warns; how many bits the worker has is no matter."""
+    bits = {"time": 41, "worker": 12, "sequence": 10}
+    old = {"EPOCH": epoch, "LAYOUT": bits}
+    settings.IDGEN = {"GENERATORS": {"default": {}, "old": old}}
+    mounted(path("", include(module.urls(authentication=None, generator="old"))))
+    assert check_epochs() == []
+    before = (time.time_ns() // 1_000_000 - 60_000 - unix_ms) << 22
+    url = "/api/snowflake/get/a" if module is leaf else "/idGen/getId"
+    answer = json.loads(Client().get(url).content)
+    assert (answer if module is leaf else answer["id"]) > before
+
+
+def test_a_tick_of_another_length_is_another_epoch(mounted: Any, settings: Any) -> None:
+    """What counts is where an id's milliseconds stand."""
+    layout = {"time": 40, "worker": 10, "sequence": 12, "tick": 0.002}
+    settings.IDGEN = {"GENERATORS": {"default": {"EPOCH": LEAFS, "LAYOUT": layout}}}
+    mounted(path("", include(leaf.urls())), path("go/", include(go_leaf.urls())))
+    assert [warning.id for warning in check_epochs()] == ["django_idgen.W011"]
+
+
+def test_where_settings_or_urls_are_broken_no_epoch_is_looked_at(
+    mounted: Any, settings: Any
+) -> None:
+    """Other checks say so."""
+    mounted(path("", include(leaf.urls())))
+    settings.IDGEN = {"GENERATORS": {"default": {"EPOCH": "tomorrow"}}}
+    assert check_epochs() == []
+    settings.ROOT_URLCONF = "no.such.module"
+    assert check_epochs() == []
 
 
 # --- who comes in ----------------------------------------------------------------------
