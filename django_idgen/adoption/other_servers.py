@@ -8,8 +8,8 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 
-from ..core.errors import ConfigurationError, InvalidTag
-from ..core.segment import MAX_STEP, check_tag
+from ..core.errors import ConfigurationError
+from ..core.segment import MAX_STEP
 from .reading import columns_of, rows_of
 
 __all__ = ["KINDS", "Theirs", "rows_of_server"]
@@ -54,17 +54,11 @@ def rows_of_server(kind: str, alias: str, tag: str) -> list[Theirs]:
     except DatabaseError as error:
         words = " ".join(str(error).split())
         raise ConfigurationError(f"Database {alias!r} can't be asked: {words}") from error
-    return [_checked(kind, row) for row in rows if not tag or row[0] == tag]
+    return [_theirs(kind, row) for row in rows if not tag or row[0] == tag]
 
 
-def _checked(kind: str, row: Sequence[Any]) -> Theirs:
+def _theirs(kind: str, row: Sequence[Any]) -> Theirs:
     name, max_id, step, *rest = row
-    try:
-        check_tag(name)
-    except InvalidTag as error:
-        raise ConfigurationError(
-            f"{error} Rename it there, or take the others over one by one, with --tag."
-        ) from error
     # Leaf gives out what is below max_id, TinyID max_id as well. One id more is no loss.
     first_free = max(int(max_id), 0) + 1
     steps = min(max(int(step or 1), 1), MAX_STEP)

@@ -14,14 +14,14 @@ distance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from django.db import DatabaseError, connections, transaction
 from django.utils import timezone
 
-from ..core.errors import ConfigurationError
-from ..core.segment import MAX_ID
+from ..core.errors import ConfigurationError, InvalidTag
+from ..core.segment import MAX_ID, check_tag
 from ..models import Installation, LeafAlloc, SegmentHistory
 from ..row_writes import insert_row
 from ..tables import make_missing_tables, missing_tables
@@ -69,14 +69,16 @@ class Takeover:
         self.sources = list(sources)
         self.margin = margin
         self.into = into
+        self.left_out: dict[str, str] = {}
+        """Tags that can't be taken over, and why; they hold up no other."""
         self._check_aliases()
-        self.moves = [self._move(theirs) for theirs in self._rows(tag)]
+        self.moves = list(self._moves(tag))
 
     def plan(self) -> list[str]:
         """What there is, and what is to be done, a line a tag."""
-        if not self.moves:
-            return ["There are no tags to take over."]
-        return [self._line(move) for move in self.moves]
+        left_out = [f"{tag!r} is left out. {why}" for tag, why in self.left_out.items()]
+        lines = [self._line(move) for move in self.moves] + left_out
+        return lines or ["There are no tags to take over."]
 
     def run(self, report: Report) -> None:
         """Do it; may be repeated, and broken off. Never lowers a tag of ours."""
@@ -86,7 +88,11 @@ class Takeover:
             self._remember(move)
             theirs = move.theirs
             description = theirs.description[:256]
-            raise_tag(theirs.tag, move.first, step=theirs.step, description=description)
+            try:
+                raise_tag(theirs.tag, move.first, step=theirs.step, description=description)
+            except (ConfigurationError, InvalidTag) as error:
+                self.left_out[theirs.tag] = str(error)
+                continue
             report(f"{move.theirs.tag}: begins at {move.first}")
 
     def met(self) -> list[str]:
@@ -128,7 +134,7 @@ class Takeover:
                 f"IDGEN['SEGMENTS'] says, not in {self.into!r}."
             )
 
-    def _rows(self, tag: str) -> list[Theirs]:
+    def _moves(self, tag: str) -> Iterator[_Move]:
         found: dict[str, list[Theirs]] = {}
         for alias in self.sources:
             self._refuse_shared(alias)
@@ -136,18 +142,26 @@ class Takeover:
                 found.setdefault(theirs.tag, []).append(theirs)
         if tag and tag not in found:
             raise ConfigurationError(f"There is no tag {tag!r} in {self._where()}.")
-        return [self._joined(rows) for rows in found.values()]
+        for name, rows in found.items():
+            try:
+                yield self._move(self._joined(rows))
+            except InvalidTag as error:
+                self.left_out[name] = f"{error} Rename it there."
+            except ConfigurationError as error:
+                self.left_out[name] = str(error)
 
     def _joined(self, rows: list[Theirs]) -> Theirs:
         """One tag in all of its databases: all must have been asked."""
         first = rows[0]
+        check_tag(first.tag)
         places = sorted((row.delta, row.remainder) for row in rows)
         if places != [(first.delta, number) for number in range(first.delta)]:
             said = ", ".join(f"delta={delta}, remainder={rest}" for delta, rest in places)
             raise ConfigurationError(
                 f"Tag {first.tag!r} is divided among {first.delta} databases, and {self._where()} "
                 f"has {said}. Name all of its databases, and each once: ours must begin above "
-                f"all of them."
+                f"all of them. If there is no other, set delta to 1 and remainder to 0 in its row "
+                f"of tiny_id_info: the old server goes on above its mark, with every id."
             )
         return Theirs(
             first.tag,

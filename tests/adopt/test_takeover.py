@@ -15,6 +15,7 @@ from django_idgen import segments
 from django_idgen.adoption.takeover import Takeover
 from django_idgen.history import who_issued
 from django_idgen.models import LeafAlloc
+from django_idgen.tags.rows import find_tag
 from tests.adopt.old_servers import Running, make
 from tests.places import idgen_on
 from tests.server_tools import execute
@@ -101,6 +102,61 @@ def test_tinyid_that_is_divided(places: tuple[str, str]) -> None:
     assert {number % 2 for number in one.ids} == {0}
     assert {number % 2 for number in two.ids} == {1}
     assert min(mine) > 90_000_000
+
+
+def test_tinyids_own_sample(places: tuple[str, str]) -> None:
+    """I1: of its two tags one is divided, and one database named: the other one is taken over.
+
+    Once its row says that no other database has a part of it, the second goes on, too. Both
+    servers give out ids all the while, and none comes twice.
+    """
+    old, ours = places
+    make("tinyid", old, "test", 1, 100_000, (1, 0))
+    execute(old, "INSERT INTO tiny_id_info VALUES (2, 'test_odd', 1, 1, 100000, 2, 1, 0)")
+    with (
+        Running("tinyid", old, "test", threads=1).serving() as whole,
+        Running("tinyid", old, "test_odd", threads=1).serving() as odd,
+    ):
+        whole.wait_for(1)
+        odd.wait_for(1)
+        with pytest.raises(CommandError, match=r"(?s)^Left out: 'test_odd'\..*delta to 1"):
+            take_over("tinyid", old)
+        assert set(marks(ours)) == {"test"}
+        mine = segments["test"].next_ids(2000)
+        execute(old, "UPDATE tiny_id_info SET delta = 1, remainder = 0 WHERE biz_type = 'test_odd'")
+        assert "test_odd: begins at" in take_over("tinyid", old)
+        mine_odd = segments["test_odd"].next_ids(2000)
+        whole.wait_for(1)
+        odd.wait_for(1)
+    assert len({*mine, *whole.ids}) == 2000 + len(whole.ids)
+    assert len({*mine_odd, *odd.ids}) == 2000 + len(odd.ids)
+
+
+def test_one_tag_holds_up_no_other(places: tuple[str, str]) -> None:
+    """What can't be taken over is named with its reason; a dry run names it, too."""
+    old, ours = places
+    make("leaf", old, TAG, 1, 10, (1, 0))
+    rows = "('', 1, 10), ('full', 9223372036854775000, 10), ('last', 1, 10)"
+    execute(old, f"INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES {rows}")
+    why = r"(?s)^Left out: ''\. .*Rename it there.*'full'\. .*smaller --margin"
+    for dry_run in (True, False):
+        with pytest.raises(CommandError, match=why):
+            take_over("leaf", old, dry_run=dry_run)
+        if dry_run:
+            assert find_tag(TAG) is None
+    assert set(marks(ours)) == {TAG, "last"}
+
+
+def test_a_name_that_our_database_takes_for_another(mariadb: str, postgres: str) -> None:
+    """It is left out, and the tags after it are taken over."""
+    with override_settings(IDGEN=idgen_on(mariadb)):
+        make("leaf", postgres, "Orders", 1, 10, (1, 0))
+        rows = "('orders', 1, 10), ('zebras', 1, 10)"
+        execute(postgres, f"INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES {rows}")
+        with pytest.raises(CommandError, match=r"^Left out: '(O|o)rders'\. "):
+            take_over("leaf", postgres)
+        assert len(marks(mariadb)) == 2
+        assert "zebras" in marks(mariadb)
 
 
 def test_run_again(places: tuple[str, str]) -> None:

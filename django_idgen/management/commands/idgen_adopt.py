@@ -128,6 +128,9 @@ class Command(BaseCommand):
         if takeover.moves and not options["status"] and self._may_go_on(options):
             takeover.run(self.stdout.write)
             self.stdout.write("\n".join(takeover.after()))
+        if takeover.left_out:
+            reasons = (f"{tag!r}. {why}" for tag, why in takeover.left_out.items())
+            raise CommandError(f"Left out: {' '.join(reasons)}")
         if met := takeover.met():
             raise CommandError(
                 f"The old server has come to ids that were given out here, too: {', '.join(met)}."
