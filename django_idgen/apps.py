@@ -25,7 +25,7 @@ class IdgenConfig(AppConfig):
         lifecycle.watch()
         signals.connect_logging()
         factory.import_backends()
-        strings.watch()
+        strings.register_installed()
         loaded.watch()
         _start_metrics()
         pre_migrate.connect(tables.before_migrate, sender=self, dispatch_uid="django_idgen")

@@ -24,6 +24,9 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.admin",
+    "rest_framework",
+    "django_filters",
+    "drf_spectacular",
     "django_idgen",
     "tests.app",
 ]

@@ -21,6 +21,7 @@ W007      an old server's URLs are mounted for anybody
 W008      templates write our ids with thousand separators
 W009      a field of ours is neither a key nor in a unique constraint
 W011      an old server's URLs give snowflakes with another epoch than its own
+W012      a library that makes JSON of models writes our ids as numbers
 ========  ======================================================================
 
 W003 and W006 ask servers: they run with ``migrate`` and ``check --database``.
@@ -45,6 +46,7 @@ from django.utils.module_loading import import_string
 from ..conf import SettingsError, read_settings
 from ..factory import build_allocator, build_generator
 from ..generated import GeneratedOnSave
+from ..rest.strings import check_registered
 from .metrics import check_metrics
 from .redis import check_eviction, check_shared_redis
 from .rest import check_epochs, check_open_mounts
@@ -91,6 +93,7 @@ def register() -> None:
     register_check(check_eviction, Tags.database)
     register_check(check_open_mounts, Tags.urls)
     register_check(check_epochs, Tags.urls)
+    register_check(check_registered, Tags.urls)
     register_check(check_metrics, "django_idgen")
 
 

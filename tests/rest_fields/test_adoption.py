@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import email
-import inspect
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +15,10 @@ from django_filters import filterset as plain_filterset
 from django_filters.rest_framework import FilterSet as RestFilterSet
 from rest_framework import relations, serializers
 
+from django_idgen.core.errors import ConfigurationError
 from django_idgen.fields import SnowflakeField
 from django_idgen.relations import id_behind
-from django_idgen.rest import adoption, filters, on_import
+from django_idgen.rest import adoption, filters, strings
 from django_idgen.rest.fields import IdField
 from tests.app.models import Line, Order, Parcel, Receipt, Shipment
 
@@ -124,13 +122,6 @@ def test_both_filter_sets_know() -> None:
         assert issubclass(owner.filter_for_lookup(field, "exact")[0], filters.IdFilter)
 
 
-def test_modules_keep_their_loaders() -> None:
-    """Who looks for the source of a module that was watched finds it."""
-    assert type(serializers.__spec__.loader) is SourceFileLoader
-    assert type(serializers.__loader__) is SourceFileLoader
-    assert "class ModelSerializer" in inspect.getsource(serializers)
-
-
 def test_what_a_path_leads_to() -> None:
     """Fields, columns, relations both ways, and nothing where there is nothing of ours."""
     order = Order._meta.pk
@@ -210,33 +201,126 @@ def test_nothing_is_imported_for_those_who_do_not_use_it() -> None:
     assert run(code) == "[]"
 
 
-@pytest.mark.parametrize("apps", [(), ("rest_framework",)])
-def test_with_and_without_installed_apps(apps: tuple[str, ...]) -> None:
-    """Django REST framework works without being named there; so do ids."""
-    assert run(ROW, apps=apps) == STRINGS
+REGISTER = "from django_idgen.rest.strings import register\n"
+REST = ("rest_framework",)
 
 
-def test_imported_before_the_start() -> None:
-    """By a settings module, say."""
-    assert run(ROW, before="import rest_framework.fields, rest_framework.serializers") == STRINGS
+def test_an_installed_library_is_registered() -> None:
+    """Django REST framework in INSTALLED_APPS is enough."""
+    assert run(ROW, apps=REST) == STRINGS
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        "django_idgen.rest.fields",
-        "django_idgen.rest.adoption",
-        "django_idgen.rest.filters",
-        "django_idgen.rest.schema_extension",
-        "django_idgen.ninja",
-        "django_filters.rest_framework",
-        "drf_spectacular.openapi",
-        "ninja",
-    ],
-)
-def test_whatever_is_imported_first(first: str) -> None:
-    """Modules of ours that import a library, and libraries that import another."""
-    assert run(f"import {first}\n{ROW}") == STRINGS
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_one_call_registers_a_library_that_is_not_installed(when: str) -> None:
+    """Serializers look their fields up when they are used: the call may follow them, too."""
+    call = REGISTER + 'register("rest_framework")\n'
+    shown = ROW.rindex("print(")
+    order = [call, ROW] if when == "before" else [ROW[:shown], call, ROW[shown:]]
+    assert run("".join(order)) == STRINGS
+
+
+def test_importing_this_app_changes_no_other_library() -> None:
+    """No finder is added, and the classes of a library that is not installed stay (hazard 85)."""
+    code = """
+    import ninja.orm.factory, rest_framework.relations, rest_framework.serializers
+    from django_filters.filterset import FILTER_FOR_DBFIELD_DEFAULTS as filters
+    finders_are_the_same = sys.meta_path == finders
+    own = [
+        filters,
+        *(vars(each) for each in vars(rest_framework.relations).values() if type(each) is type),
+        rest_framework.serializers.ModelSerializer.serializer_field_mapping,
+        vars(rest_framework.serializers.ModelSerializer),
+        vars(ninja.orm.factory),
+    ]
+    seen = [dict(each) for each in own]
+    import django_idgen.rest.fields, django_idgen.rest.filters, django_idgen.ninja
+    print(finders_are_the_same, seen == [dict(each) for each in own], "django_idgen" in str(seen))
+    """
+    out = run(textwrap.dedent(code) + ROW, before="finders = list(sys.meta_path)")
+    assert out.splitlines() == ["True True False", NUMBERS]
+
+
+def test_a_serializer_that_was_defined_before_the_start() -> None:
+    """In a models module, say: its fields are made later, and those that it declares follow."""
+    code = """
+    from tests.rest_fields.early_app.models import EarlySerializer
+    from tests.app.models import Line
+
+    print(dict(EarlySerializer(Line(pk=7, order_id=8)).data))
+    """
+    apps = ("tests.rest_fields.early_app", "rest_framework")
+    assert run(code, apps=apps) == "{'id': '7', 'order': '8', 'declared': '8'}"
+
+
+@pytest.mark.parametrize("registered", ["apps", "call"])
+def test_every_library_can_be_registered(registered: str) -> None:
+    """Filters, both kinds of them, schemas of django-ninja and of drf-spectacular."""
+    code = """
+    import django_filters.rest_framework, ninja.orm
+    from drf_spectacular.generators import SchemaGenerator
+    from drf_spectacular.openapi import OpenApiSerializerFieldExtension
+    from tests.app.models import Line
+
+    def kind(base):
+        meta = type("Meta", (), {"model": Line, "fields": ["id"]})
+        return type(type("Own", (base,), {"Meta": meta}).base_filters["id"]).__name__
+
+    print(kind(django_filters.FilterSet), kind(django_filters.rest_framework.FilterSet))
+    print(ninja.orm.create_schema(Line).json_schema()["properties"]["order_id"]["type"])
+    print(any("idgen" in each.__module__ for each in OpenApiSerializerFieldExtension._registry))
+    """
+    apps: tuple[str, ...] = ("django_filters", "drf_spectacular", "ninja")
+    call = ""
+    if registered == "call":
+        # Imported first: that makes django-filter's copy of its defaults.
+        call = f"import django_filters.rest_framework\n{REGISTER}register(*{apps!r})\n"
+        apps = ()
+    out = run(call + textwrap.dedent(code), apps=apps)
+    assert out.splitlines() == ["IdFilter IdFilter", "string", "True"]
+
+
+def test_a_library_that_is_not_known_is_refused() -> None:
+    """The error names those that are."""
+    with pytest.raises(ConfigurationError, match="'drf' is none of 'rest_framework'"):
+        strings.register("drf")
+
+
+@pytest.mark.parametrize("way", ["nothing", "register", "numbers"])
+def test_a_check_finds_ids_that_are_sent_as_numbers(way: str) -> None:
+    """W012, where a library that is not registered shows a model of ours, and only there."""
+    code = f"""
+    if {way == "register"}:
+        from django_idgen.rest.strings import register
+        register("rest_framework", "ninja")
+    from django.contrib.contenttypes.models import ContentType
+    from django.core.checks import run_checks
+    from ninja import ModelSchema
+    from rest_framework.serializers import ModelSerializer
+    from tests.app.models import Line
+
+    class KindIn(ModelSerializer):
+        class Meta:
+            model, fields = ContentType, ["id"]
+
+    class KindOut(ModelSchema):
+        class Meta:
+            model, fields = ContentType, ["id"]
+
+    class LineIn(ModelSerializer):
+        class Meta:
+            model, fields = Line, ["id"]
+
+    class LineOut(ModelSchema):
+        class Meta:
+            model, fields = Line, ["id"]
+
+    for each in run_checks():
+        if each.id == "django_idgen.W012":
+            print(each.msg.split()[0])
+    """
+    out = run(code, idgen={"REST": {"strings": False}} if way == "numbers" else {})
+    found = ["__main__.LineIn", "__main__.LineOut"]
+    assert out.splitlines() == (found if way == "nothing" else [])
 
 
 def test_the_setting_switches_it_off() -> None:
@@ -258,7 +342,8 @@ def test_the_setting_switches_it_off() -> None:
     print(type(Filters.base_filters["id"]) is NumberFilter)
     print(create_schema(Line).json_schema()["properties"]["order_id"]["type"])
     """
-    out = run(ROW + textwrap.dedent(code), idgen={"REST": {"strings": False}})
+    apps = ("rest_framework", "django_filters", "ninja")
+    out = run(ROW + textwrap.dedent(code), idgen={"REST": {"strings": False}}, apps=apps)
     assert out.splitlines() == [NUMBERS, "{'id': '7'}", "True", "integer"]
 
 
@@ -268,7 +353,7 @@ def test_settings_that_do_not_parse_are_for_the_checks() -> None:
     from django.core.checks import run_checks
     print([each.id for each in run_checks() if each.id.startswith("django_idgen.E")])
     """
-    out = run(ROW + textwrap.dedent(code), idgen={"REST": {"strings": "yes"}})
+    out = run(ROW + textwrap.dedent(code), idgen={"REST": {"strings": "yes"}}, apps=REST)
     assert out.splitlines() == [STRINGS, "['django_idgen.E001']"]
 
 
@@ -293,26 +378,3 @@ def test_without_the_libraries() -> None:
     print([each.id for each in run_checks() if each.id.startswith("django_idgen.E")])
     """
     assert run(code, before=before).splitlines() == ["rest_framework is blocked", "[]"]
-
-
-def test_a_module_that_is_not_there_is_not_there() -> None:
-    """The error of the import is Python's own."""
-    code = """
-    from django_idgen.rest.on_import import when_imported
-    when_imported("tests.nothing_of_that_name", lambda: print("?"))
-    try:
-        import tests.nothing_of_that_name
-    except ModuleNotFoundError as error:
-        print(error)
-    """
-    assert run(code) == "No module named 'tests.nothing_of_that_name'"
-
-
-def test_finders_of_the_old_kind_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some have no ``find_spec``, such as those in copies of six; Python does without, too."""
-    old: Any = type("Old", (), {"find_module": None})()
-    monkeypatch.setattr(sys, "meta_path", [old, *sys.meta_path])
-    monkeypatch.setattr(on_import, "_watched", {"email.charset"})
-    found = on_import._finder.find_spec("email.charset", email.__path__)
-    assert found is not None
-    assert found.name == "email.charset"
