@@ -110,6 +110,31 @@ class WorkerOutOfRange(LeaseError, ValueError):
         )
 
 
+class TooFarAhead(LeaseError):
+    """A holder says that it has stamped ticks that the registry can't have granted.
+
+    Nothing was lent, and nothing that is stored has moved.
+    """
+
+    def __init__(self, namespace: str, tick: int, latest: int, seconds: float) -> None:
+        self.namespace = namespace
+        self.tick = tick
+        self.latest = latest
+        """The latest tick that a window may be asked from."""
+        # All of them, so that it can be pickled: a task's exception goes to the worker's parent.
+        super().__init__(namespace, tick, latest, seconds)
+
+    def __str__(self) -> str:
+        seconds: float = self.args[3]
+        return (
+            f"A window of namespace {self.namespace!r} was asked for from tick {_short(self.tick)} "
+            f"on, and the registry has lent none past tick {self.latest}. See whether its clock "
+            f"is behind, or its database was restored to an earlier state; then run 'manage.py "
+            f"idgen_skip'. Or restart this process, which then begins at the registry's time. "
+            f"Ids go on without that once {_span_of(seconds)} have passed."
+        )
+
+
 class LeaseLost(LeaseError):
     """The registry no longer knows this lease: it lapsed, or the registry forgot it.
 
@@ -209,6 +234,10 @@ class GeneratorClosed(IdgenError):
 
 def _span(workers: range) -> str:
     return f"{workers.start}..{workers.stop - 1}"
+
+
+def _span_of(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 1e9 else "many years"
 
 
 def _short(value: object) -> str:

@@ -19,7 +19,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .clock import Reading
-from .errors import ClockBeforeEpoch, ConfigurationError, TimeExhausted, WorkerOutOfRange
+from .errors import (
+    ClockBeforeEpoch,
+    ConfigurationError,
+    TimeExhausted,
+    TooFarAhead,
+    WorkerOutOfRange,
+)
 
 __all__ = [
     "OLD_CLIENTS",
@@ -35,6 +41,8 @@ __all__ = [
     "is_free",
     "loss_fence",
     "new_token",
+    "soon",
+    "too_far_ahead",
 ]
 
 PROTOCOL_VERSION = 1
@@ -94,6 +102,11 @@ class Namespace:
     def reach_ticks(self) -> int:
         """How far past now a window may end, in ticks."""
         return self.window_ticks + self.ahead_ticks
+
+    @property
+    def lead_ticks(self) -> int:
+        """How far past now a holder may have come, by a clock that is ahead, in ticks."""
+        return self.reach_ticks + self.skew_ticks
 
     def tick_at(self, unix_us: int) -> int:
         """The tick that a moment (µs since 1970) lies in; negative before the epoch."""
@@ -158,7 +171,8 @@ class LeaseRegistry(Protocol):
         ``not_before`` is the first tick that the caller can still use, so that
         its ids go on rising. ``avoid`` is a worker id to pass over.
 
-        Raises :class:`~.errors.NoFreeWorker`, :class:`~.errors.NamespaceMismatch`,
+        Raises :class:`~.errors.NoFreeWorker`, :class:`~.errors.TooFarAhead` for a
+        ``not_before`` that no holder can have come to, :class:`~.errors.NamespaceMismatch`,
         :class:`~.errors.RegistryUnavailable`, :class:`~.errors.ClockBeforeEpoch`
         or :class:`~.errors.TimeExhausted`.
         """
@@ -218,21 +232,27 @@ def grant_window(
     *,
     now: int,
     fence: int = 0,
+    highest: int = 0,
     not_before: int = 0,
     ceiling: int | None = None,
 ) -> tuple[int, int]:
     """L1: the window ``(start, until)`` of a new lease on a free worker id.
 
-    All in ticks. The caller has checked :func:`is_free`. ``ceiling`` is the
-    first tick that this registry may not lend (its own lease's end).
+    All in ticks. The caller has checked :func:`is_free`. ``highest`` is the end of the latest
+    window of the namespace: no holder has come further, so that no ``not_before`` past it
+    moves a mark. ``ceiling`` is the first tick that this registry may not lend (its own
+    lease's end).
 
-    Raises :class:`ClockBeforeEpoch` or :class:`TimeExhausted`.
+    Raises :class:`ClockBeforeEpoch`, :class:`TooFarAhead` or :class:`TimeExhausted`.
     """
     if now < 0:
         raise ClockBeforeEpoch(
             f"The registry's clock stands {-now} ticks of {namespace.tick_us} µs before the "
             f"epoch of namespace {namespace.name!r}. Mend the clock, or choose an earlier EPOCH."
         )
+    latest = max(now + namespace.lead_ticks, fence, highest)
+    if not_before > latest:
+        raise too_far_ahead(namespace, not_before, latest)
     start = max(now, mark.until if mark else 0, fence, not_before)
     top = namespace.max_ticks if ceiling is None else min(ceiling, namespace.max_ticks)
     if start >= namespace.max_ticks:
@@ -243,17 +263,39 @@ def grant_window(
     return start, min(start + namespace.window_ticks, top)
 
 
+def soon(namespace: Namespace, *, now: int, fence: int, not_before: int) -> int:
+    """Until where a window may begin that is as good as any; what begins later is lent last.
+
+    The end of a worker id that was given back may lie a window ahead: its next holder
+    would stamp as far ahead of the time.
+    """
+    return min(max(now, fence, not_before) + namespace.skew_ticks, namespace.max_ticks)
+
+
+def too_far_ahead(namespace: Namespace, tick: int, latest: int) -> TooFarAhead:
+    """The error for a ``not_before`` of ``tick`` where it may be ``latest`` at most."""
+    seconds = min(tick - latest, 2**62) * namespace.tick_us / 1e6
+    return TooFarAhead(namespace.name, tick, latest, seconds)
+
+
 def extend_window(
     namespace: Namespace, mark: Mark, *, now: int, last_tick: int, ceiling: int | None = None
 ) -> int:
-    """L2: the new ``until`` of a held lease. Never lower than the old one."""
+    """L2: the new ``until`` of a held lease. Never lower than the old one.
+
+    No holder has stamped past the stored end, whatever ``last_tick`` says.
+    """
     top = namespace.max_ticks if ceiling is None else min(ceiling, namespace.max_ticks)
-    return max(mark.until, min(max(now, last_tick) + namespace.window_ticks, top))
+    latest = max(now, min(last_tick, mark.until))
+    return max(mark.until, min(latest + namespace.window_ticks, top))
 
 
-def final_mark(start: int, last_tick: int | None) -> int:
-    """L3: the mark that a released lease leaves: past the last tick that was loaded."""
-    return start if last_tick is None else max(start, last_tick + 1)
+def final_mark(mark: Mark, last_tick: int | None) -> int:
+    """L3: the ``until`` that a released lease leaves: past the last tick that was loaded.
+
+    It lies inside the stored window: a ``last_tick`` past its end leaves the end as it is.
+    """
+    return min(mark.until, mark.start if last_tick is None else max(mark.start, last_tick + 1))
 
 
 def loss_fence(namespace: Namespace, *, now: int, fence: int, largest_window: int) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from .choice import choose_worker
-from .errors import LeaseLost, NamespaceMismatch
+from .errors import LeaseLost, NamespaceMismatch, NoFreeWorker
 from .lease import (
     OLD_CLIENTS,
     Lease,
@@ -31,9 +31,11 @@ from .lease import (
     is_free,
     loss_fence,
     new_token,
+    soon,
 )
 
 __all__ = [
+    "NOT_WHOLE",
     "LeaseBook",
     "Record",
     "check_fingerprint",
@@ -47,6 +49,9 @@ __all__ = [
 ]
 
 
+NOT_WHOLE = 2**31 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """What is known of a namespace as a whole. Frozen; all moments in ticks."""
@@ -58,7 +63,10 @@ class Record:
     """Nothing below this tick is granted."""
     largest_window: int
     workers_made: int
-    """How many worker ids were ever lent; fewer rows than that shows a loss."""
+    """How many worker ids were ever lent; fewer rows than that shows a loss.
+
+    :data:`NOT_WHOLE` in a record that may lag behind what was lent.
+    """
     highest_until: int
     """The end of the latest window ever granted."""
 
@@ -98,8 +106,8 @@ class LeaseBook(Protocol):
         """The marks whose holders were seen at or after ``since_us`` (µs since 1970)."""
         ...
 
-    def held(self, now: int, generation: int) -> Collection[int]:
-        """The worker ids that are not free at tick ``now``."""
+    def held(self, now: int, generation: int, by: int) -> Collection[int]:
+        """The worker ids that are not free at tick ``now``, and those that end past ``by``."""
         ...
 
     def previous(self, holder: str) -> Sequence[int]:
@@ -128,15 +136,32 @@ def lend(
         # A mark of an earlier generation is void: the fence is past its window.
         return mark is not None and mark.generation == record.generation and not is_free(mark, now)
 
-    worker = choose_worker(
-        namespace,
-        previous=book.previous(holder),
-        avoid=avoid,
-        is_held=is_held,
-        held=lambda: book.held(now, record.generation),
-    )
+    def ends(worker: int) -> int:
+        mark = book.mark(worker)
+        return mark.until if mark else 0
+
+    def choose(by: int = namespace.max_ticks) -> int:
+        return choose_worker(
+            namespace,
+            previous=book.previous(holder),
+            avoid=avoid,
+            is_held=lambda worker: is_held(worker) or ends(worker) > by,
+            held=lambda: book.held(now, record.generation, by),
+        )
+
+    try:
+        worker = choose(soon(namespace, now=now, fence=record.fence, not_before=not_before))
+    except NoFreeWorker:
+        worker = choose()
     old = book.mark(worker)
-    start, until = grant_window(namespace, old, now=now, fence=record.fence, not_before=not_before)
+    start, until = grant_window(
+        namespace,
+        old,
+        now=now,
+        fence=record.fence,
+        highest=record.highest_until,
+        not_before=not_before,
+    )
     mark = Mark(worker, new_token(), start, until, record.generation, holder)
     _save(book, namespace, replace(record, workers_made=book.count() + (old is None)), mark)
     book.note_lent(mark)
@@ -147,12 +172,13 @@ def extend(
     book: LeaseBook, namespace: Namespace, lease: Lease, *, now: int, last_tick: int
 ) -> Lease:
     """Move the end of a held window up. Raises :class:`~.errors.LeaseLost`."""
-    record, mark = book.record(), book.mark(lease.worker)
-    if record is None or mark is None or not _is_current(record, mark, lease):
+    found = _found(book, namespace, lease)
+    if found is None:
         raise lost(lease)
+    record, mark = found
     until = extend_window(namespace, mark, now=now, last_tick=last_tick)
     _save(book, namespace, record, replace(mark, until=until))
-    return replace(lease, until=until)
+    return Lease(namespace.name, mark.worker, mark.token, mark.start, until, mark.generation)
 
 
 def extend_seen(book: LeaseBook, namespace: Namespace, *, now: int, since_us: int) -> int:
@@ -198,12 +224,15 @@ def held_by(book: LeaseBook, namespace: Namespace, holder: str) -> list[Lease]:
     ]
 
 
-def take_back(book: LeaseBook, lease: Lease, *, last_tick: int | None) -> bool:
+def take_back(
+    book: LeaseBook, namespace: Namespace, lease: Lease, *, last_tick: int | None
+) -> bool:
     """Free a worker id; False (and nothing changed) if ``lease`` no longer holds it."""
-    record, mark = book.record(), book.mark(lease.worker)
-    if record is None or mark is None or not _is_current(record, mark, lease):
+    found = _found(book, namespace, lease)
+    if found is None:
         return False
-    book.save_mark(replace(mark, token="", until=final_mark(mark.start, last_tick)))
+    mark = found[1]
+    book.save_mark(replace(mark, token="", until=final_mark(mark, last_tick)))
     return True
 
 
@@ -233,6 +262,15 @@ def check_fingerprint(namespace: Namespace, stored: str) -> None:
             raise NamespaceMismatch(namespace.name, key, theirs.get(key), ours.get(key))
 
 
+def _found(book: LeaseBook, namespace: Namespace, lease: Lease) -> tuple[Record, Mark] | None:
+    """What is stored of ``lease``, if it still stands; all that may count of it."""
+    record = book.record()
+    mark = book.mark(lease.worker) if lease.worker in namespace.workers else None
+    if record is None or mark is None or not _is_current(record, mark, lease):
+        return None
+    return record, mark
+
+
 def _is_current(record: Record, mark: Mark, lease: Lease) -> bool:
     return bool(lease.token) and (mark.token, mark.start, mark.generation, record.generation) == (
         lease.token,
@@ -259,13 +297,18 @@ def opened_record(book: LeaseBook, namespace: Namespace, now: int) -> Record:
 
 
 def _reopened(book: LeaseBook, namespace: Namespace, known: Record, now: int) -> Record:
-    fence = loss_fence(namespace, now=now, fence=known.fence, largest_window=known.largest_window)
+    fence = max(known.fence, known.highest_until, book.highest_until())
+    # A whole record says exactly what the clock can only estimate.
+    if not known.generation or known.workers_made == NOT_WHOLE:
+        estimated = loss_fence(
+            namespace, now=now, fence=known.fence, largest_window=known.largest_window
+        )
+        fence = max(fence, estimated)
     return replace(
         known,
         fingerprint=fingerprint_text(namespace),
         generation=book.next_generation(),
-        # The marks that are left say exactly what the clock can only estimate.
-        fence=max(fence, known.highest_until, book.highest_until()),
+        fence=fence,
     )
 
 

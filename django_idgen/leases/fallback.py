@@ -21,6 +21,7 @@ from ..core.errors import (
     LeaseLost,
     NoFreeWorker,
     RegistryUnavailable,
+    TooFarAhead,
 )
 from ..core.lease import Grant, Lease, LeaseRegistry, Namespace
 from ..core.ledger import Ledger
@@ -112,7 +113,8 @@ class FallbackLeases:
             return None, self._failure
         try:
             grant = self.primary.acquire(holder=holder, not_before=not_before, avoid=avoid)
-        except NoFreeWorker as error:
+        except (NoFreeWorker, TooFarAhead) as error:
+            # Too far ahead is also who comes back from the second one after a loss there.
             self._note_answer()
             return None, error
         except RegistryUnavailable as error:

@@ -25,7 +25,7 @@ from ..core.errors import (
     RegistryUnavailable,
     TimeExhausted,
 )
-from ..core.lease import Grant, Lease, Namespace
+from ..core.lease import Grant, Lease, Namespace, too_far_ahead
 from ..core.lending import lost
 from ..remote.link import (
     CONNECT_TIMEOUT,
@@ -112,12 +112,15 @@ class HttpLeases:
         answer = self._ask("/renew", body, partial(self._refusal_of, lease))
         return self._read(answer, partial(self._renewed, lease))
 
-    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:  # noqa: ARG002
+        """See :meth:`~..core.lease.LeaseRegistry.release`.
+
+        The service keeps the end of the window as it is, whatever ``last_tick`` is: another
+        holder of the worker id begins there.
+        """
         if not lease.token:
             return False
-        tick = None if last_tick is None else str(last_tick)
-        answer = self._ask("/release", {"lease": _words(lease), "last_tick": tick}, self._refusal)
+        answer = self._ask("/release", {"lease": _words(lease)}, self._refusal)
         return answer.body.get("known") is True
 
     def renew_seen(self, *, idle_after: float) -> int:
@@ -242,6 +245,9 @@ class HttpLeases:
         if error.code == "installation_mismatch":
             what = f"worker ids of namespace {space.name!r}"
             return other_installation(what, body.get("expected"), body.get("installation"))
+        if error.code == "too_far_ahead":
+            tick, latest = (number_of(body, name) for name in ("asked", "latest"))
+            return too_far_ahead(space, tick, latest)
         if error.code in kinds:
             return kinds[error.code](f"The service says: {error.detail}")
         return RegistryUnavailable(

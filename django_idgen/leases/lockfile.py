@@ -80,6 +80,14 @@ class LockFile:
         except FileNotFoundError:
             return False
 
+    @classmethod
+    def written(cls, directory: Path, namespace: Namespace, worker: int) -> int:
+        """The :meth:`high_water` of a file that another process may hold; 0 if it has none."""
+        try:
+            return int(cls.path_of(directory, namespace, worker).read_bytes())
+        except (OSError, ValueError):
+            return 0
+
     def high_water(self) -> int:
         """The end, in ticks, of the latest window ever lent; 0 if none was."""
         content = os.pread(self._open(), 64, 0)

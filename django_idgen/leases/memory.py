@@ -91,7 +91,8 @@ class MemoryLeases:
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         """See :meth:`~..core.lease.LeaseRegistry.release`."""
         with self._marks.lock:
-            return take_back(self._book(self._read()), lease, last_tick=last_tick)
+            book = self._book(self._read())
+            return take_back(book, self.namespace, lease, last_tick=last_tick)
 
     def held_by(self, holder: str) -> list[Lease]:
         """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
@@ -197,11 +198,11 @@ class MemoryBook:
     def seen(self, since_us: int) -> Sequence[Mark]:
         return [mark for mark in self.marks.values() if self._seen[mark.worker] >= since_us]
 
-    def held(self, now: int, generation: int) -> Collection[int]:
+    def held(self, now: int, generation: int, by: int) -> Collection[int]:
         return {
             mark.worker
             for mark in self.marks.values()
-            if mark.generation == generation and not is_free(mark, now)
+            if (mark.generation == generation and not is_free(mark, now)) or mark.until > by
         }
 
     def previous(self, holder: str) -> Sequence[int]:

@@ -156,7 +156,8 @@ class NamespaceOpening:
                 or bool(server and record.server and record.server != server)
             )
         if lost:
-            self._open_generation(record, rows, now)
+            whole = self._is_whole(record, installation, server)
+            self._open_generation(record, rows, now, whole=whole)
         record.workers_made = max(count, 0 if lost else record.workers_made)
         record.largest_window = max(record.largest_window, self.namespace.reach_ticks)
         record.server = server or record.server
@@ -164,6 +165,11 @@ class NamespaceOpening:
         (insert_row if record._state.adding else update_row)(record, self.alias)
         self._remember(installation, memory, record)
         return record
+
+    def _is_whole(self, record: NamespaceRecord, installation: Installation, server: str) -> bool:
+        """Whether ``record`` is the very one that was written last: then only rows are missing."""
+        known = server if record.installation == installation.identity else ""
+        return bool(known) and record.server == known
 
     def _recalled(self, memory: Mapping[str, Any]) -> NamespaceRecord:
         return NamespaceRecord(
@@ -176,16 +182,20 @@ class NamespaceOpening:
         )
 
     def _open_generation(
-        self, record: NamespaceRecord, rows: QuerySet[WorkerLease], now: int
+        self, record: NamespaceRecord, rows: QuerySet[WorkerLease], now: int, *, whole: bool
     ) -> None:
         left = rows.aggregate(
             generation=Max("generation", default=0), until=Max("until", default=0)
         )
         fence = max(record.fence, record.highest_until, left["until"])
-        ahead = max(0, self.longest_lead(rows) - record.largest_window)
-        record.fence = loss_fence(
-            self.namespace, now=now + ahead, fence=fence, largest_window=record.largest_window
-        )
+        if whole:
+            # The record knows the end of every window that was granted.
+            record.fence = fence
+        else:
+            ahead = max(0, self.longest_lead(rows) - record.largest_window)
+            record.fence = loss_fence(
+                self.namespace, now=now + ahead, fence=fence, largest_window=record.largest_window
+            )
         record.generation = max(record.generation, left["generation"]) + 1
 
     def longest_lead(self, rows: QuerySet[WorkerLease]) -> int:

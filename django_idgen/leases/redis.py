@@ -147,8 +147,8 @@ class RedisLeases:
         )
         if reply.status == "lost":
             raise lost(lease)
-        _, start, until = reply.window
-        renewed = Lease(lease.namespace, lease.worker, lease.token, start, until, lease.generation)
+        worker, start, until = reply.window
+        renewed = Lease(self.namespace.name, worker, lease.token, start, until, lease.generation)
         return Grant(renewed, reply.reading)
 
     def _ask_to_renew(self, lease: Lease, last_tick: int, installation: str, short: bool) -> Reply:

@@ -11,7 +11,7 @@ from ..core.errors import (
     RegistryUnavailable,
     TimeExhausted,
 )
-from ..core.lease import PROTOCOL_VERSION, Namespace
+from ..core.lease import PROTOCOL_VERSION, Namespace, too_far_ahead
 from ..core.lending import check_fingerprint
 from ..redis_client import OwnRedis
 from .redis_scripts import Reply
@@ -39,6 +39,8 @@ def refusal(
                 f"they end at {namespace.max_ticks}. Move to a layout with more time bits or a "
                 f"later epoch."
             )
+        case "ahead":
+            return too_far_ahead(namespace, *map(int, words))
         case "mismatch":
             return _mismatch(namespace, words[0], words[1])
         case "protocol":

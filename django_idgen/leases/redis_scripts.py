@@ -128,6 +128,8 @@ class LeaseScripts:
             -1 if preferred is None else preferred,
             _random.randrange(len(span)),
             self._wall_us(),
+            self.namespace.lead_ticks,
+            self.namespace.skew_ticks,
             *_random.sample(span, tries),
         )
 
@@ -145,9 +147,14 @@ class LeaseScripts:
         )
 
     def release(self, installation: str, lease: Lease, *, last_tick: int | None) -> Reply:
-        last = lease.start - 1 if last_tick is None else min(last_tick, LAST_TICK)
         return self._call(
-            "release", installation, lease.worker, lease.token, lease.generation, last
+            "release",
+            installation,
+            lease.worker,
+            lease.token,
+            lease.start,
+            lease.generation,
+            -1 if last_tick is None else min(last_tick, LAST_TICK),
         )
 
     def renew_seen(

@@ -30,9 +30,9 @@ from ..core.lease import (
     Mark,
     Namespace,
     extend_window,
-    final_mark,
     grant_window,
     new_token,
+    soon,
 )
 from ..models import NamespaceRecord, WorkerLease
 from ..row_writes import insert_row, update_row
@@ -165,7 +165,8 @@ class ServerLeases:
 
     def _acquire(self, opened: Opened, holder: str, not_before: int, avoid: int | None) -> Grant:
         record, rows = opened.record, self._opening.workers()
-        choice = WorkerChoice(self.namespace, rows, opened.now, record.generation, avoid)
+        by = soon(self.namespace, now=opened.now, fence=record.fence, not_before=not_before)
+        choice = WorkerChoice(self.namespace, rows, opened.now, record.generation, avoid, by)
         worker, row = choice.choose(holder)
         self.namespace.check_worker(worker)
         if row is None and not opened.thorough and rows.count() < record.workers_made:
@@ -175,6 +176,7 @@ class ServerLeases:
             mark_of(row, record.generation) if row else None,
             now=opened.now,
             fence=record.fence,
+            highest=record.highest_until,
             not_before=not_before,
         )
         lease = Lease(self.namespace.name, worker, new_token(), start, until, record.generation)
@@ -213,7 +215,7 @@ class ServerLeases:
 
     def _renew(self, opened: Opened, lease: Lease, last_tick: int) -> Grant | None:
         row = self._held_row(lease, opened.record.generation)
-        if row is None or row.start != lease.start:
+        if row is None:
             return None
         mark = Mark(row.worker, row.token, row.start, row.until, row.generation, row.holder)
         row.until = extend_window(self.namespace, mark, now=opened.now, last_tick=last_tick)
@@ -221,9 +223,7 @@ class ServerLeases:
         row.clock_offset_us = self._offset_us(opened.reading)
         update_row(row, self.alias, "until", "seen_at", "clock_offset_us")
         self._raise_highest(opened.record, row.until)
-        renewed = Lease(
-            lease.namespace, lease.worker, lease.token, row.start, row.until, row.generation
-        )
+        renewed = Lease(row.namespace, row.worker, row.token, row.start, row.until, row.generation)
         return Grant(renewed, opened.reading)
 
     def _renew_seen(self, opened: Opened, idle_after: float) -> int:
@@ -251,7 +251,10 @@ class ServerLeases:
         if not lease.token or not self._opening.records(lease.generation).exists():
             return False
         seen_at = _moment(self._opening.read(connection).registry_us)
-        until = final_mark(lease.start, last_tick)
+        # The rule of core.lease.final_mark, in SQL: of what is stored, not of what was sent.
+        loaded = -1 if last_tick is None else max(-1, min(last_tick, self.namespace.max_ticks))
+        used = Greatest(F("start"), Value(loaded + 1, BigIntegerField()))
+        until = Least(F("until"), used)
         return bool(self._rows_of(lease).update(token="", until=until, seen_at=seen_at))
 
     def _held_row(self, lease: Lease, generation: int) -> WorkerLease | None:
@@ -274,7 +277,8 @@ class ServerLeases:
     def _rows_of(self, lease: Lease) -> QuerySet[WorkerLease]:
         key = WorkerLease.key_of(self.namespace.name, lease.worker)
         rows = WorkerLease.objects.using(self.alias)
-        return rows.filter(pk=key, token=lease.token, generation=lease.generation)
+        rows = rows.filter(pk=key, token=lease.token, generation=lease.generation)
+        return rows.filter(start=lease.start)
 
 
 def _moment(unix_us: int) -> datetime:

@@ -78,9 +78,12 @@ class SqliteLeases:
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         """See :meth:`~..core.lease.LeaseRegistry.release`."""
-        return self._run(
-            lambda db: take_back(self._book(db, self._read()), lease, last_tick=last_tick)
-        )
+
+        def job(db: sqlite3.Connection) -> bool:
+            book = self._book(db, self._read())
+            return take_back(book, self.namespace, lease, last_tick=last_tick)
+
+        return self._run(job)
 
     def held_by(self, holder: str) -> list[Lease]:
         """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
@@ -240,11 +243,11 @@ class SqliteBook:
         ).fetchall()
         return [Mark(*row) for row in rows]
 
-    def held(self, now: int, generation: int) -> Collection[int]:
+    def held(self, now: int, generation: int, by: int) -> Collection[int]:
         rows = self._db.execute(
-            "SELECT worker FROM leases "
-            "WHERE namespace = ? AND generation = ? AND token <> '' AND until > ?",
-            (self._namespace, generation, now),
+            "SELECT worker FROM leases WHERE namespace = ? "
+            "AND (generation = ? AND token <> '' AND until > ? OR until > ?)",
+            (self._namespace, generation, now, by),
         )
         return {worker for (worker,) in rows}
 

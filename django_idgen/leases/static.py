@@ -111,8 +111,9 @@ class StaticLeases:
             reading = self._read()
             now = self.namespace.tick_at(reading.registry_us)
             until = extend_window(self.namespace, mark, now=now, last_tick=last_tick)
-            self._write(locks[mark.worker], replace(mark, until=until))
-            return Grant(replace(lease, until=until), reading)
+            mark = replace(mark, until=until)
+            self._write(locks[mark.worker], mark)
+            return Grant(_lease(self.namespace, mark), reading)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         """See :meth:`~..core.lease.LeaseRegistry.release`."""
@@ -120,7 +121,7 @@ class StaticLeases:
             mark = self._current(locks, lease)
             if mark is None:
                 return False
-            given_back = replace(mark, token="", until=final_mark(mark.start, last_tick))
+            given_back = replace(mark, token="", until=final_mark(mark, last_tick))
             self._write(locks[mark.worker], given_back)
             # Only now: whoever locks it next must see the lowered mark.
             locks.pop(mark.worker).close()
@@ -208,9 +209,15 @@ class StaticLeases:
             old,
             now=now,
             fence=0 if old else lock.high_water(),
+            highest=self._highest(),
             not_before=not_before,
         )
         return Mark(lock.worker, new_token(), start, until, 0, holder)
+
+    def _highest(self) -> int:
+        """The end of the latest window of this host's worker ids."""
+        where = self.directory, self.namespace
+        return max(LockFile.written(*where, worker) for worker in self.workers)
 
     def _write(self, lock: LockFile, mark: Mark) -> None:
         lock.raise_high_water(mark.until)

@@ -36,17 +36,20 @@ class WorkerChoice:
     rows: QuerySet[WorkerLease]
     now: int
     generation: int
-    avoid: int | None = None
+    avoid: int | None
+    by: int
+    """The tick of :func:`~..core.lease.soon`."""
 
     def choose(self, holder: str) -> tuple[int, WorkerLease | None]:
         """A free worker id, and its row if it ever had one.
 
         Raises :class:`NoFreeWorker`.
         """
-        return self._held_last(holder) or self._at_random() or self._by_scan()
+        at_once = self._held_last(holder, until__lte=self.by) or self._at_random()
+        return at_once or self._by_scan(holder)
 
-    def _held_last(self, holder: str) -> tuple[int, WorkerLease] | None:
-        rows = self._free_rows().filter(holder=holder) if holder else self.rows.none()
+    def _held_last(self, holder: str, **limits: int) -> tuple[int, WorkerLease] | None:
+        rows = self._free_rows().filter(holder=holder, **limits) if holder else self.rows.none()
         row = rows.order_by("-seen_at", "worker").first()
         return None if row is None else (row.worker, row)
 
@@ -54,23 +57,26 @@ class WorkerChoice:
         span = self.namespace.workers
         tries = _random.sample(span, min(RANDOM_TRIES, len(span)))
         known = self._rows_of(tries)
-        later = None
         for worker in tries:
             row = known.get(worker)
             if worker == self.avoid or not self._is_free(row):
                 continue
-            if row is None or row.until <= self.now:
+            if row is None or row.until <= self.by:
                 return worker, row
-            later = later or (worker, row)  # released, but its window would start ahead of now
-        return later
+        return None
 
-    def _by_scan(self) -> tuple[int, WorkerLease | None]:
+    def _by_scan(self, holder: str) -> tuple[int, WorkerLease | None]:
         row = self._free_rows().order_by("until", "worker").first()
-        if row is not None:
+        if row is not None and row.until <= self.by:
             return row.worker, row
-        return self._lowest_missing(), None
+        missing = self._lowest_missing()
+        if missing is not None:
+            return missing, None
+        if row is None:
+            raise NoFreeWorker(self.namespace.name, self.namespace.workers)
+        return self._held_last(holder) or (row.worker, row)
 
-    def _lowest_missing(self) -> int:
+    def _lowest_missing(self) -> int | None:
         taken = self._in_range().order_by("worker").values_list("worker", flat=True)
         wanted = self.namespace.workers.start
         for worker in taken.iterator(chunk_size=2000):
@@ -81,9 +87,7 @@ class WorkerChoice:
             wanted = worker + 1
         if wanted == self.avoid:
             wanted += 1
-        if wanted not in self.namespace.workers:
-            raise NoFreeWorker(self.namespace.name, self.namespace.workers)
-        return wanted
+        return wanted if wanted in self.namespace.workers else None
 
     def _rows_of(self, workers: list[int]) -> dict[int, WorkerLease]:
         keys = [WorkerLease.key_of(self.namespace.name, worker) for worker in workers]

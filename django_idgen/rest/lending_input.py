@@ -151,7 +151,6 @@ class ReleaseInput(Asking):
     """``POST generators/<alias>/leases/release``."""
 
     lease = LeaseInput()
-    last_tick = WholeNumber(allow_null=True, default=None)
 
 
 class RenewSeenInput(Settled):

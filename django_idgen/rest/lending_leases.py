@@ -24,7 +24,7 @@ from rest_framework.throttling import BaseThrottle
 
 from ..conf import GeneratorSettings
 from ..core.clock import SYSTEM_CLOCK
-from ..core.errors import LeaseLost, NamespaceMismatch
+from ..core.errors import LeaseLost, NamespaceMismatch, TooFarAhead
 from ..core.lease import Lease, LeaseRegistry, Namespace
 from ..core.lending import fingerprint_text, lost
 from ..handlers import current_settings
@@ -43,9 +43,9 @@ from .throttles import CallerThrottle
 __all__ = ["LeasesView", "ReleaseView", "RenewSeenView", "RenewView"]
 
 MOST_AHEAD_US = 3_600_000_000
-"""How far past now a client may have stamped: an hour, as after the service's clock was put
-back. Who would say more by mistake, or with its clock wrong, would use a worker id's time up
-for all others."""
+"""How far past now a renewal moves a window with its holder: an hour, as after the service's
+clock was put back. A holder that says more, by mistake or again and again, would use the worker
+id's time up for all others; one that is further ahead goes on under another worker id."""
 
 
 class LeaseView(LendingView):
@@ -80,21 +80,6 @@ class LeaseView(LendingView):
                     configured=asked[name],
                 )
 
-    def check_tick(self, name: str, tick: int) -> None:
-        """Refuse a tick that no client can have come to."""
-        space = self.registry.namespace
-        latest = space.tick_at(SYSTEM_CLOCK.wall_ns() // 1000 + MOST_AHEAD_US)
-        if tick > latest:
-            raise LendingRefused(
-                "too_far_ahead",
-                f"{name} is tick {tick}, more than an hour past now ({latest} at most). See that "
-                f"the clocks of the client and the service are right; a client that is started "
-                f"anew begins at the time that the service has.",
-                setting=name,
-                latest=str(latest),
-                asked=str(tick),
-            )
-
     def installation(self, asked: dict[str, Any]) -> str:
         """Whose worker ids these are, as the client expects it."""
         ours = installation_of_registry(self.registry)
@@ -116,7 +101,6 @@ class LeasesView(LeaseView):
     def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read(AcquireInput)
         self.check_settled(asked)
-        self.check_tick("not_before", asked["not_before"])
         installation = self.installation(asked)
         grant = self.registry.acquire(
             holder=asked["holder"], not_before=asked["not_before"], avoid=asked["avoid"]
@@ -128,6 +112,14 @@ class LeasesView(LeaseView):
             installation=installation,
         )
 
+    def handle_exception(self, exc: Exception) -> Response:
+        if isinstance(exc, TooFarAhead):
+            # The client's own matter, as with a lost lease.
+            exc = LendingRefused(
+                "too_far_ahead", str(exc), asked=str(exc.tick), latest=str(exc.latest)
+            )
+        return super().handle_exception(exc)
+
 
 class RenewView(LeaseView):
     """Moving the end of a window up."""
@@ -135,12 +127,13 @@ class RenewView(LeaseView):
     def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read(RenewInput)
         self.check_settled(asked)
-        self.check_tick("last_tick", asked["last_tick"])
         installation = self.installation(asked)
-        lease = lease_of(asked["lease"], self.registry.namespace)
-        if not is_possible(lease, self.registry.namespace):
+        space = self.registry.namespace
+        lease = lease_of(asked["lease"], space)
+        if not is_possible(lease, space):
             raise lost(lease)
-        grant = self.registry.renew(lease, last_tick=asked["last_tick"])
+        latest = space.tick_at(SYSTEM_CLOCK.wall_ns() // 1000 + MOST_AHEAD_US)
+        grant = self.registry.renew(lease, last_tick=min(asked["last_tick"], latest))
         return self.answer(
             asked,
             lease=lease_words(grant.lease),
@@ -160,13 +153,12 @@ class ReleaseView(LeaseView):
 
     def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read(ReleaseInput)
-        last_tick = asked["last_tick"]
-        if last_tick is not None:
-            self.check_tick("last_tick", last_tick)
         installation = self.installation(asked)
-        lease = lease_of(asked["lease"], self.registry.namespace)
-        known = is_possible(lease, self.registry.namespace) and self.registry.release(
-            lease, last_tick=last_tick
+        space = self.registry.namespace
+        lease = lease_of(asked["lease"], space)
+        # The end stays where it is stored: which tick a client came to is its word alone.
+        known = is_possible(lease, space) and self.registry.release(
+            lease, last_tick=space.max_ticks
         )
         return self.answer(asked, known=known, installation=installation)
 

@@ -182,7 +182,7 @@ LENDING_OPERATIONS: Mapping[str, Saying] = {
             RELEASED,
             {"known": True, **TOLD},
             request=ReleaseInput,
-            asked={"lease": LATER, "last_tick": "13089697004", **ASKING},
+            asked={"lease": LATER, **ASKING},
         )
     },
     "lending_leases.RenewSeenView": {

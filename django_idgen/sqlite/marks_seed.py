@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..core.lease import PROTOCOL_VERSION
+from ..core.lending import NOT_WHOLE
 from ..core.segment import MAX_ID
 
 __all__ = [
@@ -103,16 +104,15 @@ def merge_namespaces(db: sqlite3.Connection, seed: Seed, *, anyway: bool) -> Non
         # A mirror that lags by a generation may count in the ticks of another layout.
         lags = seed.generations.get(name, generation) < generation
         if anyway or (until > highest and not lags):
-            # One more worker than there are rows: whoever opens it sees the loss,
+            # More workers than there are rows: whoever opens it sees the loss,
             # and lays the fence with the settings that are not known here.
             db.execute(
-                "INSERT INTO namespaces VALUES (?, '', 0, 0, ?, "
-                "1 + (SELECT count(*) FROM leases WHERE namespace = ?), ?) "
+                "INSERT INTO namespaces VALUES (?, '', 0, 0, ?, ?, ?) "
                 "ON CONFLICT (name) DO UPDATE SET "
                 "largest_window = max(largest_window, excluded.largest_window), "
-                "workers_made = max(workers_made, excluded.workers_made), "
+                "workers_made = excluded.workers_made, "
                 "highest_until = max(highest_until, excluded.highest_until)",
-                (name, window, name, until),
+                (name, window, NOT_WHOLE, until),
             )
 
 

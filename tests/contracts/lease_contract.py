@@ -11,7 +11,7 @@ import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,10 +21,12 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from django_idgen.core.errors import (
     ClockBeforeEpoch,
+    LeaseError,
     LeaseLost,
     NamespaceMismatch,
     NoFreeWorker,
     TimeExhausted,
+    TooFarAhead,
 )
 from django_idgen.core.lease import Lease, LeaseRegistry
 
@@ -54,6 +56,8 @@ class LeaseContract(OversightContract):
     """Whether a window that is over frees the worker id of a process that still lives."""
     renews_for_others = True
     """Whether a scheduler can renew the leases of other processes."""
+    shortens_windows = True
+    """Whether a release frees what its holder has not loaded; false where a client says so."""
     examples = 40
     """Random histories to try."""
     acquirers = 64
@@ -129,7 +133,7 @@ class LeaseContract(OversightContract):
         assert registries[2].release(leases[2], last_tick=last)
         taken = lender.registry().acquire(holder="newcomer").lease
         assert taken.worker == leases[2].worker
-        assert taken.start == last + 1
+        assert taken.start == self._freed_at(leases[2], last)
 
     def test_after_their_windows_all_worker_ids_are_free_again(self, lender: Lender) -> None:
         """Holders that were killed lapse, and all their worker ids can be lent."""
@@ -166,6 +170,41 @@ class LeaseContract(OversightContract):
         now = lender.namespace.tick_at(lender.time.now_us)
         assert registry.acquire(holder="a", not_before=now + 77).lease.start == now + 77
         assert registry.acquire(holder="b", not_before=now - 77).lease.start == now
+
+    @pytest.mark.parametrize("tick", ["one past", 2**41, 2**63])
+    def test_a_tick_that_no_holder_came_to_is_refused(
+        self, lender: Lender, registry: LeaseRegistry, tick: int | str
+    ) -> None:
+        """``not_before`` reaches a window and the skew of clocks past now; no mark moves past that.
+
+        Further only as far as a window was lent already (hazard 71).
+        """
+        now = lender.namespace.tick_at(lender.time.now_us)
+        latest = now + WINDOW + lender.namespace.skew_ticks
+        asked = latest + 1 if isinstance(tick, str) else tick
+        registry.release(registry.acquire(holder="a").lease, last_tick=None)
+        with pytest.raises(TooFarAhead) as caught:
+            registry.acquire(holder="a", not_before=asked)
+        assert caught.value.latest == latest < caught.value.tick <= asked
+        held = registry.acquire(holder="a", not_before=latest).lease
+        assert held.start == latest
+        assert registry.acquire(holder="b", not_before=held.until).lease.start == held.until
+        rest = [registry.acquire(holder=f"h{n}").lease for n in range(WORKERS - 2)]
+        assert all(lease.start <= now + WINDOW for lease in rest)
+
+    def test_a_holder_that_runs_ahead_after_a_loss_is_not_refused(self, lender: Lender) -> None:
+        """Whatever ticks a holder was lent, before a loss or after it, it goes on behind them."""
+        registry = lender.registry()
+        lender.time.now_us += HOUR_US
+        lease = registry.acquire(holder="a").lease
+        lender.time.now_us -= HOUR_US
+        for _ in range(3):
+            lender.forget()
+            lender.crash(registry)
+            registry = lender.registry()
+            following = registry.acquire(holder="a", not_before=lease.until).lease
+            assert following.start >= lease.until
+            lease = registry.renew(following, last_tick=following.until).lease
 
     def test_renewal_moves_the_end_up(self, lender: Lender, registry: LeaseRegistry) -> None:
         """After some time a renewed window lasts a whole window from now; its start stays."""
@@ -289,6 +328,10 @@ class LeaseContract(OversightContract):
             assert again[lapsed.worker].start == lapsed.until
             assert again[released.worker].start == released.start + WINDOW
 
+    def _freed_at(self, lease: Lease, last_tick: int) -> int:
+        """Where the next window of a worker id starts that was given back at once."""
+        return last_tick + 1 if self.shortens_windows else lease.until
+
     def _all(self, lender: Lender) -> list[Lease]:
         return [lender.registry().acquire(holder=f"h{n}").lease for n in range(WORKERS)]
 
@@ -336,9 +379,8 @@ class LeaseContract(OversightContract):
         assert unused.worker == old.worker
         lender.time.now_us -= HOUR_US
         assert quick.release(unused, last_tick=old.start) is True
-        after = lender.registry().acquire(holder="a").lease
-        assert after.worker == old.worker
-        assert after.start >= old.until
+        after = {lease.worker: lease for lease in self._all(lender)}
+        assert after[old.worker].start >= old.until
 
     def test_loss_is_noticed(self, lender: Lender) -> None:
         """Renewal fails for a lease that was given back, or whose worker id was lent again."""
@@ -354,13 +396,75 @@ class LeaseContract(OversightContract):
     def test_another_start_or_token_is_another_lease(self, registry: LeaseRegistry) -> None:
         """A lease with another's token, or with another start, is not renewed or released."""
         lease = registry.acquire(holder="a").lease
-        for other in (replace(lease, start=lease.start - 1), replace(lease, token="0" * 32)):
+        for other in (
+            replace(lease, start=lease.start - 1),
+            replace(lease, start=0),
+            replace(lease, start=lease.start + 1),
+            replace(lease, token="0" * 32),
+        ):
             with pytest.raises(LeaseLost):
                 registry.renew(other, last_tick=lease.start)
-        # A start of its own is of no matter to a release: the token says whose it is.
-        assert registry.release(other, last_tick=None) is False
+            assert registry.release(other, last_tick=None) is False
         assert registry.release(replace(lease, token=""), last_tick=None) is False
         assert registry.renew(lease, last_tick=lease.start).lease == lease
+
+    def test_an_altered_lease_renews_nothing_but_its_own(self, registry: LeaseRegistry) -> None:
+        """Whatever a holder says of its lease, a renewal leaves what the true one leaves."""
+        lease = registry.acquire(holder="a").lease
+        other = registry.acquire(holder="b").lease
+        for altered in altered_leases(lease, other):
+            try:
+                renewed = registry.renew(altered, last_tick=lease.start).lease
+            except LeaseError:
+                continue
+            assert replace(renewed, namespace=lease.namespace) == lease, altered
+        for known in (lease, other):
+            assert registry.renew(known, last_tick=known.start).lease == known
+        rest = [registry.acquire(holder=f"h{n}").lease for n in range(WORKERS - 2)]
+        assert {each.start for each in rest} == {lease.start}
+
+    def test_an_altered_lease_releases_nothing_but_its_own(self, registry: LeaseRegistry) -> None:
+        """Whatever a holder says of its lease, a release leaves what the true one leaves."""
+        others = [registry.acquire(holder=f"h{n}").lease for n in range(WORKERS - 1)]
+        lease = registry.acquire(holder="a").lease
+        for number in range(len(altered_leases(lease, others[0]))):
+            altered = altered_leases(lease, others[0])[number]
+            last = lease.start + 5
+            released = False
+            with suppress(LeaseError):
+                released = registry.release(altered, last_tick=last)
+            if released:
+                taken = registry.acquire(holder="a").lease
+                assert (taken.worker, taken.start) == (lease.worker, self._freed_at(lease, last))
+                lease = taken
+            else:
+                assert registry.renew(lease, last_tick=lease.start).lease == lease, altered
+        for other in others:
+            assert registry.renew(other, last_tick=other.start).lease == other
+
+    @pytest.mark.parametrize("last", [None, -(2**63), -1, 0, "start", "end", 2**41, 2**63])
+    def test_a_release_leaves_its_mark_inside_the_window(
+        self, registry: LeaseRegistry, last: int | str | None
+    ) -> None:
+        """Whichever tick a holder names, the next window starts in the stored one or at its end."""
+        for n in range(WORKERS - 1):
+            registry.acquire(holder=f"h{n}")
+        lease = registry.acquire(holder="a").lease
+        named = {"start": lease.start, "end": lease.until - 1}
+        tick = named[last] if isinstance(last, str) else last
+        assert registry.release(lease, last_tick=tick)
+        taken = registry.acquire(holder="a").lease
+        expected = min(lease.until, max(lease.start, -1 if tick is None else tick + 1))
+        assert taken.worker == lease.worker
+        assert taken.start == (expected if self.shortens_windows else lease.until)
+
+    @pytest.mark.parametrize("last", [2**41, 2**63])
+    def test_a_renewal_reaches_a_window_past_the_stored_end_at_most(
+        self, registry: LeaseRegistry, last: int
+    ) -> None:
+        """A tick that its holder can't have stamped moves the mark no further (hazard 71)."""
+        lease = registry.acquire(holder="a").lease
+        assert registry.renew(lease, last_tick=last).lease.until <= lease.until + WINDOW
 
     def test_an_overdue_window_is_renewed_or_lost(self, lender: Lender) -> None:
         """A holder that overslept goes on with a later end, unless somebody took over."""
@@ -516,6 +620,22 @@ class LeaseContract(OversightContract):
                 suppress_health_check=list(HealthCheck),
             ),
         )
+
+
+def altered_leases(lease: Lease, other: Lease) -> list[Lease]:
+    """``lease`` with one field changed at a time, in each direction."""
+    numbers = (-1, 0, 2**31, 2**41, 2**64)
+    return [
+        *(
+            replace(lease, **{name: value})
+            for name in ("worker", "start", "until", "generation")
+            for value in (getattr(lease, name) - 1, getattr(lease, name) + 1, *numbers)
+        ),
+        *(replace(lease, token=token) for token in ("", "0" * 32, other.token, lease.token[:-1])),
+        replace(lease, worker=other.worker),
+        replace(other, token=lease.token),
+        replace(lease, namespace="another"),
+    ]
 
 
 def churn_once(registry: LeaseRegistry, claims: Claims, holder: str) -> bool:

@@ -83,6 +83,7 @@ class HttpLender(Lender):
 
 
 class TestHttpLeases(LeaseContract):
+    shortens_windows = False
     examples = 3
     acquirers = 24
 

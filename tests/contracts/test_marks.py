@@ -128,6 +128,17 @@ def test_an_old_copy_of_the_file_is_noticed(path: Path) -> None:
     assert registry_at(path, mirrored).acquire(holder="a").lease.start >= NOW + WINDOW
 
 
+def test_a_record_that_may_lag_is_fenced_by_the_clock(path: Path) -> None:
+    """What a mirror knows may be less than an old copy's file had lent: the clock decides (L7)."""
+    registry = registry_at(path, Seed())
+    until = registry.acquire(holder="a").lease.until
+    identity = MarksFile(path).snapshot().identity
+    assert identity is not None
+    known = Seed(identity, {}, {"contract": (until + 1, WINDOW)})
+    after = registry_at(path, known).acquire(holder="b").lease
+    assert after.start >= NOW + NAMESPACE.skew_ticks + WINDOW
+
+
 def test_an_old_copy_under_a_living_process_lends_nothing_twice(path: Path) -> None:
     """Before it lends a worker id it asks the database how far the marks had come (hazard 10)."""
     known = Seed()
@@ -136,7 +147,8 @@ def test_an_old_copy_under_a_living_process_lends_nothing_twice(path: Path) -> N
     )
     registry.release(registry.acquire(holder="a").lease, last_tick=None)
     backup = path.read_bytes()
-    promised = [registry.acquire(holder="a", not_before=NOW + 5000).lease.until for _ in range(3)]
+    steps = [NOW + number * WINDOW for number in (1, 2, 3)]
+    promised = [registry.acquire(holder="a", not_before=step).lease.until for step in steps]
     known = MarksFile(path).snapshot()  # what the lambda above tells from now on
     path.write_bytes(backup)
     assert registry.acquire(holder="a").lease.start >= max(promised)

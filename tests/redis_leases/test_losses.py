@@ -94,7 +94,7 @@ def test_a_redis_that_forgot_lends_nothing_again(
 
 
 FIELDS = ["protocol", "installation", "fingerprint", "incarnation", "generation", "fence"]
-FIELDS += ["ceiling", "fields", "w:", "h:"]
+FIELDS += ["ceiling", "fields", "highest", "w:", "h:"]
 
 
 @pytest.mark.parametrize("name", FIELDS)

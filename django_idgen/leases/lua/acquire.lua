@@ -4,23 +4,31 @@ local holder, token = ARGV[GIVEN + 3], ARGV[GIVEN + 4]
 local not_before, avoid = tonumber(ARGV[GIVEN + 5]), tonumber(ARGV[GIVEN + 6])
 local short, waiting = ARGV[GIVEN + 7] == '1', ARGV[GIVEN + 8] == '1'
 local preferred, scan_from = tonumber(ARGV[GIVEN + 9]), tonumber(ARGV[GIVEN + 10])
-local wall = ARGV[GIVEN + 11]
-local TRIES = GIVEN + 12 -- and from there on, random worker ids
+local wall, lead, skew = ARGV[GIVEN + 11], tonumber(ARGV[GIVEN + 12]), tonumber(ARGV[GIVEN + 13])
+local TRIES = GIVEN + 14 -- and from there on, random worker ids
 
 local reply = opened(true)
 if reply then return reply end
 if now < 0 then return {'epoch', text(-now)} end
 if waiting and state.fence > now then return {'wait', text(now_us), text(state.fence - now)} end
 
--- Whether a worker id may be lent, and whether its window would begin at once.
+local latest = math.max(now + lead, state.fence, state.highest)
+if not_before > latest then return {'ahead', text(not_before), text(latest)} end
+
+-- Whether a worker id may be lent, and whether its window would begin as soon as any.
+local soon = math.max(now, state.fence, not_before) + skew
 local function look(worker)
   local mark = mark_of(worker)
   if not mark then return true, true end
-  return not is_current(mark) or now >= mark.till, mark.till <= now
+  return not is_current(mark) or now >= mark.till, mark.till <= soon
 end
 
+local later -- the first that is free, but begins later
 local function may_have(worker)
-  return worker >= first and worker < past and worker ~= avoid and look(worker)
+  if worker < first or worker >= past or worker == avoid then return false end
+  local free, at_once = look(worker)
+  if free and not at_once then later = later or worker end
+  return free and at_once
 end
 
 local function held_last()
@@ -31,18 +39,11 @@ local function held_last()
   end
 end
 
--- The first that is free and would begin at once, else the first that is free.
-local function best(candidate, count)
-  local later
+local function one_of(candidate, count)
   for number = 0, count - 1 do
     local worker = candidate(number)
-    if worker ~= avoid then
-      local free, at_once = look(worker)
-      if free and at_once then return worker end
-      if free then later = later or worker end
-    end
+    if may_have(worker) then return worker end
   end
-  return later
 end
 
 local function at_random(number)
@@ -53,7 +54,8 @@ local function in_turn(number)
   return first + (scan_from + number) % (past - first)
 end
 
-local worker = held_last() or best(at_random, #ARGV - TRIES + 1) or best(in_turn, past - first)
+local worker = held_last() or one_of(at_random, #ARGV - TRIES + 1)
+               or one_of(in_turn, past - first) or later
 if not worker then
   if state.broken then return broken() end
   return {'none'}
@@ -98,6 +100,6 @@ if old and old.holder ~= '' and old.holder ~= holder then
   end
 end
 -- One command writes all of it, so that a server out of memory writes none of it.
-redis.call('HSET', key, 'fields', text(fields), unpack(written))
+redis.call('HSET', key, 'fields', text(fields), 'highest', highest(till), unpack(written))
 if emptied then redis.call('HDEL', key, emptied) end
 return {'ok', text(now_us), text(now), text(worker), text(start), text(till), standing()}

@@ -3,6 +3,7 @@
 --   incarnation                           the life of it: server, replication, a nonce
 --   generation, fence, ceiling            what the database has lent to it; generation 0: not yet
 --   fields                                how many there are, so that a deleted one shows
+--   highest                               the end of the latest window: no holder came further
 --   w:<worker id>                         token:start:until:generation:seen:holder
 --   h:<holder>                            the worker ids that it had, the latest first
 --   n:<worker id>                         token:lent:offset, of who was lent it by a version
@@ -15,7 +16,7 @@ local epoch_us, tick_us = tonumber(ARGV[6]), tonumber(ARGV[7])
 local max_ticks, window = tonumber(ARGV[8]), tonumber(ARGV[9])
 local GIVEN = 9 -- the arguments of the script itself come after these
 local HEADER = {'protocol', 'installation', 'fingerprint', 'incarnation',
-                'generation', 'fence', 'ceiling', 'fields'}
+                'generation', 'fence', 'ceiling', 'fields', 'highest'}
 
 local function text(number)
   return string.format('%.0f', number)
@@ -41,6 +42,7 @@ local function begin(whose, wipe)
   redis.call('HSET', key, 'protocol', protocol, 'installation', installation,
              'fingerprint', fingerprint, 'incarnation', incarnation, 'generation', '0',
              'fence', '0', 'ceiling', '0', 'fields', text(fields))
+  redis.call('HSETNX', key, 'highest', '0')
   return {'open', text(now_us), text(now), incarnation}
 end
 
@@ -77,6 +79,7 @@ local function opened(mending)
   state.whose, state.incarnation = whose, known[4]
   state.generation, state.fence = tonumber(known[5]), tonumber(known[6])
   state.ceiling, state.fields = tonumber(known[7]), tonumber(known[8])
+  state.highest = tonumber(known[9])
   if state.generation == 0 and mending then
     return {'open', text(now_us), text(now), state.incarnation}
   end
@@ -133,6 +136,11 @@ end
 
 local function top()
   return math.min(state.ceiling, max_ticks)
+end
+
+-- The end of the latest window, once there is one until "till".
+local function highest(till)
+  return text(math.max(state.highest, till))
 end
 
 local function standing()

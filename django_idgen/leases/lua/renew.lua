@@ -11,7 +11,7 @@ if not mark or not is_current(mark) or mark.token ~= token or mark.start ~= star
     or generation ~= state.generation then
   return {'lost', text(now_us)}
 end
-local latest = math.max(now, last)
+local latest = math.max(now, math.min(last, mark.till)) -- none was stamped past the stored end
 local wanted = math.min(latest + window, max_ticks)
 local till = math.max(mark.till, math.min(wanted, top()))
 -- Cut short it must still be of use: a later end than before, and past the latest tick.
@@ -19,6 +19,6 @@ local useful = short and till > mark.till and till > latest
 if till < wanted and not useful then return too_low(latest) end
 mark.till, mark.seen = till, text(now_us)
 local noted, note, more = note_of(worker, mark, wall)
-redis.call('HSET', key, 'fields', text(state.fields + more), noted, note,
+redis.call('HSET', key, 'fields', text(state.fields + more), 'highest', highest(till), noted, note,
            'w:' .. text(worker), packed(mark))
 return {'ok', text(now_us), text(now), text(worker), text(start), text(till), standing()}

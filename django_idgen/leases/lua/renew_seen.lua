@@ -37,8 +37,9 @@ for first = 1, #due, AT_ONCE do
   for place = first, math.min(first + AT_ONCE - 1, #due) do
     local field, mark = due[place][1], due[place][2]
     mark.till = math.max(mark.till, math.min(wanted(mark), top()))
+    state.highest = math.max(state.highest, mark.till)
     written[#written + 1], written[#written + 2] = field, packed(mark)
   end
-  redis.call('HSET', key, unpack(written))
+  redis.call('HSET', key, 'highest', text(state.highest), unpack(written))
 end
 return {'ok', text(now_us), text(now), text(#due), '0', '0', part[1], standing()}
