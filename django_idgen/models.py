@@ -10,23 +10,30 @@ must not forget which ids were given out and which worker ids are held.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
+from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 
 from .core.errors import InvalidTag
 from .core.segment import MAX_ID, MAX_STEP, MAX_TAG_LENGTH, check_tag
+
+if TYPE_CHECKING:
+    Text = models.CharField[str | int | models.expressions.Combinable, str]
+else:
+    Text = models.CharField
 
 __all__ = [
     "AccessToken",
     "Installation",
     "LeafAlloc",
     "LeaseHistory",
+    "NameField",
     "NamespaceRecord",
     "SegmentHistory",
     "WorkerLease",
@@ -58,6 +65,32 @@ def validate_patterns(value: str) -> None:
             )
 
 
+class NameField(Text):
+    """A ``CharField`` whose texts are equal if their characters are, whatever the collation.
+
+    MySQL and MariaDB take "Orders", "ordérs" and "orders " for "orders" unless the column says
+    otherwise, which is not ours to say of a table of Leaf's. Migrations know it as a ``CharField``.
+    """
+
+    def deconstruct(self) -> Any:
+        name, _path, args, kwargs = super().deconstruct()
+        return name, "django.db.models.CharField", args, kwargs
+
+
+@NameField.register_lookup
+class ExactName(Exact):
+    """``exact`` of a :class:`NameField`."""
+
+    def as_mysql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
+        lhs, lhs_params = self.process_lhs(compiler, connection)
+        rhs, rhs_params = self.process_rhs(compiler, connection)
+        # As it stands, for the index; then byte by byte, which knows no padding either.
+        exactly = " = ".join(
+            f"CAST(CONVERT({side} USING utf8mb4) AS BINARY)" for side in (lhs, rhs)
+        )
+        return f"({lhs} = {rhs} AND {exactly})", [*lhs_params, *rhs_params] * 2
+
+
 class LeafAlloc(models.Model):
     """One tag: ``max_id`` is the first id that was not yet handed out.
 
@@ -69,7 +102,7 @@ class LeafAlloc(models.Model):
     mistake, and no id above was used, ``QuerySet.update()`` lowers it.
     """
 
-    biz_tag = models.CharField(
+    biz_tag = NameField(
         _("tag"), max_length=MAX_TAG_LENGTH, primary_key=True, validators=[validate_tag]
     )
     max_id = models.BigIntegerField(
@@ -154,7 +187,7 @@ class SegmentHistory(models.Model):
     """Who was given a range of a tag's ids; written only where history is switched on."""
 
     id = models.BigAutoField(primary_key=True)
-    tag = models.CharField(_("tag"), max_length=MAX_TAG_LENGTH)
+    tag = NameField(_("tag"), max_length=MAX_TAG_LENGTH)
     start = models.BigIntegerField(_("first id"))
     stop = models.BigIntegerField(_("end (not included)"))
     delta = models.PositiveIntegerField(_("delta"), default=1)
@@ -216,7 +249,7 @@ class Installation(models.Model):
 class NamespaceRecord(models.Model):
     """What the holders of a namespace agreed on, and what survives a loss of its marks."""
 
-    name = models.CharField(_("namespace"), max_length=128, primary_key=True)
+    name = NameField(_("namespace"), max_length=128, primary_key=True)
     installation = models.CharField(_("installation"), max_length=32, blank=True, db_default="")
     """The :class:`Installation` it belongs to; another one there means that ours was lost."""
     fingerprint = models.TextField(_("fingerprint"))
@@ -249,17 +282,17 @@ class WorkerLease(models.Model):
     """One worker id of a namespace: its mark, and who holds it."""
 
     # Not the project's default primary key, which may be one of our own fields.
-    id = models.CharField(primary_key=True, max_length=160, editable=False)
+    id = NameField(primary_key=True, max_length=160, editable=False)
     """``namespace/worker``: one row a worker id, whatever the database's constraints do."""
-    namespace = models.CharField(_("namespace"), max_length=128, db_index=True)
+    namespace = NameField(_("namespace"), max_length=128, db_index=True)
     worker = models.BigIntegerField(_("worker id"))
-    token = models.CharField(_("token"), max_length=32, blank=True)
+    token = NameField(_("token"), max_length=32, blank=True)
     """Empty when the worker id was given back."""
     start = models.BigIntegerField(_("window start (tick)"))
     until = models.BigIntegerField(_("window end (tick)"))
     """The high-water mark: the first tick not yet promised to anyone."""
     generation = models.BigIntegerField(_("generation"))
-    holder = models.CharField(_("holder"), max_length=200, blank=True)
+    holder = NameField(_("holder"), max_length=200, blank=True)
     """Who holds it, or held it last: a label, never proof."""
     acquired_at = models.DateTimeField(_("acquired"))
     seen_at = models.DateTimeField(_("last seen"))
@@ -286,7 +319,7 @@ class LeaseHistory(models.Model):
     """Who was lent a worker id, from which tick on: one row each time that it was acquired."""
 
     id = models.BigAutoField(primary_key=True)
-    namespace = models.CharField(_("namespace"), max_length=128)
+    namespace = NameField(_("namespace"), max_length=128)
     worker = models.BigIntegerField(_("worker id"))
     start = models.BigIntegerField(_("window start (tick)"))
     """No earlier holder stamped this tick or a later one."""
@@ -317,7 +350,7 @@ class AccessToken(models.Model):
     """
 
     id = models.BigAutoField(primary_key=True)
-    name = models.CharField(
+    name = NameField(
         _("client"), max_length=100, help_text=_("Who has it; several tokens may share a name.")
     )
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)

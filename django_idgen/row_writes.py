@@ -9,10 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 from django.db.models import Model
 
-__all__ = ["delete_rows", "insert_row", "update_row"]
+__all__ = ["delete_rows", "insert_row", "update_row", "why_alike"]
+
+
+def why_alike(row: Model, alias: str) -> str:
+    """Why ``row`` can't stand beside one that is there, whose key looks alike; "" if it can.
+
+    By the collations that MySQL and MariaDB come with "Orders" can't stand beside "orders".
+    """
+    if connections[alias].vendor != "mysql":
+        return ""
+    rows = type(row)._base_manager.using(alias).exclude(pk=row.pk)
+    # By the column's collation, unlike the exact comparison of a NameField.
+    other = rows.filter(pk__gte=row.pk, pk__lte=row.pk).values_list("pk", flat=True).first()
+    if other is None:
+        return ""
+    column = f"{row._meta.db_table}.{row._meta.pk.column}"
+    return (
+        f"database {alias!r} has {other!r}, which is the same by the collation of {column}; "
+        f"choose a name that differs in more than case, accents and spaces, or give that column "
+        f"a binary collation"
+    )
 
 
 def insert_row(row: Model, alias: str) -> None:

@@ -32,7 +32,7 @@ from ..core.errors import ConfigurationError, NamespaceMismatch
 from ..core.lease import PROTOCOL_VERSION, Namespace, loss_fence
 from ..core.moments import unix_us
 from ..models import Installation, NamespaceRecord, WorkerLease
-from ..row_writes import insert_row, update_row
+from ..row_writes import insert_row, update_row, why_alike
 from ..transactions import Rerun
 
 __all__ = ["NamespaceOpening", "Opened", "check_fingerprint", "fingerprint_text"]
@@ -149,6 +149,8 @@ class NamespaceOpening:
         if record is None:
             lost = count > 0 or name in memory or ANY in memory
             record = self._recalled(memory.get(name, {}))
+            if why := why_alike(record, self.alias):
+                raise ConfigurationError(f"Namespace {name!r} can't be used: {why}.")
         else:
             lost = (
                 record.installation != installation.identity

@@ -26,11 +26,11 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from .. import vendor
-from ..core.errors import ConfigurationError, SegmentUnavailable, TagPaused
+from ..core.errors import ConfigurationError, InvalidTag, SegmentUnavailable, TagPaused
 from ..core.segment import MAX_ID, MAX_STEP, Demand
 from ..grid import ALONE, Grid
 from ..models import Installation, LeafAlloc
-from ..row_writes import insert_row, update_row
+from ..row_writes import insert_row, update_row, why_alike
 from .installation_record import InstallationRecord
 
 __all__ = ["Floor", "GridUnknown", "Opened", "RowOpening", "Sharing", "Skip"]
@@ -113,7 +113,7 @@ class RowOpening:
         """Lock the rows, and mend what has to be.
 
         Raises :class:`SegmentUnavailable`, :class:`TagPaused`, :class:`ConfigurationError`
-        or :class:`GridUnknown`.
+        or :class:`GridUnknown`; :class:`InvalidTag` where the database takes the tag for another.
         """
         installation = self._record.lock()
         server = vendor.server_identity(connection) if self._server_identity else ""
@@ -185,6 +185,8 @@ class RowOpening:
             largest_step=wanted,
             server=server,
         )
+        if why := why_alike(row, self.alias):
+            raise InvalidTag(tag, why)
         # Two at once: the second one's whole transaction fails and is run again.
         # Going on after the error would risk a deadlock on MySQL.
         insert_row(row, self.alias)

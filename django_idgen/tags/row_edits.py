@@ -12,9 +12,9 @@ from typing import TypeVar
 from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
 
 from ..connection import Place, own_connection, place_of
-from ..core.errors import IdgenError, SegmentUnavailable
+from ..core.errors import IdgenError, InvalidTag, SegmentUnavailable
 from ..models import Installation, LeafAlloc
-from ..row_writes import insert_row
+from ..row_writes import insert_row, why_alike
 from ..tables import make_missing_tables, missing_tables
 from ..transactions import Transactions
 from .rows import half_migrated
@@ -81,13 +81,16 @@ def _unstorable(alias: str, error: Exception) -> Unstorable:
 def insert_tag_row(row: LeafAlloc, alias: str) -> None:
     """INSERT ``row``, a tag's first one in ``alias``, with that database's part of the ids.
 
-    In the caller's transaction. Raises :class:`TagExists`.
+    In the caller's transaction. Raises :class:`TagExists`, and
+    :class:`~..core.errors.InvalidTag` where the database takes it for another tag.
     """
     # Locked as a fetch does it, before the tag: nobody may divide the ids anew meanwhile.
     rows = Installation.objects.using(alias).filter(pk=1)
     installation = rows.select_for_update().first()
     if installation is not None:
         row.delta, row.remainder = installation.delta, installation.remainder
+    if why := why_alike(row, alias):
+        raise InvalidTag(row.pk, why)
     try:
         with transaction.atomic(using=alias):
             insert_row(row, alias)

@@ -6,6 +6,7 @@ from .definition import Break
 
 __all__ = ["BREAKS"]
 
+NAMES = "tests/test_exact_names.py"
 LOOKUPS = "tests/admin/test_url_lookups.py"
 
 BREAKS = (
@@ -24,5 +25,21 @@ BREAKS = (
         '        ordering=Case(When(token="", then=0), default=1, output_field=IntegerField()),',
         '        ordering="token",',
         (f"{LOOKUPS}::test_sorting_by_state_says_nothing_of_the_tokens",),
+    ),
+    Break(
+        "a collation decides whom a name means",
+        "hazard 76",
+        "django_idgen/models.py",
+        '        return f"({lhs} = {rhs} AND {exactly})", [*lhs_params, *rhs_params] * 2',
+        '        return f"({lhs} = {rhs})", [*lhs_params, *rhs_params]',
+        (f"{NAMES}::test_a_tag_alike_is_refused_and_moves_none",),
+    ),
+    Break(
+        "a namespace shares the marks of one that looks alike",
+        "hazard 76",
+        "django_idgen/leases/namespace_record.py",
+        "            if why := why_alike(record, self.alias):",
+        "            if why := not record:",
+        (f"{NAMES}::test_a_namespace_alike_is_refused",),
     ),
 )

@@ -234,13 +234,15 @@ class SourceContract:
         assert shop.tags() == [tag]
 
     def test_tags_that_look_alike_never_share_an_id_by_mistake(self, shop: Shop) -> None:
-        """Case, accents and width make other tags, or (by a collation) the very same one."""
+        """Case, accents and width make other tags, or ones that a database's collation refuses."""
         source = shop.source()
-        segments = [source.fetch(tag) for tag in ("tag", "TAG", "täg", "ｔａｇ")]
-        rows = len(shop.tags())
-        assert rows == len(segments) or not shop.tells_alike_tags_apart
-        # Each row began at 1, once: tags that share it follow one another.
-        assert [segment.start for segment in segments].count(1) == rows
+        segments = [source.fetch("tag")]
+        for tag in ("TAG", "täg", "ｔａｇ"):
+            try:
+                segments.append(source.fetch(tag))
+            except InvalidTag:
+                assert not shop.tells_alike_tags_apart
+        assert [segment.start for segment in segments] == [1] * len(shop.tags())
 
     @pytest.mark.parametrize("tag", ["x" * 129, "", " a", "a\n", "a\0b", "\ud800", None, 7])
     def test_a_tag_that_cannot_be_stored_is_refused(self, shop: Shop, tag: object) -> None:
