@@ -7,7 +7,8 @@ no unmanaged table. So whoever finds a table missing makes it, as Django does
 with ``django_migrations``; the migration then finds it there.
 
 A table that is there already may be a live Leaf's: ``migrate`` adds the columns that
-it lacks, each with a default in the database, and touches nothing else. That is
+it lacks, each with a default in the database, and touches nothing else. It refuses one
+whose columns are of types that don't hold what ours do. That is
 left to ``migrate``: a first use must not alter somebody's table.
 
 Another app's data migration may take ids between two of our migrations. So each of
@@ -26,6 +27,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
+from django.core.management import CommandError
 from django.db import (
     DEFAULT_DB_ALIAS,
     DatabaseError,
@@ -36,6 +38,7 @@ from django.db import (
 )
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
+from .core.errors import ConfigurationError
 from .core.lease import PROTOCOL_VERSION
 from .row_writes import insert_row
 
@@ -52,10 +55,33 @@ __all__ = [
     "make_missing_tables",
     "missing_columns",
     "missing_tables",
+    "refuse_unfit_columns",
     "table_of",
+    "unfit_columns",
 ]
 
 LABEL = "django_idgen"
+_TYPES_OF = {
+    "postgresql": "SELECT column_name, data_type FROM information_schema.columns "
+    "WHERE table_schema = ANY (current_schemas(false)) AND table_name = %s",
+    "mysql": "SELECT column_name, data_type FROM information_schema.columns "
+    "WHERE table_schema = DATABASE() AND table_name = %s",
+}
+_FITTING = {
+    "postgresql": {
+        "CharField": {"character varying", "text"},
+        "BigIntegerField": {"bigint"},
+        "PositiveIntegerField": {"integer", "bigint"},
+        "DateTimeField": {"timestamp with time zone"},
+    },
+    "mysql": {
+        "CharField": {"varchar", "text"},
+        "BigIntegerField": {"bigint"},
+        "PositiveIntegerField": {"int", "bigint"},
+        "DateTimeField": {"datetime", "timestamp"},
+    },
+}
+"""By the kind of our field: the types of a foreign column that holds the same."""
 # The installation's row is there before any namespace's table: see _make_identity.
 MODELS = (
     "LeafAlloc",
@@ -88,7 +114,10 @@ def before_migrate(
         return
     connection = connections[using]
     if LABEL in labels or not missing_tables(connection, ["Installation"]):
-        add_missing_columns(connection)
+        try:
+            add_missing_columns(connection)
+        except ConfigurationError as error:  # in words, without a traceback
+            raise CommandError(str(error)) from error
 
 
 def make_missing_tables(
@@ -113,13 +142,16 @@ def add_missing_columns(connection: BaseDatabaseWrapper) -> list[str]:
     """Add the columns that those of our tables lack which are there; returns ``table.column``.
 
     Others may write to the tables meanwhile, and two processes may do it at once.
-    Raises what the database says if it doesn't let us.
+    Raises what the database says if it doesn't let us, and :class:`ConfigurationError` for
+    a table of another program whose columns don't fit: nothing is changed then.
     """
     made = []
     tables = _table_names(connection)
     for model in map(_model, MODELS):
         if model._meta.db_table in tables:
             columns = _lacking(connection, model)
+            if columns and model.__name__ == "LeafAlloc":
+                refuse_unfit_columns(connection)
             made += [column for column in columns if _add_column(connection, model, column)]
     return made
 
@@ -137,6 +169,45 @@ def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODE
     models = [_model(name) for name in names]
     there = [model for model in models if model._meta.db_table in found]
     return [column for model in there for column in _lacking(connection, model)]
+
+
+def unfit_columns(connection: BaseDatabaseWrapper) -> list[str]:
+    """What is wrong with the columns of the table of tags, in words; one lacking is no fault.
+
+    The table may be another program's. SQLite is not asked: its columns hold any type.
+    """
+    if connection.vendor not in _TYPES_OF or missing_tables(connection, ["LeafAlloc"]):
+        return []
+    model = _model("LeafAlloc")
+    with connection.cursor() as cursor:
+        # Not Django's introspection, which asks twice: others may be adding columns.
+        cursor.execute(_TYPES_OF[connection.vendor], [model._meta.db_table])
+        found = dict(cursor.fetchall())
+        constraints = connection.introspection.get_constraints(cursor, model._meta.db_table)
+    wrong = [
+        f"{field.column} is {found[field.column]}, and must be {' or '.join(sorted(fitting))}"
+        for field in model._meta.local_concrete_fields
+        if field.column in found
+        and (fitting := _FITTING[connection.vendor].get(field.get_internal_type()))
+        and found[field.column] not in fitting
+    ]
+    key = [model._meta.pk.column]
+    if not any(each["unique"] and each["columns"] == key for each in constraints.values()):
+        wrong.append(f"{key[0]} must be unique")
+    return wrong
+
+
+def refuse_unfit_columns(connection: BaseDatabaseWrapper) -> None:
+    """Raise :class:`ConfigurationError` if :func:`unfit_columns` finds any."""
+    if wrong := unfit_columns(connection):
+        raise ConfigurationError(
+            f"Table {table_of('LeafAlloc')} in database {connection.alias!r} is another program's, "
+            f"and can't hold tags of this project: {'; '.join(wrong)}. Stop what writes to it, "
+            f"change that (a column other than max_id and step may be dropped: it is made anew) "
+            f"and run 'manage.py migrate django_idgen --database {connection.alias}'. Or keep "
+            f"django_idgen in another database, and take the tags over with 'manage.py "
+            f"idgen_adopt --from'."
+        )
 
 
 def _lacking(connection: BaseDatabaseWrapper, model: type[Model]) -> list[str]:

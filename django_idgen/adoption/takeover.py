@@ -24,7 +24,7 @@ from ..core.errors import ConfigurationError, InvalidTag
 from ..core.segment import MAX_ID, check_tag
 from ..models import Installation, LeafAlloc, SegmentHistory
 from ..row_writes import insert_row
-from ..tables import make_missing_tables, missing_tables
+from ..tables import make_missing_tables, missing_tables, refuse_unfit_columns
 from ..tags.rows import find_tag, source_of_tags
 from .marks import raise_tag
 from .other_servers import KINDS, Theirs, rows_of_server
@@ -177,6 +177,7 @@ class Takeover:
             return
         ours = [a for a in source_of_tags().databases() if _is_one_database(a, alias)]
         if ours:
+            refuse_unfit_columns(connections[alias])
             raise ConfigurationError(
                 f"Table {LeafAlloc._meta.db_table} of database {alias!r} is the one that this "
                 f"project's tags are in: it is shared with the other server already, and both "

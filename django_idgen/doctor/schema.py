@@ -1,11 +1,14 @@
-"""Examination ``tables``: our own tables, whole in each database that has to do with ids."""
+"""Examination ``tables``: our own tables, whole in each database that has to do with ids.
+
+The table of tags may be another program's: its columns must hold what ours do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ..registries import lease_databases
-from ..tables import MODELS, table_of
+from ..tables import MODELS, table_of, unfit_columns
 from ..tags.rows import source_behind_pool
 from .findings import Finding, Severity, Unexamined
 from .project import Project
@@ -16,7 +19,7 @@ NAME = "tables"
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
-    """A finding for each database whose tables are missing, or lack columns."""
+    """A finding for each database whose tables are missing, lack columns, or don't fit."""
     used = _used()
     for alias in project.up():
         there = [name for name in MODELS if table_of(name) in project.tables(alias)]
@@ -25,6 +28,8 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
         # A table of Leaf's alone is another project's.
         if alias in used or set(there) - {"LeafAlloc"}:
             yield from _half_made(project, alias, there)
+            if "LeafAlloc" in there:
+                yield from _unfit(project, alias)
 
 
 def _used() -> set[str]:
@@ -52,6 +57,20 @@ def _half_made(project: Project, alias: str, there: list[str]) -> Iterator[Findi
     elif missing:
         yield _lacking(
             alias, missing, Severity.WARNING, "They are made on first use, if that is permitted."
+        )
+
+
+def _unfit(project: Project, alias: str) -> Iterator[Finding]:
+    with project.reading(alias) as connection:
+        wrong = unfit_columns(connection)
+    if wrong:
+        yield Finding(
+            NAME,
+            Severity.ERROR,
+            f"table {table_of('LeafAlloc')!r} in database {alias!r}",
+            f"Its columns don't fit: {'; '.join(wrong)}.",
+            "Ids can't be taken with these, or would repeat.",
+            "Stop what writes to it, and change that.",
         )
 
 
