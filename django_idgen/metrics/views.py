@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Any
 
@@ -21,6 +22,8 @@ from prometheus_client import CollectorRegistry  # isort: skip
 from prometheus_client.exposition import choose_encoder  # isort: skip
 
 __all__ = ["exposition", "view"]
+
+VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){0,2} *(?=[;,]|\Z)", re.ASCII)
 
 
 @csrf_exempt
@@ -48,7 +51,10 @@ def exposition(switched: Switched, accept: str = "") -> tuple[bytes, str]:
     registry.register(kind(switched.process))
     if switched.settings.shared:
         registry.register(switched.shared)
-    encode, content_type = choose_encoder(accept)
+    # The library fails at a version that is none, and repeats what follows a good one.
+    versions = accept.split("version=")[1:]
+    known = all(map(VERSION.match, versions))
+    encode, content_type = choose_encoder(accept if known else "")
     return encode(registry), content_type
 
 

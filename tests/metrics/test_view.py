@@ -97,6 +97,20 @@ def test_it_speaks_the_format_that_is_asked_for(switched: dict[str, Any]) -> Non
     assert openly.content.endswith(b"# EOF\n")
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("kind", ["application/openmetrics-text", "text/plain"])
+@pytest.mark.parametrize(
+    "version", ["x", "1..0", "1.0.0.x", "1.0.0 x", "2.0.0.\xb2", "9" * 5000, "1.0.0\n", "é"]
+)
+def test_a_format_that_is_none_is_the_plain_one(
+    switched: dict[str, Any], kind: str, version: str
+) -> None:
+    """Whatever stands for its version; no word of that comes back."""
+    answer = get(authorization=f"Bearer {TOKEN}", accept=f"{kind}; version={version}")
+    assert answer.status_code == 200
+    assert answer["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+
+
 class Unknown:
     """A user who would have to be looked up in a database that is away."""
 
