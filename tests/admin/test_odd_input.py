@@ -45,6 +45,13 @@ def test_a_list_with_a_forged_tag_is_refused(client: Client) -> None:
     assert (stored.step, stored.paused) == (1000, False)
 
 
+@pytest.mark.parametrize("name", ["form-\u0663-biz_tag", "form-\u0661-biz_tag\n"])
+def test_a_forged_name_of_a_field_is_seen(client: Client, name: str) -> None:
+    """As Django sees it: digits of any script, and an end of line at its end."""
+    assert client.post(TAGS, edited() | {name: NUL}).status_code == 400
+    assert LeafAlloc.objects.get().step == 1000
+
+
 @pytest.mark.parametrize("action", ["revoke", "replace"])
 def test_a_forged_token_is_refused(client: Client, action: str) -> None:
     """400; no token is ended or made."""
