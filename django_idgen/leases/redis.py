@@ -78,6 +78,7 @@ class RedisLeases:
     ) -> None:
         self.namespace = namespace
         self.alias = alias
+        self.database = database
         self.stride_ticks = stride_ticks(namespace, stride)
         self._limit = checked_seconds("timeout", timeout, most=60)
         self._server_identity = checked_flag("server_identity", server_identity)

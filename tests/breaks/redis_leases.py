@@ -14,6 +14,17 @@ FAULTS = "tests/redis_leases/test_faults.py"
 
 BREAKS = (
     Break(
+        "each process of a service over Redis is an installation of its own",
+        "L8",
+        "django_idgen/leases/redis.py",
+        "        self.database = database\n",
+        "",
+        (
+            "tests/http/test_fleet.py::"
+            "test_the_processes_of_a_service_over_redis_are_one_installation",
+        ),
+    ),
+    Break(
         "in Redis a held worker id is lent again",
         "L1, I1",
         f"{LUA}/acquire.lua",

@@ -16,9 +16,14 @@ from django.test import override_settings
 
 from django_idgen import generators, segments
 from django_idgen.core.errors import ConfigurationError, NamespaceMismatch
+from django_idgen.factory import build_namespace
+from django_idgen.handlers import current_settings
+from django_idgen.leases.http import HttpLeases
+from tests import servers
 from tests.faults.conftest import postgres_site  # noqa: F401 - a fixture
-from tests.faults.processes import Running, Site, Web, program, serving
+from tests.faults.processes import Running, Site, Web, is_listening, program, serving
 from tests.server_tools import execute_apart
+from tests.upkeep_tools import forget_redis, redis_leases_on
 
 from .service import SECRET
 
@@ -104,6 +109,40 @@ def test_direct_processes_and_clients_repeat_nothing(site: Site) -> None:
         # Clients that ended in order have given their worker ids back, as the others have.
         assert site.held() == set()
         assert not any(SECRET in web.running.output for web in webs)
+
+
+@pytest.fixture
+def redis_site(site: Site, redis: str) -> Iterator[Site]:
+    """As ``site``, with worker ids from Redis."""
+    backend = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": servers.REDIS["redis"]}
+    site.set_idgen(redis_leases_on("shared", "default"))
+    site.environment.update(
+        DJANGO_SETTINGS_MODULE="tests.faults.site.redis_settings",
+        SITE_CACHES=json.dumps({"shared": backend}),
+    )
+    yield site
+    forget_redis(redis, site.alias)
+
+
+def test_the_processes_of_a_service_over_redis_are_one_installation(redis_site: Site) -> None:
+    """What one of them lent, another one renews: a client that has met one is not refused."""
+    with (
+        serving(redis_site, *gunicorn()) as first,
+        serving(redis_site, *gunicorn()) as second,
+    ):
+        for web in (first, second):
+            web.running.wait_until(lambda web=web: is_listening(web.port))
+        served = build_namespace(current_settings().generators["default"])
+        clients = [
+            HttpLeases(served, base_urls=url_of(web), generator="default", token=SECRET, timeout=30)
+            for web in (first, second)
+        ]
+        assert len({client.installation() for client in clients}) == 1
+        lease = clients[0].acquire(holder="a").lease
+        assert clients[1].renew(lease, last_tick=lease.start).lease.token == lease.token
+        assert clients[1].release(lease, last_tick=None) is True
+        for client in clients:
+            client.close()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
