@@ -10,14 +10,16 @@ must not forget which ids were given out and which worker ids are held.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
-from django.db.models import F
+from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Greatest, Now
 from django.db.models.lookups import Exact
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from .core.errors import InvalidTag
@@ -42,6 +44,10 @@ __all__ = [
 DEFAULT_STEP = 1000
 RISING = ("max_id", "largest_step")
 """Columns of a tag that no save may lower."""
+LONGEST_LIFE = timedelta(days=36_500)
+"""How far away an access token's end may be."""
+TOLD_YEARS = range(2, 9999)
+"""Those whose moments can be told in every time zone."""
 
 
 def validate_tag(value: str) -> None:
@@ -347,6 +353,8 @@ class AccessToken(models.Model):
 
     Only a digest of the secret is kept: see :mod:`.tokens`. A client may have several
     at a time, so that one is replaced without a pause.
+
+    An end that is over is final: :meth:`save`, forms and ``loaddata`` leave it as it is.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -391,3 +399,43 @@ class AccessToken(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} (…{self.hint})"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is refused."""
+        return self.expires_at is not None and self.expires_at <= timezone.now()
+
+    @classmethod
+    def from_db(cls, *args: Any, **kwargs: Any) -> AccessToken:
+        token = super().from_db(*args, **kwargs)
+        end = token.__dict__.get("expires_at")
+        if end is not None and end.year not in TOLD_YEARS:
+            # Of an earlier version, or written by SQL: no page could show it in its time zone.
+            token.expires_at = end.replace(year=min(max(end.year, TOLD_YEARS[0]), TOLD_YEARS[-1]))
+        return token
+
+    def clean(self) -> None:
+        super().clean()
+        now, end = timezone.now(), self.expires_at
+        # Whatever their time zones are: a day more or less makes no difference.
+        if end is not None and (
+            abs(end.replace(tzinfo=None) - now.replace(tzinfo=None))
+            > LONGEST_LIFE + timedelta(days=1)
+        ):
+            text = _("A token ends within 100 years, or never.")
+            raise ValidationError({"expires_at": ValidationError(text, code="out_of_range")})
+        ended = type(self)._base_manager.filter(pk=self.pk, expires_at__lte=now)
+        if not self._state.adding and ended.exclude(expires_at=end).exists():
+            text = _("This token has ended, and stays so. Make a new one.")
+            raise ValidationError({"expires_at": ValidationError(text, code="ended")})
+
+    # The one place that loaddata passes, too.
+    def _do_update(self, base_qs: Any, using: Any, pk_val: Any, values: Any, *args: Any) -> Any:
+        ended = Q(expires_at__lte=timezone.now())
+        final = [
+            (field, model, Case(When(ended, then=F(field.name)), default=Value(value, field)))
+            if field.name == "expires_at"
+            else (field, model, value)
+            for field, model, value in values
+        ]
+        return super()._do_update(base_qs, using, pk_val, final, *args)

@@ -20,7 +20,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
-from .models import AccessToken, validate_patterns
+from .models import LONGEST_LIFE, AccessToken, validate_patterns
 
 __all__ = [
     "PREFIX",
@@ -152,7 +152,7 @@ def replace_living_token(token: AccessToken, *, overlap: timedelta) -> tuple[Acc
 def revoke_tokens(tokens: QuerySet[AccessToken]) -> int:
     """Refuse ``tokens`` from now on; returns how many of them had worked until now.
 
-    In other processes they work for ``IDGEN["REST"]["token_max_age"]`` more.
+    That is final. In other processes they work for ``IDGEN["REST"]["token_max_age"]`` more.
     """
     now = timezone.now()
     return tokens.filter(Q(expires_at=None) | Q(expires_at__gt=now)).update(expires_at=now)
@@ -162,7 +162,7 @@ def revoke_tokens(tokens: QuerySet[AccessToken]) -> int:
 def _successor(former: AccessToken, overlap: timedelta) -> tuple[AccessToken, str]:
     now = timezone.now()
     ends = former.expires_at
-    expires_at = None if ends is None else now + (ends - former.created_at)
+    expires_at = None if ends is None else now + min(ends - former.created_at, LONGEST_LIFE)
     made = make_token(
         former.name,
         tags=former.tags.splitlines(),

@@ -18,7 +18,6 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
@@ -96,7 +95,12 @@ class AccessTokenAdmin(SoughtAdmin):
 
     @admin.display(description=gettext_lazy("works"), boolean=True)
     def works(self, token: AccessToken) -> bool:
-        return token.expires_at is None or timezone.now() < token.expires_at
+        return not token.has_ended
+
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        """One that has ended stays as it is."""
+        ended = obj is not None and cast("AccessToken", obj).has_ended
+        return not ended and super().has_change_permission(request, obj)
 
     def get_fields(self, request: HttpRequest, obj: models.Model | None = None) -> Any:
         shown = super().get_fields(request, obj)

@@ -7,6 +7,7 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 NAMES = "tests/test_exact_names.py"
+ENDS = "tests/rest/tokens/test_ends.py"
 LOOKUPS = "tests/admin/test_url_lookups.py"
 
 BREAKS = (
@@ -41,5 +42,29 @@ BREAKS = (
         "            if why := why_alike(record, self.alias):",
         "            if why := not record:",
         (f"{NAMES}::test_a_namespace_alike_is_refused",),
+    ),
+    Break(
+        "a form makes a revoked token valid again",
+        "hazard 77",
+        "django_idgen/admin/tokens.py",
+        "        return not ended and super().has_change_permission(request, obj)",
+        "        return super().has_change_permission(request, obj)",
+        (f"{ENDS}::test_no_form_makes_a_revoked_token_valid_again",),
+    ),
+    Break(
+        "a token that was read before it was revoked is saved, and valid again",
+        "hazard 77",
+        "django_idgen/models.py",
+        '            if field.name == "expires_at"\n',
+        '            if field.name == "ended"\n',
+        (f"{ENDS}::test_a_form_that_was_opened_before_it_was_revoked_changes_nothing",),
+    ),
+    Break(
+        "a date in year 9999 breaks a page",
+        "hazard 77",
+        "django_idgen/models.py",
+        "        if end is not None and end.year not in TOLD_YEARS:",
+        "        if end is not None and end.year == 0:",
+        (f"{ENDS}::test_a_row_with_such_an_end_breaks_no_page_and_no_command",),
     ),
 )
