@@ -185,6 +185,13 @@ class SegmentUnavailable(SegmentError):
     """No segment could be had before the deadline; the cause is chained."""
 
 
+class SegmentRefused(SegmentUnavailable):
+    """The source answered that it lends nothing of the tag: no such tag, or no right to it.
+
+    Raised at once: waiting does not change the answer. The next call asks anew.
+    """
+
+
 class TagPaused(SegmentUnavailable):
     """Somebody has paused the tag: nobody is given more of its ids until it is resumed.
 

@@ -16,6 +16,7 @@ from .errors import (
     ConfigurationError,
     InvalidTag,
     SegmentExhausted,
+    SegmentRefused,
     SegmentUnavailable,
     TagPaused,
 )
@@ -30,12 +31,14 @@ REFUSALS: Final = 3
 """Segments refused in a row before the load counts as failed."""
 FIRST_BACKOFF: Final = 0.01
 LONGEST_BACKOFF: Final = 0.25
-PAUSED_BACKOFF: Final = 0.02
-"""So that a paused tag that many ask for keeps no database busy, and is soon seen to go on."""
+REFUSED_BACKOFF: Final = 0.02
+"""So that a tag that is refused to many keeps no source busy, and is soon seen to go on."""
 STALE_AFTER: Final = 60.0
 """Seconds after which a load that never answered is given up, its answer included."""
 
-FINAL_ERRORS: Final = (SegmentExhausted, InvalidTag, ConfigurationError, TagPaused)
+REFUSED_ERRORS: Final = (TagPaused, SegmentRefused)
+"""What somebody may change at any time, though waiting does not."""
+FINAL_ERRORS: Final = (SegmentExhausted, InvalidTag, ConfigurationError, *REFUSED_ERRORS)
 """What waiting doesn't mend: raised at once."""
 
 
@@ -301,8 +304,8 @@ class TagLoads:
     def _back_off_after(self, error: BaseException) -> None:
         # At most half the timeout, so that each waiting caller sees an attempt.
         longest = min(LONGEST_BACKOFF, self._services.timeout / 2)
-        if isinstance(error, TagPaused):
-            self._backoff = min(PAUSED_BACKOFF, longest)
+        if isinstance(error, REFUSED_ERRORS):
+            self._backoff = min(REFUSED_BACKOFF, longest)
         elif not isinstance(error, FINAL_ERRORS):
             self._backoff = min(self._backoff * 2 or FIRST_BACKOFF, longest)
         else:

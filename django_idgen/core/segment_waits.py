@@ -121,10 +121,12 @@ class TagWaits(TagParts):
     def _unavailable(self, seconds: float) -> SegmentUnavailable:
         error = self._error
         reason = "the load is still under way" if error is None else f"the last failure: {error}"
+        # A larger step helps against a slow source, and against nothing that a failure names.
+        step = " raise the tag's step so that segments last longer," if error is None else ""
         return SegmentUnavailable(
             f"No segment of tag {self.tag!r} could be had within {seconds:g} s "
-            f"({reason}). Check that the segment source answers, raise the tag's step so that "
-            f"segments last longer, or raise the timeout. The next call tries again."
+            f"({reason}). Check that the segment source answers,{step} or raise the timeout. "
+            f"The next call tries again."
         )
 
     def _has_ids(self) -> bool:

@@ -62,6 +62,14 @@ class Refused(Exception):
         self.body: Mapping[str, Any] = body or {}
         super().__init__(f"{status} {code}: {detail}" if code else detail)
 
+    @property
+    def is_final(self) -> bool:
+        """Whether waiting does not help: a wrong token, no right to it, or no such thing.
+
+        Without a code it is not the service that answered, but what stands before it.
+        """
+        return self.status in (401, 403, 404) and bool(self.code)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -16,6 +16,7 @@ from ..core.errors import (
     ConfigurationError,
     InvalidTag,
     SegmentExhausted,
+    SegmentRefused,
     SegmentUnavailable,
     TagPaused,
 )
@@ -187,9 +188,8 @@ class HttpSource:
             )
         if error.status == 400 and error.code == "invalid_tag":
             return InvalidTag(tag, f"the service refuses it ({error.detail})")
-        return SegmentUnavailable(
-            f"The service lends no segment of tag {tag!r}: {error}{way_out(error)}"
-        )
+        kind = SegmentRefused if error.is_final else SegmentUnavailable
+        return kind(f"The service lends no segment of tag {tag!r}: {error}{way_out(error)}")
 
     def _exhausted(self, tag: str) -> SegmentExhausted:
         return SegmentExhausted(
