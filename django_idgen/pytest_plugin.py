@@ -4,6 +4,7 @@ so nothing of Django is imported before a fixture is used.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
     from .testing import FixedIds
 
 __all__ = ["idgen_fixed_ids", "idgen_sequential"]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Give everything back while the streams that handlers log to are open.
+
+    At the interpreter's exit pytest has closed those that it captured.
+    """
+    lifecycle = sys.modules.get("django_idgen.lifecycle")
+    if lifecycle is not None:
+        lifecycle.close_all()
 
 
 @pytest.fixture

@@ -206,6 +206,20 @@ def test_pytest_without_migrations(shop: Shop) -> None:
     assert shop.left_behind() == []
 
 
+@pytest.mark.parametrize(
+    ("shop", "runner"),
+    [("journal", "pytest"), ("postgres", "pytest"), ("journal", "xdist")],
+    indirect=["shop"],
+)
+def test_the_end_of_pytest_logs_to_no_closed_stream(shop: Shop, runner: str) -> None:
+    """A project that logs INFO to the console sees no "Logging error" once pytest is done."""
+    shop.environment["SHOP_LOGGING"] = "1"
+    output = shop.run(*RUNNERS[runner], "shop/pytest_rows.py")
+    assert "passed" in output
+    assert "Logging error" not in output
+    assert shop.left_behind() == []
+
+
 @pytest.mark.parametrize("shop", DATABASES if LONG else ["journal", "postgres"], indirect=True)
 def test_nothing_else_need_be_installed(shop: Shop) -> None:
     """Templates, Django's commands and ours work without the admin and all its kin (hazard 84)."""

@@ -37,6 +37,13 @@ if "accounts" in INSTALLED_APPS:
     # All of our tables are written to.
     IDGEN = {"SEGMENTS": {"SOURCE": {"OPTIONS": {"history": True}}}}
 
+if os.environ.get("SHOP_LOGGING"):
+    LOGGING = {
+        "version": 1,
+        "handlers": {"console": {"class": "logging.StreamHandler"}},
+        "root": {"handlers": ["console"], "level": "INFO"},
+    }
+
 if os.environ.get("SHOP_NO_MIGRATIONS"):
 
     class NoMigrations:
