@@ -214,7 +214,7 @@ def _lacking(connection: BaseDatabaseWrapper, model: type[Model]) -> list[str]:
     table = model._meta.db_table
     with connection.cursor() as cursor:
         # Django's introspection asks twice, and fails if a column was added in between.
-        cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)} WHERE 1 = 0")  # noqa: S608
+        cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)} WHERE 1 = 0")  # noqa: S608 - Django quotes the names
         found = {column[0] for column in cursor.description}
     wanted = [field.column for field in model._meta.local_concrete_fields]
     return [f"{table}.{column}" for column in wanted if column not in found]

@@ -91,7 +91,7 @@ class AccessTokenAdmin(SoughtAdmin):
             for what, text in named
             if text
         )
-        return format_html_join(mark_safe("<br>"), "{}", lines) or _("nothing")
+        return format_html_join(mark_safe("<br>"), "{}", lines) or _("nothing")  # nosec B308  # a constant
 
     @admin.display(description=gettext_lazy("works"), boolean=True)
     def works(self, token: AccessToken) -> bool:

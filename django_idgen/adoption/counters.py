@@ -66,7 +66,7 @@ class Counter:
 
     def largest(self) -> int:
         """The largest id in the table; 0 if it is empty."""
-        row = self._row(f"SELECT MAX({self._q(self.column)}) FROM {self._q(self.table)}")  # noqa: S608
+        row = self._row(f"SELECT MAX({self._q(self.column)}) FROM {self._q(self.table)}")  # noqa: S608 - Django quotes the names
         return int(row[0] or 0)
 
     def reached(self) -> int:
@@ -94,7 +94,7 @@ class _PostgresCounter(Counter):
 
     def position(self) -> int:
         # What other sessions keep in reserve (CACHE) lies below last_value, too.
-        row = self._row(f"SELECT last_value, is_called FROM {self._sequence()}")  # noqa: S608
+        row = self._row(f"SELECT last_value, is_called FROM {self._sequence()}")  # noqa: S608 - Django quotes the names
         return int(row[0]) - (0 if row[1] else 1)
 
     def limit(self) -> int | None:
@@ -167,12 +167,12 @@ class _MariaCounter(_MySQLCounter):
         if not self._has_default():
             return super().position()
         # Past what the server has in reserve (CACHE), never below what was given.
-        return int(self._row(f"SELECT next_not_cached_value FROM {self._q(self._name)}")[0]) - 1  # noqa: S608
+        return int(self._row(f"SELECT next_not_cached_value FROM {self._q(self._name)}")[0]) - 1  # noqa: S608 - Django quotes the names
 
     def limit(self) -> int | None:
         if not self._has_default():
             return None
-        return int(self._row(f"SELECT maximum_value FROM {self._q(self._name)}")[0])  # noqa: S608
+        return int(self._row(f"SELECT maximum_value FROM {self._q(self._name)}")[0])  # noqa: S608 - Django quotes the names
 
     def fence(self, last: int, *, first: int | None = None, room: int = 0) -> None:
         if self._has_default():

@@ -98,7 +98,7 @@ class Filling:
         after = "" if last is None else f" AND {q(self.old)} >= %s AND ({columns}) > {self._marks}"
         return rows_of(
             self.connection,
-            f"SELECT {columns} FROM {q(self.table.table)} WHERE {q(self.new)} IS NULL{after} "  # noqa: S608
+            f"SELECT {columns} FROM {q(self.table.table)} WHERE {q(self.new)} IS NULL{after} "  # noqa: S608 - Django quotes the names
             f"ORDER BY {columns} LIMIT {self.batch:d}",
             None if last is None else [last[0], *last],
         )
@@ -116,7 +116,7 @@ class Filling:
             )
         rows_of(
             self.connection,
-            f"UPDATE {q(self.table.table)} SET {q(self.new)} = CASE {whens} END "  # noqa: S608
+            f"UPDATE {q(self.table.table)} SET {q(self.new)} = CASE {whens} END "  # noqa: S608 - Django quotes the names
             f"WHERE {which} AND {q(self.new)} IS NULL",
             [*pairs, *(value for key in chosen for value in key)],
         )
@@ -134,7 +134,7 @@ class Filling:
             after = "" if last is None else f" AND {q(link.key)} > %s"
             rows = rows_of(
                 self.connection,
-                f"SELECT {q(link.key)} FROM {q(link.table)} WHERE {q(link.column)} IS NOT NULL "  # noqa: S608
+                f"SELECT {q(link.key)} FROM {q(link.table)} WHERE {q(link.column)} IS NOT NULL "  # noqa: S608 - Django quotes the names
                 f"AND {q(link.new_column)} IS NULL{after} "
                 f"ORDER BY {q(link.key)} LIMIT {self.batch:d}",
                 None if last is None else [last],
@@ -162,8 +162,8 @@ class Filling:
         value = f"{q(link.new_column)} = target.{q(self.new)}"
         if self.connection.vendor == "mysql":
             join = f"{table} JOIN {target} target ON {on}"
-            return f"UPDATE {join} SET {table}.{value} WHERE 1 = 1"  # noqa: S608
-        return f"UPDATE {table} SET {value} FROM {target} target WHERE {on}"  # noqa: S608
+            return f"UPDATE {join} SET {table}.{value} WHERE 1 = 1"  # noqa: S608 - Django quotes the names
+        return f"UPDATE {table} SET {value} FROM {target} target WHERE {on}"  # noqa: S608 - Django quotes the names
 
     def _sync(self, link: Link) -> list[str]:
         q, table = self._q, self._q(link.table)
@@ -171,7 +171,7 @@ class Filling:
         stale = f"({new} IS NULL OR {new} <> target.{q(self.new)})"
         return [
             f"{self._join(link)} AND {stale}",
-            f"UPDATE {table} SET {q(link.new_column)} = NULL "  # noqa: S608
+            f"UPDATE {table} SET {q(link.new_column)} = NULL "  # noqa: S608 - Django quotes the names
             f"WHERE {q(link.column)} IS NULL AND {q(link.new_column)} IS NOT NULL",
         ]
 

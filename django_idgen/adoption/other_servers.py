@@ -50,7 +50,7 @@ def rows_of_server(kind: str, alias: str, tag: str) -> list[Theirs]:
             )
         q = connection.ops.quote_name
         listed = ", ".join(q(name) for name in names)
-        rows = rows_of(connection, f"SELECT {listed} FROM {q(table)} ORDER BY {q(names[0])}")  # noqa: S608
+        rows = rows_of(connection, f"SELECT {listed} FROM {q(table)} ORDER BY {q(names[0])}")  # noqa: S608 - Django quotes the names
     except DatabaseError as error:
         words = " ".join(str(error).split())
         raise ConfigurationError(f"Database {alias!r} can't be asked: {words}") from error

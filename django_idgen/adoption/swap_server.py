@@ -168,7 +168,7 @@ class ServerSwap:
         schema = "current_schema()" if self._postgresql else "database()"
         found = rows_of(
             self.connection,
-            f"SELECT data_type FROM information_schema.columns WHERE table_schema = {schema} "  # noqa: S608
+            f"SELECT data_type FROM information_schema.columns WHERE table_schema = {schema} "  # noqa: S608 - Django quotes the names
             f"AND table_name = %s AND column_name = %s",
             [table, column],
         )

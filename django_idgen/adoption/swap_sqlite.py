@@ -65,7 +65,7 @@ class SqliteSwap:
         targets = ", ".join(map(q, sources))
         values = ", ".join(map(q, sources.values()))
         editor.execute(
-            f"INSERT INTO {q(interim)} ({targets}) SELECT {values} FROM {q(table)}"  # noqa: S608
+            f"INSERT INTO {q(interim)} ({targets}) SELECT {values} FROM {q(table)}"  # noqa: S608 - Django quotes the names
         )
         editor.execute(f"DROP TABLE {q(table)}")
         editor.alter_db_table(model, interim, table)

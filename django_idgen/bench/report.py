@@ -151,7 +151,7 @@ def _notes(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
 
 def _verdict(row: Figures, plan: Plan) -> Iterator[str]:
     proof = row.proof
-    assert proof is not None  # noqa: S101
+    assert proof is not None  # noqa: S101  # nosec B101  # for the type checker
     workers = [str(holder.worker) for holder in row.holders if holder.worker is not None]
     held = f" (worker ids {', '.join(workers)})" if workers else ""
     who = f"{plan.threads} thread(s) of {plan.processes} process(es){held}"
@@ -167,7 +167,7 @@ def _verdict(row: Figures, plan: Plan) -> Iterator[str]:
 
 def repeat_found(row: Figures) -> str:
     proof = row.proof
-    assert proof is not None  # noqa: S101
+    assert proof is not None  # noqa: S101  # nosec B101  # for the type checker
     return (
         f"{proof.repeats:,} of {proof.compared:,} ids REPEAT, such as {proof.example}, "
         f"given to {' and to '.join(proof.holders)}."
@@ -176,7 +176,7 @@ def repeat_found(row: Figures) -> str:
 
 def fall_found(proof: Proof) -> str:
     fall = proof.fall
-    assert fall is not None  # noqa: S101
+    assert fall is not None  # noqa: S101  # nosec B101  # for the type checker
     return f"ids did NOT RISE: {fall.holder} got {fall.before}, then {fall.after}."
 
 

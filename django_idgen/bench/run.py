@@ -259,7 +259,7 @@ def _gather(
     waited_for = set(children)
     while waited_for:
         for pipe in wait(list(waited_for)):
-            assert isinstance(pipe, Connection)  # noqa: S101
+            assert isinstance(pipe, Connection)  # noqa: S101  # nosec B101  # for the type checker
             word, content = _receive(pipe, children[pipe])
             if word == "step":
                 on_step()

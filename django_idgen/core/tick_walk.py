@@ -139,7 +139,7 @@ class TickWalk:
         base = self.layout.base(tick, lease.worker)
         first = base
         if self._sequence_start:
-            first += random.randrange(self._sequence_start) * unit
+            first += random.randrange(self._sequence_start) * unit  # nosec B311  # where ids of a tick begin is no secret
         # Never the id 0.
         return range(first or unit, base + self.layout.sequences * unit, unit)
 

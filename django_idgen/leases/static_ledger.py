@@ -83,7 +83,7 @@ class StaticLedger:
                 lock.restart_high_water(successor.fence)
                 MarkFile(self.directory, self.namespace, worker).write(mark)
         found = self.read()
-        assert found is not None  # noqa: S101 - it was just written
+        assert found is not None  # noqa: S101  # nosec B101  # it was just written
         return found
 
     def installation(self) -> str:

@@ -49,7 +49,7 @@ def move(
         largest_step__gte=length * _big(2),
     )
     if identity:
-        server = RawSQL(identity, (), TextField())  # noqa: S611 - a constant of ours
+        server = RawSQL(identity, (), TextField())  # noqa: S611  # nosec B611  # a constant
         sound = sound.filter(server=Substr(server, 1, IDENTITY_LENGTH))
     moved = sound.update(
         max_id=(Greatest(F("max_id"), _big(lowest)) if shared else F("max_id")) + length,

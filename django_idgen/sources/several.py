@@ -41,7 +41,7 @@ class SeveralDatabases:
 
     def __init__(self, members: Sequence[tuple[PlacedSource, Health]]) -> None:
         self._members = list(members)
-        self._turns = count(random.randrange(len(self._members)))
+        self._turns = count(random.randrange(len(self._members)))  # nosec B311  # whose turn is first is no secret
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         first = self._members[0][0]

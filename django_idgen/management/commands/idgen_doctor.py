@@ -172,7 +172,7 @@ def _agreed() -> bool:
 
 
 def _applied(finding: Finding) -> str:
-    assert finding.fix is not None  # noqa: S101 - only those are given here
+    assert finding.fix is not None  # noqa: S101  # nosec B101  # only those are given here
     try:
         return f"  done: {finding.subject}: {finding.fix.apply()}"
     except (IdgenError, AnyDatabaseError, OSError, TimeoutError) as error:

@@ -48,14 +48,14 @@ from .taking import Tags
 __all__ = ["urls"]
 
 OK, TOKEN_ERROR, SYSTEM_ERROR = 200, 5, 6
-TOKEN_MESSAGE = "token is error"  # noqa: S105 - what TinyID says
+TOKEN_MESSAGE = "token is error"  # noqa: S105  # nosec B105  # what TinyID says
 MOST_IDS = 100_000
 LOADING_PERCENT = 20
 """Of a segment, used up when the client loads the next one."""
 JSON = "application/json;charset=UTF-8"
 TEXT = "text/plain;charset=UTF-8"
 COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
-SECRET = "idgen_secret"  # noqa: S105 - the name of an attribute
+SECRET = "idgen_secret"  # noqa: S105  # nosec B105  # the name of an attribute
 
 
 def urls(
