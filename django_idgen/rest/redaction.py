@@ -88,6 +88,8 @@ def take_token(request: HttpRequest) -> str | None:
 
     Raises what reading a query does; the query is cleaned then, too.
     """
+    if request.encoding is not None:
+        request.encoding = None  # the client's, which may be no codec for text at all
     try:
         given = request.GET
     finally:

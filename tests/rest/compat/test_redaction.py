@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import urlencode
 
 import django
 import pytest
@@ -227,3 +228,25 @@ def test_under_asgi_the_scope_is_cleaned(tag: str) -> None:
         url = f"/tinyid/id/nextId?bizType={TAG}&token=abc"
         async_to_sync(AsyncClient().get)(url)
     assert seen[0].scope["query_string"] == b"bizType=orders&token=[redacted]"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("debug", [True, False])
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize("end", ["\u0661", "é", "\ud800", "\x00", "\n", " ", "=" * 2000])
+def test_a_secret_that_no_header_holds_is_refused(
+    tag: str, secret: str, settings: Any, debug: bool, method: str, end: str
+) -> None:
+    """As any other wrong one: no error page shows it."""
+    settings.DEBUG = debug
+    client = Client(raise_request_exception=False)
+    sent = urlencode({"bizType": tag, "token": secret + end}, errors="surrogatepass")
+    form = "application/x-www-form-urlencoded"
+    for path in ("nextId", "nextIdSimple", "nextSegmentId", "nextSegmentIdSimple"):
+        url = f"/tinyid/id/{path}"
+        if method == "get":
+            answer = client.get(f"{url}?{sent}")
+        else:
+            answer = client.post(url, sent, content_type=form)
+        assert answer.status_code == 200
+        assert secret not in answer.content.decode()
+        assert "Simple" in path or answer.json()["code"] in (200, 5)
