@@ -9,7 +9,8 @@ TinyID's own server stands under ``/tinyid``, and its Java client asks there.
 ``id/nextSegmentIdSimple``    ``current,loading,max,delta,remainder``
 ============================  =====================================================
 
-``bizType`` is the tag, ``batchSize`` how many (1 unless told, no more than 100000), and
+``bizType`` is the tag, ``batchSize`` how many (1 unless told, no more than ``max_count`` and
+100000), and
 ``token`` the secret of an access token that names the tag; in the query or in a form, with any
 method. A token in a header does as well, and is the better place: from a query it gets
 into logs, of which see :mod:`..redaction`.
@@ -39,6 +40,7 @@ from rest_framework.exceptions import (
 )
 
 from ...core.segment import Segment
+from ...handlers import current_settings
 from .. import redaction
 from ..access import Caller
 from ..failures import Failure
@@ -152,7 +154,7 @@ def _count(text: str) -> int:
         return 1
     if not COUNT.fullmatch(text) or int(text) < 1:
         raise ParseError("batchSize must be a whole number, 1 or more.")
-    return min(int(text), MOST_IDS)
+    return min(int(text), current_settings().rest.max_count, MOST_IDS)
 
 
 def _as_tinyid(segment: Segment) -> tuple[int, int, int, int, int]:

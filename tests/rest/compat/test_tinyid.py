@@ -145,8 +145,9 @@ def test_a_count_that_is_none_is_code_6(tag: str, count: str) -> None:
     assert marks() == {TAG: 1}
 
 
-def test_a_large_count_is_capped(tag: str) -> None:
-    """At 100,000, as TinyID's is."""
+def test_a_large_count_is_capped(tag: str, settings: Any) -> None:
+    """At 100,000, as TinyID's is, where the setting allows as many."""
+    settings.IDGEN = {**settings.IDGEN, "REST": {"max_count": 10**9}}
     answer = Client().get("/open/tinyid/id/nextId", {"bizType": tag, "batchSize": "1000000000"})
     assert answer.json()["data"] == list(range(1, 100_001))
 
@@ -165,6 +166,14 @@ def test_tokens_that_cant_be_checked_are_code_6(tag: str, secret: str) -> None:
     with patch("django_idgen.rest.token_cache.TOKENS._find", side_effect=OperationalError):
         answer = Client().get("/tinyid/id/nextId", {"bizType": tag, "token": secret})
     assert (answer.status_code, answer.json()["code"]) == (200, 6)
+
+
+def test_one_request_gives_no_more_than_the_setting(tag: str, secret: str, settings: Any) -> None:
+    """``max_count``, as everywhere; who asks for more gets that many, as of TinyID."""
+    settings.IDGEN = {**settings.IDGEN, "REST": {"max_count": 7}}
+    for count, number in ((7, 7), (8, 7), (10**9, 7), (3, 3)):
+        url = f"/tinyid/id/nextIdSimple?bizType={tag}&token={secret}&batchSize={count}"
+        assert len(Client().get(url).content.split(b",")) == number
 
 
 def test_a_body_of_ten_megabytes_is_refused(tag: str, secret: str) -> None:
