@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.contrib.auth.models import User
@@ -60,6 +62,17 @@ def test_staff_is_told_the_details(stands: Any) -> None:
     ]
     client.force_login(User.objects.create_user("clerk"))
     assert "parts" not in client.get(READY).json()
+
+
+@pytest.mark.parametrize("password", ["secret", "wrong"])
+def test_no_password_is_looked_at(stands: Any, password: str) -> None:
+    """It would take a processor's time, right or wrong, from anybody and without a limit."""
+    User.objects.create_user("boss", password="secret", is_staff=True)
+    words = b64encode(f"boss:{password}".encode()).decode()
+    with patch("django.contrib.auth.hashers.verify_password") as looked:
+        answer = Client().get(READY, headers={"Authorization": f"Basic {words}"})
+    assert answer.json() == {"ready": True}
+    assert not looked.called
 
 
 def test_who_asks_is_not_looked_up_while_a_database_hangs(
