@@ -26,6 +26,8 @@ from .access import Caller, default_authentication
 from .failures import (
     DATABASE_AWAY,
     INTERRUPTED,
+    MOST_BODY,
+    MOST_URL,
     NO_LENGTH,
     TOO_LARGE,
     Failure,
@@ -35,7 +37,15 @@ from .failures import (
 )
 from .parsers import StrictJSONParser
 
-__all__ = ["NEVER_CACHED", "IdgenView", "check_body", "known_failure", "response_of"]
+__all__ = [
+    "NEVER_CACHED",
+    "IdgenView",
+    "check_body",
+    "check_url",
+    "has_unmeasured_body",
+    "known_failure",
+    "response_of",
+]
 
 NEVER_CACHED = {
     "Cache-Control": "max-age=0, no-cache, no-store, must-revalidate, private",
@@ -132,24 +142,47 @@ class _Refused(Exception):
         super().__init__(failure.detail)
 
 
+def check_url(request: HttpRequest) -> None:
+    """Refuse a path and query that are longer than any of ours."""
+    if len(request.path_info) + len(request.META.get("QUERY_STRING", "")) > MOST_URL:
+        raise _Refused(TOO_LARGE)
+
+
 def check_body(request: HttpRequest) -> None:
     """Refuse what would be read whole, not at all, or as what it isn't."""
-    if request.META.get("HTTP_TRANSFER_ENCODING") and not request.META.get("CONTENT_LENGTH"):
+    check_url(request)
+    meta = request.META
+    chunked = meta.get("HTTP_TRANSFER_ENCODING") and not meta.get("CONTENT_LENGTH")
+    if chunked or has_unmeasured_body(request):
         # WSGI servers hand it on in different ways, and Django reads nothing of it.
         raise _Refused(NO_LENGTH)
     most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    if most is not None and _length(request) > most:
+    if _length(request) > (MOST_BODY if most is None else min(most, MOST_BODY)):
         raise _Refused(TOO_LARGE)
     charset = (request.content_params or {}).get("charset")
     if charset is not None and not _is_utf8(charset):
         raise UnsupportedMediaType(f"{request.content_type}; charset={charset}")
 
 
+def has_unmeasured_body(request: HttpRequest) -> bool:
+    """Whether an ASGI server took a body without saying how long, as HTTP/2 lets clients send."""
+    if request.META.get("CONTENT_LENGTH"):
+        return False
+    if hasattr(request, "_body"):  # a middleware has read it
+        return bool(request._body)
+    stream: Any = getattr(request, "_stream", None)
+    if not hasattr(request, "scope") or stream is None or not stream.seekable():
+        return False
+    first = stream.read(1)
+    stream.seek(0)
+    return bool(first)
+
+
 def _length(request: HttpRequest) -> int:
-    try:
-        return int(request.META.get("CONTENT_LENGTH") or 0)
-    except ValueError:
-        return 0
+    text = request.META.get("CONTENT_LENGTH") or "0"
+    if not (text.isascii() and text.isdigit()):
+        raise _Refused(bad_request("Content-Length is no number."))
+    return int(text) if len(text) < 20 else MOST_BODY + 1
 
 
 def _is_utf8(charset: str) -> bool:

@@ -3,7 +3,7 @@
 ====  ===============================  ==============================================
 400   bad input                        ``{"<field>": ["…"]}``, as DRF has it
 411   a body of unknown length         ``length_required``
-413   a body that is too large         ``too_large``
+413   a body or URL that is too large  ``too_large``
 404   unknown tag or generator         ``{"detail": "…", "code": "not_found"}``
 409   a lost lease, other settings,    ``lease_lost``, ``namespace_mismatch``,
       a tag with no ids left, or       ``exhausted``,
@@ -17,7 +17,9 @@ A message says what a caller can do; what went on behind it is in our log, not i
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from ..core.errors import (
@@ -45,11 +47,20 @@ __all__ = [
     "Failure",
     "bad_request",
     "failure_of",
+    "few_of",
     "log_database",
 ]
 
 RETRY_AFTER = 1
 """Seconds after which a caller may ask again."""
+MOST_BODY = 65_536
+"""Bytes of a body: no request of ours needs more."""
+MOST_URL = 8_192
+"""Characters of a path with its query."""
+MOST_NAMED = 10
+"""Unknown fields that an answer names."""
+MOST_NAME = 80
+"""Characters of such a name."""
 
 logger = logging.getLogger("django_idgen")
 
@@ -74,7 +85,12 @@ class Failure:
         return {"detail": self.detail, "code": self.code}
 
 
-TOO_LARGE = Failure(413, "too_large", "The body is too large.")
+TOO_LARGE = Failure(
+    413,
+    "too_large",
+    f"The request is too large: a body has {MOST_BODY} bytes at most, and a path with its query "
+    f"{MOST_URL}.",
+)
 NO_LENGTH = Failure(411, "length_required", "Send the body's length (Content-Length).")
 INTERRUPTED = Failure(400, "interrupted", "The body did not come whole.")
 DATABASE_AWAY = Failure(
@@ -150,6 +166,14 @@ def failure_of(error: IdgenError) -> Failure:
     else:
         logger.warning("Answered %d: %s", failure.status, error, exc_info=error)
     return failure
+
+
+def few_of(wrong: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """The first few of ``wrong``, which a client may fill with names without end."""
+    found = {name[:MOST_NAME]: words for name, words in islice(wrong.items(), MOST_NAMED)}
+    if len(wrong) > MOST_NAMED:
+        found["non_field_errors"] = [f"{len(wrong) - MOST_NAMED} more fields are wrong."]
+    return found
 
 
 def bad_request(detail: str) -> Failure:

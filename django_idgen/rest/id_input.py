@@ -12,6 +12,7 @@ from rest_framework.exceptions import ParseError, ValidationError
 
 from ..core.counts import MAX_BATCH
 from ..handlers import current_settings
+from .failures import few_of
 
 __all__ = ["COUNT", "FORM", "Wanted", "read_wanted"]
 
@@ -42,9 +43,10 @@ def read_wanted(query: QueryDict, body: object = NOTHING) -> Wanted:
     given = list(_given(query, body))
     values: dict[str, Any] = {}
     wrong: dict[str, list[str]] = {}
+    unknown: dict[str, list[str]] = {}
     for name, value in given:
         if name not in (COUNT, FORM):
-            wrong[name] = [f"There is no such parameter; there are {COUNT!r} and {FORM!r}."]
+            unknown[name] = [f"There is no such parameter; there are {COUNT!r} and {FORM!r}."]
         elif name in values:
             wrong[name] = ["It is given twice."]
         else:
@@ -55,8 +57,8 @@ def read_wanted(query: QueryDict, body: object = NOTHING) -> Wanted:
         count = _count(values[COUNT], min(rest.max_count, MAX_BATCH), wrong)
     if FORM in values and FORM not in wrong:
         numbers = _form(values[FORM], wrong)
-    if wrong:
-        raise ValidationError(wrong)
+    if wrong or unknown:
+        raise ValidationError({**wrong, **few_of(unknown)})
     return Wanted(count, numbers)
 
 

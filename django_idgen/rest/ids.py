@@ -25,8 +25,8 @@ from ..core.errors import IdgenError
 from ..handlers import current_settings, generators, segments
 from .access import Caller
 from .authentication import secret_of
-from .base import NEVER_CACHED, IdgenView
-from .failures import Failure, failure_of
+from .base import NEVER_CACHED, IdgenView, has_unmeasured_body
+from .failures import MOST_URL, Failure, failure_of
 from .id_input import Wanted, read_wanted
 from .known_tags import KNOWN_TAGS, check_known
 from .throttles import CallerThrottle, SubjectThrottle
@@ -219,6 +219,8 @@ def _short_cut(
         and meta.get("CONTENT_LENGTH") in NO_BODY
         and "HTTP_TRANSFER_ENCODING" not in meta
         and not request.content_params
+        and len(meta.get("QUERY_STRING", "")) <= MOST_URL - len(request.path_info)
+        and not has_unmeasured_body(request)
         and rest.caller_rate is None
         and rest.tag_rate is None
     ):

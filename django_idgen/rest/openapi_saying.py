@@ -22,7 +22,7 @@ ERRORS: dict[int, tuple[dict[str, Any], str]] = {
     406: (PROBLEM, "Only JSON can be had."),
     409: (PROBLEM, "It does not go with how things stand; `code` says why."),
     411: (PROBLEM, "The body's length is not given."),
-    413: (PROBLEM, "The body is too large."),
+    413: (PROBLEM, "The body, or the URL, is too large."),
     415: (PROBLEM, "Only JSON is read."),
     429: (PROBLEM, "Too many requests; see `Retry-After`."),
     503: (PROBLEM, "Not possible just now; see `Retry-After`."),
@@ -73,7 +73,7 @@ def say(
     **more: Any,
 ) -> dict[str, Any]:
     """One operation; ``asked`` is an example of its body, ``example`` of its answer."""
-    codes = dict.fromkeys((401, 403, 406, *errors, 503))
+    codes = dict.fromkeys((401, 403, 406, 413, *errors, 503))
     responses = {status: answer, **{code: _problem(code) for code in sorted(codes)}}
     return {
         "operation_id": name,

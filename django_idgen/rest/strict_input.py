@@ -12,6 +12,7 @@ from rest_framework.request import Request
 
 from ..core.errors import InvalidTag
 from ..core.segment import MAX_ID, check_tag
+from .failures import few_of
 
 __all__ = ["Choice", "IdNumber", "Input", "TagName", "Text", "Whole", "read_body", "read_query"]
 
@@ -36,7 +37,7 @@ class Input(serializers.Serializer):  # type: ignore[type-arg]
             if name not in self.fields
         }
         if wrong:
-            raise serializers.ValidationError(wrong)
+            raise serializers.ValidationError(few_of(wrong))
 
 
 class Whole(serializers.Field):  # type: ignore[type-arg]
@@ -136,5 +137,5 @@ def _read(kind: type[Input], data: Any) -> dict[str, Any]:
 def _single(data: QueryDict) -> dict[str, Any]:
     twice = [name for name, values in data.lists() if len(values) > 1]
     if twice:
-        raise serializers.ValidationError({name: ["It is given twice."] for name in twice})
+        raise serializers.ValidationError(few_of({name: ["It is given twice."] for name in twice}))
     return dict(data.items())

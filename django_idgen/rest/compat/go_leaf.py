@@ -11,7 +11,8 @@
 
 The HTTP status is 200 and ``code`` tells: 0 well, 1000 a body that can't be read, 1001 any
 other error, a missing ``biz_tag`` too;
-but 401, 403 and 429 (with code 1001) for callers who may not do it.
+but 401, 403 and 429 (with code 1001) for callers who may not do it, and 413 for a request
+that is too large.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SUCCESS = "success"
 DEFAULT_STEP = 200
 MOST_DESCRIPTION = 256
 JSON = "application/json; charset=utf-8"
-CLOSED = (401, 403, 429)
+CLOSED = (401, 403, 413, 429)
 
 
 def urls(

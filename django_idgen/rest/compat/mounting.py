@@ -32,7 +32,7 @@ from ...core.presets import parse_layout
 from ...handlers import current_settings
 from ..access import Caller, default_authentication
 from ..authentication import TokenAuthentication, TokenUser, secret_of
-from ..base import NEVER_CACHED, check_body, known_failure
+from ..base import NEVER_CACHED, check_body, check_url, known_failure
 from ..failures import Failure
 from ..throttles import CallerThrottle, SubjectThrottle
 from ..token_cache import TOKENS
@@ -204,10 +204,12 @@ class Mount:
             if view is None:
                 return HttpResponseNotAllowed(by_method)
             try:
-                if self._first is not None:
-                    self._first(request)
-                if request.META.get("CONTENT_LENGTH") or "HTTP_TRANSFER_ENCODING" in request.META:
-                    check_body(request)
+                try:
+                    check_url(request)
+                finally:  # which cuts what is too long
+                    if self._first is not None:
+                        self._first(request)
+                check_body(request)
                 response = view(request, **kwargs)
             except Exception as error:  # noqa: BLE001  (what is a bug is raised again)
                 response = self._told(error, request)

@@ -17,7 +17,7 @@ into logs, of which see :mod:`..redaction`.
 
 The HTTP status is 200 and ``code`` tells: 200 well, 5 a token that won't do or no
 ``bizType``, 6 anything else; the Simple forms then answer with an empty body. Only throttled
-callers get a 429.
+callers get a 429, and what is too large a 413.
 
 A segment's ids are ``currentId + delta``, ``currentId + 2 * delta`` and so on up to
 ``maxId``. It comes out of the segment source, and is that client's alone.
@@ -52,6 +52,8 @@ __all__ = ["urls"]
 OK, TOKEN_ERROR, SYSTEM_ERROR = 200, 5, 6
 TOKEN_MESSAGE = "token is error"  # noqa: S105  # nosec B105  # what TinyID says
 MOST_IDS = 100_000
+SAID = (413, 429)
+"""Statuses that are said as such."""
 LOADING_PERCENT = 20
 """Of a segment, used up when the client loads the next one."""
 JSON = "application/json;charset=UTF-8"
@@ -176,11 +178,12 @@ def _answer(code: int, message: str, data: str = "null", status: int = 200) -> H
 
 
 def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
-    status = 429 if failure.status == 429 else 200
+    status = failure.status if failure.status in SAID else 200
     if isinstance(error, (AuthenticationFailed, NotAuthenticated, PermissionDenied)):
         return _answer(TOKEN_ERROR, TOKEN_MESSAGE, status=status)
     return _answer(SYSTEM_ERROR, failure.detail, status=status)
 
 
-def _failed_simply(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:  # noqa: ARG001
-    return HttpResponse(status=429 if failure.status == 429 else 200, content_type=TEXT)
+def _failed_simply(_error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
+    status = failure.status if failure.status in SAID else 200
+    return HttpResponse(status=status, content_type=TEXT)

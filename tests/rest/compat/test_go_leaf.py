@@ -93,7 +93,7 @@ def test_a_tag_that_is_there_is_left_as_it_is(user: Callable[..., Client], tag: 
 BAD: list[object] = [
     b"",
     b"{",
-    b"[" * 100_000,
+    b"[" * 50_000,
     [],
     {"biz_tag": 5},
     *({"biz_tag": "new", "step": step} for step in (0, -1, 2**63, 1.5, "5", True, [])),
@@ -127,7 +127,7 @@ def test_a_body_of_ten_megabytes_is_refused(user: Callable[..., Client], path: s
     client = user("add_leafalloc", "change_leafalloc")
     method = "post" if path == "leaf" else "put"
     status, said = send(client, method, f"/go/api/{path}", b" " * 10_000_000)
-    assert (status, said["code"]) == (200, 1000)
+    assert (status, said["code"]) == (413, 1001)
 
 
 def test_a_step_counts_from_the_next_fetch(user: Callable[..., Client], tag: str) -> None:

@@ -250,3 +250,31 @@ def test_an_expired_token_is_refused(tag: str) -> None:
     _, secret = make_token("old", tags=["*"], expires_at=datetime(2020, 1, 1, tzinfo=UTC))
     client = Client(headers={"Authorization": f"Bearer {secret}"})
     assert client.get(f"/leaf/api/segment/get/{tag}").status_code == 401
+
+
+# --- how much may be sent ----------------------------------------------------------------
+
+URLS = {
+    "leaf/decodeSnowflakeId": "post",
+    "go/api/leaf": "post",
+    "tinyid/id/nextId": "post",
+    "tinyid/id/nextIdSimple": "post",
+    "cosid/machines/shop": "post",
+    "cosid/segments/distributor/shop/orders": "post",
+    "finger/idGen/getId": "get",
+}
+
+
+@pytest.mark.parametrize("place", ["", "open/"])
+@pytest.mark.parametrize("url", URLS)
+def test_no_more_is_read_than_an_old_client_sends(db: None, place: str, url: str) -> None:
+    """413, whoever asks: a body has 64 KB at most, and a URL 8."""
+    large = b'{"biz_tag": "new"' + b" " * 65_536 + b"}"
+    form = "application/x-www-form-urlencoded"
+    client = Client()
+    for kind in ("application/json", form, "multipart/form-data; boundary=x"):
+        answer = client.generic(URLS[url].upper(), f"/{place}{url}", large, content_type=kind)
+        assert answer.status_code == 413
+    answer = client.generic(URLS[url].upper(), f"/{place}{url}?a={'1' * 8192}", content_type=form)
+    assert answer.status_code == 413
+    assert marks() == {}

@@ -183,7 +183,7 @@ def test_a_body_of_ten_megabytes_is_refused(tag: str, secret: str) -> None:
         b"x=" + b"x" * 10_000_000,
         content_type="application/x-www-form-urlencoded",
     )
-    assert (answer.status_code, answer.json()["code"]) == (200, 6)
+    assert (answer.status_code, answer.json()["code"]) == (413, 6)
     assert marks() == {TAG: 1}
 
 

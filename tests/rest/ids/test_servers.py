@@ -133,6 +133,12 @@ def check_refusals(api: Api) -> None:
     assert (status, headers["WWW-Authenticate"]) == (401, "Bearer")
     json_body = {"Content-Type": "application/json"}
     assert api.ask(TAG_URL, "POST", body=b"x" * 3_000_000, headers=json_body)[0] == 413
+    wide = json.dumps({f"k{number}": 1 for number in range(200_000)}).encode()
+    for body in (b"x" * 65_537, wide, iter([wide[:999], wide[999:]])):
+        status, _, answer = api.ask(TAG_URL, "POST", body=body, headers=json_body)
+        assert (status, answer["code"]) in ((413, "too_large"), (411, "length_required"))
+    status, _, answer = api.ask(TAG_URL, "POST", body=wide[:50_000] + b"}", headers=json_body)
+    assert (status, len(json.dumps(answer)) < 4000) == (400, True)
     chunks = iter([b'{"count"', b": 2}"])
     status, _, answer = api.ask(TAG_URL, "POST", body=chunks, headers=json_body)
     # Some servers hand it on as a whole, whose length they know.

@@ -165,7 +165,7 @@ def test_numbers_may_be_text(api: Api, wanted: dict[str, object]) -> None:
         ({"tag": 7}, "tag"),
         ([1], "non_field_errors"),
         ("{", "detail"),
-        ("[" * 100_000, "detail"),
+        ("[" * 50_000, "detail"),
         (b"\xff\xfe", "detail"),
     ],
 )
