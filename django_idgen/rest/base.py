@@ -23,6 +23,7 @@ from rest_framework.views import APIView, exception_handler
 from ..atomic_requests import never_atomic
 from ..core.errors import IdgenError
 from .access import Caller, default_authentication
+from .authentication import check_credentials
 from .failures import (
     DATABASE_AWAY,
     INTERRUPTED,
@@ -82,6 +83,10 @@ class IdgenView(APIView):
         # First: a session's CSRF check would read the body.
         check_body(request._request)
         super().initial(request, *args, **kwargs)
+
+    def perform_authentication(self, request: Request) -> None:
+        check_credentials(request)
+        super().perform_authentication(request)
 
     def handle_exception(self, exc: Exception) -> Response:
         failure = known_failure(exc)

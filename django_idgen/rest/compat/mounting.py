@@ -31,7 +31,7 @@ from ...atomic_requests import never_atomic
 from ...core.presets import parse_layout
 from ...handlers import current_settings
 from ..access import Caller, default_authentication
-from ..authentication import TokenAuthentication, TokenUser, secret_of
+from ..authentication import TokenAuthentication, TokenUser, check_credentials, secret_of
 from ..base import NEVER_CACHED, check_body, check_url, known_failure
 from ..failures import Failure
 from ..throttles import CallerThrottle, SubjectThrottle
@@ -96,6 +96,9 @@ def _by_secret(
     classes: Iterable[type[BaseAuthentication]], request: HttpRequest, secret: str
 ) -> Caller:
     """As if the secret stood in the header, where it belongs."""
+    if not secret.isascii():
+        # No header can hold it, and the error that says so shows all of it.
+        raise AuthenticationFailed
     first = next((kind for kind in classes if issubclass(kind, TokenAuthentication)), None)
     asking = HttpRequest()
     asking.META = {**request.META, "HTTP_AUTHORIZATION": f"Bearer {secret}"}
@@ -109,6 +112,7 @@ def _authenticated(classes: Iterable[type[BaseAuthentication]], request: HttpReq
     authenticators = [kind() for kind in classes]
     asking = Request(request, authenticators=authenticators)
     try:
+        check_credentials(request)
         found = Caller.of(asking)
         if found is None:
             raise NotAuthenticated
