@@ -15,7 +15,7 @@ from rest_framework.request import Request
 
 from ..tokens import PREFIX, KnownToken
 from .failures import log_database
-from .throttles import WrongSecretThrottle
+from .throttles import KnownSecrets, WrongSecretThrottle
 from .token_cache import TOKENS
 
 __all__ = [
@@ -93,7 +93,8 @@ class TokenAuthentication(BaseAuthentication):
 
 
 def _looked_up(request: Request | HttpRequest, secret: str) -> KnownToken:
-    if not TOKENS.has_seen(secret):
+    known = KnownSecrets()
+    if not TOKENS.has_seen(secret) and not known.has(secret):
         # Guessing is hopeless; it just shall not keep the database busy.
         _check_address(request, counting=False)
     try:
@@ -104,6 +105,7 @@ def _looked_up(request: Request | HttpRequest, secret: str) -> KnownToken:
     if token is None:
         _check_address(request, counting=True)
         raise AuthenticationFailed("This access token is not known, or has expired.")
+    known.add(secret)
     return token
 
 

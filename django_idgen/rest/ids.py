@@ -8,7 +8,7 @@ rest; see :func:`_short_cut`. Both ways give the same answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,7 +29,7 @@ from .base import NEVER_CACHED, IdgenView, has_unmeasured_body
 from .failures import MOST_URL, Failure, failure_of
 from .id_input import Wanted, read_wanted
 from .known_tags import KNOWN_TAGS, check_known
-from .throttles import CallerThrottle, SubjectThrottle
+from .throttles import ids_throttles
 from .token_cache import TOKENS
 
 if TYPE_CHECKING:
@@ -55,12 +55,6 @@ class MayTake(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         caller = Caller.of(request)
         return caller is not None and view.may_take(caller, view.subject)
-
-
-def ids_throttles() -> list[type[BaseThrottle]]:
-    """The project's own, then those of our settings."""
-    known: Iterable[Any] = api_settings.DEFAULT_THROTTLE_CLASSES
-    return [*known, CallerThrottle, SubjectThrottle]
 
 
 class IdsView(IdgenView):

@@ -20,6 +20,7 @@ from typing import Any
 from rest_framework.exceptions import NotFound, PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
 from ..conf import GeneratorSettings
@@ -50,6 +51,9 @@ id's time up for all others; one that is further ahead goes on under another wor
 
 class LeaseView(LendingView):
     """Of one generator, for programs whose token names it in ``leases``."""
+
+    throttle_classes = ()
+    """None for who renews: refused, it would have to stop, though it keeps to every limit."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -91,8 +95,9 @@ class LeasesView(LeaseView):
     """What is lent, and borrowing it."""
 
     def get_throttles(self) -> list[BaseThrottle]:
-        # Not renewing, without which a client has to stop; nor asking what is lent.
-        return [CallerThrottle()] if self.request.method == "POST" else []
+        # Ours not for asking what is lent.
+        own = [CallerThrottle] if self.request.method == "POST" else []
+        return [kind() for kind in (*api_settings.DEFAULT_THROTTLE_CLASSES, *own)]
 
     def get(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         """All that a client needs to make the very same ids."""

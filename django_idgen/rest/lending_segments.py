@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from rest_framework.exceptions import PermissionDenied, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.throttling import BaseThrottle
 
 from ..core.errors import SegmentUnavailable
 from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
@@ -26,7 +27,7 @@ from .known_tags import check_known
 from .lending_base import LendingRefused, LendingView
 from .lending_input import SegmentInput
 from .lending_registries import installation_of_source
-from .throttles import CallerThrottle, SubjectThrottle
+from .throttles import ids_throttles
 
 __all__ = ["SegmentView"]
 
@@ -47,11 +48,13 @@ class _Seen:
 class SegmentView(LendingView):
     """A whole segment of a tag, for a client that gives its ids out by itself."""
 
-    throttle_classes = (CallerThrottle, SubjectThrottle)
+    def get_throttles(self) -> list[BaseThrottle]:
+        return [kind() for kind in ids_throttles()]
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        super().initial(request, *args, **kwargs)
-        if not self.caller.may_take_of_tag(kwargs["tag"]):
+    def check_permissions(self, request: Request) -> None:
+        # Before any throttle counts it against those who may.
+        super().check_permissions(request)
+        if not self.caller.may_take_of_tag(self.kwargs["tag"]):
             raise PermissionDenied
 
     def get(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002

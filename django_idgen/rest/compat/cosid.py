@@ -170,7 +170,7 @@ class _Machines:
         self._lenders = lenders
 
     def distribute(self, request: HttpRequest, namespace: str) -> HttpResponse:
-        lender = self._lender(request, namespace)
+        lender = self._lender(request, namespace, new=True)
         bits = _number(request, "machineBit", most=MOST_BITS)
         instance = _instance(request, namespace)
         _check_guard(request, lender.rules.guard)
@@ -191,8 +191,9 @@ class _Machines:
     def revert(self, request: HttpRequest, namespace: str) -> HttpResponse:
         return _state(self._lender(request, namespace).revert(_instance(request, namespace)))
 
-    def _lender(self, request: HttpRequest, namespace: str) -> MachineIds:
-        caller = self._door.caller(request)
+    def _lender(self, request: HttpRequest, namespace: str, *, new: bool = False) -> MachineIds:
+        # Only who asks for a machine id is counted: who keeps one would have to stop.
+        caller = self._door.caller(request, counted=new)
         found = self._lenders.get(namespace)
         if found is None:
             raise NotFound(
@@ -201,7 +202,8 @@ class _Machines:
             )
         if caller is not None and not caller.may_borrow_of_generator(found.alias):
             raise PermissionDenied("It takes an access token that names the generator in 'leases'.")
-        throttle(caller, alias=found.alias)
+        if new:
+            throttle(alias=found.alias)
         return found
 
 

@@ -7,6 +7,7 @@ asked only who sent a request, and only where a token seen lately doesn't say so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from enum import Enum
 from functools import wraps
 from types import SimpleNamespace
@@ -26,6 +27,9 @@ from rest_framework.exceptions import (
     Throttled,
 )
 from rest_framework.request import Request
+from rest_framework.settings import api_settings
+from rest_framework.throttling import BaseThrottle
+from rest_framework.views import APIView
 
 from ...atomic_requests import never_atomic
 from ...core.presets import parse_layout
@@ -49,6 +53,8 @@ class Default(Enum):
 DEFAULT = Default.AUTHENTICATION
 Authentication = Iterable[type[BaseAuthentication]] | None | Default
 View = Callable[..., HttpResponse]
+COUNTED = "idgen_counted"
+"""An attribute of a request that a throttle has counted: who asks may be asked for twice."""
 
 
 class Door:
@@ -62,16 +68,23 @@ class Door:
         return self._classes == ()
 
     @sensitive_variables()
-    def caller(self, request: HttpRequest, secret: str | None = None) -> Caller | None:
+    def caller(
+        self, request: HttpRequest, secret: str | None = None, *, counted: bool = True
+    ) -> Caller | None:
         """Who sent the request; None if anybody may. ``secret`` is one not in the header.
 
-        Raises DRF's exceptions.
+        It is counted, unless ``counted`` is False. Raises DRF's exceptions.
         """
-        return None if self.is_open else self._known(request, secret)
+        found = None if self.is_open else self._known(request, secret)
+        if counted:
+            _count(request, found)
+        return found
 
     def user(self, request: HttpRequest) -> Caller:
         """The same at a closed door; at an open one those whom the native API knows come in."""
-        return (Door(DEFAULT) if self.is_open else self)._known(request, None)
+        found = (Door(DEFAULT) if self.is_open else self)._known(request, None)
+        _count(request, found)
+        return found
 
     def need(self, request: HttpRequest, permission: str) -> None:
         """Raise :class:`PermissionDenied` unless a user with that permission sent the request."""
@@ -126,18 +139,33 @@ def _authenticated(classes: Iterable[type[BaseAuthentication]], request: HttpReq
     return found
 
 
-def throttle(caller: Caller | None, **subject: str) -> None:
+def _count(request: HttpRequest, caller: Caller | None) -> None:
+    """Raise :class:`Throttled` by the project's throttles and ours; once for each request."""
+    if hasattr(request, COUNTED):
+        return
+    setattr(request, COUNTED, True)
+    kinds = [*api_settings.DEFAULT_THROTTLE_CLASSES]
+    if current_settings().rest.caller_rate is not None:
+        kinds.append(CallerThrottle)
+    if not kinds:
+        return
+    asking = Request(copy(request))  # whose user is set on what it wraps, too
+    if caller is not None:
+        asking.user, asking.auth = caller.user, caller.token
+    view = APIView()
+    view.setup(request)
+    for kind in kinds:
+        _check(kind(), asking, view)
+
+
+def throttle(**subject: str) -> None:
     """Raise :class:`Throttled` by the settings; ``subject`` is the ``tag`` or the ``alias``."""
-    rest = current_settings().rest
-    asking: Any = SimpleNamespace(user=caller.user if caller is not None else None)
-    view: Any = SimpleNamespace(kwargs=subject)
-    if rest.caller_rate is not None and caller is not None:
-        _check(CallerThrottle(), asking, view)
-    if rest.tag_rate is not None:
-        _check(SubjectThrottle(), asking, view)
+    if current_settings().rest.tag_rate is not None:
+        view: Any = SimpleNamespace(kwargs=subject)
+        _check(SubjectThrottle(), Request(HttpRequest()), view)
 
 
-def _check(limit: CallerThrottle | SubjectThrottle, asking: Any, view: Any) -> None:
+def _check(limit: BaseThrottle, asking: Request, view: Any) -> None:
     if not limit.allow_request(asking, view):
         raise Throttled(limit.wait())
 

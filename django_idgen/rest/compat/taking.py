@@ -63,7 +63,7 @@ class Tags:
         check_tag(tag)
         if caller is not None and not caller.may_take_of_tag(tag):
             raise PermissionDenied("This access token does not name that tag.")
-        throttle(caller, tag=tag)
+        throttle(tag=tag)
         if not self.serves(tag):
             raise UnknownTag(tag)
         if not may_make and not self.makes() and not KNOWN_TAGS.has(tag):
@@ -77,7 +77,7 @@ def of_generator(caller: Caller | None, alias: str) -> Generator:
     """What gives ids of the generator ``alias``; raises as :meth:`Tags.generator`."""
     if caller is not None and not caller.may_take_of_generator(alias):
         raise PermissionDenied("This access token does not name that generator.")
-    throttle(caller, alias=alias)
+    throttle(alias=alias)
     return generators[alias]
 
 

@@ -16,6 +16,7 @@ from django.test import Client
 from django.urls import include, path
 from rest_framework.authentication import BasicAuthentication, SessionAuthentication
 from rest_framework.request import Request
+from rest_framework.throttling import UserRateThrottle
 
 from django_idgen.checks.rest import check_epochs, check_open_mounts
 from django_idgen.rest.authentication import TokenAuthentication
@@ -250,6 +251,80 @@ def test_an_expired_token_is_refused(tag: str) -> None:
     _, secret = make_token("old", tags=["*"], expires_at=datetime(2020, 1, 1, tzinfo=UTC))
     client = Client(headers={"Authorization": f"Bearer {secret}"})
     assert client.get(f"/leaf/api/segment/get/{tag}").status_code == 401
+
+
+# --- how often -------------------------------------------------------------------------
+
+
+class Twice(UserRateThrottle):
+    """A throttle of the project's own."""
+
+    rate = "2/h"
+
+
+TAKEN = {
+    "leaf/api/segment/get/orders": "get",
+    "leaf/api/snowflake/get/x": "get",
+    "leaf/decodeSnowflakeId?snowflakeId=1": "get",
+    "go/api/leaf?biz_tag=orders": "get",
+    "tinyid/id/nextId?bizType=orders": "get",
+    "tinyid/id/nextSegmentId?bizType=orders": "get",
+    "cosid/ids/orders": "get",
+    "cosid/machines/shop?machineBit=10&instanceId=a": "post",
+    "cosid/segments/distributor/shop/orders?step=1": "post",
+    "finger/idGen/getId": "get",
+    "finger/idGen/getIdByAppKey/app": "get",
+}
+
+
+def asked(client: Client, url: str, times: int, **more: Any) -> list[int]:
+    ask = getattr(client, TAKEN.get(url.removeprefix("/").removeprefix("open/"), "get"))
+    return [ask(url, **more).status_code == 429 for _ in range(times)]
+
+
+@pytest.mark.parametrize("rate", ["ours", "the project's"])
+@pytest.mark.parametrize("url", TAKEN)
+def test_each_url_counts_who_asks(
+    tag: str, secret: str, client: Client, settings: Any, url: str, rate: str
+) -> None:
+    """By the project's throttles, and by ``caller_rate``; each caller apart, at an open door too.
+
+    There an address is a caller, whatever it says of itself.
+    """
+    if rate == "ours":
+        settings.IDGEN = {**settings.IDGEN, "REST": {"caller_rate": "2/h"}}
+    else:
+        settings.REST_FRAMEWORK = {
+            "DEFAULT_THROTTLE_CLASSES": [f"{__name__}.Twice"],
+            "NUM_PROXIES": 0,
+        }
+    assert asked(client, f"/{url}", 3) == [False, False, True]
+    other = make_token("other", tags=["*"], generators=["*"], leases=["*"])[1]
+    assert asked(Client(headers={"Authorization": f"Bearer {other}"}), f"/{url}", 1) == [False]
+    opened, headers = f"/open/{url}", {"X-Forwarded-For": "192.0.2.1"}
+    assert asked(Client(), opened, 2) == [False, False]
+    assert asked(Client(), opened, 1, headers=headers) == [True]
+    assert asked(Client(REMOTE_ADDR="192.0.2.9"), opened, 1) == [False]
+
+
+def test_changes_of_tags_are_counted(user: Any, tag: str, settings: Any) -> None:
+    """Those of the Go Leaf, and Leaf's pages."""
+    settings.IDGEN = {**settings.IDGEN, "REST": {"caller_rate": "1/h"}}
+    one = user("view_leafalloc")
+    assert [one.get("/leaf/db").status_code for _ in range(2)] == [200, 429]
+    two = user("add_leafalloc", "change_leafalloc")
+    body = {"data": b'{"biz_tag": "orders", "step": 5}', "content_type": "application/json"}
+    assert [two.put("/go/api/leaf/step", **body).status_code for _ in range(2)] == [200, 429]
+
+
+def test_who_keeps_a_machine_id_is_not_counted(client: Client, db: None, settings: Any) -> None:
+    """Refused, it would have to stop: it keeps to the limit, and others have used it up."""
+    settings.IDGEN = {**settings.IDGEN, "REST": {"caller_rate": "1/h", "tag_rate": "1/h"}}
+    settings.REST_FRAMEWORK = {"DEFAULT_THROTTLE_CLASSES": [f"{__name__}.Twice"]}
+    url = "/cosid/machines/shop?machineBit=10&instanceId=a"
+    assert [client.post(url).status_code for _ in range(2)] == [200, 429]
+    assert [client.patch(url).status_code for _ in range(4)] == [200] * 4
+    assert client.delete(url).status_code == 200
 
 
 # --- how much may be sent ----------------------------------------------------------------

@@ -11,6 +11,7 @@ from django.test import Client
 
 from django_idgen.models import LeafAlloc
 from django_idgen.rest import throttles
+from django_idgen.rest.token_cache import TOKENS
 from django_idgen.tokens import make_token
 
 from .conftest import GENERATOR_URL, URL, Asking
@@ -113,6 +114,35 @@ def test_wrong_secrets_from_one_address_come_to_an_end(
         answer = wrong(7)
     assert (answer.status_code, answer["Retry-After"] != "0") == (429, True)
     assert wrong(8, REMOTE_ADDR="192.0.2.7").status_code == 401
+    assert ask("get", URL).status_code == 200
+
+
+@pytest.mark.parametrize("proxies", [None, 1])
+def test_who_guesses_is_not_another_one_by_saying_so(
+    tag: str, settings: Any, proxies: int | None
+) -> None:
+    """``X-Forwarded-For`` is the caller's own word, but for what ``NUM_PROXIES`` proxies say."""
+    settings.IDGEN = {"REST": {"caller_rate": "3/h"}}
+    settings.REST_FRAMEWORK = {"NUM_PROXIES": proxies}
+
+    def wrong(number: int, said: str) -> int:
+        headers = {"Authorization": f"Bearer idgen_{number}", "X-Forwarded-For": said}
+        return int(Client().get(URL, headers=headers).status_code)
+
+    assert [wrong(number, f"192.0.2.{number}, 10.0.0.1") for number in range(5)] == [
+        *[401] * 3,
+        *[429] * 2,
+    ]
+    assert wrong(6, "192.0.2.1, 10.0.0.2") == (429 if proxies is None else 401)
+
+
+def test_who_was_known_comes_in_after_a_restart(ask: Asking, tag: str, settings: Any) -> None:
+    """Though somebody at the same address, as behind one proxy, goes on guessing."""
+    settings.IDGEN = {"REST": {"caller_rate": "5/h"}}
+    assert ask("get", URL).status_code == 200
+    wrong = [Client(headers={"Authorization": f"Bearer idgen_{number}"}) for number in range(6)]
+    assert [statuses(each, URL, 1)[0] for each in wrong] == [401] * 5 + [429]
+    TOKENS.clear()  # a new process, which has heard of nobody
     assert ask("get", URL).status_code == 200
 
 

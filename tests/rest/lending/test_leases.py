@@ -15,6 +15,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rest_framework.throttling import UserRateThrottle
 
 from django_idgen import generators
 from django_idgen.core.clock import SYSTEM_CLOCK
@@ -339,3 +340,25 @@ def test_there_is_one_registry_for_an_alias(api: Api) -> None:
         assert REGISTRIES["default"] is not first
     with pytest.raises(KeyError):
         REGISTRIES["none"]
+
+
+class Once(UserRateThrottle):
+    """A throttle of the project's own."""
+
+    rate = "1/h"
+
+
+def test_the_projects_own_throttles_count_who_borrows(api: Api) -> None:
+    """And not who renews or gives back: a wave of new ones does not stop those who are there."""
+    cache.clear()
+    words = api.settings()
+    own = {"DEFAULT_THROTTLE_CLASSES": [f"{__name__}.Once"]}
+    with override_settings(REST_FRAMEWORK=own):
+        answers = [api.post("generator-leases", {**words, "holder": "h"}) for _ in range(2)]
+        assert [each.status_code for each in answers] == [200, 429]
+        lease = answers[0].json()["lease"]
+        for _ in range(3):
+            renewing = {"lease": lease, "last_tick": lease["start"], **words}
+            assert api.post("lease-renew", renewing).status_code == 200
+        assert api.release(lease, lease["start"]).json()["known"] is True
+    cache.clear()

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.db import connections, transaction
 from django.test import Client, override_settings
 from django.urls import reverse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rest_framework.throttling import UserRateThrottle
 
 from django_idgen import segments
 from django_idgen.core.segment import MAX_ID
@@ -292,3 +294,19 @@ def test_methods_that_are_not_there_are_405(api: Api) -> None:
     assert api.client.delete(url, headers=headers).status_code == 405
     assert api.client.options(url, headers=headers).status_code == 200
     assert api.tags() == {}
+
+
+class Once(UserRateThrottle):
+    """A throttle of the project's own."""
+
+    rate = "1/h"
+
+
+@pytest.mark.parametrize("alias", ["sqlite"], indirect=True)
+def test_the_projects_own_throttles_count_segments(api: Api) -> None:
+    """As they count ids."""
+    cache.clear()
+    own = {"DEFAULT_THROTTLE_CLASSES": [f"{__name__}.Once"]}
+    with override_settings(REST_FRAMEWORK=own):
+        assert [api.post().status_code for _ in range(2)] == [200, 429]
+    cache.clear()
