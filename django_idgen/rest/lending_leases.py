@@ -96,8 +96,9 @@ class LeasesView(LeaseView):
 
     def get_throttles(self) -> list[BaseThrottle]:
         # Ours not for asking what is lent.
+        known: list[Any] = [*api_settings.DEFAULT_THROTTLE_CLASSES]
         own = [CallerThrottle] if self.request.method == "POST" else []
-        return [kind() for kind in (*api_settings.DEFAULT_THROTTLE_CLASSES, *own)]
+        return [kind() for kind in (*known, *own)]
 
     def get(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         """All that a client needs to make the very same ids."""

@@ -24,6 +24,7 @@ from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import unquote_plus
 
+from django.conf import settings
 from django.http import HttpRequest, QueryDict
 
 __all__ = ["REDACTED", "RedactTokens", "install", "redacted", "take_token", "take_token_of_form"]
@@ -89,7 +90,8 @@ def take_token(request: HttpRequest) -> str | None:
     Raises what reading a query does; the query is cleaned then, too.
     """
     if request.encoding is not None:
-        request.encoding = None  # the client's, which may be no codec for text at all
+        # Not the client's, which may be no codec for text at all.
+        request.encoding = settings.DEFAULT_CHARSET
     try:
         given = request.GET
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, ClassVar
 
@@ -131,7 +132,8 @@ def _known_key(secret: str) -> str:
 
 def ids_throttles() -> list[type[BaseThrottle]]:
     """The project's own, then those of our settings."""
-    return [*api_settings.DEFAULT_THROTTLE_CLASSES, CallerThrottle, SubjectThrottle]
+    known: Iterable[Any] = api_settings.DEFAULT_THROTTLE_CLASSES
+    return [*known, CallerThrottle, SubjectThrottle]
 
 
 def _key(kind: str, name: str) -> str:

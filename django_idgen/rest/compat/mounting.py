@@ -144,7 +144,7 @@ def _count(request: HttpRequest, caller: Caller | None) -> None:
     if hasattr(request, COUNTED):
         return
     setattr(request, COUNTED, True)
-    kinds = [*api_settings.DEFAULT_THROTTLE_CLASSES]
+    kinds: list[Any] = [*api_settings.DEFAULT_THROTTLE_CLASSES]
     if current_settings().rest.caller_rate is not None:
         kinds.append(CallerThrottle)
     if not kinds:
