@@ -170,7 +170,8 @@ class MachineIds:
         Nobody can tell a DELETE that was held up on its way, and comes when the instance
         has been started again, from one that was just sent. So what was registered within
         ``late`` seconds is left to lapse, and so is a stable instance's: the one that
-        lives goes on guarding it.
+        lives goes on guarding it. What is freed begins where the guard would have ended,
+        since a client may still stamp while its DELETE is on its way.
         """
         found = None
         for lease in self._held(instance):
@@ -179,7 +180,7 @@ class MachineIds:
                 continue
             found = found or grant
             if not instance.stable and self._is_settled(grant):
-                self._registry.release(grant.lease, last_tick=self._latest(grant))
+                self._registry.release(grant.lease, last_tick=self._space.max_ticks)
         if found is None:
             raise MachineNotFound(f"Instance {instance.name!r} has no machine id.")
         return self._state(found, is_new=False)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -13,9 +14,11 @@ import pytest
 
 from django_idgen import factory
 from django_idgen.conf import GeneratorSettings
+from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseLost, NoFreeWorker
 from django_idgen.core.lease import Namespace
 from django_idgen.leases.memory import MemoryLeases
+from django_idgen.rest.compat import cosid_machines
 from django_idgen.rest.compat.cosid_machines import (
     Instance,
     MachineIds,
@@ -42,6 +45,9 @@ class World:
     now_ms: int = EPOCH_MS + 10_000_000
     servers: list[MachineIds] = field(default_factory=list)
 
+    def sleep(self, seconds: float) -> None:
+        self.now_ms += math.ceil(seconds * 1000)
+
     def registry(self) -> MemoryLeases:
         space = Namespace(
             "default", EPOCH_MS * 1000, 1000, 2**41, range(self.workers), GUARD_MS, 10_000
@@ -61,7 +67,8 @@ def opened(world: World, servers: int = 2) -> Iterator[World]:
     world.servers = [MachineIds("default", rules) for _ in range(servers)]
     for server in world.servers:
         server._registries._made["default"] = registry
-    yield world
+    with patch.object(cosid_machines, "SYSTEM_CLOCK", replace(SYSTEM_CLOCK, sleep=world.sleep)):
+        yield world
 
 
 def one(name: str, *, stable: bool = False) -> Instance:
@@ -92,7 +99,9 @@ def test_a_stable_life_that_follows_another_instance_repeats_no_stamp(world: Wor
     for number in range(7):
         world.servers[0].distribute(one(f"i-{number}"))
     world.now_ms += LATE_MS
-    world.servers[0].revert(one("a"))
+    registry: Any = world.servers[0]._registry
+    ahead = registry.namespace.tick_at((world.now_ms + SKEW_MS) * 1000)
+    registry.release(registry.held_by(one("a").label)[0], last_tick=ahead)
     first = world.servers[0].distribute(one("pod-0", stable=True))
     assert first.last_ms == world.now_ms + SKEW_MS + 1
     world.now_ms += SKEW_MS // 2
@@ -119,9 +128,10 @@ def test_no_answer_names_a_time_that_its_client_refuses(world: World, stable: bo
     """Where all begins later, nothing is lent until then; and then it is, from the first moment."""
     registry: Any = world.servers[0]._registry
     far_ms = world.now_ms + 446_000
-    far = registry.namespace.tick_at(far_ms * 1000)
-    for lease in [registry.acquire(holder="other", not_before=far).lease for _ in range(8)]:
+    world.now_ms = far_ms  # a clock that was ahead
+    for lease in [registry.acquire(holder="other").lease for _ in range(8)]:
         registry.release(lease, last_tick=None)
+    world.now_ms -= 446_000
     for _ in range(3):
         with pytest.raises(NotYet, match="Start the instance again in 446 s") as refused:
             world.servers[0].distribute(one("a", stable=stable))
@@ -192,15 +202,36 @@ def test_who_lapsed_goes_on_if_nobody_took_its_id(world: World) -> None:
     assert state.machine_id not in taken
 
 
-def test_an_id_that_was_given_back_goes_to_a_newcomer(world: World) -> None:
-    """At once, if it was held for a while; the newcomer stamps after the old one's clock."""
+def test_an_id_that_was_given_back_goes_to_a_newcomer_when_its_guard_is_over(
+    world: World,
+) -> None:
+    """A client that has sent a DELETE may still stamp: what it was promised is nobody else's."""
     for number in range(8):
         world.servers[0].distribute(one(f"i-{number}"))
     world.now_ms += LATE_MS
     back = world.servers[1].revert(one("i-3"))
+    for _ in range(GUARD_MS // BEAT_MS):
+        with pytest.raises((NotYet, NoFreeWorker)):
+            world.servers[0].distribute(one("new"))
+        world.now_ms += BEAT_MS
+        for number in {*range(8)} - {3}:
+            world.servers[0].guard(one(f"i-{number}"))
     newcomer = world.servers[0].distribute(one("new"))
     assert newcomer.machine_id == back.machine_id
-    assert newcomer.last_ms > world.now_ms + SKEW_MS
+
+
+def test_a_rolling_restart_finds_machine_ids_that_begin_at_once(world: World) -> None:
+    """Each instance gives its id back, and starts again under one that its client accepts."""
+    for number in range(4):
+        world.servers[0].distribute(one(f"i-{number}"))
+    world.now_ms += LATE_MS
+    given = set()
+    for number in range(4):
+        world.servers[1].revert(one(f"i-{number}"))
+        state = world.servers[0].distribute(one(f"i-{number}"))
+        assert state.last_ms <= world.now_ms
+        given.add(state.machine_id)
+    assert len(given) == 4
 
 
 def test_a_late_delete_frees_nothing(world: World) -> None:
@@ -348,7 +379,7 @@ def beat(world: World, lives: list[Life], chance: random.Random) -> None:
 def begin(world: World, lives: list[Life], chance: random.Random, instance: Instance) -> None:
     try:
         state = world.servers[chance.randrange(2)].distribute(instance)
-    except NoFreeWorker:
+    except (NoFreeWorker, NotYet):
         return
     clock = chance.randint(-SKEW_MS, SKEW_MS) if chance.random() < 0.7 else SKEW_MS
     assert state.last_ms <= world.now_ms + clock + ACCEPTED_MS, "the client refuses it"
