@@ -1,10 +1,11 @@
 """The Django application."""
 
 from contextlib import suppress
+from typing import Any
 
 from django.apps import AppConfig
 from django.core.signals import setting_changed
-from django.db.models.signals import pre_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.translation import gettext_lazy as _
 
 
@@ -29,7 +30,21 @@ class IdgenConfig(AppConfig):
         loaded.watch()
         _start_metrics()
         pre_migrate.connect(tables.before_migrate, sender=self, dispatch_uid="django_idgen")
+        pre_migrate.connect(_before_migrate, sender=self, dispatch_uid="django_idgen.tags")
+        post_migrate.connect(_after_migrate, sender=self, dispatch_uid="django_idgen.tags")
         setting_changed.connect(handlers.on_setting_changed, dispatch_uid="django_idgen")
+
+
+def _before_migrate(**kwargs: Any) -> None:
+    from .tags import migrated  # with all of Django's migrations, for which no server starts
+
+    migrated.before_migrate(**kwargs)
+
+
+def _after_migrate(**kwargs: Any) -> None:
+    from .tags import migrated
+
+    migrated.after_migrate(**kwargs)
 
 
 def _start_metrics() -> None:

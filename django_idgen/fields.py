@@ -106,9 +106,8 @@ class SnowflakeSource(GeneratedOnSave):
 class SegmentSource(GeneratedOnSave):
     """Ids of ``segments[tag]``; the tag is ``app_label.modelname`` unless told.
 
-    Inherited tables and proxies share the parent's. Renaming the model makes
-    another tag, which starts at 1 again: write the old one down (``tag=``)
-    before you do.
+    Inherited tables and proxies share the parent's. A renamed model has another
+    tag, which goes on above the rows of the table: see :mod:`.tags.migrated`.
     """
 
     non_db_attrs = (*GeneratedOnSave.non_db_attrs, "tag")
@@ -124,7 +123,8 @@ class SegmentSource(GeneratedOnSave):
         return self.model._meta.label_lower if self.tag is None else self.tag
 
     def next_value(self) -> int:
-        return segments[self.resolved_tag].next_id()
+        # What is in the map is found there at once.
+        return (segments.get(self.resolved_tag) or segments.of_field(self)).next_id()
 
     def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
         name, path, args, kwargs = super().deconstruct()

@@ -300,7 +300,7 @@ def _names_in_unique_constraints(model: type[models.Model]) -> set[str]:
         if isinstance(constraint, models.UniqueConstraint) and constraint.condition is None:
             names.update(constraint.fields)
             # Only the column itself: an expression of it may be the same for many of its values.
-            plain = [each for each in constraint.expressions if isinstance(each, models.F)]
+            plain: list[Any] = [e for e in constraint.expressions if isinstance(e, models.F)]
             names.update(each.name for each in plain)
     return names
 

@@ -119,18 +119,35 @@ class SegmentMap(dict[str, Generator]):
     def __init__(self) -> None:
         super().__init__()
         self._allocator: SegmentAllocator | None = None
+        self.fields: dict[str, list[Any]] = {}
+        """By tag: the project's fields that it fills."""
         self._loaded: dict[str, int] = {}
         """By tag: the highest id of the rows that this process has loaded."""
         self._lock = threading.Lock()
 
     def __missing__(self, tag: str) -> Generator:
+        return self.open(tag)
+
+    def of_field(self, field: Any) -> Generator:
+        """The generator of a field's tag, which may be a migration's own field."""
+        tag: str = field.resolved_tag
+        found = self.get(tag)
+        return self.open(tag, field) if found is None else found
+
+    def open(self, tag: str, *fields: Any) -> Generator:
+        """As ``segments[tag]``, and the tag may be made in any case.
+
+        It begins above the rows of ``fields``, and of all that are known to have this tag.
+        """
+        from .tags.tables import taken_of_new
+
+        fields = (*fields, *self.fields.get(check_tag(tag), ()))
+        taken = taken_of_new(tag, fields) if fields else 0
         if is_prefork():
-            return PreforkGenerator(
-                partial(_single, check_tag(tag)), partial(self.__getitem__, tag)
-            )
+            return PreforkGenerator(partial(_single, tag, taken), partial(self.__getitem__, tag))
         allocator = self.allocator()
         made = allocator.generator(tag)
-        if top := self._loaded.get(tag):
+        if top := max(self._loaded.get(tag, 0), taken):
             made.go_past(top)
         generator = cast("Generator", made)
         with self._lock:
@@ -258,9 +275,11 @@ def generator_settings(alias: str) -> GeneratorSettings:
     return known[alias]
 
 
-def _single(tag: str) -> Generator:
+def _single(tag: str, taken: int) -> Generator:
     """A generator of ``tag`` with an allocator of its own, so that closing it leaves nothing."""
-    return cast("Generator", factory.build_allocator(current_settings().segments).generator(tag))
+    made = factory.build_allocator(current_settings().segments).generator(tag)
+    made.go_past(taken)
+    return cast("Generator", made)
 
 
 def current_settings() -> IdgenSettings:

@@ -27,17 +27,14 @@ from django.db.models.signals import class_prepared, post_save
 
 from . import handlers
 from .core.errors import IdgenError
-from .core.segment import MAX_ID, MAX_STEP
 from .fields import SegmentSource
 from .tags.edits import raise_tag
 from .tags.supply import clear_pool
+from .tags.tables import HIGHEST
 
 __all__ = ["watch"]
 
 logger = logging.getLogger("django_idgen")
-
-HIGHEST = MAX_ID - MAX_STEP
-"""A tag is raised past ids up to here; past one above, it would have no ids left to speak of."""
 
 
 def watch() -> None:
@@ -54,6 +51,9 @@ def _watch(sender: type[Model], **_kwargs: Any) -> None:
     of_table = sender._meta.concrete_model or sender
     fields = [each for each in of_table._meta.local_fields if isinstance(each, SegmentSource)]
     if fields:
+        if sender._meta.apps is apps and sender is of_table:
+            for field in fields:
+                handlers.segments.fields.setdefault(field.resolved_tag, []).append(field)
         receiver = partial(_saved, fields)
         post_save.connect(receiver, sender=sender, weak=False, dispatch_uid="django_idgen")
 

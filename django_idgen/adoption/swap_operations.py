@@ -209,7 +209,7 @@ def taker(field: Any) -> Any:
     if not isinstance(field, GeneratedOnSave):
         raise ConfigurationError(f"{field} gives no ids.")
     if hasattr(field, "resolved_tag"):
-        return segments[field.resolved_tag].next_ids
+        return segments.of_field(field).next_ids
     return generators[field.generator].next_ids  # type: ignore[attr-defined]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connections
 
 from ..connection import Place, own_connection, place_of
-from ..core.errors import ConfigurationError
+from ..core.errors import ConfigurationError, SegmentUnavailable
 from ..core.loader import AnyLoader
 from ..core.segment import STEP, Demand, Segment, check_tag
 from ..grid import Grid
@@ -135,6 +135,23 @@ class DatabaseSource:
         """Where the marks of ``tag`` stand that are not in its row (SQLite)."""
         route = self._route(check_tag(tag))
         return self._place(route[0], _grid_of(route, 0))
+
+    def is_new(self, tag: str) -> bool:
+        """Whether none of its databases has given out ids of ``tag``.
+
+        Of those that answer; raises :class:`~..core.errors.SegmentUnavailable` if none does.
+        """
+        route = self._route(check_tag(tag))
+        failure: SegmentUnavailable | None = None
+        answers = []
+        for n, alias in enumerate(route):
+            try:
+                answers.append(self._place(alias, _grid_of(route, n)).is_new(tag))
+            except SegmentUnavailable as error:
+                failure = error
+        if failure is not None and not answers:
+            raise failure
+        return all(answers)
 
     def is_paused(self, tag: str) -> bool:
         """Whether one of its databases refuses to hand out ids of ``tag``, as :meth:`fetch` would.

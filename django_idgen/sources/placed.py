@@ -130,6 +130,11 @@ class PlacedSource:
             return 1
         return marks.max_id(tag)
 
+    def is_new(self, tag: str) -> bool:
+        """Whether no id of ``tag`` was handed out here, as far as that is known."""
+        server = self.server
+        return self.max_id(tag) == 1 if server is None else server.is_new(tag)
+
     def ping(self) -> None:
         """Raise :class:`~..core.errors.SegmentUnavailable` unless it answers. Changes nothing."""
         store = self._stores.current()

@@ -166,6 +166,12 @@ class ServerSource:
         """Raise :class:`SegmentUnavailable` unless the server answers."""
         self._transactions.run(lambda _connection: None)
 
+    def is_new(self, tag: str) -> bool:
+        """Whether no id of ``tag`` was handed out yet."""
+        used = self._rows(tag).filter(max_id__gt=1).values_list("pk", flat=True)
+        # MariaDB takes "Orders" for "orders".
+        return self._transactions.run(lambda _: tag not in used.all())
+
     def is_paused(self, tag: str) -> bool:
         """Whether its row says so by now."""
         return self._transactions.run(lambda _: self._says_paused(tag))
