@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.messages import get_messages
+from django.core.management import call_command
 from django.db import connections
 from django.test import Client
 
@@ -124,6 +126,26 @@ def test_the_pool_is_emptied(
         monkeypatch.setattr(tag_supply, "clear_pool", lambda tag: False)
         words = " ".join(raised(admin_client, 6000))
         assert "can't be emptied" in words
+        pool.clear(["t"])
+
+
+def test_what_the_pool_loses_is_said_before(
+    postgres: str, redis: str, admin_client: Client, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """The page and the command count the ids in the pool among those that are never given out."""
+    shown_at(postgres, monkeypatch, settings)
+    with project(redis, postgres) as pool:
+        tag = tag_edits.make_tag("t", step=20)
+        tag_supply.fill_pool(tag.first)
+        pooled = pool.stock(["t"])["t"]
+        out = StringIO()
+        call_command("idgen_skip", "t", to=5000, dry_run=True, stdout=out)
+        assert f"ids are skipped, and the pool loses its {pooled})" in out.getvalue()
+        page = admin_client.post(
+            f"{TAGS}skip/", {"tag": "t", "how": "to", "number": 5000, "review": "yes"}
+        )
+        cells = page.content.decode().split('data-label="Never given out"')[1].split("</td>")[0]
+        assert f"In the pool: {pooled} ids" in cells
         pool.clear(["t"])
 
 

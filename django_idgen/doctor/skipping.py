@@ -21,6 +21,7 @@ from ..core.ledger import Ledger, Stored, Successor
 from ..core.segment import MAX_ID
 from ..models import Installation, LeafAlloc
 from ..tags.edits import skip_tag
+from ..tags.outlook import outlook
 from ..tags.row_edits import edit_rows
 from ..tags.rows import is_row_of, tag_databases
 from ..tags.supply import let_go
@@ -61,8 +62,11 @@ class TagSkip:
         """What it comes to, for people."""
         if not self.is_due:
             return f"tag {self.tag!r}: stays at {self.before}"
-        lost = self.after - self.before
-        return f"tag {self.tag!r}: {self.before} -> {self.after} ({lost} ids are skipped)"
+        lost = f"{self.after - self.before} ids are skipped"
+        pooled = outlook(self.tag).pooled
+        if pooled:
+            lost += f", and the pool loses its {pooled}"
+        return f"tag {self.tag!r}: {self.before} -> {self.after} ({lost})"
 
     def apply(self) -> str:
         """Skip, and leave nothing below in the pool. Raises what :func:`skip_tag` does."""
