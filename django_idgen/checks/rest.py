@@ -13,13 +13,18 @@ from ..conf import SettingsError, read_settings
 
 __all__ = ["check_epochs", "check_open_mounts"]
 
+NO_OWNERS = (
+    " Its machine ids have no owner: anybody can give back, and then have, the one that an "
+    "instance works with."
+)
+
 
 def check_open_mounts(**_kwargs: Any) -> list[CheckMessage]:
     """W007. One warning for each place where an old server's URLs are mounted open."""
     return [
         Warning(
             f"{name}.urls() at {'/' + prefix!r} gives ids to anybody who can reach it: it is "
-            f"mounted with authentication=None.",
+            f"mounted with authentication=None." + (NO_OWNERS if name == "cosid" else ""),
             hint="Leave authentication out, and give each client an access token; or see that "
             "nobody else can reach it, and silence this check.",
             id="django_idgen.W007",

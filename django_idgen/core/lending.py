@@ -14,7 +14,7 @@ window that was ever granted, and the tokens of the old one are void.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -45,6 +45,7 @@ __all__ = [
     "held_by",
     "lend",
     "opened_record",
+    "rename_holders",
     "take_back",
 ]
 
@@ -222,6 +223,18 @@ def held_by(book: LeaseBook, namespace: Namespace, holder: str) -> list[Lease]:
         Lease(namespace.name, mark.worker, mark.token, mark.start, mark.until, mark.generation)
         for mark in sorted(current, key=lambda mark: mark.start)
     ]
+
+
+def rename_holders(book: LeaseBook, *, now: int, rename: Callable[[str], str | None]) -> int:
+    """Give holders of what is held the label that ``rename`` says (None: leave it); how many."""
+    record, count = book.record(), 0
+    for worker in book.held(now, record.generation) if record else ():
+        mark = book.mark(worker)
+        label = mark and rename(mark.holder)
+        if mark and label:
+            book.save_mark(replace(mark, holder=label))
+            count += 1
+    return count
 
 
 def take_back(

@@ -99,6 +99,16 @@ class DatabaseLeases:
         found: list[Lease] = store.held_by(holder)
         return found
 
+    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
+        """Give holders of what is held the label that ``rename`` says (None: leave it); how many.
+
+        Raises :class:`~..core.errors.RegistryUnavailable`.
+        """
+        store: Any = self._stores.current()
+        count: int = store.rename_holders(rename)
+        self._sync(store)
+        return count
+
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
         return self._stores.current().renew_seen(idle_after=idle_after)

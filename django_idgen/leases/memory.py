@@ -15,7 +15,15 @@ from typing import TypeVar
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.lease import Grant, Lease, Mark, Namespace, is_free
-from ..core.lending import Record, extend, extend_seen, held_by, lend, take_back
+from ..core.lending import (
+    Record,
+    extend,
+    extend_seen,
+    held_by,
+    lend,
+    rename_holders,
+    take_back,
+)
 from .book_oversight import BookOversight, OverseenBook, Term
 
 __all__ = ["MemoryBook", "MemoryLeases", "MemoryMarks"]
@@ -98,6 +106,13 @@ class MemoryLeases:
         """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
         with self._marks.lock:
             return held_by(self._book(self._read()), self.namespace, holder)
+
+    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
+        """See :meth:`~.database.DatabaseLeases.rename_holders`."""
+        with self._marks.lock:
+            reading = self._read()
+            now = self.namespace.tick_at(reading.registry_us)
+            return rename_holders(self._book(reading), now=now, rename=rename)
 
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""

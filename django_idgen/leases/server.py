@@ -126,6 +126,10 @@ class ServerLeases:
         """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
         return self._transactions.run(lambda _connection: self._held_by(holder[:HOLDER_LENGTH]))
 
+    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
+        """See :meth:`~.database.DatabaseLeases.rename_holders`."""
+        return self._transactions.run(lambda _connection: self._rename_holders(rename))
+
     def renew_seen(self, *, idle_after: float) -> int:
         try:
             return self._operate(lambda opened: self._renew_seen(opened, idle_after))
@@ -273,6 +277,15 @@ class ServerLeases:
             for row in rows.exclude(token="").order_by("acquired_at", "worker")
             if row.holder == holder  # MariaDB takes "A" for "a"
         ]
+
+    def _rename_holders(self, rename: Callable[[str], str | None]) -> int:
+        count, rows = 0, self._opening.workers()
+        held = rows.exclude(token="").values_list("pk", "token", "holder")
+        for key, token, holder in list(held):
+            label = rename(holder)
+            if label:
+                count += rows.filter(pk=key, token=token).update(holder=label)
+        return count
 
     def _rows_of(self, lease: Lease) -> QuerySet[WorkerLease]:
         key = WorkerLease.key_of(self.namespace.name, lease.worker)

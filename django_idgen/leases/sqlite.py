@@ -10,7 +10,15 @@ from typing import TypeVar
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import RegistryUnavailable
 from ..core.lease import Grant, Lease, Mark, Namespace
-from ..core.lending import Record, extend, extend_seen, held_by, lend, take_back
+from ..core.lending import (
+    Record,
+    extend,
+    extend_seen,
+    held_by,
+    lend,
+    rename_holders,
+    take_back,
+)
 from ..sqlite import marks_terms
 from ..sqlite.marks import MarksError, MarksFile
 from .book_oversight import BookOversight, OverseenBook, Term
@@ -88,6 +96,16 @@ class SqliteLeases:
     def held_by(self, holder: str) -> list[Lease]:
         """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
         return self._run(lambda db: held_by(self._book(db, self._read()), self.namespace, holder))
+
+    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
+        """See :meth:`~.database.DatabaseLeases.rename_holders`."""
+
+        def job(db: sqlite3.Connection) -> int:
+            reading = self._read()
+            now = self.namespace.tick_at(reading.registry_us)
+            return rename_holders(self._book(db, reading), now=now, rename=rename)
+
+        return self._run(job)
 
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""

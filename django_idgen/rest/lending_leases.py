@@ -29,6 +29,7 @@ from ..core.errors import LeaseLost, NamespaceMismatch, TooFarAhead
 from ..core.lease import Lease, LeaseRegistry, Namespace
 from ..core.lending import fingerprint_text, lost
 from ..handlers import current_settings
+from .holders import Owner
 from .lending_base import LendingRefused, LendingView
 from .lending_input import (
     AcquireInput,
@@ -109,7 +110,10 @@ class LeasesView(LeaseView):
         self.check_settled(asked)
         installation = self.installation(asked)
         grant = self.registry.acquire(
-            holder=asked["holder"], not_before=asked["not_before"], avoid=asked["avoid"]
+            # The worker id that a holder had comes back to tokens of that name alone.
+            holder=Owner.of(self.caller.token).label(asked["holder"]),
+            not_before=asked["not_before"],
+            avoid=asked["avoid"],
         )
         return self.answer(
             asked,

@@ -64,6 +64,10 @@ class Lender(ABC):
     @abstractmethod
     def make(self, namespace: Namespace) -> LeaseRegistry: ...
 
+    def label(self, holder: str) -> str:
+        """What is stored of one who calls itself ``holder``."""
+        return holder
+
     def overseen(self) -> Overseen:
         """What an administrator looks into."""
         registry: Any = self.registry()

@@ -51,13 +51,13 @@ class OversightContract:
         found = self._map(lender)
         assert found.entries.keys() == {held.worker, given.worker}
         entry = found.entries[held.worker]
-        assert (entry.state, entry.holder) == (WorkerState.HELD, "holder")
+        assert (entry.state, entry.holder) == (WorkerState.HELD, lender.label("holder"))
         assert entry.window_left == WINDOW / 1000
         assert entry.until is not None
         assert (entry.until - found.read_at).total_seconds() == WINDOW / 1000
         freed = found.entries[given.worker]
         assert (freed.state, freed.window_left) == (WorkerState.FREE, None)
-        assert freed.holder == "given back"
+        assert freed.holder == lender.label("given back")
         counts = found.counts()
         assert (counts[WorkerState.HELD], counts[WorkerState.FREE]) == (1, WORKERS - 1)
         assert sum(counts.values()) == WORKERS
@@ -150,7 +150,8 @@ class OversightContract:
                 for tick in (lease.start, lease.start + 2):
                     tenure = overseen.tenure(worker, tick)
                     assert tenure is not None
-                    assert (tenure.holder, tenure.start) == (f"h{number}", lease.start)
+                    label = lender.label(f"h{number}")
+                    assert (tenure.holder, tenure.start) == (label, lease.start)
         first = next(lease for lease in held if lease.worker == worker)
         assert overseen.tenure(worker, first.start - 1) is None
         assert overseen.tenure(worker, held[-1].start + 3) is None
@@ -172,7 +173,7 @@ class OversightContract:
             for tick in (lease.start, lease.until - 1):
                 tenure = overseen.tenure(lease.worker, tick)
                 assert tenure is not None
-                assert (tenure.holder, tenure.start) == (holder, lease.start)
+                assert (tenure.holder, tenure.start) == (lender.label(holder), lease.start)
                 assert tenure.acquired_at is not None
 
     def _settle(self, lender: Lender) -> None:

@@ -67,6 +67,10 @@ class HttpLender(Lender):
             self._lent.append(namespace)
         return f"lent{self._lent.index(namespace)}"
 
+    def label(self, holder: str) -> str:
+        """With the name of the token in front."""
+        return f'"tests" {holder}'
+
     def overseen(self) -> Overseen:
         """There, since nothing can be seen from a client."""
         return self._behind.overseen()
@@ -91,7 +95,9 @@ class TestHttpLeases(LeaseContract):
     def _backing(self, postgres: str) -> Iterator[None]:
         self.alias = postgres
         database = {"LEASES": {"OPTIONS": {"database": postgres}}}
-        idgen = {"GENERATORS": {f"lent{number}": database for number in range(GENERATORS)}}
+        idgen = {
+            "GENERATORS": {f"lent{number}": database for number in range(GENERATORS)},
+        }
         # The clock of these tests stands in another year.
         with (
             mock.patch.object(lending_leases, "MOST_AHEAD_US", 2**62),

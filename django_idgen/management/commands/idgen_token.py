@@ -14,8 +14,11 @@ from django.db import DatabaseError
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 
+from django_idgen.core.errors import IdgenError
 from django_idgen.handlers import current_settings
 from django_idgen.models import AccessToken
+from django_idgen.rest.holders import MOST_LABEL, Owner, handed_over
+from django_idgen.rest.lending_registries import REGISTRIES
 from django_idgen.tokens import (
     living_tokens,
     make_token,
@@ -66,6 +69,16 @@ class Command(BaseCommand):
         which = revoke.add_mutually_exclusive_group(required=True)
         which.add_argument("name", nargs="?")
         which.add_argument("--id", type=int, help="of one token: see 'list'")
+        hand_over = actions.add_parser(
+            "hand-over", help="give CosId instances of one client to another, which goes on as they"
+        )
+        hand_over.add_argument("name", help="who has them from now on")
+        giver = hand_over.add_mutually_exclusive_group(required=True)
+        giver.add_argument("--from", dest="giver", metavar="NAME", help="who had them until now")
+        giver.add_argument(
+            "--from-open", action="store_true", help="those of open mounts, which have no owner"
+        )
+        hand_over.add_argument("--instance", metavar="ID", help="the one of this instance id alone")
         actions.add_parser("list", help="show all tokens, without their secrets")
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -73,12 +86,15 @@ class Command(BaseCommand):
             "create": self._create,
             "rotate": self._rotate,
             "revoke": self._revoke,
+            "hand-over": self._hand_over,
             "list": self._list,
         }
         try:
             actions[options["action"]](options)
         except ValidationError as error:
             raise CommandError(f"No token was made. {_words(error)}") from error
+        except IdgenError as error:
+            raise CommandError(str(error)) from error
         except DatabaseError as error:
             raise CommandError(
                 f"{' '.join(str(error).split())} If the table is missing, run 'manage.py migrate "
@@ -122,6 +138,31 @@ class Command(BaseCommand):
             f"{revoked} revoked. A process that has seen one lately refuses it within {age:g} s."
             if revoked
             else "Nothing to do: revoked or expired before."
+        )
+
+    def _hand_over(self, options: dict[str, Any]) -> None:
+        name, instance = options["name"], options["instance"]
+        if not living_tokens().filter(name=name).exists():
+            raise _unknown(name)
+        giver, taker = Owner(options["giver"]), Owner(name)
+
+        def rename(label: str) -> str | None:
+            found = handed_over(label, giver, taker, instance)
+            if found is not None and len(found) > MOST_LABEL:
+                raise CommandError(
+                    f"With {name!r} the label {found!r} has more than {MOST_LABEL} characters."
+                )
+            return found
+
+        count = 0
+        for alias in current_settings().generators:
+            registry: Any = REGISTRIES[alias]
+            if hasattr(registry, "rename_holders"):  # all that can have lent to such an instance
+                count += registry.rename_holders(rename)
+        self.stdout.write(
+            f"{name!r} has {count} CosId instances more."
+            if count
+            else "Nothing to do: there is no such CosId instance that holds a machine id."
         )
 
     def _list(self, _options: dict[str, Any]) -> None:

@@ -21,7 +21,9 @@ says so, and that as the code.
 **Machine ids** are worker ids of a generator of ``IDGEN["GENERATORS"]``, whose leases
 have to be in the database. One that is lent to a CosId instance is lent to nobody else,
 our own processes included; so CosId's and our processes may make ids of one kind, if the
-generator has CosId's layout and epoch (41/10/12 from 1577203200000 unless configured). What
+generator has CosId's layout and epoch (41/10/12 from 1577203200000 unless configured). An
+instance belongs to the tokens of the name that made it: with another one its instance id is
+another instance, until ``idgen_token hand-over``. Those of an open mount have no owner. What
 CosId itself leaves open stays so: an instance that can't guard for longer than ``guard``
 and goes on, or one that starts with a state file older than that, isn't stopped by anybody;
 two instances with one instance id are one; and clocks may differ by ``clock_skew`` only.
@@ -50,6 +52,7 @@ from ...core.generator import Generator
 from ...core.segment import MAX_ID
 from ...handlers import current_settings, generators
 from ..failures import Failure
+from ..holders import MOST_LABEL, Owner
 from .cosid_machines import (
     Instance,
     MachineIds,
@@ -170,9 +173,9 @@ class _Machines:
         self._lenders = lenders
 
     def distribute(self, request: HttpRequest, namespace: str) -> HttpResponse:
-        lender = self._lender(request, namespace, new=True)
+        lender, owner = self._lender(request, namespace, new=True)
         bits = _number(request, "machineBit", most=MOST_BITS)
-        instance = _instance(request, namespace)
+        instance = _instance(request, namespace, owner)
         _check_guard(request, lender.rules.guard)
         if lender.workers.stop > 1 << bits:
             raise ParseError(
@@ -184,14 +187,17 @@ class _Machines:
         return _state(lender.distribute(instance))
 
     def guard(self, request: HttpRequest, namespace: str) -> HttpResponse:
-        lender = self._lender(request, namespace)
+        lender, owner = self._lender(request, namespace)
         _check_guard(request, lender.rules.guard)
-        return _state(lender.guard(_instance(request, namespace)))
+        return _state(lender.guard(_instance(request, namespace, owner)))
 
     def revert(self, request: HttpRequest, namespace: str) -> HttpResponse:
-        return _state(self._lender(request, namespace).revert(_instance(request, namespace)))
+        lender, owner = self._lender(request, namespace)
+        return _state(lender.revert(_instance(request, namespace, owner)))
 
-    def _lender(self, request: HttpRequest, namespace: str, *, new: bool = False) -> MachineIds:
+    def _lender(
+        self, request: HttpRequest, namespace: str, *, new: bool = False
+    ) -> tuple[MachineIds, Owner]:
         # Only who asks for a machine id is counted: who keeps one would have to stop.
         caller = self._door.caller(request, counted=new)
         found = self._lenders.get(namespace)
@@ -204,7 +210,7 @@ class _Machines:
             raise PermissionDenied("It takes an access token that names the generator in 'leases'.")
         if new:
             throttle(alias=found.alias)
-        return found
+        return found, Owner.of(caller.token if caller else None)
 
 
 class _Segments:
@@ -245,13 +251,16 @@ def _number(
     return int(text)
 
 
-def _instance(request: HttpRequest, namespace: str) -> Instance:
+def _instance(request: HttpRequest, namespace: str, owner: Owner) -> Instance:
     stable = (_parameter(request, "stable") or "false").lower()
     if stable not in ("true", "false"):
         raise ParseError("stable must be true or false.")
-    found = Instance(namespace, _parameter(request, "instanceId") or "", stable == "true")
+    found = Instance(namespace, _parameter(request, "instanceId") or "", stable == "true", owner)
     if not found.fits:
-        raise ParseError("instanceId must be printable ASCII, of 100 characters at most.")
+        raise ParseError(
+            f"instanceId must be printable ASCII, of {MOST_LABEL} characters at most together with "
+            f"the namespace and the access token's name."
+        )
     return found
 
 

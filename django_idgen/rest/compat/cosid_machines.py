@@ -1,14 +1,13 @@
 """Machine ids for CosId's clients: worker ids, each with a real lease.
 
-A CosId client is known by its instance id alone, and sends no token. So the lease that
-stands in the instance's name is looked up in the registry, and then changed by its own
-token: of two requests at once, and of two server processes, one comes first, and what
-the other knew is void. Nothing that counts is kept in the process.
+A CosId client is known by its instance id and the name of its access token, and sends no
+lease. So the one that stands in the instance's name is looked up in the registry, and then
+changed by its own token: of two requests at once, and of two server processes, one comes
+first, and what the other knew is void. Nothing that counts is kept in the process.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
@@ -21,7 +20,8 @@ from ... import lifecycle
 from ...conf import GeneratorSettings, SettingsError
 from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError, LeaseLost, RegistryUnavailable
-from ...core.lease import OLD_CLIENTS, Grant, Lease, LeaseRegistry, Namespace
+from ...core.lease import Grant, Lease, LeaseRegistry, Namespace
+from ..holders import MOST_LABEL, OPEN, Owner
 from ..lending_registries import RegistryMap
 
 __all__ = [
@@ -36,8 +36,6 @@ __all__ = [
 
 ATTEMPTS = 4
 MOST_REMEMBERED = 10_000
-MOST_LABEL = 200
-"""Characters that a registry keeps of a holder's name."""
 ACCEPTED = 0.5
 """Seconds: a CosId client refuses a time that is further ahead of its own clock."""
 PATIENCE = 3.0
@@ -69,16 +67,17 @@ class NotYet(APIException):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Who asks. ``name`` is the client's instance id."""
+    """Who asks. ``name`` is the client's instance id; another owner's is another instance."""
 
     namespace: str
     name: str
     stable: bool
+    owner: Owner = OPEN
 
     @property
     def label(self) -> str:
         """The holder's name in the registry; no process of ours has such a one."""
-        return f"{OLD_CLIENTS}{json.dumps(self.namespace)} {self.name}"
+        return self.owner.instance_label(self.namespace, self.name)
 
     @property
     def fits(self) -> bool:

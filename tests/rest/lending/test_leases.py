@@ -111,6 +111,23 @@ def test_the_services_own_processes_and_borrowers_are_one_fleet(api: Api) -> Non
     assert int(full["Retry-After"]) > 0
 
 
+def test_a_holders_label_is_bound_to_the_name_of_its_token(api: Api) -> None:
+    """The worker id that it had is no other client's by preference, whatever that calls itself."""
+
+    def label(lease: dict[str, Any]) -> str:
+        (survey,) = REGISTRIES["default"].oversight().survey([lease["worker"]])
+        return next(iter(survey.sights)).mark.holder
+
+    first = api.acquire(holder="pod-0").json()["lease"]
+    assert label(first) == '"tests" pod-0'
+    assert api.release(first).json()["known"] is True
+    again = api.acquire(holder="pod-0").json()["lease"]
+    assert again["worker"] == first["worker"]
+    with one_token(replace(EVERYTHING, name="other")):
+        taken = [api.acquire(holder=name).json()["lease"] for name in ("pod-0", '"tests" pod-0')]
+    assert [label(lease) for lease in taken] == ['"other" pod-0', '"other" "tests" pod-0']
+
+
 def test_a_generator_is_described(api: Api) -> None:
     """Everything that a borrower has to be set up with."""
     said = api.get().json()
