@@ -15,6 +15,7 @@ KNOWN = (
     "max_count",
     "max_segment",
     "max_skip",
+    "max_leases",
     "make_tags",
     "numbers",
     "strings",
@@ -36,6 +37,8 @@ class RestSettings:
     """Ids that a whole segment may have."""
     max_skip: int = 1_000_000_000
     """Ids by which a caller may have a tag skip ahead at once."""
+    max_leases: int | None = None
+    """Worker ids of a generator that one client may hold at a time; None: half of them."""
     make_tags: bool = False
     """Whether a request for an unknown tag makes it."""
     numbers: bool = False
@@ -59,6 +62,8 @@ def rest_settings(entry: object) -> RestSettings:
     for name in ("max_count", "max_segment", "max_skip"):
         if name in raw:
             values[name] = _count(name, raw[name])
+    if raw.get("max_leases") is not None:
+        values["max_leases"] = _count("max_leases", raw["max_leases"])
     for name in ("make_tags", "numbers", "strings"):
         if name in raw:
             values[name] = _flag(name, raw[name])

@@ -54,6 +54,9 @@ release_failed = _Event()
 """``lease``, ``error``: it lapses by itself."""
 renewal_failed = _Event()
 """``lease``, ``error``: it is tried again until the window is over."""
+lease_quota_near = _Event()
+"""``generator``, ``client``, ``held``, ``most``: a client over HTTP has more than 80 % of the
+worker ids that it may have, or all of them."""
 clock_skewed = _Event()
 """``offset_us``; ``source``: "wall" or "registry"."""
 clock_moved_backwards = _Event()
@@ -91,6 +94,7 @@ LEVELS: Mapping[str, int] = {
     "lease_released": logging.INFO,
     "release_failed": logging.WARNING,
     "renewal_failed": logging.WARNING,
+    "lease_quota_near": logging.WARNING,
     "clock_skewed": logging.WARNING,
     "clock_moved_backwards": logging.WARNING,
     "worker_changed": logging.WARNING,

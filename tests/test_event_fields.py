@@ -25,6 +25,7 @@ EVENTS: dict[str, dict[str, object]] = {
     "lease_released": {"lease": LEASE, "known": True},
     "release_failed": {"lease": LEASE, "error": ERROR},
     "renewal_failed": {"lease": None, "error": ERROR},
+    "lease_quota_near": {"generator": "default", "client": "shop", "held": 410, "most": 512},
     "clock_skewed": {"offset_us": -12_000_000, "source": "wall"},
     "clock_moved_backwards": {"behind_ticks": 5},
     "worker_changed": {"lease": LEASE, "behind_seconds": float("inf")},

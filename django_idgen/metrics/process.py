@@ -52,6 +52,7 @@ ERRORS: Final[Mapping[str, str]] = {
     "lease_lost": "LeaseLost",
     "release_failed": "RegistryUnavailable",
     "renewal_failed": "RegistryUnavailable",
+    "lease_quota_near": "",
     "clock_skewed": "",
     "clock_moved_backwards": "",
     "worker_changed": "",

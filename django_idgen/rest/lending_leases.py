@@ -39,6 +39,7 @@ from .lending_input import (
     lease_of,
     lease_words,
 )
+from .lending_quota import check_quota
 from .lending_registries import REGISTRIES, installation_of_registry
 from .throttles import CallerThrottle
 
@@ -109,9 +110,11 @@ class LeasesView(LeaseView):
         asked = self.read(AcquireInput)
         self.check_settled(asked)
         installation = self.installation(asked)
+        owner = Owner.of(self.caller.token)
+        check_quota(self.registry, self.alias, owner)
         grant = self.registry.acquire(
             # The worker id that a holder had comes back to tokens of that name alone.
-            holder=Owner.of(self.caller.token).label(asked["holder"]),
+            holder=owner.label(asked["holder"]),
             not_before=asked["not_before"],
             avoid=asked["avoid"],
         )

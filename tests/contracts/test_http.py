@@ -97,6 +97,7 @@ class TestHttpLeases(LeaseContract):
         database = {"LEASES": {"OPTIONS": {"database": postgres}}}
         idgen = {
             "GENERATORS": {f"lent{number}": database for number in range(GENERATORS)},
+            "REST": {"max_leases": 1000},
         }
         # The clock of these tests stands in another year.
         with (

@@ -22,6 +22,7 @@ from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError, LeaseLost, RegistryUnavailable
 from ...core.lease import Grant, Lease, LeaseRegistry, Namespace
 from ..holders import MOST_LABEL, OPEN, Owner
+from ..lending_quota import check_quota
 from ..lending_registries import RegistryMap
 
 __all__ = [
@@ -203,6 +204,7 @@ class MachineIds:
 
     def _anew(self, instance: Instance, avoid: int | None) -> tuple[Grant, bool]:
         """A lease, and whether it is new."""
+        check_quota(self._registry, self.alias, instance.owner)
         grant: Grant = self._registry.acquire(holder=instance.label, avoid=avoid)
         first = self._held(instance)[:1]
         if not first or first[0].token == grant.lease.token:

@@ -109,7 +109,10 @@ def test_instances_have_machine_ids_of_their_own(client: Client) -> None:
 def test_when_all_are_held_it_is_m_01(client: Client, settings: Any) -> None:
     """HTTP 400, naming the way out."""
     leases = {"LEASES": {"OPTIONS": {"workers": [0, 4]}}}
-    settings.IDGEN = {"GENERATORS": {"default": leases, "second": {}}}
+    settings.IDGEN = {
+        "GENERATORS": {"default": leases, "second": {}},
+        "REST": {"max_leases": 4},
+    }
     instances = [CosIdMachine(asking(client), "shop", f"i{n}") for n in range(5)]
     assert [instance.start(bits=2) for instance in instances] == [True] * 4 + [False]
     assert {instance.machine for instance in instances[:4]} == {0, 1, 2, 3}

@@ -55,6 +55,11 @@ class World:
         return MemoryLeases(space, read_now_us=lambda: self.now_ms * 1000)
 
 
+@pytest.fixture(autouse=True)
+def _no_quota(settings: Any) -> None:
+    settings.IDGEN = {"REST": {"max_leases": 1000}}
+
+
 @pytest.fixture
 def world() -> Iterator[World]:
     world = World()

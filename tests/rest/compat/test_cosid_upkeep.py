@@ -26,7 +26,10 @@ SILENT, HEARD, LATE = (Instance("shop", name, stable=True) for name in ("silent"
 def _lending(empty_place: str) -> Iterator[None]:
     """A database of each kind that lends three worker ids; its windows outlast the guard."""
     options = {"database": empty_place, "workers": [0, 3], "window": 600}
-    idgen = {"GENERATORS": {"default": {"LEASES": {"OPTIONS": options}}}}
+    idgen = {
+        "GENERATORS": {"default": {"LEASES": {"OPTIONS": options}}},
+        "REST": {"max_leases": 3},
+    }
     with override_settings(IDGEN=idgen):
         yield
         lifecycle.close_all()

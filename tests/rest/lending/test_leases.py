@@ -30,7 +30,8 @@ IDGEN = {
             "OPTIONS": {"max_ahead": 2},
         },
         "other": {"LAYOUT": "js_safe"},
-    }
+    },
+    "REST": {"max_leases": 4},
 }
 
 
@@ -284,7 +285,8 @@ def test_a_scheduler_renews_for_nobody_for_ever(api: Api, monkeypatch: Any) -> N
 
 def test_borrowing_is_throttled_and_renewing_is_not(api: Api) -> None:
     """Who may not renew has to stop."""
-    with override_settings(IDGEN={**settings_of_django.IDGEN, "REST": {"caller_rate": "2/h"}}):
+    rest = {"caller_rate": "2/h", "max_leases": 4}
+    with override_settings(IDGEN={**settings_of_django.IDGEN, "REST": rest}):
         cache.clear()
         lease = api.acquire().json()["lease"]
         assert [api.acquire().status_code for _ in range(2)] == [200, 429]

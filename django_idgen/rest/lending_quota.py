@@ -1,0 +1,57 @@
+"""How many worker ids one client may have that borrows over HTTP."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from rest_framework.exceptions import APIException
+
+from ..core.survey import WorkerState, entries_of
+from ..handlers import current_settings
+from ..signals import emit
+from .holders import Owner
+
+__all__ = ["TooManyLeases", "check_quota"]
+
+WARNED = 0.8
+"""Of the quota: from there on each further lease is warned of."""
+COUNTED = frozenset({WorkerState.HELD, WorkerState.LAPSING})
+
+
+class TooManyLeases(APIException):
+    """The client has as many worker ids as it may have. 429."""
+
+    status_code = 429
+    default_code = "too_many_leases"
+
+    def __init__(self, alias: str, owner: Owner, most: int, wait: float) -> None:
+        self.wait = ceil(wait)
+        who = "Open mounts have" if owner.name is None else f"Client {owner.name!r} has"
+        super().__init__(
+            f"{who} {most} worker ids of generator {alias!r}, which is the most that one client "
+            f"may have. Those of processes that were killed count until they expire, the next one "
+            f"in {self.wait} s. If the client needs more, raise IDGEN['REST']['max_leases']."
+        )
+
+
+def check_quota(registry: Any, alias: str, owner: Owner) -> None:
+    """Raise :class:`TooManyLeases` unless ``owner`` may have one more of ``registry``'s worker ids.
+
+    What is stored is counted. Requests that are served at one moment count alike: together they
+    may pass the quota by their number less one.
+    """
+    if not hasattr(registry, "oversight"):
+        return  # it borrows itself, of a service that counts
+    most = current_settings().rest.max_leases or ceil(len(registry.namespace.workers) / 2)
+    left = [
+        entry.window_left or 0.0
+        for survey in registry.oversight().survey()
+        for entry in entries_of(survey)
+        if entry.state in COUNTED and owner.has(entry.holder)
+    ]
+    if len(left) + 1 > most * WARNED:
+        held = min(len(left) + 1, most)
+        emit("lease_quota_near", generator=alias, client=owner.name or "", held=held, most=most)
+    if len(left) >= most:
+        raise TooManyLeases(alias, owner, most, min(left))

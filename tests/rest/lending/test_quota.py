@@ -1,0 +1,141 @@
+"""How many worker ids one client may have: a share of them, which its own restarts fit in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import override_settings
+
+from django_idgen import signals
+from django_idgen.core.lease import Namespace
+from django_idgen.leases.memory import MemoryLeases
+from django_idgen.rest.compat.cosid_machines import Instance, MachineIds, Rules
+from django_idgen.rest.holders import Owner
+from django_idgen.rest.lending_quota import TooManyLeases
+from django_idgen.rest.lending_registries import REGISTRIES
+from tests.http.service import EVERYTHING, one_token
+from tests.places import empty_place as empty_place
+
+from .test_leases import Api
+
+WORKERS = 16
+WINDOW_MS = 60_000
+
+
+@contextmanager
+def api_on(options: dict[str, Any], **rest: object) -> Iterator[Api]:
+    leases = {**options, "OPTIONS": {"workers": [0, WORKERS], **options.get("OPTIONS", {})}}
+    idgen = {"GENERATORS": {"default": {"LEASES": leases}}, "REST": rest}
+    with one_token(), override_settings(ROOT_URLCONF="tests.http.urls", IDGEN=idgen):
+        yield Api()
+
+
+@pytest.fixture(params=["database", "redis"])
+def options(request: pytest.FixtureRequest, empty_place: str) -> dict[str, Any]:
+    """The leases of a registry of each kind in turn."""
+    connections[empty_place].ensure_connection()  # a SQLite file is there from the first on
+    if request.param == "database":
+        return {"OPTIONS": {"database": empty_place}}
+    alias = request.getfixturevalue("redis")
+    backend = "django_idgen.leases.redis.RedisLeases"
+    return {"BACKEND": backend, "OPTIONS": {"alias": alias, "database": empty_place}}
+
+
+def test_one_client_has_half_of_the_worker_ids_at_most(options: dict[str, Any]) -> None:
+    """The next is refused with the way out; others are lent theirs, and what it has it keeps."""
+    with api_on(options) as api:
+        held = [api.acquire(holder=f"pod-{n}").json()["lease"] for n in range(WORKERS // 2)]
+        refused = api.acquire(holder="one more")
+        assert refused.status_code == 429
+        assert 0 < int(refused["Retry-After"]) <= 180
+        assert "Client 'tests' has 8 worker ids" in refused.json()["detail"]
+        assert "max_leases" in refused.json()["detail"]
+        with one_token(replace(EVERYTHING, name="test")):
+            assert api.acquire(holder="pod-0").status_code == 200
+        assert api.renew(held[0], held[0]["start"]).status_code == 200
+        assert api.release(held[0]).json()["known"] is True
+        assert api.acquire(holder="one more").status_code == 200
+        assert api.acquire(holder="yet one more").status_code == 429
+
+
+def test_a_client_may_have_as_many_as_is_set(empty_place: str) -> None:
+    """All, for a client alone in its namespace."""
+    with api_on({"OPTIONS": {"database": empty_place}}, max_leases=WORKERS) as api:
+        codes = [api.acquire().status_code for _ in range(WORKERS)]
+    assert codes == [200] * WORKERS
+
+
+@dataclass
+class World:
+    """A registry in memory, on a clock that the test drives."""
+
+    now_ms: int = 1_800_000_000_000
+
+    def registry(self) -> MemoryLeases:
+        space = Namespace("default", 0, 1000, 2**41, range(WORKERS), WINDOW_MS, 10_000, {"x": 1})
+        return MemoryLeases(space, read_now_us=lambda: self.now_ms * 1000)
+
+
+@pytest.fixture
+def world(django_db_blocker: Any) -> Iterator[World]:
+    with django_db_blocker.unblock():
+        yield World()
+
+
+def test_a_fleet_of_one_token_survives_a_rolling_deployment(world: World) -> None:
+    """Killed holders count until they expire; their replacements start all the same."""
+    with api_on({}) as api, REGISTRIES.override("default", world.registry()):
+        for deployment in range(3):
+            for number in range(WORKERS // 4):
+                started = api.acquire(holder=f"{deployment}-{number}")
+                assert started.status_code == 200, started.content
+            world.now_ms += WINDOW_MS // 2
+        assert api.acquire(holder="more").status_code == 200
+
+
+def test_past_80_percent_each_lease_is_warned_of(world: World) -> None:
+    """With the client's name, what it has and what it may have; and when it is refused."""
+    told: list[tuple[Any, ...]] = []
+
+    def note(**values: Any) -> None:
+        told.append(tuple(values[name] for name in ("generator", "client", "held", "most")))
+
+    signals.lease_quota_near.connect(note)
+    try:
+        with api_on({}) as api, REGISTRIES.override("default", world.registry()):
+            codes = [api.acquire().status_code for _ in range(9)]
+    finally:
+        signals.lease_quota_near.disconnect(note)
+    assert codes == [200] * 8 + [429]
+    assert told == [("default", "tests", held, 8) for held in (7, 8, 8)]
+
+
+@pytest.mark.parametrize("stable", [True, False])
+@pytest.mark.parametrize("owners", [("a", "b"), (None, "a")])
+def test_cosids_machine_ids_count_alike(
+    world: World, stable: bool, owners: tuple[str | None, str]
+) -> None:
+    """Instances that are started again are no more than before; open mounts share a quota."""
+    registry = world.registry()
+    with api_on({}):
+        machines = MachineIds("default", Rules(guard=WINDOW_MS / 1000, skew=0.2, late=120))
+        machines._registries._made["default"] = registry
+
+        def instance(name: object, owner: str | None) -> Instance:
+            return Instance("shop", str(name), stable, Owner(owner))
+
+        mine, theirs = owners
+        for _ in range(3):
+            for number in range(WORKERS // 2):
+                machines.distribute(instance(number, mine))
+            world.now_ms += WINDOW_MS // 2
+        with pytest.raises(TooManyLeases):
+            machines.distribute(instance("more", mine))
+        assert machines.distribute(instance(0, theirs)).machine_id in range(WORKERS)
+        world.now_ms += WINDOW_MS
+        machines.distribute(instance("more", mine))
