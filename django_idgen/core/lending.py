@@ -225,10 +225,13 @@ def held_by(book: LeaseBook, namespace: Namespace, holder: str) -> list[Lease]:
     ]
 
 
-def rename_holders(book: LeaseBook, *, now: int, rename: Callable[[str], str | None]) -> int:
+def rename_holders(
+    book: LeaseBook, namespace: Namespace, *, now: int, rename: Callable[[str], str | None]
+) -> int:
     """Give holders of what is held the label that ``rename`` says (None: leave it); how many."""
     record, count = book.record(), 0
-    for worker in book.held(now, record.generation) if record else ():
+    by = namespace.max_ticks
+    for worker in book.held(now, record.generation, by) if record else ():
         mark = book.mark(worker)
         label = mark and rename(mark.holder)
         if mark and label:

@@ -112,7 +112,7 @@ class MemoryLeases:
         with self._marks.lock:
             reading = self._read()
             now = self.namespace.tick_at(reading.registry_us)
-            return rename_holders(self._book(reading), now=now, rename=rename)
+            return rename_holders(self._book(reading), self.namespace, now=now, rename=rename)
 
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""

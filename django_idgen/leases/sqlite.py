@@ -103,7 +103,8 @@ class SqliteLeases:
         def job(db: sqlite3.Connection) -> int:
             reading = self._read()
             now = self.namespace.tick_at(reading.registry_us)
-            return rename_holders(self._book(db, reading), now=now, rename=rename)
+            book = self._book(db, reading)
+            return rename_holders(book, self.namespace, now=now, rename=rename)
 
         return self._run(job)
 
