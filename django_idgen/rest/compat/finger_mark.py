@@ -7,7 +7,7 @@
 
 A key without a generator of its own gets ids of the default one. Any error is
 ``{"id":-1,"status":"ERROR","msg":"system error!"}``, with HTTP status 200; but 401, 403 and 429
-for callers who may not have ids.
+for callers who may not have ids, and 413 for a request that is too large.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["urls"]
 JSON = "application/json;charset=UTF-8"
 EPOCH = "1970-01-01T00:00:00Z"
 NO_ID, NO_ID_MESSAGE = -1, "system error!"
-CLOSED = (401, 403, 429)
+CLOSED = (401, 403, 413, 429)
 
 
 def urls(
