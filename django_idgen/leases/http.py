@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -246,8 +247,9 @@ class HttpLeases:
             what = f"worker ids of namespace {space.name!r}"
             return other_installation(what, body.get("expected"), body.get("installation"))
         if error.code == "too_far_ahead":
-            tick, latest = (number_of(body, name) for name in ("asked", "latest"))
-            return too_far_ahead(space, tick, latest)
+            with suppress(ValueError):
+                tick, latest = number_of(body, "asked"), number_of(body, "latest")
+                return too_far_ahead(space, tick, latest)
         if error.code in kinds:
             return kinds[error.code](f"The service says: {error.detail}")
         return RegistryUnavailable(

@@ -20,6 +20,7 @@ from django_idgen.core.errors import (
     SegmentExhausted,
     SegmentUnavailable,
     TimeExhausted,
+    TooFarAhead,
 )
 from django_idgen.core.lease import Lease
 from django_idgen.core.segment import MAX_ID, Demand
@@ -323,6 +324,10 @@ def test_a_renewal_is_of_the_same_lease_and_lowers_nothing() -> None:
         (as_json({"detail": "", "code": "time_exhausted"}, 503), TimeExhausted),
         (as_json({"detail": "", "code": "settings_differ"}, 409), ConfigurationError),
         (as_json({"detail": "", "code": "too_far_ahead"}, 409), RegistryUnavailable),
+        (
+            as_json({"detail": "", "code": "too_far_ahead", "asked": "9", "latest": "8"}, 409),
+            TooFarAhead,
+        ),
         (as_json({"detail": "", "code": "permission_denied"}, 403), RegistryUnavailable),
         (as_json({"detail": "", "code": "lease_lost"}, 409), LeaseLost),
         (

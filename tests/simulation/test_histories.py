@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -108,6 +109,19 @@ class Histories(RuleBasedStateMachine):
         for process in self.processes:
             if process is not None:
                 process.generator.keeper.renew_in_background()
+
+    @rule(
+        slot=slots,
+        field=st.sampled_from(["worker", "token", "start", "generation"]),
+        value=st.sampled_from([-1, 0, 1, 2**41]),
+    )
+    def somebody_releases_an_altered_lease(self, slot: int, field: str, value: int) -> None:
+        """Whose holder goes on."""
+        process = self.processes[slot]
+        lease = None if process is None else process.generator.keeper.lease
+        if lease is not None and getattr(lease, field) != value and not self.world.down:
+            altered = replace(lease, **{field: str(value) if field == "token" else value})
+            assert not self.hosts[slot].link().release(altered, last_tick=0)
 
     @rule(slot=slots)
     def renewal_thread_turns(self, slot: int) -> None:
