@@ -23,7 +23,7 @@ from .core.segment_allocator import IDLE_AFTER
 from .core.step import SEGMENT_DURATION, Growth
 from .metrics_settings import MetricsSettings, metrics_settings
 from .rest_settings import RestSettings, rest_settings
-from .setting_values import SettingsError, mapping, seconds, text
+from .setting_values import SettingsError, flag, mapping, seconds, text
 
 __all__ = [
     "DEFAULT_ALIAS",
@@ -67,6 +67,7 @@ SEGMENT_OPTIONS = (
     "longest_chain",
     "idle_after",
     "outage",
+    "make_tags",
 )
 
 
@@ -103,6 +104,8 @@ class SegmentSettings:
     """Seconds after which a tag that nobody uses gives its ids back."""
     outage: float
     """Seconds without a database that the segments kept ready in a pool are to last."""
+    make_tags: bool
+    """Whether ``segments[tag]`` makes a tag that is neither there nor a field's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +201,7 @@ def _segments(entry: object) -> SegmentSettings:
         growth=_growth(where, options),
         idle_after=seconds(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
         outage=seconds(where, "outage", options.get("outage", DEFAULT_OUTAGE), least=0.0),
+        make_tags=flag(f"{where}['OPTIONS']", "make_tags", options.get("make_tags", True)),
     )
 
 

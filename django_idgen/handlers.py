@@ -21,6 +21,7 @@ from .conf import (
     SettingsError,
     read_settings,
 )
+from .core.errors import SegmentUnavailable
 from .core.generator import Generator
 from .core.segment import check_tag
 from .core.segment_allocator import SegmentAllocator
@@ -111,6 +112,9 @@ class GeneratorMap:
 class SegmentMap(dict[str, Generator]):
     """``segments[tag]``: the generator of a tag of ``LeafAlloc``, made on first use.
 
+    The tag is made, too, unless ``make_tags`` is False and it is no field's: then one that
+    is not there raises :class:`~.tags.rows.TagUnknown`.
+
     A dictionary, so that the look-up of a known tag is one; it holds the tags that
     were used in this process. Thread-safe. ``segments[tag]`` raises
     :class:`~.core.errors.InvalidTag` for what can't be a tag.
@@ -126,6 +130,17 @@ class SegmentMap(dict[str, Generator]):
         self._lock = threading.Lock()
 
     def __missing__(self, tag: str) -> Generator:
+        # At first use only, and not before there are models.
+        from .tags.tables import check_made
+
+        if tag not in self.fields and not current_settings().segments.make_tags:
+            try:
+                check_made(check_tag(tag))
+            except SegmentUnavailable:
+                # A pool may have its ids all the same. Not kept: the next look-up asks again.
+                generator = self.open(tag)
+                self.pop(tag, None)
+                return generator
         return self.open(tag)
 
     def of_field(self, field: Any) -> Generator:
@@ -144,7 +159,7 @@ class SegmentMap(dict[str, Generator]):
         fields = (*fields, *self.fields.get(check_tag(tag), ()))
         taken = taken_of_new(tag, fields) if fields else 0
         if is_prefork():
-            return PreforkGenerator(partial(_single, tag, taken), partial(self.__getitem__, tag))
+            return PreforkGenerator(partial(_single, tag, taken), partial(self.open, tag, *fields))
         allocator = self.allocator()
         made = allocator.generator(tag)
         if top := max(self._loaded.get(tag, 0), taken):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from .setting_values import SettingsError, mapping, seconds
+from .setting_values import SettingsError, flag, mapping, seconds
 
 __all__ = ["RestSettings", "rest_settings"]
 
@@ -66,7 +66,7 @@ def rest_settings(entry: object) -> RestSettings:
         values["max_leases"] = _count("max_leases", raw["max_leases"])
     for name in ("make_tags", "numbers", "strings"):
         if name in raw:
-            values[name] = _flag(name, raw[name])
+            values[name] = flag(WHERE, name, raw[name])
     for name in ("token_max_age", "token_outage"):
         if name in raw:
             values[name] = seconds(WHERE, name, raw[name], least=0.0, options=False)
@@ -81,12 +81,6 @@ def _count(name: str, value: object) -> int:
         raise SettingsError(
             f"{WHERE}[{name!r}] must be a whole number of 1 to 1000000000, not {value!r}."
         )
-    return value
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise SettingsError(f"{WHERE}[{name!r}] must be True or False, not {value!r}.")
     return value
 
 

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from .core.errors import ConfigurationError
 
-__all__ = ["SettingsError", "mapping", "refuse_unknown", "seconds", "text"]
+__all__ = ["SettingsError", "flag", "mapping", "refuse_unknown", "seconds", "text"]
 
 
 class SettingsError(ConfigurationError, ImproperlyConfigured):
@@ -55,3 +55,9 @@ def seconds(
             f"{place}[{key!r}] must be {least:g} to 1000000 seconds, not {value!r}."
         )
     return float(value)  # type: ignore[arg-type]
+
+
+def flag(where: str, key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{where}[{key!r}] must be True or False, not {value!r}.")
+    return value

@@ -157,7 +157,7 @@ class TagIdsView(IdsView):
 
     @staticmethod
     def generator(subject: str) -> Generator:
-        return segments[subject]
+        return segments.get(subject) or segments.open(subject)
 
 
 # --- answers -------------------------------------------------------------------------

@@ -36,11 +36,11 @@ logger = logging.getLogger("django_idgen")
 
 
 class TagUnknown(IdgenError):
-    """A tag that was to be changed is not there."""
+    """A tag that was to be changed, or used where use does not make it, is not there."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, *, hint: str = "") -> None:
         self.tag = tag
-        super().__init__(f"There is no tag {tag!r}.")
+        super().__init__(f"There is no tag {tag!r}.{hint}")
 
 
 class TagsElsewhere(IdgenError):

@@ -10,21 +10,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from django.db import connections, router
 
+from .. import handlers
 from ..connection import Place, place_of
 from ..core.errors import SegmentUnavailable
 from ..core.segment import MAX_ID, MAX_STEP
-from .rows import source_behind_pool
+from ..models import LeafAlloc
+from .rows import TagUnknown, find_tag, source_behind_pool
+from .rows import tag_databases as databases_of_tags
 
-__all__ = ["HIGHEST", "highest_in", "taken_of_new"]
+__all__ = ["HIGHEST", "check_made", "highest_in", "taken_of_new"]
 
 T = TypeVar("T")
 
 HIGHEST = MAX_ID - MAX_STEP
 """A tag goes past ids up to here; past one above, it would have no ids left to speak of."""
+
+MAKE_IT = (
+    " Make it in the admin (Segment tags, Add) before its ids are taken, or set "
+    "IDGEN['SEGMENTS']['OPTIONS']['make_tags'] to True."
+)
 
 
 def taken_of_new(tag: str, fields: Sequence[Any]) -> int:
@@ -36,6 +45,28 @@ def taken_of_new(tag: str, fields: Sequence[Any]) -> int:
     except SegmentUnavailable:
         return 0  # the fetch will say so, or a pool has some of a tag that is not new
     return _aside(lambda: max(map(highest_in, fields), default=0))
+
+
+def check_made(tag: str) -> None:
+    """Raise :class:`~.rows.TagUnknown` if there is no tag ``tag``, be it in this process' memory.
+
+    A service that keeps the tags refuses unknown ones itself. Raises what
+    :func:`~.rows.find_tag` does besides.
+    """
+    source = source_behind_pool()
+    if hasattr(source, "marks"):
+        _aside(lambda: _check_in_databases(tag))
+    elif hasattr(source, "max_id") and source.max_id(tag) == 1:
+        raise TagUnknown(tag, hint=MAKE_IT)
+
+
+def _check_in_databases(tag: str) -> None:
+    if find_tag(tag) is None:
+        known = set(handlers.segments.fields)
+        for alias in databases_of_tags():
+            known.update(LeafAlloc.objects.using(alias).values_list("pk", flat=True))
+        like = " or ".join(map(repr, get_close_matches(tag, known)))
+        raise TagUnknown(tag, hint=f" Is it {like}?{MAKE_IT}" if like else MAKE_IT)
 
 
 def highest_in(field: Any) -> int:

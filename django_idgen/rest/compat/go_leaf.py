@@ -112,7 +112,7 @@ class _Views:
         self._need(request, "django_idgen.change_leafalloc")
         tag = _Body.of(request).tag()
         self._tags.check(None, tag)
-        generator: Any = segments[tag]
+        generator: Any = segments.open(tag)
         generator.preload(current_settings().segments.timeout)
         return _answer(OK, SUCCESS, _cached(generator.stats()))
 

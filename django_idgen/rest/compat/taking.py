@@ -39,7 +39,7 @@ class Tags:
         Raises :class:`UnknownTag`, DRF's exceptions and :class:`~...core.errors.IdgenError`.
         """
         self.check(caller, tag)
-        return segments[tag]
+        return segments.get(tag) or segments.open(tag)
 
     def segment(self, caller: Caller | None, tag: str) -> Segment:
         """A whole segment out of the source, which nobody else has; raises likewise.

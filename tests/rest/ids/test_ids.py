@@ -155,9 +155,13 @@ def test_what_there_is_not_is_a_404_and_is_not_made(ask: Asking, tag: str) -> No
     assert list(LeafAlloc.objects.values_list("pk", flat=True)) == [tag]
 
 
-def test_where_the_setting_says_so_a_tag_is_made_on_first_use(ask: Asking, settings: Any) -> None:
-    """``make_tags``."""
-    settings.IDGEN = {"REST": {"make_tags": True}}
+@pytest.mark.parametrize("project", [True, False])
+def test_where_the_setting_says_so_a_tag_is_made_on_first_use(
+    ask: Asking, settings: Any, project: bool
+) -> None:
+    """``make_tags``, of the API's own: whatever the project's code may make."""
+    segments = {"OPTIONS": {"make_tags": project}}
+    settings.IDGEN = {"REST": {"make_tags": True}, "SEGMENTS": segments}
     assert ask("get", "/idgen/tags/new/ids?count=2").json() == {"ids": ["1", "2"]}
     assert ask("get", "/idgen/tags/new/ids").json() == {"id": "3"}
 
