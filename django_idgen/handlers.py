@@ -157,17 +157,21 @@ class SegmentMap(dict[str, Generator]):
         from .tags.tables import taken_of_new
 
         fields = (*fields, *self.fields.get(check_tag(tag), ()))
-        taken = taken_of_new(tag, fields) if fields else 0
         if is_prefork():
+            taken = taken_of_new(tag, fields) or 0
             return PreforkGenerator(partial(_single, tag, taken), partial(self.open, tag, *fields))
         allocator = self.allocator()
         made = allocator.generator(tag)
-        if top := max(self._loaded.get(tag, 0), taken):
+        # One that was granted ids is not new.
+        known = 0 if made.floor else taken_of_new(tag, fields)
+        if top := max(self._loaded.get(tag, 0), known or 0):
             made.go_past(top)
         generator = cast("Generator", made)
         with self._lock:
-            # One that was closed meanwhile says so, but is not kept.
-            return self.setdefault(tag, generator) if allocator is self._allocator else generator
+            # One that was closed meanwhile says so, but is not kept. Nor is one of which nobody
+            # knows yet where it is to begin: that is asked again.
+            keep = allocator is self._allocator and known is not None
+            return self.setdefault(tag, generator) if keep else generator
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self)} tags>"

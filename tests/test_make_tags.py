@@ -79,7 +79,7 @@ def test_commands_refuse_it_in_words(alias: str) -> None:
 
 
 def test_a_database_that_is_away_refuses_no_tag(postgres: str) -> None:
-    """It can't tell: ids come from a pool, or not at all. Once it can, a misspelt one is refused."""
+    """It can't tell: ids come from a pool, or not at all. Then a misspelt one is refused."""
     settings = connections.settings[postgres]
     up = settings["PORT"]
     with override_settings(IDGEN=strict(postgres)):

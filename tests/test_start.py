@@ -6,15 +6,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from django.db import connections
+from django.db import connections, router
 
 from django_idgen import generators, handlers, segments
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseError, RegistryUnavailable, SegmentUnavailable
 from django_idgen.models import LeafAlloc
-from tests.places import using
+from tests.places import Invoice, using
 from tests.ports import free_port
 
 
@@ -53,6 +54,20 @@ def test_a_database_that_does_not_exist_is_named(server: str) -> None:
     finally:
         settings["NAME"] = name
     assert _once_it_is_up(generators["default"].next_id) > 0
+
+
+def test_a_field_begins_above_its_rows_once_the_database_is_up(server: str) -> None:
+    """While nobody can say whether its tag is new, there are no ids; afterwards none of a row."""
+    Invoice.objects.using(server).create(pk=500)
+    settings = connections.settings[server]
+    up, settings["PORT"] = settings["PORT"], str(free_port())
+    try:
+        with pytest.raises(SegmentUnavailable):
+            Invoice._meta.pk.next_value()
+    finally:
+        settings["PORT"] = up
+    with patch.object(router, "db_for_write", lambda *_args, **_hints: server):
+        assert _once_it_is_up(Invoice._meta.pk.next_value) == 501
 
 
 def _once_it_is_up(take: Callable[[], int]) -> int:

@@ -37,6 +37,8 @@ __all__ = ["FAILOVER_SKIP", "ServerSource"]
 
 FAILOVER_SKIP = 50
 """Fetches of the longest kind that a fleet may lose with a server: its processes, a few each."""
+QUESTION_TIMEOUT = 2.0
+"""Seconds for what is only asked, ahead of a fetch."""
 ATTEMPTS = 8
 _READ = ("max_id", "step", "delta", "remainder", "update_time")
 _MEASURED = ("rate", "measured_at", "measured_used")
@@ -170,7 +172,7 @@ class ServerSource:
         """Whether no id of ``tag`` was handed out yet."""
         used = self._rows(tag).filter(max_id__gt=1).values_list("pk", flat=True)
         # MariaDB takes "Orders" for "orders".
-        return self._transactions.run(lambda _: tag not in used.all())
+        return self._transactions.run(lambda _: tag not in used.all(), timeout=QUESTION_TIMEOUT)
 
     def is_paused(self, tag: str) -> bool:
         """Whether its row says so by now."""

@@ -36,14 +36,19 @@ MAKE_IT = (
 )
 
 
-def taken_of_new(tag: str, fields: Sequence[Any]) -> int:
-    """The highest id that rows of ``fields`` have, if ``tag`` has given out none yet; else 0."""
+def taken_of_new(tag: str, fields: Sequence[Any]) -> int | None:
+    """The highest id that rows of ``fields`` have, if ``tag`` has given out none yet; else 0.
+
+    None if that can't be told: the tag's database is away.
+    """
     source = source_behind_pool()
+    if not fields or not hasattr(source, "is_new"):
+        return 0  # a service that keeps the tags sees no tables
     try:
-        if not hasattr(source, "is_new") or not source.is_new(tag):
+        if not source.is_new(tag):
             return 0
     except SegmentUnavailable:
-        return 0  # the fetch will say so, or a pool has some of a tag that is not new
+        return None  # the fetch will say so, or a pool has some of a tag that is not new
     return _aside(lambda: max(map(highest_in, fields), default=0))
 
 
@@ -55,6 +60,8 @@ def check_made(tag: str) -> None:
     """
     source = source_behind_pool()
     if hasattr(source, "marks"):
+        if all(place_of(alias) is Place.FORBIDDEN for alias in source.route(tag)):
+            return  # a test that allows no row to be there
         _aside(lambda: _check_in_databases(tag))
     elif hasattr(source, "max_id") and source.max_id(tag) == 1:
         raise TagUnknown(tag, hint=MAKE_IT)
