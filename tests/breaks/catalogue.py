@@ -8,6 +8,7 @@ from . import (
     pool,
     processes,
     redis_leases,
+    requests,
     rights,
     segments,
     servers,
@@ -30,5 +31,6 @@ BREAKS: tuple[Break, ...] = (
     *pool.BREAKS,
     *processes.BREAKS,
     *forms.BREAKS,
+    *requests.BREAKS,
     *rights.BREAKS,
 )

@@ -1,0 +1,86 @@
+"""What comes over HTTP: how much of it is read, who is counted, and what is refused before."""
+
+from __future__ import annotations
+
+from .definition import Break
+
+__all__ = ["BREAKS"]
+
+REDACTION = "django_idgen/rest/redaction.py"
+BASE = "django_idgen/rest/base.py"
+THROTTLES = "django_idgen/rest/throttles.py"
+AUTHENTICATION = "django_idgen/rest/authentication.py"
+MOUNTING = "django_idgen/rest/compat/mounting.py"
+COSID = "django_idgen/rest/compat/cosid.py"
+LEASES = "django_idgen/rest/lending_leases.py"
+HIDDEN = "tests/rest/compat/test_redaction.py"
+BAD = "tests/rest/ids/test_bad_input.py"
+OFTEN = "tests/rest/ids/test_throttles.py"
+MOUNTED = "tests/rest/compat/test_mounting.py"
+
+BREAKS = (
+    Break(
+        "a long header is gone through by a stranger's leave",
+        "hazard 74",
+        REDACTION,
+        "    if len(text) > MOST_TEXT:",
+        "    if len(text) > MOST_TEXT * 10**6:",
+        (f"{HIDDEN}::test_a_hostile_header_holds_up_nothing",),
+    ),
+    Break(
+        "a body of any size is read",
+        "hazard 75",
+        BASE,
+        "    if _length(request) > (MOST_BODY if most is None else min(most, MOST_BODY)):",
+        "    if most is not None and _length(request) > most:",
+        (f"{BAD}::test_a_body_has_64_kb_at_most",),
+    ),
+    Break(
+        "an answer names each unknown field there is",
+        "hazard 75",
+        "django_idgen/rest/id_input.py",
+        "        raise ValidationError({**wrong, **few_of(unknown)})",
+        "        raise ValidationError({**wrong, **unknown})",
+        (f"{BAD}::test_few_of_many_wrong_names_are_told",),
+    ),
+    Break(
+        "a secret that no header holds stands in an error page",
+        "hazard 78",
+        MOUNTING,
+        "    if not secret.isascii():",
+        "    if not secret:",
+        (f"{HIDDEN}::test_a_secret_that_no_header_holds_is_refused",),
+    ),
+    Break(
+        "who guesses secrets is another one by saying so",
+        "hazard 71",
+        THROTTLES,
+        "        if api_settings.NUM_PROXIES is None:",
+        "        if api_settings.NUM_PROXIES == 0:",
+        (f"{OFTEN}::test_who_guesses_is_not_another_one_by_saying_so",),
+    ),
+    Break(
+        "who was known waits for a stranger after a restart",
+        "a limit that refuses an honest holder",
+        AUTHENTICATION,
+        "    if not TOKENS.has_seen(secret) and not known.has(secret):",
+        "    if not TOKENS.has_seen(secret):",
+        (f"{OFTEN}::test_who_was_known_comes_in_after_a_restart",),
+    ),
+    Break(
+        "who keeps a machine id is refused by a throttle",
+        "a limit that refuses an honest holder",
+        COSID,
+        "        caller = self._door.caller(request, counted=new)",
+        "        caller = self._door.caller(request)",
+        (f"{MOUNTED}::test_who_keeps_a_machine_id_is_not_counted",),
+    ),
+    Break(
+        "who renews a lease is refused by a throttle of the project's",
+        "a limit that refuses an honest holder",
+        LEASES,
+        "    throttle_classes = ()\n",
+        "    throttle_classes = tuple(api_settings.DEFAULT_THROTTLE_CLASSES)\n",
+        ("tests/rest/lending/test_leases.py::test_the_projects_own_throttles_count_who_borrows",),
+    ),
+)
