@@ -14,7 +14,6 @@ worker ids; this process asks it a few times an hour, however many ids it takes.
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from weakref import WeakSet
 
 from . import leaving
 from .core.events import Emit, ignore
+from .core.holder import process_label
 from .core.layout import IdParts
 from .core.segment_allocator import SegmentAllocator, Segments
 from .core.segment_generator import SegmentGenerator
@@ -52,7 +52,7 @@ class Client:
     ``cert``, ``trust_env`` and ``installation`` see :class:`~.remote.link.HttpLink`.
 
     ``wait``: seconds that a caller waits for a segment, where none is left. ``holder``: a
-    label of this process in the service's list of leases, its host's name unless told.
+    label of this process in the service's list of leases, ``host:pid name`` by default.
     ``on_event`` hears what the generators tell (see :mod:`.signals` for the names).
 
     Close it, or use it as a context manager, so that worker ids are given back; the end of
@@ -94,7 +94,7 @@ class Client:
         self.generators = RemoteGenerators(
             base_urls,
             options,
-            holder=socket.gethostname() if holder is None else holder,
+            holder=process_label() if holder is None else holder,
             on_event=on_event,
         )
         _living.add(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +21,7 @@ from .conf import (
     read_settings,
 )
 from .core.errors import ConfigurationError
+from .core.holder import process_label
 from .core.layout import BitLayout
 from .core.lease import Namespace
 from .core.loader import InlineLoader
@@ -66,7 +66,7 @@ def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any
     Raises :class:`~.conf.SettingsError`; opens nothing.
     """
     registry = build_registry(settings)
-    options = {"holder": socket.gethostname(), **settings.backend.options}
+    options = {"holder": process_label(), **settings.backend.options}
     if not threads and "background" in inspect.signature(settings.backend.load()).parameters:
         options["background"] = False
     backend = replace(settings.backend, options=options)

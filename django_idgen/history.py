@@ -6,13 +6,11 @@ table, and one that is in the table may have been given out (a lost answer).
 
 from __future__ import annotations
 
-import os
-import socket
 from datetime import datetime
-from functools import lru_cache
 
 from django.db import transaction
 
+from .core.holder import process_label
 from .core.segment import Segment
 from .models import SegmentHistory
 from .row_writes import insert_row
@@ -20,18 +18,11 @@ from .row_writes import insert_row
 __all__ = ["holder", "prune_history", "record", "who_issued"]
 
 BATCH = 5000
-HOLDER_LENGTH = 200
 
 
 def holder() -> str:
-    """This process, as a label: ``host:pid``."""
-    return _holder(os.getpid())
-
-
-@lru_cache(maxsize=1)
-def _holder(pid: int) -> str:
-    # One text for all who keep it: there may be one for each of many tags.
-    return f"{socket.gethostname()}:{pid}"[:HOLDER_LENGTH]
+    """This process, as a label: ``host:pid name``."""
+    return process_label()
 
 
 def record(segment: Segment, alias: str, taken_at: datetime) -> None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from .clock import SYSTEM_CLOCK, AnchoredClock, Clock
 from .errors import ClockSkewed, IdgenError, LeaseError, LeaseExpired, LeaseLost
 from .events import Outbox, ignore
+from .holder import process_label
 from .lease import Grant, Lease, LeaseRegistry
 from .registry_calls import IO_PATIENCE, RegistryCalls
 from .renewal import RenewalThread
@@ -48,6 +49,7 @@ class LeaseKeeper:
         self.registry = registry
         self.namespace = registry.namespace
         self.holder = holder
+        self._is_labelled_by_default = holder == process_label()
         self.refuse_skew = refuse_skew
         self.background = background
         self.last_tick = -1
@@ -285,7 +287,9 @@ class LeaseKeeper:
             self._outbox.put("lease_released", lease=lease, known=known)
 
     def forget(self) -> None:
-        """After a fork: the lease, the thread and the locks are the parent's."""
+        """After a fork: the lease, the thread, the locks and the label are the parent's."""
+        if self._is_labelled_by_default:
+            self.holder = process_label()
         self._start_over()
         self._outbox.clear()
         self.registry.abandon()

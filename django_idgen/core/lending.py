@@ -112,7 +112,10 @@ class LeaseBook(Protocol):
         ...
 
     def previous(self, holder: str) -> Sequence[int]:
-        """The worker ids that ``holder`` had, the latest first."""
+        """The worker ids that ``holder``, or one of its identity, had; the latest first.
+
+        See :func:`.holder.identity_of`.
+        """
         ...
 
     def note_lent(self, mark: Mark) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
+from ..core.holder import identity_of
 from ..core.lease import Grant, Lease, Mark, Namespace, is_free
 from ..core.lending import (
     Record,
@@ -221,7 +222,9 @@ class MemoryBook:
         }
 
     def previous(self, holder: str) -> Sequence[int]:
-        return [mark.worker for mark in reversed(self.marks.values()) if mark.holder == holder]
+        who = identity_of(holder)
+        marks = reversed(self.marks.values())
+        return [mark.worker for mark in marks if identity_of(mark.holder) == who]
 
     def note_lent(self, mark: Mark) -> None:
         self._lent[mark.worker] = self.now_us

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import RegistryUnavailable
+from ..core.holder import identity_of
 from ..core.lease import Grant, Lease, Mark, Namespace
 from ..core.lending import (
     Record,
@@ -271,12 +272,13 @@ class SqliteBook:
         return {worker for (worker,) in rows}
 
     def previous(self, holder: str) -> Sequence[int]:
+        who = identity_of(holder)
         rows = self._db.execute(
-            "SELECT worker FROM leases WHERE namespace = ? AND holder = ? "
-            "ORDER BY seen DESC, worker LIMIT ?",
-            (self._namespace, holder, PREVIOUS_LIMIT),
+            "SELECT worker, holder FROM leases WHERE namespace = ? "
+            "AND (holder = ? OR substr(holder, 1, ?) = ?) ORDER BY seen DESC, worker LIMIT ?",
+            (self._namespace, who, len(who) + 1, f"{who}:", PREVIOUS_LIMIT),
         )
-        return [worker for (worker,) in rows]
+        return [worker for worker, had in rows if identity_of(had) == who]
 
     def note_lent(self, mark: Mark) -> None:
         if self._history:

@@ -31,6 +31,7 @@ from ..core.errors import (
     RegistryUnavailable,
     WorkerOutOfRange,
 )
+from ..core.holder import identity_of
 from ..core.lease import (
     Grant,
     Lease,
@@ -199,7 +200,10 @@ class StaticLeases:
         marks = (MarkFile(self.directory, self.namespace, worker) for worker in self.workers)
         holders = {mark.worker: mark.last_holder() for mark in marks}
         # Its own first, then those that nobody would come back for.
-        return sorted(self.workers, key=lambda w: (holders[w] != holder, holders[w] != ""))
+        who = identity_of(holder)
+        return sorted(
+            self.workers, key=lambda w: (identity_of(holders[w]) != who, holders[w] != "")
+        )
 
     def _granted(self, lock: LockFile, reading: Reading, holder: str, not_before: int) -> Mark:
         now = self.namespace.tick_at(reading.registry_us)

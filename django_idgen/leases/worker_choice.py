@@ -8,12 +8,15 @@ from random import SystemRandom
 from django.db.models import Q, QuerySet
 
 from ..core.errors import NoFreeWorker
+from ..core.holder import identity_of
 from ..core.lease import Mark, Namespace, is_free
 from ..models import WorkerLease
 
 __all__ = ["WorkerChoice", "mark_of"]
 
 RANDOM_TRIES = 10
+PREVIOUS_LIMIT = 64
+"""Rows of one host that are looked at."""
 # Processes started from one image, or forked, must not all try the same ones.
 _random = SystemRandom()
 
@@ -49,9 +52,12 @@ class WorkerChoice:
         return at_once or self._by_scan(holder)
 
     def _held_last(self, holder: str, **limits: int) -> tuple[int, WorkerLease] | None:
-        rows = self._free_rows().filter(holder=holder, **limits) if holder else self.rows.none()
-        row = rows.order_by("-seen_at", "worker").first()
-        return None if row is None else (row.worker, row)
+        if not holder:
+            return None
+        who = identity_of(holder)
+        had = self._free_rows().filter(Q(holder=who) | Q(holder__startswith=f"{who}:"), **limits)
+        rows = had.order_by("-seen_at", "worker")[:PREVIOUS_LIMIT]
+        return next(((row.worker, row) for row in rows if identity_of(row.holder) == who), None)
 
     def _at_random(self) -> tuple[int, WorkerLease | None] | None:
         span = self.namespace.workers

@@ -117,6 +117,20 @@ class LeaseContract(OversightContract):
         for n in reversed(range(WORKERS)):
             assert lender.registry().acquire(holder=f"h{n}").lease.worker == leases[n].worker
 
+    def test_a_host_comes_back_to_its_worker_id_as_another_process(self, lender: Lender) -> None:
+        """The process id and the program of a label may change over a restart; the host is it.
+
+        A label that somebody chose is one as a whole.
+        """
+        before = ["web-1:4000 gunicorn", "web-10:4001 gunicorn", "web-1:8000"]
+        after = ["web-1:5000 celery", "web-10:4000 gunicorn", "web-1:8000"]
+        registries = [lender.registry() for _ in before]
+        leases = [r.acquire(holder=h).lease for r, h in zip(registries, before, strict=True)]
+        for registry, lease in zip(registries, leases, strict=True):
+            registry.release(lease, last_tick=lease.start)
+        for n in reversed(range(len(after))):
+            assert lender.registry().acquire(holder=after[n]).lease.worker == leases[n].worker
+
     def test_a_window_is_its_holders_until_its_last_tick(self, lender: Lender) -> None:
         """Nobody takes a worker id over before the window is over, not by one tick."""
         for n in range(WORKERS):

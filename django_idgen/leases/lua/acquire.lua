@@ -31,9 +31,14 @@ local function may_have(worker)
   return free and at_once
 end
 
+-- core/holder.py: a host's processes are one identity, whatever their ids and names.
+local function identity_of(label)
+  return label:sub(1, 6) ~= 'cosid ' and label:match('^(.+):%d+ [^:"]+$') or label
+end
+
 local function held_last()
   if may_have(preferred) then return preferred end
-  local workers = holder ~= '' and redis.call('HGET', key, 'h:' .. holder) or ''
+  local workers = holder ~= '' and redis.call('HGET', key, 'h:' .. identity_of(holder)) or ''
   for worker in workers:gmatch('%d+') do
     if may_have(tonumber(worker)) then return tonumber(worker) end
   end
@@ -79,6 +84,7 @@ local function list_of(whose, added)
   return table.concat(list, ','), known
 end
 
+local who = identity_of(holder)
 local mark = {token = token, start = start, till = till, generation = state.generation,
               seen = text(now_us), holder = holder}
 local written = {'w:' .. text(worker), packed(mark)}
@@ -87,16 +93,17 @@ written[#written + 1], written[#written + 2] = noted, note
 local fields, emptied = state.fields + more, nil
 if not old then fields = fields + 1 end
 if holder ~= '' then
-  local list, known = list_of(holder, true)
-  written[#written + 1], written[#written + 2] = 'h:' .. holder, list
+  local list, known = list_of(who, true)
+  written[#written + 1], written[#written + 2] = 'h:' .. who, list
   if not known then fields = fields + 1 end
 end
-if old and old.holder ~= '' and old.holder ~= holder then
-  local list, known = list_of(old.holder, false)
+local before = old and identity_of(old.holder) or ''
+if before ~= '' and before ~= who then
+  local list, known = list_of(before, false)
   if known and list == '' then
-    emptied, fields = 'h:' .. old.holder, fields - 1
+    emptied, fields = 'h:' .. before, fields - 1
   elseif known then
-    written[#written + 1], written[#written + 2] = 'h:' .. old.holder, list
+    written[#written + 1], written[#written + 2] = 'h:' .. before, list
   end
 end
 -- One command writes all of it, so that a server out of memory writes none of it.

@@ -5,7 +5,7 @@
 --   fields                                how many there are, so that a deleted one shows
 --   highest                               the end of the latest window: no holder came further
 --   w:<worker id>                         token:start:until:generation:seen:holder
---   h:<holder>                            the worker ids that it had, the latest first
+--   h:<host, or chosen label>             the worker ids that it had, the latest first
 --   n:<worker id>                         token:lent:offset, of who was lent it by a version
 --                                         that notes it: counts for a look at the map alone
 -- All moments are ticks, but "seen" and "lent" (µs since 1970); "offset" is how far (µs) the
