@@ -10,11 +10,17 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_idgen import segments
 from django_idgen.connection import own_connection
+from django_idgen.metrics.definitions import SHARED
 from django_idgen.models import LeafAlloc
+from django_idgen.rest.tags import shown
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.rates import INTERVAL, Rate
 from django_idgen.sources.server import ServerSource
+from django_idgen.status import status
+from django_idgen.tags.rows import find_tag
+from tests.places import using
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -86,6 +92,19 @@ def test_it_can_be_measured_from_outside(server_alias: str) -> None:
     # Through the source of the settings, too.
     whole = DatabaseSource(default_step=600, database=server_alias)
     assert whole.record_rate("t", 601, after(120)) == pytest.approx(5)
+
+
+def test_a_rate_of_fetches_is_named_so(server_alias: str) -> None:
+    """The API, the status and the metrics call what was fetched that, not use (hazard 88)."""
+    with using(server_alias):
+        segments["t"].next_id()
+        tag = find_tag("t")
+        assert tag is not None
+        (entry,) = (each for each in status()["tags"] if each["database"] == server_alias)
+        told = [shown(tag), *entry["list"], entry]
+        assert [("fetch_rate" in each, "rate" in each) for each in told] == [(True, False)] * 3
+    assert "tag_fetch_rate" in SHARED
+    assert "tag_rate" not in SHARED
 
 
 def test_sqlite_keeps_no_rates() -> None:

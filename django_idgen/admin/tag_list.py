@@ -104,7 +104,7 @@ class TagColumns(GrantsAdmin):
             return _badge("good", _("in use"))
         return _badge("quiet", _("idle"))
 
-    @admin.display(description=gettext_lazy("rate"), ordering="rate")
+    @admin.display(description=gettext_lazy("fetch rate"), ordering="rate")
     def speed(self, row: LeafAlloc) -> str:
         found = _outlook(row)
         return rate_words(found.rate if found else row.rate)

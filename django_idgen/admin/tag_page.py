@@ -83,7 +83,9 @@ def _outlook_of(row: LeafAlloc, tag: Tag | None) -> TagOutlook | None:
 def _figures(found: TagOutlook) -> list[Figure]:
     figures = [
         Figure(
-            _("Rate"), rate_words(found.rate), _("of all processes together") if found.rate else ""
+            _("Fetch rate"),
+            rate_words(found.rate),
+            _("of all processes; some of what they fetched they still hold") if found.rate else "",
         ),
         Figure(
             _("Last segment lasts"),

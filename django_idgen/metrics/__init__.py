@@ -58,7 +58,7 @@ Of what all processes share, unless ``shared`` is False. It is asked at most eve
 ``tags``                         gauge     database         how many tags there are
 ``tag_max_id``                   gauge     database, tag    the first id not handed out
 ``tag_step``                     gauge     database, tag    ids taken at a time, at least
-``tag_rate``                     gauge     database, tag    ids a second of all processes
+``tag_fetch_rate``               gauge     database, tag    ids a second that all processes fetched
 ``tag_paused``                   gauge     database, tag    1 if it is paused
 ``tag_exhaustion_seconds``       gauge     database, tag    until its ids end, at that rate
 ``tag_segment_seconds``          gauge     database, tag    left of the last fetch, expected

@@ -88,7 +88,7 @@ SHARED: Final = _by_name(
     _gauge("tags", "Tags in a database.", "database"),
     _gauge("tag_max_id", "The first id that was not handed out.", "database", "tag"),
     _gauge("tag_step", "Ids that a process takes at a time, at least.", "database", "tag"),
-    _gauge("tag_rate", "Ids a second of all processes.", "database", "tag"),
+    _gauge("tag_fetch_rate", "Ids a second that processes fetched.", "database", "tag"),
     _gauge("tag_paused", "1 if no more ids of it are handed out.", "database", "tag"),
     _gauge("tag_exhaustion_seconds", "Seconds until its ids end.", "database", "tag"),
     _gauge("tag_segment_seconds", "Seconds that the last fetch should last.", "database", "tag"),

@@ -128,7 +128,7 @@ def _add_generator(families: Families, entry: Document) -> None:
 TAG_FIGURES = {
     "tag_max_id": "max_id",
     "tag_step": "step",
-    "tag_rate": "rate",
+    "tag_fetch_rate": "fetch_rate",
     "tag_paused": "paused",
     "tag_exhaustion_seconds": "range_left",
     "tag_segment_seconds": "segment_left",

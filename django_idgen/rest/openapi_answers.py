@@ -86,7 +86,10 @@ _TAG_PROPERTIES: dict[str, Schema] = {
     "max_id": {**ID, "description": "The first id that was not given out yet."},
     "step": {**WHOLE, "description": "Ids that a process takes at a time."},
     "description": TEXT,
-    "rate": {"type": "number", "description": "Ids a second, when last measured."},
+    "fetch_rate": {
+        "type": "number",
+        "description": "Ids a second that processes fetched, when last measured.",
+    },
     "paused": {**FLAG, "description": "Whether no process is given more of its ids."},
     "updated_at": MOMENT,
     "databases": _list_of(_ROW),

@@ -26,7 +26,7 @@ SHOWN = {
     "max_id": "5001",
     "step": 1000,
     "description": "Orders of the shop",
-    "rate": 1.5,
+    "fetch_rate": 1.5,
     "paused": False,
     "updated_at": "2025-06-01T12:00:00Z",
     "databases": [

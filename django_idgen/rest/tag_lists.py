@@ -22,7 +22,7 @@ FIELDS = {
     "tag": "biz_tag",
     "max_id": "max_id",
     "step": "step",
-    "rate": "rate",
+    "fetch_rate": "rate",
     "updated_at": "update_time",
 }
 ORDERINGS = [f"{sign}{name}" for name in FIELDS for sign in ("", "-")]

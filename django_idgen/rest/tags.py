@@ -252,7 +252,7 @@ def shown(tag: Tag) -> dict[str, Any]:
         "max_id": str(tag.max_id),
         "step": first.step,
         "description": first.description or "",
-        "rate": first.rate,
+        "fetch_rate": first.rate,
         "paused": tag.paused,
         "updated_at": max(row.update_time for row in tag.rows.values()),
         "databases": [_row_shown(alias, row) for alias, row in tag.rows.items()],

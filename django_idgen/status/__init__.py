@@ -16,8 +16,8 @@ threads of their own, and what doesn't answer in time is said to be so; the rest
         "unseen": [{"first", "last", "why"}],
         "error": why it could not be asked, or null}],
      "tags": [
-       {"database", "total": tags there, "rate": ids a second of all of them,
-        "list": [{"tag", "database", "max_id", "step", "paused", "rate", "holder",
+       {"database", "total": tags there, "fetch_rate": ids a second of all of them,
+        "list": [{"tag", "database", "max_id", "step", "paused", "fetch_rate", "holder",
                   "fetched_at", "fetched_ids", "segment_left": seconds, "ids_left",
                   "range_left": seconds, "pooled": ids, "pool_left": seconds}],
         "error"}],
@@ -58,7 +58,7 @@ VERSION = 1
 MOST_TAGS = 50
 WITHIN = 5.0
 """Seconds."""
-UNKNOWN_TAGS: dict[str, Any] = {"total": None, "rate": None, "list": []}
+UNKNOWN_TAGS: dict[str, Any] = {"total": None, "fetch_rate": None, "list": []}
 
 Document = dict[str, Any]
 

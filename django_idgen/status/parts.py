@@ -127,7 +127,7 @@ def _holder(entry: WorkerEntry) -> Document:
 def ask_tags(alias: str, chosen: Collection[str] | None, most: int | None) -> Document:
     """The tags of a database, those first that are used the most."""
     if missing_tables(connections[alias], ["LeafAlloc"]):
-        return {"total": 0, "rate": 0.0, "list": []}
+        return {"total": 0, "fetch_rate": 0.0, "list": []}
     every: QuerySet[LeafAlloc] = LeafAlloc.objects.using(alias)
     if chosen is not None:
         every = every.filter(pk__in=chosen)
@@ -136,13 +136,15 @@ def ask_tags(alias: str, chosen: Collection[str] | None, most: int | None) -> Do
     counted = every.aggregate(rate=Sum("rate"))
     return {
         "total": every.count(),
-        "rate": max(counted["rate"] or 0.0, sum(one.rate for one in found)),
+        "fetch_rate": max(counted["rate"] or 0.0, sum(one.rate for one in found)),
         "list": [_tag(one) for one in found],
     }
 
 
 def _tag(one: TagOutlook) -> Document:
-    return {**asdict(one), "fetched_at": _iso(one.fetched_at)}
+    known = asdict(one)
+    known["fetch_rate"] = known.pop("rate")
+    return {**known, "fetched_at": _iso(one.fetched_at)}
 
 
 # --- places -------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def _tags(entry: Document, width: int, found: Document, before: Document | None)
         "TAG",
         "NEXT ID",
         "STEP",
-        "IDS/S",
+        "FETCH RATE",
         "SEGMENT",
         "POOL",
         "POOL LASTS",
@@ -109,7 +109,7 @@ def _tags(entry: Document, width: int, found: Document, before: Document | None)
         head.insert(4, "FETCHED/S")
         for row, each in zip(rows, shown, strict=True):
             row.insert(4, _number(now.get(each["tag"])))
-    lines = [f"{title}: {entry['total']}, {_number(entry['rate'])} ids a second"]
+    lines = [f"{title}: {entry['total']}, {_number(entry['fetch_rate'])} ids fetched a second"]
     lines += table(head, rows, width, indent="  ")
     if len(shown) < entry["total"]:
         lines.append(f"  ... and {entry['total'] - len(shown)} that are used less: see --all")
@@ -121,7 +121,7 @@ def _tag(each: Document) -> list[str]:
         each["tag"] + (" (paused)" if each["paused"] else ""),
         str(each["max_id"]),
         str(each["step"]),
-        _number(each["rate"] or None),
+        _number(each["fetch_rate"] or None),
         span(each["segment_left"]),
         "" if each["pooled"] is None else str(each["pooled"]),
         span(each["pool_left"]),

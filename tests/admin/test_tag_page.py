@@ -63,7 +63,7 @@ def test_the_page_draws_who_took_how_many(one: str, admin_client: Client) -> Non
             assert "<table" in chart
         text = page(admin_client, "t/change/", span="century")
         assert 'aria-current="page">Last day' in text
-        assert ("Given out lately" in text) is (one != "default")
+        assert ("Fetched lately" in text) is (one != "default")
         assert (f"<td>{ids[0]}<" in text.replace(' class="idgen-number"', "")) is (one != "default")
         for link in re.findall(r'href="([^"]*segmenthistory/\?[^"]*)"', text):
             assert ">t<" in admin_client.get(link).content.decode()
