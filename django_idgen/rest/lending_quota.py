@@ -7,7 +7,7 @@ from typing import Any
 
 from rest_framework.exceptions import APIException
 
-from ..core.survey import WorkerState, entries_of
+from ..core.survey import Sight, Survey
 from ..handlers import current_settings
 from ..signals import emit
 from .holders import Owner
@@ -16,7 +16,6 @@ __all__ = ["TooManyLeases", "check_quota"]
 
 WARNED = 0.8
 """Of the quota: from there on each further lease is warned of."""
-COUNTED = frozenset({WorkerState.HELD, WorkerState.LAPSING})
 
 
 class TooManyLeases(APIException):
@@ -30,7 +29,7 @@ class TooManyLeases(APIException):
         who = "Open mounts have" if owner.name is None else f"Client {owner.name!r} has"
         super().__init__(
             f"{who} {most} worker ids of generator {alias!r}, which is the most that one client "
-            f"may have. Those of processes that were killed count until they expire, the next one "
+            f"may have. Those of processes that ended count until their windows do, the next one "
             f"in {self.wait} s. If the client needs more, raise IDGEN['REST']['max_leases']."
         )
 
@@ -45,13 +44,26 @@ def check_quota(registry: Any, alias: str, owner: Owner) -> None:
         return  # it borrows itself, of a service that counts
     most = current_settings().rest.max_leases or ceil(len(registry.namespace.workers) / 2)
     left = [
-        entry.window_left or 0.0
+        left
         for survey in registry.oversight().survey()
-        for entry in entries_of(survey)
-        if entry.state in COUNTED and owner.has(entry.holder)
+        for sight in survey.sights
+        if owner.has(sight.mark.holder) and (left := _seconds_left(survey, sight)) > 0
     ]
     if len(left) + 1 > most * WARNED:
         held = min(len(left) + 1, most)
         emit("lease_quota_near", generator=alias, client=owner.name or "", held=held, most=most)
     if len(left) >= most:
         raise TooManyLeases(alias, owner, most, min(left))
+
+
+def _seconds_left(survey: Survey, sight: Sight) -> float:
+    """How long a worker id counts as its holder's yet: 0 or less if it doesn't.
+
+    One that was given back counts, too, while its window lies ahead: else a client that
+    borrows and gives back in turn would move the windows of all worker ids ahead.
+    """
+    if sight.void:
+        return 0.0
+    space = survey.namespace
+    free_from = 0 if sight.mark.token else space.skew_ticks
+    return (sight.mark.until - free_from - space.tick_at(survey.now_us)) * space.tick_us / 1e6
