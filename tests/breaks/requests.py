@@ -80,7 +80,7 @@ BREAKS = (
         "a limit that refuses an honest holder",
         LEASES,
         "    throttle_classes = ()\n",
-        "    throttle_classes = tuple(api_settings.DEFAULT_THROTTLE_CLASSES)\n",
+        "    throttle_classes = property(lambda self: api_settings.DEFAULT_THROTTLE_CLASSES)\n",
         ("tests/rest/lending/test_leases.py::test_the_projects_own_throttles_count_who_borrows",),
     ),
 )
