@@ -67,6 +67,15 @@ _TYPES_OF = {
     "mysql": "SELECT column_name, data_type FROM information_schema.columns "
     "WHERE table_schema = DATABASE() AND table_name = %s",
 }
+_UNIQUE_IN = {
+    "postgresql": "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid "
+    "AND attnum = indkey[0] WHERE indrelid = to_regclass(%s) AND indisunique "
+    "AND indnkeyatts = 1 AND indpred IS NULL",
+    "mysql": "SELECT MIN(column_name) FROM information_schema.statistics "
+    "WHERE table_schema = DATABASE() AND table_name = %s "
+    "GROUP BY index_name HAVING COUNT(*) = 1 AND MAX(non_unique) = 0",
+}
+"""Columns that have a unique index of their own."""
 _FITTING = {
     "postgresql": {
         "CharField": {"character varying", "text"},
@@ -185,7 +194,8 @@ def unfit_columns(connection: BaseDatabaseWrapper) -> list[str]:
         # Not Django's introspection, which asks twice: others may be adding columns.
         cursor.execute(_TYPES_OF[connection.vendor], [model._meta.db_table])
         found = dict(cursor.fetchall())
-        constraints = connection.introspection.get_constraints(cursor, model._meta.db_table)
+        cursor.execute(_UNIQUE_IN[connection.vendor], [model._meta.db_table])
+        unique = {name for (name,) in cursor.fetchall()}
     wrong = [
         f"{field.column} is {found[field.column]}, and must be {' or '.join(sorted(fitting))}"
         for field in model._meta.local_concrete_fields
@@ -193,9 +203,8 @@ def unfit_columns(connection: BaseDatabaseWrapper) -> list[str]:
         and (fitting := _FITTING[connection.vendor].get(field.get_internal_type()))
         and found[field.column] not in fitting
     ]
-    key = [model._meta.pk.column]
-    if not any(each["unique"] and each["columns"] == key for each in constraints.values()):
-        wrong.append(f"{key[0]} must be unique")
+    if (key := model._meta.pk.column) not in unique:
+        wrong.append(f"{key} must be unique")
     return wrong
 
 
