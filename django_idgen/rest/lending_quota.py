@@ -42,7 +42,10 @@ def check_quota(registry: Any, alias: str, owner: Owner) -> None:
     """
     if not hasattr(registry, "oversight"):
         return  # it borrows itself, of a service that counts
-    most = current_settings().rest.max_leases or ceil(len(registry.namespace.workers) / 2)
+    workers = len(registry.namespace.workers)
+    most = current_settings().rest.max_leases or ceil(workers / 2)
+    if most >= workers:
+        return  # the client has the namespace to itself
     left = [
         left
         for survey in registry.oversight().survey()
