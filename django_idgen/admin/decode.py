@@ -24,7 +24,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 from ..conf import SettingsError
 from ..core.errors import InvalidId
 from ..core.layout import BitLayout
-from ..core.moments import brief_date
+from ..core.moments import brief_date, in_zone
 from ..decoding import BitField, Reading, RowFound, SnowflakeReading, label, readings
 from ..models import LeafAlloc, SegmentHistory, WorkerLease
 from .base import UnwrittenAdmin
@@ -242,8 +242,9 @@ class ShownSnowflake:
         parts = self.reading.parts
         if parts is None:
             return []
-        local = timezone.localtime(parts.created)
-        found = [(timezone.get_current_timezone_name(), _written(local))]
+        local = in_zone(parts.created, timezone.get_current_timezone())
+        name = "UTC" if local.tzinfo is UTC else timezone.get_current_timezone_name()
+        found = [(name, _written(local))]
         if local.utcoffset() or found[0][0] != "UTC":
             found.append(("UTC", _written(parts.created.astimezone(UTC))))
         return found

@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy
 
+from ..core.moments import in_zone
 from ..core.survey import WorkerEntry
 from ..lease_state import told
 from ..models import NamespaceRecord, WorkerLease
@@ -84,7 +85,8 @@ class WorkerLeaseAdmin(LeasePages, ReadOnlyAdmin):
 
     def _moment(self, at: datetime | None) -> str:
         if at is not None:
-            at = timezone.localtime(at)  # which Django's own display does not, without USE_TZ
+            # Which Django's own display does not, without USE_TZ; naive, for it would do so twice.
+            at = in_zone(at, timezone.get_current_timezone()).replace(tzinfo=None)
         # As text: a page that only shows a row would print the value as Python has it.
         return str(display_for_value(at, self.get_empty_value_display()))
 

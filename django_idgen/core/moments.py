@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from .errors import TimeOutOfRange
 
-__all__ = ["MAX_UNIX_US", "aware_us", "brief_date", "duration", "is_aware", "moment", "unix_us"]
+__all__ = [
+    "MAX_UNIX_US",
+    "aware_us",
+    "brief_date",
+    "duration",
+    "in_zone",
+    "is_aware",
+    "moment",
+    "unix_us",
+]
 
 _MICROSECOND = timedelta(microseconds=1)
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,6 +46,14 @@ def aware_us(value: datetime) -> int:
             f"such as datetime(2025, 1, 1, tzinfo=UTC)."
         )
     return unix_us(value)
+
+
+def in_zone(aware: datetime, zone: tzinfo) -> datetime:
+    """``aware`` as ``zone`` has it; in UTC where it has no date there: at the end of year 9999."""
+    try:
+        return aware.astimezone(zone)
+    except (OverflowError, ValueError):
+        return aware.astimezone(UTC)
 
 
 def duration(us: int) -> str:

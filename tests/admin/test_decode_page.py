@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -119,6 +120,21 @@ def test_an_id_is_drawn_and_told(admin_client: Client, alias: str, settings: Any
     rack, host = parts.worker_parts.values()
     assert f"{parts.worker} (rack {rack}, host {host})" in text
     assert f"?worker={parts.worker}" in page
+
+
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
+def test_the_last_hours_that_have_a_date_are_told(
+    admin_client: Client, settings: Any, zone: str
+) -> None:
+    """In UTC, where the user's zone is past the year 9999 by then."""
+    settings.TIME_ZONE = zone
+    layout = {"time": 38, "worker": 10, "sequence": 12, "tick": 1.0}
+    settings.IDGEN = {"GENERATORS": {"default": {"LAYOUT": layout}}}
+    known = handlers.current_settings().generators["default"].layout
+    last = known.min_id_at(datetime(9999, 12, 31, 20, tzinfo=UTC))
+    answer = admin_client.get(PAGE, {"id": str(last)})
+    assert answer.status_code == 200
+    assert "9999-12-31 20:00:00" in answer.content.decode()
 
 
 @pytest.mark.usefixtures("no_tags")

@@ -20,7 +20,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 
 from django.http import HttpRequest, HttpResponse
@@ -33,7 +33,7 @@ from rest_framework.exceptions import ParseError
 from ...conf import DEFAULT_ALIAS
 from ...core.errors import InvalidTag, SegmentError, TimeOutOfRange
 from ...core.layout import BitLayout
-from ...core.moments import unix_us
+from ...core.moments import in_zone, unix_us
 from ...handlers import current_settings
 from ..failures import Failure
 from ..known_tags import UnknownTag
@@ -133,10 +133,7 @@ def _decoded(text: str, layout: BitLayout) -> dict[str, str]:
 
 
 def _local(moment: datetime) -> str:
-    try:
-        local = moment.astimezone(get_default_timezone())
-    except OverflowError:  # the last hours of the year 9999
-        local = moment.astimezone(UTC)
+    local = in_zone(moment, get_default_timezone())
     return f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
 
 
