@@ -44,6 +44,8 @@ LIVE = "health/live"
 """The path that answers without asking anyone, a database or a list of tokens."""
 PASSED_ON = frozenset({401, 403, 404, 405, 429, 503})
 """Refusals that another address may answer otherwise."""
+FINAL = frozenset({"no_free_worker", "skip_too_far"})
+"""Codes of refusals that every address has the same answer to."""
 HIGHEST = 2**64
 
 
@@ -135,7 +137,7 @@ class HttpLink:
                 place.down_until = self._clock.stopwatch() + RETRY_AFTER
                 raise unavailable(self._lost(place, error, changes=body is not None)) from error
             except Refused as error:
-                if error.status not in PASSED_ON or error.code == "no_free_worker":
+                if error.status not in PASSED_ON or error.code in FINAL:
                     place.down_until = 0.0
                     raise
                 refused = refused or error
@@ -298,7 +300,7 @@ def word_of(body: Mapping[str, Any], name: str) -> str:
 
 def way_out(error: Refused) -> str:
     """What to do about a refusal, if that is known here."""
-    if error.status in (401, 403):
+    if error.status in (401, 403) and error.code not in FINAL:
         return " See that the access token is known to the service, and that it may have this."
     if error.status == 404 and not error.code:
         return " See that 'base_urls' is where django_idgen.rest.urls is mounted."

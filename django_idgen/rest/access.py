@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
 
 from ..tokens import KnownToken
 from .authentication import TokenAuthentication
 
-__all__ = ["Caller", "default_authentication"]
+__all__ = ["CHANGE", "Caller", "default_authentication"]
+
+CHANGE = "django_idgen.change_leafalloc"
 
 
 def default_authentication() -> list[type[BaseAuthentication]]:
@@ -48,6 +51,19 @@ class Caller:
     def may_take_of_tag(self, tag: str) -> bool:
         """A token only of the tags that it names; a user of any."""
         return self.token is None or self.token.may_take_of_tag(tag)
+
+    def check_segments_of(self, tag: str) -> None:
+        """Raise :class:`PermissionDenied` unless it may take whole segments of ``tag``.
+
+        They move the tag as far as the caller says: a user may do so who may change tags.
+        """
+        if self.token is None and not self.has_perm(CHANGE):
+            raise PermissionDenied(
+                f"A whole segment moves the tag. That takes the permission {CHANGE}, or an access "
+                f"token that names the tag."
+            )
+        if not self.may_take_of_tag(tag):
+            raise PermissionDenied("This access token does not name that tag.")
 
     def may_take_of_generator(self, alias: str) -> bool:
         return self.token is None or self.token.may_take_of_generator(alias)

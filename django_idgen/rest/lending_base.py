@@ -17,6 +17,8 @@ __all__ = ["LendingRefused", "LendingView"]
 class LendingRefused(Exception):
     """409: nothing was lent, and asking again won't help; ``values`` say what doesn't fit."""
 
+    status = 409
+
     def __init__(self, code: str, detail: str, **values: object) -> None:
         self.content = {"detail": detail, "code": code, **values}
         super().__init__(detail)
@@ -51,7 +53,7 @@ class LendingView(IdgenView):
 
     def handle_exception(self, exc: Exception) -> Response:
         if isinstance(exc, LendingRefused):
-            return self._marked(Response(exc.content, status=409))
+            return self._marked(Response(exc.content, status=exc.status))
         if isinstance(exc, NamespaceMismatch):
             return self._marked(Response(mismatch(exc), status=409))
         if isinstance(exc, ClockBeforeEpoch):

@@ -11,18 +11,21 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from shlex import quote
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from rest_framework.exceptions import PermissionDenied, ValidationError
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 
-from ..core.errors import SegmentUnavailable
+from ..core.errors import IdgenError, SegmentUnavailable
 from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
 from ..core.segment_allocator import SegmentAllocator
 from ..handlers import current_settings, segments
+from ..tags.rows import find_tag, source_behind_pool
+from ..tags.trail import record
 from .known_tags import check_known
 from .lending_base import LendingRefused, LendingView
 from .lending_input import SegmentInput
@@ -54,8 +57,7 @@ class SegmentView(LendingView):
     def check_permissions(self, request: Request) -> None:
         # Before any throttle counts it against those who may.
         super().check_permissions(request)
-        if not self.caller.may_take_of_tag(self.kwargs["tag"]):
-            raise PermissionDenied
+        self.caller.check_segments_of(self.kwargs["tag"])
 
     def get(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
         """Whose ids a segment of the tag would be; nothing is taken."""
@@ -74,9 +76,11 @@ class SegmentView(LendingView):
         allocator.check_process()
         installation = installation_of_source(allocator.source, tag)
         self.check_installation(asked, installation)
-        segment = Lending(allocator, tag, most).take(
-            Demand(asked["times"], asked["at_least"]), asked["floor"]
-        )
+        lending = Lending(allocator, tag, most)
+        stood = lending.stands_below(asked["floor"])
+        segment = lending.take(Demand(asked["times"], asked["at_least"]), asked["floor"])
+        if stood is not None:
+            record(self.caller.user, tag, "skipped", max_id=(stood, segment.start))
         return self.answer(
             asked,
             tag=segment.tag,
@@ -97,6 +101,25 @@ def _check(tag: str, asked: dict[str, Any], most: int) -> None:
         raise ValidationError({"at_least": [f"A segment has {most} ids at most (max_segment)."]})
 
 
+class SkipTooFar(LendingRefused):
+    """403: a tag that stands at ``max_id`` would skip more than ``max_skip`` ids for a floor."""
+
+    status = 403
+
+    def __init__(self, tag: str, *, max_id: int, floor: int, max_skip: int) -> None:
+        super().__init__(
+            "skip_too_far",
+            f"Tag {tag!r} stands at {max_id}. To give only ids from {floor} on it would skip "
+            f"{floor - max_id}, and a request may skip {max_skip} (max_skip). If the database was "
+            f"put back to an earlier state, an operator runs 'manage.py idgen_skip "
+            f"{quote(tag)} --to {floor}'.",
+            tag=tag,
+            max_id=str(max_id),
+            floor=str(floor),
+            max_skip=str(max_skip),
+        )
+
+
 class Lending:
     """One segment out of the source of ``allocator``, of ``most`` ids at the most."""
 
@@ -106,13 +129,31 @@ class Lending:
         self._most = most
 
     def take(self, demand: Demand, floor: int) -> Segment:
-        """Raises :class:`LendingRefused` for a floor that would skip more than ``max_skip``."""
+        """Raises :class:`SkipTooFar` for a floor that would skip more than ``max_skip``."""
         demand = self._bounded(demand)
         if floor <= MAX_ID:  # past it the source says so itself
             reached = self._checked(floor)
             if reached is not None:
                 return self._cut(reached)
         return self._cut(self._fetched(floor, demand))
+
+    def stands_below(self, floor: int) -> int | None:
+        """Where the tag stands, if ``floor`` moves it; None if not, or if it can't be known here.
+
+        Databases that share a tag stand at different heights, which moves none of them.
+        """
+        seen = _seen_of(self._allocator, self._tag)
+        if floor <= (seen.end if seen else 1):
+            return None
+        try:
+            source = source_behind_pool()
+            if not hasattr(source, "marks") or len(source.route(self._tag)) > 1:
+                return None
+            found = find_tag(self._tag)
+        except IdgenError:
+            return None  # whether there are ids is said by the fetch
+        stands = 1 if found is None else found.max_id
+        return stands if stands < floor else None
 
     def _bounded(self, demand: Demand) -> Demand:
         """``demand`` with no more ids than may be lent, as far as the step is known."""
@@ -137,16 +178,7 @@ class Lending:
         if probe.start >= floor:
             return probe
         if floor > probe.stop + skip:
-            raise LendingRefused(
-                "skip_too_far",
-                f"Tag {self._tag!r} stands at {probe.stop}. To give only ids from {floor} on it "
-                f"would skip {floor - probe.stop}, and a request may skip {skip} (max_skip). If "
-                f"the tag was restored to an earlier state, skip it ahead.",
-                tag=self._tag,
-                max_id=str(probe.stop),
-                floor=str(floor),
-                max_skip=str(skip),
-            )
+            raise SkipTooFar(self._tag, max_id=probe.stop, floor=floor, max_skip=skip)
         return None
 
     def _fetched(self, floor: int, demand: Demand, *, behind: bool = False) -> Segment:

@@ -144,7 +144,10 @@ LENDING_OPERATIONS: Mapping[str, Saying] = {
             SEGMENT,
             SEGMENT_SHOWN,
             description="`floor` is the end of the highest segment that the client has had; "
-            "`times` how many steps it would like (0: none), `at_least` how many ids.",
+            "`times` how many steps it would like (0: none), `at_least` how many ids. A user "
+            "needs the "
+            "permission to change tags. A floor that skips more than the setting max_skip is "
+            "refused: 403 with the code `skip_too_far`.",
             parameters=(TAG_IN_PATH,),
             request=SegmentInput,
             asked={"tag": "orders", "floor": "4001", "times": 1, "at_least": 1, **ASKING},

@@ -8,6 +8,7 @@ __all__ = ["BREAKS"]
 
 NAMES = "tests/test_exact_names.py"
 ENDS = "tests/rest/tokens/test_ends.py"
+FLOORS = "tests/rest/lending/test_floors.py"
 LOOKUPS = "tests/admin/test_url_lookups.py"
 QUOTA = "tests/rest/lending/test_quota.py"
 
@@ -75,5 +76,21 @@ BREAKS = (
         "    free_from = 0 if sight.mark.token else space.skew_ticks",
         "    free_from = 0 if sight.mark.token else space.max_ticks",
         (f"{QUOTA}::test_giving_back_moves_no_more_windows_than_holding",),
+    ),
+    Break(
+        "a user without a right moves a tag by its segments",
+        "hazard 72",
+        "django_idgen/rest/access.py",
+        "        if self.token is None and not self.has_perm(CHANGE):",
+        "        if self.user is None:",
+        (f"{FLOORS}::test_a_user_without_the_right_to_change_tags_takes_no_segment",),
+    ),
+    Break(
+        "a floor moves a tag as far as a client likes",
+        "hazard 72",
+        "django_idgen/rest/lending_segments.py",
+        "        if floor > probe.stop + skip:",
+        "        if floor > MAX_ID:",
+        (f"{FLOORS}::test_beyond_the_bound_the_client_names_the_operators_command",),
     ),
 )

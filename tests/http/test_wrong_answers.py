@@ -121,7 +121,7 @@ def test_a_segment_below_the_floor_is_refused() -> None:
         (as_json({"detail": "No.", "code": "permission_denied"}, 403), "access token"),
         (as_json({"detail": "Slowly.", "code": "throttled"}, 429), "Slowly"),
         (as_json({"detail": "Away.", "code": "unavailable"}, 503), "Away"),
-        (as_json({"detail": "Too far.", "code": "skip_too_far"}, 409), "Too far"),
+        (as_json({"detail": "Too far.", "code": "skip_too_far"}, 403), "Too far"),
         (as_json({"floor": ["Wrong."]}, 400), "Wrong"),
     ],
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
-from rest_framework.exceptions import NotFound
+from rest_framework.exceptions import NotFound, PermissionDenied
 
 from ...core.errors import ConfigurationError, IdgenError, InvalidTag, SegmentExhausted
 from ...core.segment import Demand, Segment, check_tag
-from ...handlers import segments
+from ...handlers import current_settings, segments
 from ...tags import edits as tag_edits
 from ...tags.rows import Tag, find_tag
 from ..access import Caller
@@ -50,8 +50,14 @@ class Distributor:
         self._tags.check(caller, tag, may_make=True)
         found = find_tag(tag)
         if found is None:
-            if not self._tags.makes() and not (caller and caller.has_perm(ADD)):
+            most, may_add = current_settings().rest.max_skip, caller and caller.has_perm(ADD)
+            if not self._tags.makes() and not may_add:
                 raise UnknownTag(tag)
+            if offset > most and not may_add:
+                raise PermissionDenied(
+                    f"An offset of {offset} would skip that many ids of the new tag {tag!r}, and a "
+                    f"request may skip {most} (max_skip). Whoever may add tags can make it."
+                )
             found = _made(tag, offset, step)
         return found.max_id - 1
 
@@ -60,7 +66,7 @@ class Distributor:
 
         Not out of a pool: a CosId client wants each range to be above the one before.
         """
-        self._tags.check(caller, tag)
+        self._tags.check_segments(caller, tag)
         allocator = segments.allocator()
         allocator.check_process()
         source: Any = allocator.source

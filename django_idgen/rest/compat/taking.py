@@ -46,7 +46,7 @@ class Tags:
 
         As long as the row's step says, but not longer than ``max_segment``.
         """
-        self.check(caller, tag)
+        self.check_segments(caller, tag)
         allocator = segments.allocator()
         allocator.check_process()
         return Lending(allocator, tag, current_settings().rest.max_segment).take(STEP, 0)
@@ -68,6 +68,12 @@ class Tags:
             raise UnknownTag(tag)
         if not may_make and not self.makes() and not KNOWN_TAGS.has(tag):
             raise UnknownTag(tag)
+
+    def check_segments(self, caller: Caller | None, tag: str, *, may_make: bool = False) -> None:
+        """As :meth:`check`, for whole segments."""
+        self.check(caller, tag, may_make=may_make)
+        if caller is not None:
+            caller.check_segments_of(tag)
 
     def serves(self, tag: str) -> bool:
         return self._serves_all or any(fnmatchcase(tag, each) for each in self._patterns)

@@ -1,0 +1,44 @@
+"""Whole segments at the URLs of old servers: for tokens, and for users who may change tags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from django_idgen.models import LeafAlloc
+
+from .conftest import marks
+
+URLS = [
+    ("patch", "/cosid/segments/shop/orders?step=10"),
+    ("get", "/tinyid/id/nextSegmentIdSimple?bizType=shop.orders"),
+    ("get", "/tinyid/id/nextSegmentId?bizType=shop.orders"),
+]
+
+
+@pytest.mark.parametrize(("method", "url"), URLS)
+def test_a_user_takes_segments_with_the_right_to_change_tags(
+    user: Any, db: None, method: str, url: str
+) -> None:
+    """Without it nothing moves."""
+    LeafAlloc.objects.create(biz_tag="shop.orders")
+    refused = getattr(user("view_leafalloc", "add_leafalloc"), method)(url)
+    assert marks() == {"shop.orders": 1}, refused.content
+    answer = getattr(user("change_leafalloc"), method)(url)
+    assert answer.status_code == 200
+    assert marks()["shop.orders"] > 1
+
+
+def test_a_new_tag_does_not_begin_past_what_a_request_may_skip(settings: Any, user: Any) -> None:
+    """Unless somebody makes it who may: the next offset would use the tag up."""
+    settings.IDGEN = {**settings.IDGEN, "REST": {"make_tags": True, "max_skip": 1000}}
+    url = "/cosid/segments/distributor/shop/new?step=10&offset={}".format
+    maker = user("add_leafalloc", "change_leafalloc")
+    for client, prefix in ((user("change_leafalloc"), ""), (Client(), "/open")):
+        answer = client.post(prefix + url(1001))
+        assert answer.status_code == 403
+        assert "max_skip" in answer.json()["msg"]
+    assert marks() == {}
+    assert maker.post(url(1001)).content == b"1001"
