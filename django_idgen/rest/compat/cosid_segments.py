@@ -12,6 +12,7 @@ from ...core.segment import Demand, Segment, check_tag
 from ...handlers import current_settings, segments
 from ...tags import edits as tag_edits
 from ...tags.rows import Tag, find_tag
+from ...tags.trail import record
 from ..access import Caller
 from ..known_tags import UnknownTag
 from .taking import Tags
@@ -59,6 +60,8 @@ class Distributor:
                     f"request may skip {most} (max_skip). Whoever may add tags can make it."
                 )
             found = _made(tag, offset, step)
+            user = caller.user if caller else "anybody"
+            record(user, tag, "added", step=(None, step), max_id=(None, offset + 1))
         return found.max_id - 1
 
     def take(self, caller: Caller | None, tag: str, step: int) -> int:

@@ -35,6 +35,7 @@ from ...core.segment_generator import SegmentStats
 from ...handlers import current_settings, segments
 from ...tags import edits as tag_edits
 from ...tags.rows import TagsElsewhere, TagUnknown
+from ...tags.trail import record
 from ..failures import Failure
 from ..known_tags import UnknownTag
 from ..parsers import StrictJSONParser
@@ -98,14 +99,12 @@ class _Views:
         return _answer(OK, SUCCESS, {"ID": value})
 
     def make(self, request: HttpRequest) -> HttpResponse:
-        self._need(request, "django_idgen.add_leafalloc")
+        user = self._need(request, "django_idgen.add_leafalloc")
         body = _Body.of(request)
-        tag_edits.make_tag(
-            self._served(body.tag()),
-            max_id=body.number("max_id", MAX_ID, default=1),
-            step=body.number("step", MAX_STEP, default=DEFAULT_STEP),
-            description=body.description(),
-        )
+        tag, step = self._served(body.tag()), body.number("step", MAX_STEP, default=DEFAULT_STEP)
+        first = body.number("max_id", MAX_ID, default=1)
+        tag_edits.make_tag(tag, max_id=first, step=step, description=body.description())
+        record(user, tag, "added", step=(None, step), max_id=(None, first))
         return _answer(OK, SUCCESS)
 
     def load(self, request: HttpRequest) -> HttpResponse:
@@ -117,15 +116,17 @@ class _Views:
         return _answer(OK, SUCCESS, _cached(generator.stats()))
 
     def change_step(self, request: HttpRequest) -> HttpResponse:
-        self._need(request, "django_idgen.change_leafalloc")
+        user = self._need(request, "django_idgen.change_leafalloc")
         body = _Body.of(request)
-        step = body.number("step", MAX_STEP)
-        tag_edits.change_tag(self._served(body.tag()), step=step)
+        tag, step = self._served(body.tag()), body.number("step", MAX_STEP)
+        before = tag_edits.find_tag(tag)
+        tag_edits.change_tag(tag, step=step)
+        record(user, tag, "changed", step=(before and before.first.step, step))
         return _answer(OK, SUCCESS)
 
-    def _need(self, request: HttpRequest, permission: str) -> None:
-        if not self._open_writes:
-            self._door.need(request, permission)
+    def _need(self, request: HttpRequest, permission: str) -> Any:
+        """The user who has the permission; at a door that is open for writes, anybody."""
+        return "anybody" if self._open_writes else self._door.need(request, permission)
 
     def _served(self, tag: str) -> str:
         if not self._tags.serves(tag):

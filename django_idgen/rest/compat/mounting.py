@@ -86,10 +86,12 @@ class Door:
         _count(request, found)
         return found
 
-    def need(self, request: HttpRequest, permission: str) -> None:
-        """Raise :class:`PermissionDenied` unless a user with that permission sent the request."""
-        if not self.user(request).has_perm(permission):
+    def need(self, request: HttpRequest, permission: str) -> Any:
+        """The user with that permission who sent the request. Raises :class:`PermissionDenied`."""
+        caller = self.user(request)
+        if not caller.has_perm(permission):
             raise PermissionDenied
+        return caller.user
 
     @sensitive_variables()
     def _known(self, request: HttpRequest, secret: str | None) -> Caller:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 from django_idgen.models import LeafAlloc
+from django_idgen.tags.trail import told
 
 from .conftest import marks
 
@@ -42,3 +44,22 @@ def test_a_new_tag_does_not_begin_past_what_a_request_may_skip(settings: Any, us
         assert "max_skip" in answer.json()["msg"]
     assert marks() == {}
     assert maker.post(url(1001)).content == b"1001"
+
+
+def test_what_is_made_and_changed_here_leaves_a_trail(user: Any, db: None) -> None:
+    """In the tag's history, as over the native API."""
+    client = user("add_leafalloc", "change_leafalloc")
+    go = "/go/api/leaf"
+    sent = {"content_type": "application/json"}
+    client.post(go, {"biz_tag": "new", "max_id": 500, "step": 7}, **sent)
+    client.put(f"{go}/step", {"biz_tag": "new", "step": 9}, **sent)
+    client.post("/cosid/segments/distributor/shop/new?step=10&offset=40")
+    found = [
+        (entry.object_id, told(entry.change_message))
+        for entry in LogEntry.objects.filter(user__username="user-2").order_by("pk")
+    ]
+    assert found == [
+        ("new", "Added: step: — → 7; next free id: — → 500"),
+        ("new", "Changed: step: 7 → 9"),
+        ("shop.new", "Added: step: — → 10; next free id: — → 41"),
+    ]
