@@ -14,21 +14,27 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from hashlib import sha256
 
-from django.core.exceptions import ValidationError
+from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.db import router
 from django.db.models import Q, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
+from .core.errors import IdgenError
+from .handlers import current_settings
 from .models import LONGEST_LIFE, AccessToken, validate_patterns
+from .tags.rows import find_tag, source_behind_pool
 
 __all__ = [
     "PREFIX",
     "KnownToken",
     "digest_of",
     "find_token",
+    "fits",
     "living_tokens",
     "make_token",
+    "misnamed",
     "replace_living_token",
     "replace_token",
     "revoke_tokens",
@@ -54,6 +60,11 @@ class KnownToken:
 
     def is_valid_at(self, now: datetime) -> bool:
         return self.expires_at is None or now < self.expires_at
+
+    @property
+    def names_nothing(self) -> bool:
+        """Whether it may do nothing at all."""
+        return not (self.tags or self.generators or self.leases)
 
     def may_take_of_tag(self, tag: str) -> bool:
         return _matches(self.tags, tag)
@@ -116,7 +127,7 @@ def make_token(
 ) -> tuple[AccessToken, str]:
     """A new token and its secret, which can't be had again later.
 
-    ``tags``, ``generators`` and ``leases`` are patterns, as in the shell's file names.
+    ``tags``, ``generators`` and ``leases`` are patterns, in which “*” stands for any characters.
     Raises :class:`~django.core.exceptions.ValidationError`.
     """
     token = AccessToken(
@@ -187,5 +198,36 @@ def _lines(patterns: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
+def misnamed(token: AccessToken) -> list[str]:
+    """What ``token`` names though there is none, in words; where it names nothing, that."""
+    if not (token.tags or token.generators or token.leases):
+        return [_("It names no tag, no generator and no lease: it may take nothing.")]
+    lines = [*token.generators.splitlines(), *token.leases.splitlines()]
+    try:
+        known = list(current_settings().generators)
+        tags = token.tags.splitlines() if hasattr(source_behind_pool(), "marks") else []
+        absent = [tag for tag in tags if tag and "*" not in tag and find_tag(tag) is None]
+    except (IdgenError, ImproperlyConfigured):
+        return []  # what is wrong with the settings, or away, is told elsewhere
+    unmatched = [each for each in lines if not any(fits(each, alias) for alias in known)]
+    return [
+        *(_("There is no tag “%(tag)s” yet.") % {"tag": tag} for tag in dict.fromkeys(absent)),
+        *(
+            _("No generator is called “%(alias)s”; there are: %(known)s.")
+            % {"alias": alias, "known": ", ".join(known)}
+            for alias in dict.fromkeys(unmatched)
+        ),
+    ]
+
+
+def fits(pattern: str, name: str) -> bool:
+    """Whether ``pattern`` names ``name``: “*” stands for any characters, all else for itself."""
+    return pattern == name or fnmatchcase(name, pattern.translate(_LITERAL))
+
+
+_LITERAL = {ord("?"): "[?]", ord("["): "[[]"}
+"""What fnmatch knows besides."""
+
+
 def _matches(patterns: tuple[str, ...], name: str) -> bool:
-    return any(pattern == name or fnmatchcase(name, pattern) for pattern in patterns)
+    return any(fits(pattern, name) for pattern in patterns)

@@ -12,7 +12,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
-from django_idgen.models import AccessToken
+from django_idgen.models import AccessToken, LeafAlloc
+from django_idgen.rest.compat.taking import Tags
 from django_idgen.rest.token_cache import TokenCache
 from django_idgen.tokens import (
     PREFIX,
@@ -241,3 +242,50 @@ def test_living_tokens_are_those_that_are_not_refused() -> None:
     token, _ = make_token("shop", tags=["a"], expires_at=end)
     assert list(living_tokens(end - timedelta(microseconds=1))) == [token]
     assert not living_tokens(end).exists()
+
+
+# --- what a token names ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "others"),
+    [
+        ("orders", ["orders"], ["order", "orders2", "Orders"]),
+        ("inv*", ["inv", "inv-2026", "inv*"], ["in", "xinv"]),
+        ("a*c*e", ["ace", "abcde", "acce"], ["ac", "ae", "aecx"]),
+        ("item?", ["item?"], ["items", "item"]),
+        ("[ab]*", ["[ab]", "[ab]c"], ["a", "b", "ab"]),
+        ("[!a]", ["[!a]"], ["b", "[", "!"]),
+    ],
+)
+def test_a_star_is_the_one_wildcard(pattern: str, fitting: list[str], others: list[str]) -> None:
+    """Every other character of a pattern stands for itself, also those that fnmatch knows."""
+    known = find_token(make_token("shop", tags=[pattern])[1])
+    assert known is not None
+    assert [name for name in [*fitting, *others] if known.may_take_of_tag(name)] == fitting
+    served = Tags([pattern], None)
+    assert [name for name in [*fitting, *others] if served.serves(name)] == fitting
+
+
+def test_names_of_nothing_are_warned_of(no_tags: None) -> None:
+    """By each name that there is none of; the token is made, since there may be one later."""
+    LeafAlloc.objects.create(biz_tag="orders")
+    wanted = (
+        "--tags",
+        "orders",
+        "odrers",
+        "new*",
+        "--generators",
+        "defualt",
+        "--leases",
+        "d*",
+        "x*",
+    )
+    out, err = run("create", "shop", *wanted)
+    assert works(out)
+    assert [line for line in err.splitlines() if "“" in line] == [
+        "There is no tag “odrers” yet.",
+        "No generator is called “defualt”; there are: default.",
+        "No generator is called “x*”; there are: default.",
+    ]
+    assert "“" not in run("create", "lab", "--tags", "orders", "*", "--generators", "default")[1]

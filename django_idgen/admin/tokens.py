@@ -27,7 +27,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from ..conf import SettingsError, read_settings
 from ..models import AccessToken
-from ..tokens import living_tokens, replace_living_token, revoke_tokens, set_new_secret
+from ..tokens import living_tokens, misnamed, replace_living_token, revoke_tokens, set_new_secret
 from .base import SoughtAdmin
 
 __all__ = ["AccessTokenAdmin"]
@@ -114,10 +114,12 @@ class AccessTokenAdmin(SoughtAdmin):
 
     @sensitive_variables("secret")
     def save_model(self, request: HttpRequest, obj: models.Model, form: Any, change: bool) -> None:
+        token = cast("AccessToken", obj)
+        for words in misnamed(token):
+            self.message_user(request, words, messages.WARNING)
         if change:
             super().save_model(request, obj, form, change)
             return
-        token = cast("AccessToken", obj)
         secret = set_new_secret(token)
         token.save(force_insert=True)
         # On the request, which ends with this answer.

@@ -52,6 +52,12 @@ class Caller:
         """A token only of the tags that it names; a user of any."""
         return self.token is None or self.token.may_take_of_tag(tag)
 
+    def refusal(self, what: str) -> str:
+        """What to say where the token does not name the ``what`` that is asked for."""
+        if self.token is not None and self.token.names_nothing:
+            return "This access token names no tag, no generator and no lease: it may take nothing."
+        return f"This access token does not name that {what}."
+
     def check_segments_of(self, tag: str) -> None:
         """Raise :class:`PermissionDenied` unless it may take whole segments of ``tag``.
 
@@ -63,7 +69,7 @@ class Caller:
                 f"token that names the tag."
             )
         if not self.may_take_of_tag(tag):
-            raise PermissionDenied("This access token does not name that tag.")
+            raise PermissionDenied(self.refusal("tag"))
 
     def may_take_of_generator(self, alias: str) -> bool:
         return self.token is None or self.token.may_take_of_generator(alias)

@@ -50,11 +50,14 @@ class UnknownGenerator(NotFound):
 class MayTake(BasePermission):
     """Whether the caller may take ids of what the URL names. Before any throttle counts it."""
 
-    message = "This access token does not name that tag or generator."
+    message = ""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         caller = Caller.of(request)
-        return caller is not None and view.may_take(caller, view.subject)
+        if caller is None:
+            return False
+        self.message = caller.refusal("tag or generator")
+        return bool(view.may_take(caller, view.subject))
 
 
 class IdsView(IdgenView):

@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 from django.utils import timezone
+from django.utils.translation import override
 from django.views.decorators.debug import sensitive_variables
 
 from django_idgen.core.errors import IdgenError
@@ -22,6 +23,7 @@ from django_idgen.rest.lending_registries import REGISTRIES
 from django_idgen.tokens import (
     living_tokens,
     make_token,
+    misnamed,
     replace_token,
     revoke_tokens,
     stored_tokens,
@@ -101,6 +103,7 @@ class Command(BaseCommand):
                 f"django_idgen'."
             ) from error
 
+    @sensitive_variables("secret")
     def _create(self, options: dict[str, Any]) -> None:
         rights = {right: options[right] for right in RIGHTS}
         if not any(rights.values()):
@@ -110,7 +113,11 @@ class Command(BaseCommand):
             )
         expires = options["expires"]
         expires_at = None if expires is None else timezone.now() + expires
-        self._show(*make_token(options["name"], **rights, expires_at=expires_at))
+        token, secret = make_token(options["name"], **rights, expires_at=expires_at)
+        self._show(token, secret)
+        with override(None):  # as all else that a command says
+            for words in misnamed(token):
+                self.stderr.write(words)
 
     def _rotate(self, options: dict[str, Any]) -> None:
         try:

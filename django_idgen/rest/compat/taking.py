@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 
 from django.core.exceptions import ImproperlyConfigured
 from rest_framework.exceptions import PermissionDenied
@@ -11,6 +10,7 @@ from rest_framework.exceptions import PermissionDenied
 from ...core.generator import Generator
 from ...core.segment import STEP, Segment, check_tag
 from ...handlers import current_settings, generators, segments
+from ...tokens import fits
 from ..access import Caller
 from ..known_tags import KNOWN_TAGS, UnknownTag
 from ..lending_segments import Lending
@@ -20,7 +20,7 @@ __all__ = ["Tags", "checked_alias", "of_generator"]
 
 
 class Tags:
-    """The tags that match one of ``patterns`` (as in the shell's file names).
+    """The tags that match one of ``patterns`` (“*” stands for any characters).
 
     ``make``: whether a request for an unknown one makes it; None: as the setting
     ``IDGEN["REST"]["make_tags"]`` says.
@@ -62,7 +62,7 @@ class Tags:
         """
         check_tag(tag)
         if caller is not None and not caller.may_take_of_tag(tag):
-            raise PermissionDenied("This access token does not name that tag.")
+            raise PermissionDenied(caller.refusal("tag"))
         throttle(tag=tag)
         if not self.serves(tag):
             raise UnknownTag(tag)
@@ -76,13 +76,13 @@ class Tags:
             caller.check_segments_of(tag)
 
     def serves(self, tag: str) -> bool:
-        return self._serves_all or any(fnmatchcase(tag, each) for each in self._patterns)
+        return self._serves_all or any(fits(each, tag) for each in self._patterns)
 
 
 def of_generator(caller: Caller | None, alias: str) -> Generator:
     """What gives ids of the generator ``alias``; raises as :meth:`Tags.generator`."""
     if caller is not None and not caller.may_take_of_generator(alias):
-        raise PermissionDenied("This access token does not name that generator.")
+        raise PermissionDenied(caller.refusal("generator"))
     throttle(alias=alias)
     return generators[alias]
 

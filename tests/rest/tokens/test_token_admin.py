@@ -188,3 +188,29 @@ def test_names_and_patterns_are_escaped(admin_client: Client) -> None:
     assert "<b>shop" not in page
     assert "<b>lab" not in page
     assert "<i>*" not in page
+
+
+def test_a_token_that_names_nothing_that_there_is_says_so(
+    admin_client: Client, no_tags: None
+) -> None:
+    """Beside the secret of a new one, and when one is changed."""
+    wrong = {**FORM, **NEVER, "tags": "odrers", "generators": "defualt"}
+    page = admin_client.post(ADD, wrong).text
+    assert SECRET.search(page)
+    assert "There is no tag “odrers” yet." in page
+    assert "No generator is called “defualt”" in page
+    nothing = {**wrong, "tags": "", "generators": ""}
+    answer = admin_client.post(change(AccessToken.objects.get()), nothing, follow=True)
+    assert "it may take nothing" in answer.text
+
+
+@pytest.mark.parametrize(
+    "url", ["tags/orders/ids", "tags/orders/segment", "generators/default/ids"]
+)
+def test_a_request_with_a_token_that_names_nothing_is_told_so(url: str, settings: Any) -> None:
+    """403 that says what is wrong with the token."""
+    settings.ROOT_URLCONF = "tests.http.urls"
+    secret = make_token("shop")[1]
+    answer = Client(headers={"Authorization": f"Bearer {secret}"}).get(f"/idgen/{url}")
+    assert answer.status_code == 403
+    assert "it may take nothing" in answer.json()["detail"]
