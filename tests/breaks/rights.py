@@ -101,4 +101,20 @@ BREAKS = (
         "    return pattern == name or fnmatchcase(name, pattern)",
         ("tests/test_idgen_token.py::test_a_star_is_the_one_wildcard",),
     ),
+    Break(
+        "a CosId instance is anybody's who knows its name",
+        "hazard 70",
+        "django_idgen/rest/holders.py",
+        "        return OLD_CLIENTS + self.label(",
+        '        return OLD_CLIENTS + ("null " + ',
+        ("tests/rest/compat/test_cosid.py::test_an_instance_is_its_clients_alone",),
+    ),
+    Break(
+        "one client is lent all worker ids",
+        "hazard 71",
+        "django_idgen/rest/lending_quota.py",
+        "    if len(left) >= most:",
+        "    if len(left) >= workers:",
+        (f"{QUOTA}::test_cosids_machine_ids_count_alike",),
+    ),
 )
