@@ -18,15 +18,15 @@ from django_idgen.redis_script import run_script
 from tests.redis_leases.fleet import HOLDERS, WINDOW, Fleet, Holder
 
 OLD = ("acquire", "renew", "release", "renew_seen")
-WALL = {"acquire": 10, "renew": 6}
-"""Which word of a script's own the version before does not send."""
+SINCE = {"acquire": {10, 11, 12}, "renew": {6}, "release": {2}}
+"""Which words of a script's own the version before does not send."""
 
 
 class ScriptsBefore(LeaseScripts):
     """Runs the scripts of the version before, with the words that it sends."""
 
     def _call(self, name: str, installation: str, *words: object) -> Reply:
-        given = [word for place, word in enumerate(words) if place != WALL.get(name)]
+        given = [word for place, word in enumerate(words) if place not in SINCE.get(name, ())]
         before = partial(run_before, name) if name in OLD else run_script
         with mock.patch.object(redis_scripts, "run_script", before):
             reply = super()._call(name, installation, *given)

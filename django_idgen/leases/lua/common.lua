@@ -37,12 +37,12 @@ local state = {}
 -- Begin a new life of the hash, in which nothing is lent until the database has opened it.
 local function begin(whose, wipe)
   if wipe then redis.call('DEL', key) end
+  redis.call('HSETNX', key, 'highest', '0') -- which the version before does not write
   local fields = wipe and #HEADER or redis.call('HLEN', key)
   local incarnation = whose .. '/' .. nonce
   redis.call('HSET', key, 'protocol', protocol, 'installation', installation,
              'fingerprint', fingerprint, 'incarnation', incarnation, 'generation', '0',
              'fence', '0', 'ceiling', '0', 'fields', text(fields))
-  redis.call('HSETNX', key, 'highest', '0')
   return {'open', text(now_us), text(now), incarnation}
 end
 
@@ -56,7 +56,7 @@ local function differing(known)
 end
 
 local function is_whole(known)
-  for place = 1, #HEADER do
+  for place = 1, 8 do -- the version before has no "highest"
     if not known[place] then return false end
     if place > 4 and not known[place]:match('^%d+$') then return false end
   end
@@ -80,6 +80,10 @@ local function opened(mending)
   state.generation, state.fence = tonumber(known[5]), tonumber(known[6])
   state.ceiling, state.fields = tonumber(known[7]), tonumber(known[8])
   state.highest = tonumber(known[9])
+  if not state.highest then
+    state.highest, state.fields = state.ceiling, state.fields + 1
+    redis.call('HSET', key, 'highest', known[7], 'fields', text(state.fields))
+  end
   if state.generation == 0 and mending then
     return {'open', text(now_us), text(now), state.incarnation}
   end
