@@ -46,9 +46,9 @@ from .throttles import CallerThrottle
 __all__ = ["LeasesView", "ReleaseView", "RenewSeenView", "RenewView"]
 
 MOST_AHEAD_US = 3_600_000_000
-"""How far past now a renewal moves a window with its holder: an hour, as after the service's
-clock was put back. A holder that says more, by mistake or again and again, would use the worker
-id's time up for all others; one that is further ahead goes on under another worker id."""
+"""How far past now a client's word moves a window: an hour, as after the service's clock was
+put back. One that says more, by mistake or again and again, would use time up for all others. A
+holder that is further ahead goes on under another worker id, or starts anew."""
 
 
 class LeaseView(LendingView):
@@ -110,6 +110,7 @@ class LeasesView(LeaseView):
         asked = self.read(AcquireInput)
         self.check_settled(asked)
         installation = self.installation(asked)
+        self.check_not_before(asked["not_before"])
         owner = Owner.of(self.caller.token)
         check_quota(self.registry, self.alias, owner)
         grant = self.registry.acquire(
@@ -124,6 +125,24 @@ class LeasesView(LeaseView):
             now_us=str(grant.reading.registry_us),
             installation=installation,
         )
+
+    def check_not_before(self, tick: int) -> None:
+        """Refuse a client that asks for later and later windows, each from the last one's end.
+
+        After any loss a fence lies at most two windows past where holders can have come.
+        """
+        space = self.registry.namespace
+        latest = space.tick_at(SYSTEM_CLOCK.wall_ns() // 1000 + MOST_AHEAD_US)
+        latest += 3 * space.lead_ticks
+        if tick > latest:
+            raise LendingRefused(
+                "too_far_ahead",
+                f"not_before is tick {tick}, and may be {latest} at most: an hour past now. See "
+                f"whether the clocks of the service and its database are right. A client that is "
+                f"started anew begins at the service's time.",
+                asked=str(tick),
+                latest=str(latest),
+            )
 
     def handle_exception(self, exc: Exception) -> Response:
         if isinstance(exc, TooFarAhead):

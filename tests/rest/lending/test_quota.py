@@ -12,6 +12,7 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen import signals
+from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.lease import Namespace
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.rest.compat.cosid_machines import Instance, MachineIds, Rules
@@ -108,6 +109,23 @@ def test_giving_back_moves_no_more_windows_than_holding(world: World) -> None:
             starts = [int(api.acquire().json()["lease"]["start"]) for _ in range(WORKERS // 2)]
         assert max(starts) <= registry.namespace.tick_at(world.now_ms * 1000)
         world.now_ms += WINDOW_MS
+        assert api.acquire().status_code == 200
+
+
+def test_window_after_window_no_client_comes_far_past_now(world: World) -> None:
+    """Each may begin where the last one ends, as for a holder that was ahead: for an hour."""
+    world.now_ms = SYSTEM_CLOCK.wall_ns() // 1_000_000
+    registry, until = world.registry(), 0
+    hours = registry.namespace.tick_at((world.now_ms + 2 * 3_600_000) * 1000)
+    with api_on({}, max_leases=WORKERS) as api, REGISTRIES.override("default", registry):
+        for _ in range(3 * 60):
+            lent = api.acquire(not_before=str(until))
+            if lent.status_code != 200:
+                break
+            until = int(lent.json()["lease"]["until"])
+            api.release(lent.json()["lease"])
+        assert (lent.status_code, lent.json()["code"]) == (409, "too_far_ahead")
+        assert int(lent.json()["latest"]) < until < hours
         assert api.acquire().status_code == 200
 
 
