@@ -87,9 +87,12 @@ def highest_in(field: Any) -> int:
     if place_of(alias) is Place.FORBIDDEN:
         return 0  # a test that allows no row to be there
     connection = connections[alias]
+    name = getattr(field, "column", None)
+    if name is None or connection.vendor == "unknown":
+        return 0  # the table has no such column yet, or the project no such database
     connection.ensure_connection()
     q = connection.ops.quote_name
-    column = q(field.column)
+    column = q(name)
     sql = f"SELECT MAX({column}) FROM {q(model._meta.db_table)} WHERE {column} <= {HIGHEST}"  # noqa: S608
     with connection.wrap_database_errors:
         cursor: Any = connection.connection.cursor()

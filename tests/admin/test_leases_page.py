@@ -302,7 +302,7 @@ def test_at_the_instant_of_a_hand_over_the_new_holder_keeps_it(
 
     def hand_over_and_release(*args: Any) -> bool:
         holder = worker_map("default").entries[worker].holder
-        assert keeper.registry.release(keeper.lease, last_tick=keeper.lease.until - 1)
+        assert keeper.registry.release(keeper.lease, last_tick=keeper.lease.start)
         taken.append(keeper.registry.acquire(holder=holder).lease)
         return release_worker(*args)
 
