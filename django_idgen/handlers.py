@@ -173,6 +173,10 @@ class SegmentMap(dict[str, Generator]):
             keep = allocator is self._allocator and known is not None
             return self.setdefault(tag, generator) if keep else generator
 
+    def forget_loaded(self) -> None:
+        """Take it that this process has loaded no rows."""
+        self._loaded.clear()
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self)} tags>"
 
@@ -266,6 +270,7 @@ next_id.__module__ = "django_idgen"
 def reset() -> None:
     """Close everything, and forget what only this process knows."""
     _start_over()
+    segments.forget_loaded()
     forget_in_process()
 
 

@@ -38,10 +38,8 @@ TAG = "app.invoice"
 @pytest.fixture(autouse=True)
 def _other_processes_loads_are_not_ours() -> Iterator[None]:
     """Each test is a process that has loaded nothing yet."""
-    handlers.segments._loaded.clear()
     handlers.reset()
     yield
-    handlers.segments._loaded.clear()
     handlers.reset()
 
 

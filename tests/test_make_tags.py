@@ -30,6 +30,7 @@ def strict(alias: str, **rest: Any) -> dict[str, Any]:
 def alias(request: pytest.FixtureRequest) -> Iterator[str]:
     """A database without tags, from which ids are strictly taken."""
     request.getfixturevalue("no_tags" if request.param == "default" else request.param)
+    handlers.reset()  # rows that other tests have loaded are none here
     with override_settings(IDGEN=strict(request.param)):
         yield request.param
         handlers.reset()
