@@ -186,7 +186,13 @@ class Console:
         """What it printed until somebody pressed Ctrl-C."""
         environment = {**self.environment, "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(
-            command.split(), cwd=self.directory, env=environment, stdout=subprocess.PIPE, text=True
+            command.split(),
+            cwd=self.directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            # A shell's background jobs ignore it, and so does what they start.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as process:
             first = process.stdout.readline()
             process.send_signal(signal.SIGINT)
