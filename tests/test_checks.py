@@ -93,7 +93,7 @@ OF_COLUMN = models.UniqueConstraint(models.F("number"), name="of_column")
 def test_a_column_that_nothing_keeps_unique_is_named(
     field: Any, options: dict[str, Any], constraints: list[Any], warned: bool
 ) -> None:
-    """W009 names a field of ours whose values a table may have twice (hazard 83)."""
+    """W009 names an id field whose values a table may have twice (hazard 83)."""
     given = constraints
     with isolate_apps("tests.app"):
 

@@ -19,7 +19,7 @@ W005      the Redis that django_idgen relies on is used as a cache, too
 W006      the Redis that django_idgen relies on evicts keys
 W007      an old server's URLs are mounted for anybody
 W008      templates write our ids with thousand separators
-W009      a field of ours is neither a key nor in a unique constraint
+W009      an id field is neither a key nor in a unique constraint
 W011      an old server's URLs give snowflakes with another epoch than its own
 W012      a library that makes JSON of models writes our ids as numbers
 ========  ======================================================================

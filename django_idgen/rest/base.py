@@ -148,7 +148,7 @@ class _Refused(Exception):
 
 
 def check_url(request: HttpRequest) -> None:
-    """Refuse a path and query that are longer than any of ours."""
+    """Refuse a path and query that are longer than this API needs."""
     if len(request.path_info) + len(request.META.get("QUERY_STRING", "")) > MOST_URL:
         raise _Refused(TOO_LARGE)
 

@@ -54,7 +54,7 @@ __all__ = [
 RETRY_AFTER = 1
 """Seconds after which a caller may ask again."""
 MOST_BODY = 65_536
-"""Bytes of a body: no request of ours needs more."""
+"""Bytes of a body: no request needs more."""
 MOST_URL = 8_192
 """Characters of a path with its query."""
 MOST_NAMED = 10

@@ -104,7 +104,7 @@ def merge_namespaces(db: sqlite3.Connection, seed: Seed, *, anyway: bool) -> Non
         # A mirror that lags by a generation may count in the ticks of another layout.
         lags = seed.generations.get(name, generation) < generation
         if anyway or (until > highest and not lags):
-            # More workers than there are rows: whoever opens it sees the loss,
+            # More workers than there are rows: the next to open it sees the loss,
             # and lays the fence with the settings that are not known here.
             db.execute(
                 "INSERT INTO namespaces VALUES (?, '', 0, 0, ?, ?, ?) "

@@ -1,4 +1,4 @@
-"""What a page of ours does not show, no URL finds out: look-ups, sorting, popups, choices."""
+"""A URL finds out nothing that a page does not show: look-ups, sorting, popups, choices."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def page(model: type[models.Model], name: str = "changelist", *args: object) -> 
 
 
 def lookups_of(model: type[models.Model]) -> Iterator[tuple[str, str]]:
-    """Each field of a page, by itself and with each look-up that it knows."""
+    """Each field of a page, alone and with each look-up that it knows."""
     for field in model._meta.get_fields():
         name = field.name
         yield name, name

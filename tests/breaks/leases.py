@@ -123,7 +123,7 @@ BREAKS = (
         (f"{MEMORY}::test_time_past_the_end_of_the_layout_is_refused",),
     ),
     Break(
-        "a tick that nobody can have stamped burns a worker id",
+        "a tick that no holder can have stamped burns a worker id",
         "L2, hazard 71",
         LEASE,
         "latest = max(now, min(last_tick, mark.until))",

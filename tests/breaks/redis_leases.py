@@ -121,7 +121,7 @@ BREAKS = (
         (f"{CONTRACT}::test_a_release_leaves_its_mark_inside_the_window",),
     ),
     Break(
-        "in Redis a tick that nobody can have stamped burns a worker id",
+        "in Redis a tick that no holder can have stamped burns a worker id",
         "L2, hazard 71",
         f"{LUA}/renew.lua",
         "math.max(now, math.min(last, mark.till))",

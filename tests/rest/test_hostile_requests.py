@@ -1,4 +1,4 @@
-"""Whatever is sent to any URL of ours, by whomever: an answer, and never a 500."""
+"""Every URL answers whatever any caller sends, and never with a 500."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ from urllib.parse import quote
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.test import Client
 from django.urls import URLPattern, get_resolver
 
-from django_idgen import handlers
 from django_idgen.metrics import views
 from django_idgen.metrics.switch import Switched
 from django_idgen.metrics_settings import MetricsSettings
 from django_idgen.models import AccessToken, LeafAlloc
-from django_idgen.rest.known_tags import KNOWN_TAGS
-from django_idgen.rest.token_cache import TOKENS
 from django_idgen.tokens import make_token
 from tests import servers
+from tests.rest.forgetting import forget
 
 pytestmark = pytest.mark.django_db(databases="__all__")
 
@@ -51,18 +48,11 @@ def _everything(no_tags: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -
     settings.DEBUG = False
     switched = Switched(MetricsSettings(token=METRICS, shared=False))
     monkeypatch.setattr(views, "start", lambda: switched)
-    _forget()
+    forget()
     for database in ("default", "postgres"):
         LeafAlloc.objects.using(database).create(biz_tag="orders")
     yield
-    _forget()
-
-
-def _forget() -> None:
-    handlers.reset()
-    TOKENS.clear()
-    KNOWN_TAGS.clear()
-    cache.clear()
+    forget()
 
 
 @pytest.fixture

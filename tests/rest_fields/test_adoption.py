@@ -287,7 +287,7 @@ def test_a_library_that_is_not_known_is_refused() -> None:
 
 @pytest.mark.parametrize("way", ["nothing", "register", "numbers"])
 def test_a_check_finds_ids_that_are_sent_as_numbers(way: str) -> None:
-    """W012, where a library that is not registered shows a model of ours, and only there."""
+    """W012, where a library that is not registered shows a model with our ids, and only there."""
     code = f"""
     if {way == "register"}:
         from django_idgen.rest.strings import register

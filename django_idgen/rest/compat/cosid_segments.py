@@ -57,7 +57,7 @@ class Distributor:
             if offset > most and not may_add:
                 raise PermissionDenied(
                     f"An offset of {offset} would skip that many ids of the new tag {tag!r}, and a "
-                    f"request may skip {most} (max_skip). Whoever may add tags can make it."
+                    f"request may skip {most} (max_skip). A user who may add tags can make it."
                 )
             found = _made(tag, offset, step)
             user = caller.user if caller else "anybody"

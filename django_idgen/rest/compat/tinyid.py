@@ -9,7 +9,7 @@ TinyID's own server stands under ``/tinyid``, and its Java client asks there.
 ``id/nextSegmentIdSimple``    ``current,loading,max,delta,remainder``
 ============================  =====================================================
 
-``bizType`` is the tag, ``batchSize`` how many (1 unless told, no more than ``max_count`` and
+``bizType`` is the tag, ``batchSize`` how many (default 1, no more than ``max_count`` and
 100000), and
 ``token`` the secret of an access token that names the tag; in the query or in a form, with any
 method. A token in a header does as well, and is the better place: from a query it gets

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.core.cache import cache
 from django.test import Client
 
-from django_idgen import handlers, segments
+from django_idgen import segments
 from django_idgen.models import LeafAlloc
-from django_idgen.rest.known_tags import KNOWN_TAGS
-from django_idgen.rest.token_cache import TOKENS
 from django_idgen.tags.rows import find_tag
 from django_idgen.tokens import make_token
+from tests.rest.forgetting import forget
 
 TAG = "orders"
 
@@ -24,18 +22,11 @@ TAG = "orders"
 def _nothing_known(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
     settings.ROOT_URLCONF = "tests.rest.compat.urls"
     settings.IDGEN = {"GENERATORS": {"default": {}, "second": {}}}
-    _forget()
+    forget()
     if "db" in request.fixturenames:
         request.getfixturevalue("no_tags")
     yield
-    _forget()
-
-
-def _forget() -> None:
-    handlers.reset()
-    TOKENS.clear()
-    KNOWN_TAGS.clear()
-    cache.clear()
+    forget()
 
 
 @pytest.fixture

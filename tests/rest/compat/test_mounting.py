@@ -54,6 +54,7 @@ def test_an_open_mount_is_warned_of(mounted: Any, module: Any, nobody: Any) -> N
     name = module.__name__.rpartition(".")[2]
     assert warning.id == "django_idgen.W007"
     assert f"{name}.urls() at '/a/b/'" in warning.msg
+    assert ("machine ids have no owner" in warning.msg) == (name == "cosid")
 
 
 def test_closed_mounts_are_not_warned_of(mounted: Any) -> None:
@@ -343,7 +344,7 @@ URLS = {
 @pytest.mark.parametrize("place", ["", "open/"])
 @pytest.mark.parametrize("url", URLS)
 def test_no_more_is_read_than_an_old_client_sends(db: None, place: str, url: str) -> None:
-    """413, whoever asks: a body has 64 KB at most, and a URL 8."""
+    """413 for every caller: a body has 64 KB at most, and a URL 8."""
     large = b'{"biz_tag": "new"' + b" " * 65_536 + b"}"
     form = "application/x-www-form-urlencoded"
     client = Client()

@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.core.cache import cache
 from django.test import Client
 
-from django_idgen import handlers
 from django_idgen.models import LeafAlloc
-from django_idgen.rest.known_tags import KNOWN_TAGS
-from django_idgen.rest.token_cache import TOKENS
 from django_idgen.tokens import make_token
+from tests.rest.forgetting import forget
 
 TAG = "shop/orders"
 URL = f"/idgen/tags/{TAG}/ids"
@@ -29,18 +26,11 @@ Asking = Callable[..., Any]
 def _nothing_known(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
     settings.ROOT_URLCONF = "tests.rest.ids.urls"
     settings.IDGEN = {}  # a maker of ids of this test's own
-    _forget()
+    forget()
     if request.node.get_closest_marker("django_db"):
         request.getfixturevalue("no_tags")
     yield
-    _forget()
-
-
-def _forget() -> None:
-    handlers.reset()
-    TOKENS.clear()
-    KNOWN_TAGS.clear()
-    cache.clear()
+    forget()
 
 
 @pytest.fixture

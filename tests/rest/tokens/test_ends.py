@@ -30,7 +30,7 @@ ZONES = ["UTC", "Asia/Shanghai", "America/New_York"]
 
 @pytest.mark.parametrize("end", [NEVER, LATER], ids=["never", "later"])
 def test_no_form_makes_a_revoked_token_valid_again(end: dict[str, str]) -> None:
-    """Whoever may change tokens sees the page of it, and can send nothing."""
+    """A user who may change tokens sees its page, and can send nothing."""
     token, secret = make_token("shop", tags=["orders"])
     revoke_tokens(AccessToken.objects.filter(pk=token.pk))
     client = staff("view_accesstoken", "change_accesstoken")
