@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .handlers import generators, next_id, segments
+    from .process.handlers import generators, next_id, segments
 
 __version__ = "0.1.0"
 __all__ = ["generators", "next_id", "segments"]
@@ -23,7 +23,7 @@ __all__ = ["generators", "next_id", "segments"]
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        from . import handlers
+        from .process import handlers
 
         value: object = getattr(handlers, name)
         globals()[name] = value

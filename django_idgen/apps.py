@@ -16,13 +16,16 @@ class IdgenConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks, factory, handlers, lifecycle, loaded, signals, tables
-        from .rest import strings
-        from .sqlite import occasions as upkeep
+        from . import checks, signals
+        from .db import tables
+        from .db.sqlite import occasions
+        from .fields import loaded
+        from .process import factory, handlers, lifecycle
+        from .strings import strings
 
         checks.register()
         # In this order: at exit, worker ids are given back before files are removed.
-        upkeep.watch()
+        occasions.watch()
         lifecycle.watch()
         signals.connect_logging()
         factory.import_backends()
@@ -30,31 +33,31 @@ class IdgenConfig(AppConfig):
         loaded.watch()
         _start_metrics()
         pre_migrate.connect(tables.before_migrate, sender=self, dispatch_uid="django_idgen")
-        pre_migrate.connect(_before_migrate, sender=self, dispatch_uid="django_idgen.tags")
-        post_migrate.connect(_after_migrate, sender=self, dispatch_uid="django_idgen.tags")
+        pre_migrate.connect(_before_migrate, sender=self, dispatch_uid="django_idgen.ops.tags")
+        post_migrate.connect(_after_migrate, sender=self, dispatch_uid="django_idgen.ops.tags")
         setting_changed.connect(handlers.on_setting_changed, dispatch_uid="django_idgen")
 
 
 def _before_migrate(**kwargs: Any) -> None:
-    from .tags import migrated  # with all of Django's migrations, for which no server starts
+    from .ops.tags import migrated  # with all of Django's migrations, for which no server starts
 
     migrated.before_migrate(**kwargs)
 
 
 def _after_migrate(**kwargs: Any) -> None:
-    from .tags import migrated
+    from .ops.tags import migrated
 
     migrated.after_migrate(**kwargs)
 
 
 def _start_metrics() -> None:
     """Count from the start, where metrics are wanted: without a request, too."""
-    from . import handlers
     from .core.errors import ConfigurationError
+    from .process import handlers
 
     # What is wrong, or missing, is for the checks to say.
     with suppress(ConfigurationError, ImportError):
         if handlers.current_settings().metrics is not None:
-            from .metrics.switch import start
+            from .ops.metrics.switch import start
 
             start()

@@ -21,14 +21,14 @@ from types import TracebackType
 from typing import Any, cast
 from weakref import WeakSet
 
-from . import leaving
 from .core.events import Emit, ignore
 from .core.holder import process_label
 from .core.layout import IdParts
+from .core.prefork import is_prefork
 from .core.segment_allocator import SegmentAllocator, Segments
 from .core.segment_generator import SegmentGenerator
 from .core.snowflake import SnowflakeGenerator
-from .prefork import is_prefork
+from .process import exits
 from .remote.generators import PreforkMap, RemoteGenerators
 from .remote.link import CONNECT_TIMEOUT, TIMEOUT
 from .remote.options import Token
@@ -49,7 +49,7 @@ class Client:
     returns one), ``token_env`` (an environment variable) or ``token_file`` (a path): read
     for each request, so that it can be replaced at any time. It must name the tags, and in
     ``leases`` the generators. For ``timeout``, ``connect_timeout`` (seconds), ``verify``,
-    ``cert``, ``trust_env`` and ``installation`` see :class:`~.remote.link.HttpLink`.
+    ``cert``, ``trust_env`` and ``installation`` see :class:`HttpLink`.
 
     ``wait``: seconds that a caller waits for a segment, where none is left. ``holder``: a
     label of this process in the service's list of leases, ``host:pid name`` by default.
@@ -58,7 +58,7 @@ class Client:
     Close it, or use it as a context manager, so that worker ids are given back; the end of
     the process does so, too. The child of a fork starts afresh.
 
-    Raises :class:`~.core.errors.ConfigurationError` for what can't work. Asks nothing yet.
+    Raises :class:`ConfigurationError` for what can't work. Asks nothing yet.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class Client:
     def segments(self) -> Segments:
         """``segments[tag]``: the ids of a tag of the service, from whole segments.
 
-        Looking up raises :class:`~.core.errors.InvalidTag`; giving ids what
-        :class:`~.core.segment_generator.SegmentGenerator` says.
+        Looking up raises :class:`InvalidTag`; giving ids what
+        :class:`SegmentGenerator` says.
         """
         if is_prefork():
             return cast(Segments, PreforkMap(self._single, lambda tag: self.segments[tag]))
@@ -138,7 +138,7 @@ class Client:
     def decode(self, value: int | str, alias: str = DEFAULT_ALIAS) -> IdParts:
         """Take an id of ``generators[alias]`` apart: when it was made, and by whom.
 
-        ``value`` is an id, or its decimal text. Raises :class:`~.core.errors.InvalidId`.
+        ``value`` is an id, or its decimal text. Raises :class:`InvalidId`.
         """
         whole = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
         return self.generators[alias].decode(int(value) if whole else value)  # type: ignore[arg-type]
@@ -185,9 +185,9 @@ _watched: list[bool] = []
 def _watch_once() -> None:
     if not _watched:
         _watched.append(True)
-        leaving.on_exit(_close_all)
-        leaving.on_fork(_forget_all)
-        leaving.on_multiprocessing_exit(_close_all)
+        exits.on_exit(_close_all)
+        exits.on_fork(_forget_all)
+        exits.on_multiprocessing_exit(_close_all)
 
 
 def _close_all() -> None:

@@ -351,7 +351,7 @@ class LeaseHistory(models.Model):
 class AccessToken(models.Model):
     """What lets a program take ids over HTTP, of the tags and generators that it names.
 
-    Only a digest of the secret is kept: see :mod:`.tokens`. A client may have several
+    Only a digest of the secret is kept: see :mod:`.rest.tokens`. A client may have several
     at a time, so that one is replaced without a pause.
 
     An end that is over is final: :meth:`save`, forms and ``loaddata`` leave it as it is.

@@ -23,7 +23,7 @@ def pytest_unconfigure() -> None:
 
     At the interpreter's exit pytest has closed those that it captured.
     """
-    lifecycle = sys.modules.get("django_idgen.lifecycle")
+    lifecycle = sys.modules.get("django_idgen.process.lifecycle")
     if lifecycle is not None:
         lifecycle.close_all()
 

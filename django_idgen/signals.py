@@ -22,11 +22,11 @@ from typing import Any
 from django.db import connections
 from django.dispatch import Signal
 
-from .connection import is_own_thread
 from .core.clock import SYSTEM_CLOCK
 from .core.loader import Loader
-from .event_fields import fields_of
-from .prefork import is_prefork
+from .core.prefork import is_prefork
+from .db.connection import is_own_thread
+from .ops.event_fields import fields_of
 
 __all__ = ["LEVELS", "SIGNALS", "emit", "log_event"]
 
@@ -139,7 +139,7 @@ def _send(name: str, /, **values: object) -> None:
 def log_event(signal: Signal, **values: object) -> None:
     """The log receiver: one line an event, values as words of the message.
 
-    They are fields of the log record, too: see :mod:`.event_fields`.
+    They are fields of the log record, too: see :mod:`.ops.event_fields`.
 
     A source that is away fails for every tag several times a second: of the
     warnings that are alike, one is written every :data:`QUIET_SECONDS`, with the

@@ -5,7 +5,7 @@
 ``prune_history`` deletes old rows. Each may come late, run twice at once, or be
 killed in its middle; none needs a result backend; each returns what it did, as JSON.
 
-What the tasks do is in :mod:`.upkeep`;
+What the tasks do is in :mod:`.ops.upkeep`;
 ``manage.py idgen_upkeep`` does the same without Celery. This module can be imported
 before Django is set up (from the project's ``celery.py`` or its settings), and where
 Celery is not installed: then only the use of a name says so, since other task queues
@@ -20,8 +20,8 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from .conf import DEFAULT_WINDOW, read_settings
 from .core.errors import ConfigurationError
+from .settings.config import DEFAULT_WINDOW, read_settings
 
 try:
     shared_task: Any = import_module("celery").shared_task
@@ -55,7 +55,7 @@ def renewed_every() -> float:
 
 
 def _task(work: str, expires: float, time_limit: int) -> Any:
-    """The task of ``work``, a "module.function" of :mod:`.upkeep`, imported when it runs.
+    """The task of ``work``, a "module.function" of :mod:`.ops.upkeep`, imported when it runs.
 
     An older message asks for nothing that a newer one doesn't: it expires when the next
     one comes. Said of the task, too, since django-celery-beat drops the schedule's.

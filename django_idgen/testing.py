@@ -23,13 +23,13 @@ from unittest import TestCase
 from django.conf import settings
 from django.test import override_settings
 
-from .conf import DEFAULT_ALIAS, LEASE_OPTIONS, SettingsError, read_settings
 from .core.errors import IdgenError, InvalidId
 from .core.layout import BitLayout
 from .core.loader import InlineLoader
 from .core.segment import MAX_ID, check_tag
-from .handlers import generators, segments
 from .leases.memory import MemoryLeases, MemoryMarks
+from .process.handlers import generators, segments
+from .settings.config import DEFAULT_ALIAS, LEASE_OPTIONS, SettingsError, read_settings
 from .sources.memory import MemorySource
 
 if TYPE_CHECKING:

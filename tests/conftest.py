@@ -11,7 +11,7 @@ import pytest
 from django.db import connections
 from hypothesis import Phase, settings
 
-from django_idgen import conf
+from django_idgen.settings import config as conf
 from tests import servers
 from tests.patience import SHIPPED_TIMEOUT
 from tests.threads import wait_for_threads
@@ -103,8 +103,8 @@ def no_tags(db: None) -> None:
 
     Their tables are left out of a flush, or ids would come again.
     """
-    from django_idgen import handlers
     from django_idgen.models import LeafAlloc
+    from django_idgen.process import handlers
 
     handlers.reset()
     LeafAlloc.objects.all().delete()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_idgen import conf
+from django_idgen.settings import config as conf
 
 SHIPPED_TIMEOUT = conf.DEFAULT_TIMEOUT
 PATIENT_TIMEOUT = 30.0

@@ -14,7 +14,7 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 
-from django_idgen.tables import make_missing_tables
+from django_idgen.db.tables import make_missing_tables
 from tests import servers
 from tests.app.models import Folder, Invoice
 

@@ -10,9 +10,10 @@ import pytest
 from django.db import connections
 from django.test import Client, override_settings
 
-from django_idgen import handlers, segments
+from django_idgen import segments
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc, NamespaceRecord, WorkerLease
-from django_idgen.tables import make_missing_tables
+from django_idgen.process import handlers
 from tests import servers
 
 pytestmark = pytest.mark.django_db(databases="__all__")

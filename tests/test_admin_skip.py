@@ -13,10 +13,10 @@ from django.db import connections
 from django.test import Client
 
 from django_idgen import segments
+from django_idgen.db.stores import catch_up
 from django_idgen.models import LeafAlloc
-from django_idgen.stores import catch_up
-from django_idgen.tags import edits as tag_edits
-from django_idgen.tags import supply as tag_supply
+from django_idgen.ops.tags import edits as tag_edits
+from django_idgen.ops.tags import supply as tag_supply
 from tests import servers
 from tests.redis_pool.test_project import project
 from tests.several.conftest import _shards, shards

@@ -11,10 +11,11 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import include, path
 
-import django_idgen.metrics
-from django_idgen import handlers, health, readiness
-from django_idgen.readiness import Probes
-from django_idgen.rest.compat import cosid, finger_mark, go_leaf, leaf, tinyid
+import django_idgen.ops.metrics
+from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, tinyid
+from django_idgen.ops import health, readiness
+from django_idgen.ops.readiness import Probes
+from django_idgen.process import handlers
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 
 ALIAS = "reports"
@@ -28,7 +29,7 @@ urlpatterns = [
     path("project", of_the_project),
     path("live", health.live),
     path("ready", health.ready),
-    path("metrics", django_idgen.metrics.view),
+    path("metrics", django_idgen.ops.metrics.view),
     path("idgen/", include("django_idgen.rest.urls")),
     path("leaf/", include(leaf.urls())),
     path("go/", include(go_leaf.urls())),

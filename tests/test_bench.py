@@ -25,11 +25,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_idgen import generators, segments
-from django_idgen.bench.measure import in_threads, interleaved, shares, take
-from django_idgen.bench.proof import Ledger, NotAnId, Run, prove
-from django_idgen.bench.report import ProgressBar, faults, figures_of
-from django_idgen.bench.run import BenchFailed, Plan, run_here, run_in_processes
-from django_idgen.bench.targets import PEERS, PeerMissing, Target, peer, target_of
+from django_idgen.contrib.bench.measure import in_threads, interleaved, shares, take
+from django_idgen.contrib.bench.proof import Ledger, NotAnId, Run, prove
+from django_idgen.contrib.bench.report import ProgressBar, faults, figures_of
+from django_idgen.contrib.bench.run import BenchFailed, Plan, run_here, run_in_processes
+from django_idgen.contrib.bench.targets import PEERS, PeerMissing, Target, peer, target_of
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.management.commands.idgen_bench import set_up
 from tests.benchmarks.generators import segment, snowflake

@@ -13,12 +13,7 @@ from django.db import connections, models
 from django.test.utils import isolate_apps, override_settings
 
 from django_idgen import checks
-from django_idgen.fields import (
-    SegmentAutoField,
-    SegmentIdField,
-    SnowflakeAutoField,
-    SnowflakeField,
-)
+from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeAutoField, SnowflakeField
 from tests import servers
 from tests.app import models as app
 

@@ -15,8 +15,8 @@ import pytest
 from django.db import connections
 
 from django_idgen.core.presets import parse_layout
+from django_idgen.db.redis_client import raw_client
 from django_idgen.models import NamespaceRecord
-from django_idgen.redis_client import raw_client
 from tests import servers, wrong_clock
 from tests.server_tools import ROOT
 

@@ -14,12 +14,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 import django_idgen
-from django_idgen import handlers, segments
-from django_idgen.conf import SettingsError, read_settings
+from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.step import Growth
-from django_idgen.factory import build_allocator, build_generator, build_namespace
+from django_idgen.process import handlers
+from django_idgen.process.factory import build_allocator, build_generator, build_namespace
+from django_idgen.settings.config import SettingsError, read_settings
 from django_idgen.testing import no_registry
 
 
@@ -131,7 +132,7 @@ REFUSED: list[tuple[Any, list[str]]] = [
     (generator(BACKEND="no.such.Thing"), ["no.such.Thing", "imported"]),
     (generator(BACKEND="os.path"), ["['default']['BACKEND']", "'os.path'", "module"]),
     (
-        generator(LEASES={"BACKEND": "django_idgen.conf.DEFAULT_STEP"}),
+        generator(LEASES={"BACKEND": "django_idgen.settings.config.DEFAULT_STEP"}),
         ["['LEASES']['BACKEND']", "conf.DEFAULT_STEP'", "1000"],
     ),
     ({"SEGMENTS": {"SOURCE": {"BACKEND": "builtins.int"}}}, ["['BACKEND']", "class 'int'"]),

@@ -13,8 +13,8 @@ import pytest
 from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_idgen import connection
-from django_idgen.connection import OwnConnection, Place, own_connection, place_of
+from django_idgen.db import connection
+from django_idgen.db.connection import OwnConnection, Place, own_connection, place_of
 from tests.server_tools import execute, sessions
 
 SESSION_OF = {"postgres": "SELECT pg_backend_pid()", "mariadb": "SELECT connection_id()"}

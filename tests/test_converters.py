@@ -13,9 +13,9 @@ from django.urls.converters import REGISTERED_CONVERTERS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_idgen.converters import IdConverter, converter_for
 from django_idgen.core.encoding import ALPHABETS, TextForm
 from django_idgen.core.errors import ConfigurationError
+from django_idgen.fields.converters import IdConverter, converter_for
 from tests.app.models import Customer, Folder, Parcel, Purchase
 
 LAST = 2**63 - 1

@@ -14,7 +14,7 @@ import pytest
 
 from django_idgen import checks, signals
 from django_idgen.core import errors
-from django_idgen.metrics import definitions
+from django_idgen.ops.metrics import definitions
 from tests import servers
 from tests.console import NOT_RUN, Console, lines
 

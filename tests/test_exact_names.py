@@ -15,12 +15,12 @@ from django.db import IntegrityError, connections
 from django.test import override_settings
 
 from django_idgen.core.errors import ConfigurationError, InvalidTag, LeaseLost
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.leases.database import DatabaseLeases
 from django_idgen.models import AccessToken, LeafAlloc, WorkerLease
+from django_idgen.ops.tags import edits
+from django_idgen.rest.tokens import find_token, make_token
 from django_idgen.sources.server import ServerSource
-from django_idgen.tables import make_missing_tables
-from django_idgen.tags import edits
-from django_idgen.tokens import find_token, make_token
 from tests.http.service import EVERYTHING, one_token
 from tests.rest.lending.test_segments import Api, idgen
 from tests.server_leases.shop import SHOP

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_idgen.conf import SettingsError, read_settings
 from django_idgen.core.errors import (
     ClockMovedBackwards,
     ConfigurationError,
@@ -20,10 +19,11 @@ from django_idgen.core.errors import (
     RegistryUnavailable,
 )
 from django_idgen.core.snowflake import SnowflakeGenerator
-from django_idgen.factory import build_registry
 from django_idgen.leases.database import DatabaseLeases
 from django_idgen.leases.fallback import FallbackLeases
 from django_idgen.leases.memory import MemoryLeases
+from django_idgen.process.factory import build_registry
+from django_idgen.settings.config import SettingsError, read_settings
 from tests.simulation.world import Link, World, layout_of
 
 LAYOUT = layout_of(("time", 41), ("worker", 2), ("sequence", 4))

@@ -23,15 +23,11 @@ from django.db.migrations.writer import MigrationWriter, OperationWriter
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_idgen import handlers, next_id, segments
-from django_idgen.adoption.swap_operations import taker
-from django_idgen.fields import (
-    SegmentAutoField,
-    SegmentIdField,
-    SnowflakeAutoField,
-    SnowflakeField,
-)
-from django_idgen.operations import FillIds
+from django_idgen import next_id, segments
+from django_idgen.contrib.adopt.swap_operations import taker
+from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeAutoField, SnowflakeField
+from django_idgen.fields.operations import FillIds
+from django_idgen.process import handlers
 from tests.aliases import alias
 
 __all__ = ["alias"]
@@ -367,7 +363,7 @@ def test_what_others_do_during_a_batch(shop: Shop, monkeypatch: pytest.MonkeyPat
 
         return take_late
 
-    monkeypatch.setattr("django_idgen.operations.taker", interrupted)
+    monkeypatch.setattr("django_idgen.fields.operations.taker", interrupted)
     shop.migrate(FillIds("Thing", "number"))
     found = dict(shop.rows("Thing").values_list("pk", "number"))
     assert found[11] == -7
@@ -481,9 +477,9 @@ def test_what_can_t_be_filled_is_named(shop: Shop, operation: FillIds, words: li
 def test_the_operation_is_written_as_it_was_given() -> None:
     """``squashmigrations`` writes it down, and moves nothing past it unless it is elidable."""
     text, imports = OperationWriter(FillIds("order", "public_id"), indentation=0).serialize()
-    assert imports == {"import django_idgen.operations"}
+    assert imports == {"import django_idgen.fields.operations"}
     assert "".join(text.split()) == (
-        "django_idgen.operations.FillIds(model_name='order',name='public_id',),"
+        "django_idgen.fields.operations.FillIds(model_name='order',name='public_id',),"
     )
     told = FillIds("order", "public_id", batch_size=50, elidable=True)
     text, _ = OperationWriter(told, indentation=0).serialize()

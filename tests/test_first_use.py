@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from django_idgen import factory, generators, segments
+from django_idgen import generators, segments
 from django_idgen.core import segment_tags
 from django_idgen.leases.database import DatabaseLeases
+from django_idgen.process import factory
 from django_idgen.testing import no_registry
 from tests.segment_tools import LIMIT
 from tests.server_leases.shop import SHOP

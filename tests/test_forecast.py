@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_idgen.core.errors import ConfigurationError
+from django_idgen.ops.upkeep.consumption import Consumption
+from django_idgen.ops.upkeep.forecast import Forecast, check_outage
 from django_idgen.sources.rates import Rate
-from django_idgen.upkeep.consumption import Consumption
-from django_idgen.upkeep.forecast import Forecast, check_outage
 
 OUTAGE = 1200.0
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from django_idgen.core.encoding import ALPHABETS, TextForm
 from django_idgen.core.errors import ConfigurationError
-from django_idgen.forms import IdFormField, IdModelMultipleChoiceField
+from django_idgen.fields.forms import IdFormField, IdModelMultipleChoiceField
 from tests.app.models import Bill, Customer, Folder, Purchase
 
 pytestmark = pytest.mark.django_db

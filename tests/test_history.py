@@ -13,11 +13,11 @@ from django.test import Client, override_settings
 from django.utils import timezone
 
 from django_idgen.core.errors import SegmentUnavailable
-from django_idgen.history import prune_history, who_issued
+from django_idgen.db.tables import make_missing_tables, missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.sources.database import DatabaseSource
+from django_idgen.sources.history import prune_history, who_issued
 from django_idgen.sources.server import ServerSource
-from django_idgen.tables import make_missing_tables, missing_tables
 from tests.places import empty_place as empty_place
 from tests.server_tools import execute, lossy_wire
 

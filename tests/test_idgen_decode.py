@@ -15,8 +15,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from django_idgen import handlers
 from django_idgen.core.presets import parse_layout
+from django_idgen.process import handlers
 
 LAYOUT = parse_layout("standard")
 NUMBER = LAYOUT.pack(59_574_693_854, 540, 7)

@@ -17,12 +17,13 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import override_settings
 
-from django_idgen import generators, handlers, next_id, segments
+from django_idgen import generators, next_id, segments
+from django_idgen.db.stores import catch_up
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
-from django_idgen.status import VERSION, status
-from django_idgen.status.text import span, table, told
-from django_idgen.stores import catch_up
-from django_idgen.tables import make_missing_tables
+from django_idgen.ops.status import VERSION, status
+from django_idgen.ops.status.text import span, table, told
+from django_idgen.process import handlers
 from tests import servers
 from tests.places import place
 from tests.server_tools import execute, sessions

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_idgen.json_encoder import MAX_SAFE, IdJSONEncoder
+from django_idgen.strings.json_encoder import MAX_SAFE, IdJSONEncoder
 
 BIG = 249_963_840_991_657_984
 Point = namedtuple("Point", ["x", "y"])

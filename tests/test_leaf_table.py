@@ -11,18 +11,18 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import override_settings
 
-from django_idgen.connection import OwnConnection
 from django_idgen.core.errors import SegmentUnavailable
-from django_idgen.models import LeafAlloc
-from django_idgen.sources.database import DatabaseSource
-from django_idgen.sources.server import ServerSource
-from django_idgen.tables import (
+from django_idgen.db.connection import OwnConnection
+from django_idgen.db.tables import (
     add_missing_columns,
     make_missing_tables,
     missing_columns,
     missing_tables,
     unfit_columns,
 )
+from django_idgen.models import LeafAlloc
+from django_idgen.sources.database import DatabaseSource
+from django_idgen.sources.server import ServerSource
 from tests.adopt.old_servers import make as make_old
 from tests.doctor.asking import findings
 from tests.leaf import INSERT, leaf_fetch, make_leaf, migrated_leaf

@@ -16,15 +16,15 @@ from django.db.models.signals import post_save
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext, isolate_apps
 
-from django_idgen import handlers, loaded
 from django_idgen.core.segment import MAX_ID, Demand
-from django_idgen.fields import SegmentIdField
+from django_idgen.db.tables import make_missing_tables
+from django_idgen.fields import SegmentIdField, loaded
 from django_idgen.models import LeafAlloc
+from django_idgen.ops.tags.edits import find_tag, make_tag, pause_tag, raise_tag, resume_tag
+from django_idgen.process import handlers
 from django_idgen.signals import segment_skipped
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
-from django_idgen.tables import make_missing_tables
-from django_idgen.tags.edits import find_tag, make_tag, pause_tag, raise_tag, resume_tag
 from tests.aliases import alias as alias
 from tests.aliases import on_every_database
 from tests.app.models import Car, Document, Folder, Invoice, Receipt, Ticket, Vehicle

@@ -24,7 +24,7 @@ from django_idgen.core.errors import LayoutError
 from django_idgen.core.layout import BitLayout
 from django_idgen.core.moments import MAX_UNIX_US, moment
 from django_idgen.core.presets import PRESETS, parse_layout
-from django_idgen.created import last_id, span
+from django_idgen.fields.created import last_id, span
 from tests import servers
 from tests.aliases import alias, on_every_database
 from tests.app.models import Bill, Customer, Folder, Invoice, Line, Order, Purchase, Sheet
@@ -172,7 +172,7 @@ def test_days_that_do_not_begin_at_midnight(zone: str) -> None:
     layout = parse_layout("standard", epoch="2010-01-01T00:00:00Z")
     moments = [datetime(2011, 1, 1, tzinfo=UTC) + timedelta(minutes=30 * n) for n in range(17_600)]
     with layout_settings("standard", "2010-01-01T00:00:00Z"), timezone.override(ZoneInfo(zone)):
-        from django_idgen.lookups import CreatedDate
+        from django_idgen.fields.lookups import CreatedDate
 
         part = CreatedDate(F("id"))
         days = [timezone.localtime(when).date() for when in moments]

@@ -11,10 +11,11 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.test import override_settings
 
-from django_idgen import handlers, segments
-from django_idgen.conf import SettingsError, read_settings
+from django_idgen import segments
 from django_idgen.core.errors import SegmentUnavailable
-from django_idgen.tags.edits import TagUnknown, find_tag, make_tag
+from django_idgen.ops.tags.edits import TagUnknown, find_tag, make_tag
+from django_idgen.process import handlers
+from django_idgen.settings.config import SettingsError, read_settings
 from tests.app.models import Invoice
 from tests.places import idgen_on
 from tests.ports import free_port

@@ -10,12 +10,13 @@ from django.core.signals import request_finished
 from django.db import transaction
 from django.test import SimpleTestCase, TestCase, TransactionTestCase
 
-from django_idgen import handlers, segments
-from django_idgen.connection import Place, place_of
+from django_idgen import segments
 from django_idgen.core.errors import SegmentExhausted
 from django_idgen.core.segment import MAX_ID
+from django_idgen.db.connection import Place, place_of
+from django_idgen.db.stores import catch_up
 from django_idgen.models import LeafAlloc
-from django_idgen.stores import catch_up
+from django_idgen.process import handlers
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -16,12 +16,13 @@ from django.db import connections, transaction
 from django.db.models.signals import post_migrate
 from django.db.utils import OperationalError
 
-from django_idgen import handlers, next_id, segments
+from django_idgen import next_id, segments
 from django_idgen.core.errors import SegmentUnavailable
+from django_idgen.db.sqlite.marks_seed import FAILOVER_SKIP
+from django_idgen.db.stores import catch_up
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
-from django_idgen.sqlite.marks_seed import FAILOVER_SKIP
-from django_idgen.stores import catch_up
-from django_idgen.tables import make_missing_tables
+from django_idgen.process import handlers
 from tests import places
 from tests.places import STEP, place
 

@@ -12,7 +12,7 @@ from django.db import connections, transaction
 from django.test import override_settings
 
 from django_idgen import checks
-from django_idgen.tables import make_missing_tables
+from django_idgen.db.tables import make_missing_tables
 from tests.app.models import Invoice, Line, Order
 from tests.doctor.asking import doctor, findings
 from tests.doctor.fleet import idgen, on_database

@@ -24,7 +24,7 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_idgen.pipelines import pipelined
+from django_idgen.contrib.pipelines import pipelined
 from tests.app.models import Car, Document, Folder, Invoice, Receipt, Vehicle
 from tests.places import place, savepoint_create
 

@@ -12,14 +12,14 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from django_idgen import handlers
-from django_idgen.conf import SettingsError, read_settings
 from django_idgen.core.errors import ConfigurationError, SegmentUnavailable, UpkeepFailed
 from django_idgen.core.segment import MAX_ID, Demand
-from django_idgen.history import holder, who_issued
 from django_idgen.models import LeafAlloc
-from django_idgen.upkeep import preloading
-from django_idgen.upkeep.preloading import preload_segments
+from django_idgen.ops.upkeep import preloading
+from django_idgen.ops.upkeep.preloading import preload_segments
+from django_idgen.process import handlers
+from django_idgen.settings.config import SettingsError, read_settings
+from django_idgen.sources.history import holder, who_issued
 from tests.ports import free_port
 from tests.redis_servers import cache_alias
 from tests.server_tools import at_once
@@ -227,7 +227,7 @@ def test_a_run_that_is_killed_leaves_a_gap_at_worst(pooled: str) -> None:
     pass_time(pooled)
     killed_while_waiting(
         pooled,
-        "from django_idgen.upkeep.preloading import preload_segments; preload_segments()",
+        "from django_idgen.ops.upkeep.preloading import preload_segments; preload_segments()",
         "SELECT biz_tag FROM leaf_alloc WHERE biz_tag = 'tea' FOR UPDATE",
     )
     done = preload_segments()["tags"]["tea"]

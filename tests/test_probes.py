@@ -10,11 +10,12 @@ import pytest
 from django.db import connections
 from django.test import override_settings
 
-from django_idgen import generators, handlers, segments
+from django_idgen import generators, segments
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, SegmentUnavailable
+from django_idgen.db.sqlite.marks import MarksFile
+from django_idgen.process import handlers
 from django_idgen.sources.memory import MemorySource
 from django_idgen.sources.sqlite import SqliteSource
-from django_idgen.sqlite.marks import MarksFile
 from tests.places import idgen_on, place
 from tests.redis_pool.test_project import project
 from tests.redis_servers import RedisFarm, cache_alias, redis_farm

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_idgen import segments
-from django_idgen.connection import own_connection
-from django_idgen.metrics.definitions import SHARED
+from django_idgen.db.connection import own_connection
 from django_idgen.models import LeafAlloc
+from django_idgen.ops.metrics.definitions import SHARED
+from django_idgen.ops.status import status
+from django_idgen.ops.tags.rows import find_tag
 from django_idgen.rest.tags import shown
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.rates import INTERVAL, Rate
 from django_idgen.sources.server import ServerSource
-from django_idgen.status import status
-from django_idgen.tags.rows import find_tag
 from tests.places import using
 
 START = datetime(2025, 1, 1, tzinfo=UTC)

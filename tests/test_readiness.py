@@ -13,10 +13,11 @@ from django.contrib.auth.models import AnonymousUser
 from django.db import connections
 from django.test import RequestFactory, override_settings
 
-from django_idgen import generators, health, next_id, readiness, segments
+from django_idgen import generators, next_id, segments
 from django_idgen.core.errors import ClockSkewed, LeaseLost, NamespaceMismatch, NoFreeWorker
 from django_idgen.core.keeper import LeaseKeeper
-from django_idgen.readiness import Probes, Readiness
+from django_idgen.ops import health, readiness
+from django_idgen.ops.readiness import Probes, Readiness
 from tests.places import idgen_on, place
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 from tests.rest.tags.people import Person

@@ -13,7 +13,7 @@ import pytest
 import redis as redis_py
 
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable
-from django_idgen.redis_client import OwnRedis, raw_client
+from django_idgen.db.redis_client import OwnRedis, raw_client
 from tests.ports import free_port
 from tests.redis_servers import (
     RedisFarm,

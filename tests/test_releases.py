@@ -58,7 +58,7 @@ django.setup()
 from accounts.models import Account
 from django.db import connection
 from django_idgen.models import LeaseHistory, SegmentHistory
-from django_idgen.tables import missing_columns
+from django_idgen.db.tables import missing_columns
 assert not missing_columns(connection), missing_columns(connection)
 ids = set(Account.objects.values_list("pk", flat=True))
 numbers = set(Account.objects.values_list("number", flat=True))

@@ -6,7 +6,6 @@ import pytest
 from django.core.management import call_command
 from django.db import connections
 
-from django_idgen.connection import OwnConnection
 from django_idgen.core.errors import (
     ConfigurationError,
     InvalidTag,
@@ -14,9 +13,10 @@ from django_idgen.core.errors import (
     SegmentUnavailable,
 )
 from django_idgen.core.segment import MAX_ID, MAX_STEP, Demand, Segment
+from django_idgen.db.connection import OwnConnection
+from django_idgen.db.tables import missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
-from django_idgen.tables import missing_tables
 from tests.leaf import migrated_leaf
 from tests.server_tools import at_once, execute, python
 

@@ -12,8 +12,8 @@ from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 
-from django_idgen.connection import OwnConnection, own_connection
 from django_idgen.core.errors import RegistryUnavailable, SegmentUnavailable
+from django_idgen.db.connection import OwnConnection, own_connection
 from django_idgen.leases.server import ServerLeases
 from django_idgen.leases.server_ledger import ServerLedger
 from django_idgen.models import LeafAlloc

@@ -12,9 +12,10 @@ import pytest
 from django.db.models import Model
 from django.db.models.signals import post_save, pre_save
 
-from django_idgen import generators, handlers, next_id, segments, signals
+from django_idgen import generators, next_id, segments, signals
 from django_idgen.core.loader import InlineLoader
 from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.process import handlers
 from django_idgen.sources.memory import MemorySource
 from tests import places
 from tests.app.models import Folder

@@ -11,10 +11,11 @@ from unittest.mock import patch
 import pytest
 from django.db import connections, router
 
-from django_idgen import generators, handlers, segments
+from django_idgen import generators, segments
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseError, RegistryUnavailable, SegmentUnavailable
 from django_idgen.models import LeafAlloc
+from django_idgen.process import handlers
 from tests.places import Invoice, using
 from tests.ports import free_port
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_idgen import generators, handlers, next_id, segments
-from django_idgen.connection import Place
+from django_idgen import generators, next_id, segments
 from django_idgen.core.errors import LeaseLost
-from django_idgen.stores import PlacedLoader, Stores, marks_of, mirror_of
-from django_idgen.tables import MODELS, missing_tables
+from django_idgen.db.connection import Place
+from django_idgen.db.stores import PlacedLoader, Stores, marks_of, mirror_of
+from django_idgen.db.tables import MODELS, missing_tables
+from django_idgen.process import handlers
 from tests import places
 from tests.places import STEP, place
 from tests.server_tools import at_once

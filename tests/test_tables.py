@@ -9,8 +9,8 @@ from django.core import serializers
 from django.core.management import call_command
 from django.db import connections, transaction
 
+from django_idgen.db.tables import make_missing_tables, missing_columns, missing_tables
 from django_idgen.models import Installation, LeafAlloc
-from django_idgen.tables import make_missing_tables, missing_columns, missing_tables
 from tests.places import empty_place as empty_place
 from tests.server_tools import at_once, execute
 

@@ -15,14 +15,15 @@ from django.db import connections, transaction
 from django.db.models import Q
 from django.test import override_settings
 
-from django_idgen import handlers, segments
+from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
 from django_idgen.models import Installation, LeafAlloc
+from django_idgen.ops.tags import edits as tag_edits
+from django_idgen.ops.tags import rows as tag_rows
+from django_idgen.ops.tags import supply as tag_supply
+from django_idgen.process import handlers
 from django_idgen.rest.tag_lists import TagList
 from django_idgen.sources.memory import MemorySource
-from django_idgen.tags import edits as tag_edits
-from django_idgen.tags import rows as tag_rows
-from django_idgen.tags import supply as tag_supply
 from tests.places import STEP, place, sqlite
 from tests.redis_pool.test_project import project
 from tests.server_tools import at_once

@@ -19,14 +19,15 @@ from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
 
-from django_idgen import factory, lifecycle, next_id, tasks
-from django_idgen.conf import SettingsError, read_settings
+from django_idgen import next_id, tasks
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, UpkeepFailed
 from django_idgen.core.lease import Grant
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeaseHistory, NamespaceRecord, SegmentHistory, WorkerLease
-from django_idgen.tables import make_missing_tables
-from django_idgen.upkeep.leases import renew_worker_leases
-from django_idgen.upkeep.pruning import prune_history
+from django_idgen.ops.upkeep.leases import renew_worker_leases
+from django_idgen.ops.upkeep.pruning import prune_history
+from django_idgen.process import factory, lifecycle
+from django_idgen.settings.config import SettingsError, read_settings
 from tests.places import place
 from tests.ports import free_port
 from tests.server_tools import at_once
@@ -139,7 +140,7 @@ def test_a_run_that_is_killed_changes_nothing(alias: str) -> None:
     lease = acquire().lease
     killed_while_waiting(
         alias,
-        "from django_idgen.upkeep.leases import renew_worker_leases; renew_worker_leases()",
+        "from django_idgen.ops.upkeep.leases import renew_worker_leases; renew_worker_leases()",
         "SELECT name FROM django_idgen_namespace FOR UPDATE",
     )
     assert rows(alias).get().until == lease.until
@@ -317,7 +318,7 @@ def test_pruning_that_is_killed_goes_on_the_next_time(archive: str) -> None:
         archive,
         "from functools import partial\n"
         "from django_idgen import history\n"
-        "from django_idgen.upkeep import pruning\n"
+        "from django_idgen.ops.upkeep import pruning\n"
         "history.prune_history = partial(history.prune_history, batch=2)\n"
         "pruning.prune_history()",
         f"SELECT id FROM django_idgen_history WHERE id = {third} FOR UPDATE",

@@ -15,9 +15,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from django_idgen import generators, next_id, segments
-from django_idgen.conf import SettingsError
 from django_idgen.core.errors import InvalidId, NoFreeWorker
 from django_idgen.models import LeafAlloc
+from django_idgen.settings.config import SettingsError
 from django_idgen.testing import FixedIdsUsedUp, fixed_ids, no_registry, sequential_ids
 from tests.app.models import Invoice, Order
 

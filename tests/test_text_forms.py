@@ -19,12 +19,7 @@ from django.test.utils import isolate_apps
 
 from django_idgen.core.encoding import ALPHABETS, TextForm
 from django_idgen.core.errors import InvalidId
-from django_idgen.fields import (
-    SegmentAutoField,
-    SegmentIdField,
-    SnowflakeAutoField,
-    SnowflakeField,
-)
+from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeAutoField, SnowflakeField
 from tests.aliases import alias, on_every_database
 from tests.app.models import Bill, Customer, Purchase
 from tests.test_field_migrations import Shop, migrating, shop

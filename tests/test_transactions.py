@@ -16,7 +16,8 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import path
 
-from django_idgen import generators, handlers, next_id, segments
+from django_idgen import generators, next_id, segments
+from django_idgen.process import handlers
 from tests import places
 from tests.app.models import Folder, Invoice
 from tests.places import STEP, place, savepoint_create

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connections, transaction
 
-from django_idgen import vendor
 from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.db import dialects
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
-from django_idgen.tables import make_missing_tables
 from tests.server_tools import execute, execute_apart
 
 A_MINUTE_US = 60_000_000
@@ -22,46 +22,46 @@ SLEEP = {"postgres": "SELECT pg_sleep(0.01)", "mariadb": "SELECT sleep(0.01)"}
 
 def test_the_clock_counts_microseconds_since_1970(server_alias: str) -> None:
     """The server, on this very host, says what the host's clock says."""
-    now = vendor.now_us(connections[server_alias])
+    now = dialects.now_us(connections[server_alias])
     assert abs(now - SYSTEM_CLOCK.wall_ns() // 1000) < A_MINUTE_US
 
 
 def test_the_clock_goes_on_within_a_transaction(server_alias: str) -> None:
     """A transaction that waited for a lock reads the time after the wait."""
     with transaction.atomic(using=server_alias):
-        before = vendor.now_us(connections[server_alias])
+        before = dialects.now_us(connections[server_alias])
         execute(server_alias, SLEEP[server_alias])
-        assert vendor.now_us(connections[server_alias]) - before >= 10_000
+        assert dialects.now_us(connections[server_alias]) - before >= 10_000
 
 
 def test_the_clock_is_the_same_in_every_time_zone(server_alias: str) -> None:
     """The zone of the session moves nothing (hazard 65)."""
     zone = {"postgres": "SET TIME ZONE 'Asia/Karachi'", "mariadb": "SET time_zone = '+05:00'"}
-    before = vendor.now_us(connections[server_alias])
+    before = dialects.now_us(connections[server_alias])
     execute(server_alias, zone[server_alias])
-    assert abs(vendor.now_us(connections[server_alias]) - before) < A_MINUTE_US
+    assert abs(dialects.now_us(connections[server_alias]) - before) < A_MINUTE_US
 
 
 def test_another_vendor_goes_by_this_hosts_clock() -> None:
     """SQLite, or a database that Django doesn't ship, has the wall clock stand in."""
     connection = connections.create_connection("default")
-    assert abs(vendor.now_us(connection) - SYSTEM_CLOCK.wall_ns() // 1000) < A_MINUTE_US
-    assert vendor.server_identity(connection) == ""
+    assert abs(dialects.now_us(connection) - SYSTEM_CLOCK.wall_ns() // 1000) < A_MINUTE_US
+    assert dialects.server_identity(connection) == ""
 
 
 def test_a_server_keeps_its_identity(server_alias: str) -> None:
     """Two connections to one server see one identity, and it isn't empty."""
     with closing(connections.create_connection(server_alias)) as other:
         with transaction.atomic(using=server_alias):
-            identity = vendor.server_identity(connections[server_alias])
-        assert identity == vendor.server_identity(other) != ""
+            identity = dialects.server_identity(connections[server_alias])
+        assert identity == dialects.server_identity(other) != ""
 
 
 def test_postgresql_is_told_by_system_and_timeline(postgres: str) -> None:
     """A promotion changes the timeline, a restored copy the system identifier."""
     system = execute(postgres, "SELECT system_identifier FROM pg_control_system()")[0][0]
     wal = execute(postgres, "SELECT pg_walfile_name(pg_current_wal_lsn())")[0][0]
-    assert vendor.server_identity(connections[postgres]) == f"{system}/{wal[:8]}"
+    assert dialects.server_identity(connections[postgres]) == f"{system}/{wal[:8]}"
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def refused(postgres: str) -> Iterator[str]:
 def test_a_refused_question_leaves_the_transaction_alone(refused: str) -> None:
     """No identity then, and the transaction goes on."""
     with transaction.atomic(using=refused):
-        assert vendor.server_identity(connections[refused]) == ""
+        assert dialects.server_identity(connections[refused]) == ""
         assert execute(refused, "SELECT 1") == [(1,)]
 
 
@@ -91,14 +91,14 @@ def test_an_unknown_variable_leaves_the_transaction_alone(
     mariadb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A MariaDB without server_uid is told by where it listens and stores."""
-    asked = vendor._asked
+    asked = dialects._asked
 
     def older(connection: Any, sql: str) -> str:
         return asked(connection, sql.replace("server_uid", "server_uid_of_later_versions"))
 
-    monkeypatch.setattr(vendor, "_asked", older)
+    monkeypatch.setattr(dialects, "_asked", older)
     with transaction.atomic(using=mariadb):
-        assert vendor.server_identity(connections[mariadb]).count(":") == 2
+        assert dialects.server_identity(connections[mariadb]).count(":") == 2
         assert execute(mariadb, "SELECT 1")
 
 
@@ -112,7 +112,7 @@ def test_the_transaction_is_durable_and_impatient_on_postgresql(postgres: str) -
         return [execute(postgres, f"SHOW {name}")[0][0] for name in settings]
 
     with transaction.atomic(using=postgres):
-        vendor.begin(connections[postgres], lock_timeout=7)
+        dialects.begin(connections[postgres], lock_timeout=7)
         assert shown() == ["on", "7s", "read committed"]
     assert shown() == ["off", "0", "serializable"]
 
@@ -120,7 +120,7 @@ def test_the_transaction_is_durable_and_impatient_on_postgresql(postgres: str) -
 def test_the_transaction_is_impatient_on_mariadb(mariadb: str) -> None:
     """It sees what is committed, waits a few seconds for a lock, and reckons in UTC."""
     with transaction.atomic(using=mariadb):
-        vendor.begin(connections[mariadb], lock_timeout=7)
+        dialects.begin(connections[mariadb], lock_timeout=7)
         shown = execute(mariadb, "SELECT @@innodb_lock_wait_timeout, @@tx_isolation, @@time_zone")
     assert shown == [(7, "READ-COMMITTED", "+00:00")]
 
@@ -138,7 +138,7 @@ def test_each_statement_sees_what_others_have_committed(server_alias: str) -> No
     execute(server_alias, SNAPSHOTS[server_alias])  # as a receiver of connection_created may
     try:
         with transaction.atomic(using=server_alias):
-            vendor.begin(connections[server_alias], lock_timeout=2)
+            dialects.begin(connections[server_alias], lock_timeout=2)
             assert tags.count() == 0
             execute_apart(server_alias, "INSERT INTO leaf_alloc (biz_tag) VALUES ('t')")
             assert tags.count() == 1
@@ -149,7 +149,7 @@ def test_each_statement_sees_what_others_have_committed(server_alias: str) -> No
 def test_a_deadlock_is_a_conflict(server_alias: str) -> None:
     """The loser of a real deadlock may try again: nothing of it was kept."""
     errors = deadlock(server_alias)
-    assert [vendor.is_conflict(error) for error in errors] == [True]
+    assert [dialects.is_conflict(error) for error in errors] == [True]
 
 
 def test_a_lock_timeout_is_no_conflict(server_alias: str) -> None:
@@ -160,27 +160,27 @@ def test_a_lock_timeout_is_no_conflict(server_alias: str) -> None:
         execute(server_alias, "UPDATE pairs SET value = 1")
         with closing(connections.create_connection(server_alias)) as other:
             other.set_autocommit(False)
-            vendor.begin(other, lock_timeout=1)
+            dialects.begin(other, lock_timeout=1)
             with pytest.raises(DatabaseError) as caught, other.cursor() as cursor:
                 cursor.execute("UPDATE pairs SET value = 2")
             other.rollback()
-    assert not vendor.is_conflict(caught.value)
+    assert not dialects.is_conflict(caught.value)
 
 
 def test_a_process_that_stops_in_the_middle_holds_up_nobody_for_long(
     server_alias: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server takes its locks away, and the process hears of it when it goes on."""
-    monkeypatch.setattr(vendor, "IDLE_IN_TRANSACTION", 1)
+    monkeypatch.setattr(dialects, "IDLE_IN_TRANSACTION", 1)
     execute(server_alias, "CREATE TABLE pairs (id integer PRIMARY KEY, value integer)")
     execute(server_alias, "INSERT INTO pairs VALUES (1, 0)")
     with closing(connections.create_connection(server_alias)) as stopped:
         stopped.set_autocommit(False)
-        vendor.begin(stopped, lock_timeout=2)
+        dialects.begin(stopped, lock_timeout=2)
         with stopped.cursor() as cursor:
             cursor.execute("UPDATE pairs SET value = 1")
         with transaction.atomic(using=server_alias):
-            vendor.begin(connections[server_alias], lock_timeout=30)
+            dialects.begin(connections[server_alias], lock_timeout=30)
             execute(server_alias, "UPDATE pairs SET value = value + 10")
         with pytest.raises(DatabaseError):
             stopped.commit()

@@ -15,11 +15,11 @@ from django.conf import settings
 from django.db import connections
 from django.test import override_settings
 
-from django_idgen import handlers, lifecycle
 from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.db.installation import DatabaseOwner
+from django_idgen.db.redis_client import raw_client
 from django_idgen.models import Installation
-from django_idgen.owner import DatabaseOwner
-from django_idgen.redis_client import raw_client
+from django_idgen.process import handlers, lifecycle
 from tests.server_tools import ROOT, execute_apart
 
 REDIS_LEASES = "django_idgen.leases.redis.RedisLeases"

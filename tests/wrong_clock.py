@@ -58,7 +58,7 @@ def spaces(prefix: str) -> dict[str, Any]:
 def registry_in(place: dict[str, str], namespace: Any) -> Any:
     """A registry on the server at ``place``."""
     from django_idgen.leases.database import DatabaseLeases
-    from django_idgen.leases.redis import RedisLeases
+    from django_idgen.leases.redis.registry import RedisLeases
 
     if "redis" in place:
         return RedisLeases(namespace, alias=place["redis"], database=place["database"], timeout=30)
@@ -111,7 +111,8 @@ def acquired(registry: Any, *, leaving: bool) -> list[dict[str, Any]]:
 def first_id(place: dict[str, str]) -> int:
     from django.test import override_settings
 
-    from django_idgen import handlers, next_id
+    from django_idgen import next_id
+    from django_idgen.process import handlers
 
     leases: dict[str, Any] = {"OPTIONS": {"database": place["database"]}}
     if "redis" in place:

@@ -19,7 +19,7 @@ from django.db import DatabaseError, connections, models, router, transaction
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from ..tables import missing_columns, missing_tables
+from ..db.tables import missing_columns, missing_tables
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[models.Model]

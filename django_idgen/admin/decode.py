@@ -21,12 +21,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from ..conf import SettingsError
 from ..core.errors import InvalidId
 from ..core.layout import BitLayout
 from ..core.moments import brief_date, in_zone
-from ..decoding import BitField, Reading, RowFound, SnowflakeReading, label, readings
 from ..models import LeafAlloc, SegmentHistory, WorkerLease
+from ..ops.decoding import BitField, Reading, RowFound, SnowflakeReading, label, readings
+from ..settings.config import SettingsError
 from .base import UnwrittenAdmin
 from .error_words import error_words
 

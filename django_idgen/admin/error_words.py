@@ -28,8 +28,8 @@ from ..core.errors import (
     WorkerOutOfRange,
 )
 from ..core.segment import MAX_ID
-from ..decoding.spellings import LONGEST_TEXT
-from ..tags.edits import (
+from ..ops.decoding.spellings import LONGEST_TEXT
+from ..ops.tags.edits import (
     PoolStillOpen,
     SkipRefused,
     TagExists,
@@ -37,7 +37,7 @@ from ..tags.edits import (
     TagUnknown,
     Unstorable,
 )
-from ..tags.steps import StepOvertaken
+from ..ops.tags.steps import StepOvertaken
 
 __all__ = ["error_words"]
 

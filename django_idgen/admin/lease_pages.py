@@ -16,11 +16,11 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 
-from ..conf import SettingsError
 from ..core.errors import IdgenError
-from ..handlers import current_settings
 from ..models import WorkerLease
-from ..worker_map import WorkerEntry, WorkerMap, WorkerState, release_worker, worker_map
+from ..ops.worker_map import WorkerEntry, WorkerMap, WorkerState, release_worker, worker_map
+from ..process.handlers import current_settings
+from ..settings.config import SettingsError
 from .error_words import error_words
 from .lease_map import (
     IN_USE,
@@ -77,7 +77,7 @@ class ShownEntry:
 
 
 class LeasePages(ModelAdmin):
-    """Adds the pages to the admin of :class:`~..models.WorkerLease`."""
+    """Adds the pages to the admin of :class:`WorkerLease`."""
 
     def get_urls(self) -> list[URLPattern]:
         wrap, name = self.admin_site.admin_view, "django_idgen_workerlease_{}".format

@@ -17,8 +17,8 @@ from django.utils.translation import gettext_lazy
 
 from ..core.moments import in_zone
 from ..core.survey import WorkerEntry
-from ..lease_state import told
 from ..models import NamespaceRecord, WorkerLease
+from ..ops.lease_state import told
 from .base import FoundList, ReadOnlyAdmin
 from .lease_map import state_name
 from .lease_pages import LeasePages

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..models import LeafAlloc
-from ..tags.outlook import TagOutlook
+from ..ops.tags.outlook import TagOutlook
 from . import tag_changes
 from .base import GrantsAdmin
 from .tag_forms import SkipForm

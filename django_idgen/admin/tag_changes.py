@@ -12,11 +12,11 @@ from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import IdgenError
 from ..core.segment import MAX_ID
 from ..models import LeafAlloc
-from ..tags import edits as tag_edits
-from ..tags import rows as tag_rows
-from ..tags import supply as tag_supply
-from ..tags.pausing import PoolStillOpen
-from ..tags.steps import replace_step
+from ..ops.tags import edits as tag_edits
+from ..ops.tags import rows as tag_rows
+from ..ops.tags import supply as tag_supply
+from ..ops.tags.pausing import PoolStillOpen
+from ..ops.tags.steps import replace_step
 from .base import database_of
 from .error_words import error_words
 from .tag_outcomes import Outcomes
@@ -96,7 +96,7 @@ def skip(request: HttpRequest, rows: Sequence[LeafAlloc], targets: Mapping[str, 
 def _skip(request: HttpRequest, row: LeafAlloc, target: int, outcomes: Outcomes) -> None:
     """In all databases of the tag; nothing below is left here, or in the pool.
 
-    Raises :class:`~..core.errors.IdgenError`.
+    Raises :class:`IdgenError`.
     """
     shown = database_of(LeafAlloc)
     if not tag_rows.is_fetched_from(row.pk, shown):
@@ -147,14 +147,14 @@ def _pause(tag: str, paused: bool) -> None:
 def change_step(request: HttpRequest, tag: str, *, seen: int, to: int) -> None:
     """Change a step that the page showed as ``seen``.
 
-    Raises :class:`~..core.errors.IdgenError`, also if somebody else changed it meanwhile.
+    Raises :class:`IdgenError`, also if somebody else changed it meanwhile.
     """
     replace_step(tag, database_of(LeafAlloc), seen=seen, to=to)
     note(request, tag, "changed", step=(seen, to))
 
 
 def change_description(request: HttpRequest, tag: str, *, seen: str, to: str) -> None:
-    """Change what a tag is for. Raises :class:`~..core.errors.IdgenError`."""
+    """Change what a tag is for. Raises :class:`IdgenError`."""
     shown = database_of(LeafAlloc)
     if tag_rows.is_fetched_from(tag, shown):
         tag_edits.change_tag(tag, description=to)

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy
 from ..core.errors import IdgenError
 from ..core.segment import MAX_ID
 from ..models import LeafAlloc
-from ..tags.outlook import TagOutlook, outlooks
+from ..ops.tags.outlook import TagOutlook, outlooks
 from .base import FoundList, GrantsAdmin, database_of
 from .tag_words import duration_words, pool_words, rate_words
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..core.segment import MAX_ID
 from ..models import LeafAlloc
-from ..tags.rows import is_fetched_from, known_tag, source_of_tags
+from ..ops.tags.rows import is_fetched_from, known_tag, source_of_tags
 from .base import database_of
 from .tag_words import count_words
 
@@ -86,7 +86,7 @@ def _length(ids: range) -> int:
 def standing(row: LeafAlloc) -> Standing:
     """Where the tag of ``row`` stands, in all databases that its ids come from.
 
-    Raises :class:`~..core.errors.IdgenError`: a database is away, a router that fails.
+    Raises :class:`IdgenError`: a database is away, a router that fails.
     """
     shown = database_of(LeafAlloc)
     if not is_fetched_from(row.pk, shown):

@@ -13,11 +13,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.errors import IdgenError
+from ..db.tables import missing_tables
 from ..models import LeafAlloc, SegmentHistory
-from ..tables import missing_tables
-from ..tags.outlook import TagOutlook, outlook, outlooks
-from ..tags.rows import Tag, find_tag, is_fetched_from
-from ..tags.usage import SPANS, usage
+from ..ops.tags.outlook import TagOutlook, outlook, outlooks
+from ..ops.tags.rows import Tag, find_tag, is_fetched_from
+from ..ops.tags.usage import SPANS, usage
 from .base import database_of
 from .error_words import error_words
 from .tag_chart import Chart, draw

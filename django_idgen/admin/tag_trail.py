@@ -13,8 +13,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from ..tags import trail
-from ..tags.trail import Change
+from ..ops.tags import trail
+from ..ops.tags.trail import Change
 
 __all__ = ["note", "notes_kept", "translate_notes"]
 
@@ -22,7 +22,7 @@ WAITING = "idgen_notes"
 
 
 def note(request: HttpRequest, tag: str, action: str, **changes: Change) -> None:
-    """Write that the request's user did ``action`` to ``tag``: see :func:`..tags.trail.record`."""
+    """Write that the request's user did ``action`` to ``tag``: see ``ops.tags.trail``."""
     waiting = request.__dict__.get(WAITING)
     if waiting is None:
         trail.record(request.user, tag, action, **changes)

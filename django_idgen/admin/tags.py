@@ -22,11 +22,11 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..conf import DEFAULT_STEP, SettingsError, read_settings
 from ..core.errors import IdgenError
 from ..models import LeafAlloc, SegmentHistory
-from ..tags import edits as tag_edits
-from ..tags.rows import source_behind_pool
+from ..ops.tags import edits as tag_edits
+from ..ops.tags.rows import source_behind_pool
+from ..settings.config import DEFAULT_STEP, SettingsError, read_settings
 from . import tag_changes
 from .base import ReadOnlyAdmin, database_of
 from .error_words import error_words

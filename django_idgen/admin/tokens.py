@@ -25,9 +25,15 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_variables
 
-from ..conf import SettingsError, read_settings
 from ..models import AccessToken
-from ..tokens import living_tokens, misnamed, replace_living_token, revoke_tokens, set_new_secret
+from ..rest.tokens import (
+    living_tokens,
+    misnamed,
+    replace_living_token,
+    revoke_tokens,
+    set_new_secret,
+)
+from ..settings.config import SettingsError, read_settings
 from .base import SoughtAdmin
 
 __all__ = ["AccessTokenAdmin"]

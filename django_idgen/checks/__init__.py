@@ -43,10 +43,10 @@ from django.db import DatabaseError, connections, models, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.module_loading import import_string
 
-from ..conf import SettingsError, read_settings
-from ..factory import build_allocator, build_generator
-from ..generated import GeneratedOnSave
-from ..rest.strings import check_registered
+from ..fields.base import GeneratedOnSave
+from ..process.factory import build_allocator, build_generator
+from ..settings.config import SettingsError, read_settings
+from ..strings.strings import check_registered
 from .metrics import check_metrics
 from .redis import check_eviction, check_shared_redis
 from .rest import check_epochs, check_open_mounts

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error
 
-from ..conf import SettingsError, read_settings
+from ..settings.config import SettingsError, read_settings
 
 __all__ = ["check_metrics"]
 

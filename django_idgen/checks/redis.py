@@ -12,8 +12,8 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Warning  # noqa: A004
 
-from ..conf import BackendSettings, SettingsError, nested_leases, read_settings
 from ..core.errors import ConfigurationError
+from ..settings.config import BackendSettings, SettingsError, nested_leases, read_settings
 
 __all__ = ["check_eviction", "check_shared_redis", "redis_aliases"]
 
@@ -83,7 +83,7 @@ def _shared_with(alias: str) -> Iterator[str]:
 
 
 def _evicting(alias: str) -> Iterator[str]:
-    from ..redis_client import OwnRedis
+    from ..db.redis_client import OwnRedis
 
     own = OwnRedis(alias)
     try:

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Warning  # noqa: A004
 from django.urls import URLPattern, get_resolver
 
-from ..conf import SettingsError, read_settings
+from ..settings.config import SettingsError, read_settings
 
 __all__ = ["check_epochs", "check_open_mounts"]
 

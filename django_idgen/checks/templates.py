@@ -11,7 +11,7 @@ from django.template.backends.django import DjangoTemplates
 from django.utils.module_loading import import_string
 
 from .. import template_backends
-from ..generated import GeneratedOnSave
+from ..fields.base import GeneratedOnSave
 
 __all__ = ["check_thousand_separators"]
 

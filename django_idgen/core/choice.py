@@ -35,7 +35,7 @@ def choose_worker(
     only if the tries fail). ``below(n)`` gives a random whole number of 0..n-1;
     the default is not repeated by forked children.
 
-    Raises :class:`~.errors.NoFreeWorker`. As thread-safe as the functions given.
+    Raises :class:`NoFreeWorker`. As thread-safe as the functions given.
     """
     workers = namespace.workers
     for worker in previous:

@@ -15,7 +15,7 @@ MAX_BATCH: Final = 10_000_000
 def check_count(count: object) -> int:
     """Return ``count`` if so many ids can be asked for at once.
 
-    Raises :class:`TypeError` for what is no int, and :class:`~.errors.ConfigurationError`
+    Raises :class:`TypeError` for what is no int, and :class:`ConfigurationError`
     (a :class:`ValueError`) for one outside 0 to :data:`MAX_BATCH`.
     """
     if isinstance(count, bool) or not isinstance(count, int):

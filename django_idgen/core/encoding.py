@@ -49,7 +49,7 @@ _ALIASES = str.maketrans({"I": "1", "L": "1", "O": "0", "-": None})
 class TextForm:
     """How an id is written: ``prefix``, then its digits in ``alphabet``. Frozen, freely shared.
 
-    Raises :class:`~.errors.ConfigurationError` for an alphabet that is not one of
+    Raises :class:`ConfigurationError` for an alphabet that is not one of
     :data:`ALPHABETS`, or a prefix that is not a letter followed by up to 15 letters,
     digits, hyphens and underscores (or empty).
     """
@@ -95,7 +95,7 @@ class TextForm:
         return f"(?:{re.escape(self.prefix)})?{body}" if self.prefix else body
 
     def format(self, value: int) -> str:
-        """The text of an id. Raises :class:`~.errors.InvalidId` for what can't be one."""
+        """The text of an id. Raises :class:`InvalidId` for what can't be one."""
         if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidId(value, f"an id is an int, and this is a {type(value).__name__}")
         if not 1 <= value <= MAX_ID:
@@ -112,7 +112,7 @@ class TextForm:
     def parse(self, text: str) -> int:
         """The id of a text in this very form, prefix included.
 
-        Raises :class:`~.errors.InvalidId`.
+        Raises :class:`InvalidId`.
         """
         if not isinstance(text, str):
             raise InvalidId(text, f"a text is a string, and this is a {type(text).__name__}")
@@ -125,7 +125,7 @@ class TextForm:
     def read(self, value: object) -> int:
         """The id that somebody gave: an int, its decimal digits, or its text in this form.
 
-        Raises :class:`~.errors.InvalidId`.
+        Raises :class:`InvalidId`.
         """
         if isinstance(value, str):
             return (DECIMAL if _is_number(value) else self).parse(value)

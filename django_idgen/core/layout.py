@@ -53,7 +53,7 @@ class BitLayout:
     or more; ``epoch_us`` the moment of tick 0, in microseconds since 1970.
     ``worker_parts`` names the parts that a worker id is made of, highest first.
 
-    Frozen, hashable, safe to share between threads. Raises :class:`~.errors.LayoutError`.
+    Frozen, hashable, safe to share between threads. Raises :class:`LayoutError`.
     """
 
     fields: Pairs
@@ -116,9 +116,9 @@ class BitLayout:
     def pack(self, tick: int, worker: int, sequence: int = 0, batch: int = 0) -> int:
         """The id made of these parts, each of them checked.
 
-        Raises :class:`~.errors.TimeExhausted` for a tick past the time bits (or the
-        year 9999), :class:`~.errors.WorkerOutOfRange`, :class:`~.errors.LayoutError`
-        for any other part that doesn't fit, and :class:`~.errors.InvalidId` for id 0.
+        Raises :class:`TimeExhausted` for a tick past the time bits (or the
+        year 9999), :class:`WorkerOutOfRange`, :class:`LayoutError`
+        for any other part that doesn't fit, and :class:`InvalidId` for id 0.
         """
         self._check_tick(tick)
         if not is_int(worker) or worker not in self.workers:
@@ -136,8 +136,8 @@ class BitLayout:
         """Take an id apart.
 
         With ``not_after`` (aware; normally now, and some slack) an id made later is
-        refused: it is of another layout or epoch. Raises :class:`~.errors.InvalidId`;
-        :class:`~.errors.TimeOutOfRange` if ``not_after`` is not an aware datetime.
+        refused: it is of another layout or epoch. Raises :class:`InvalidId`;
+        :class:`TimeOutOfRange` if ``not_after`` is not an aware datetime.
         """
         number = self._check_id(value)
         tick = number >> self.time_shift & self.max_ticks - 1
@@ -162,8 +162,8 @@ class BitLayout:
     def min_id_at(self, when: datetime) -> int:
         """The smallest id made at ``when`` (aware) or later; 1 before the epoch.
 
-        Raises :class:`~.errors.TimeOutOfRange` past the end of the layout or for a
-        naive datetime, :class:`~.errors.LayoutError` if time is not the top field.
+        Raises :class:`TimeOutOfRange` past the end of the layout or for a
+        naive datetime, :class:`LayoutError` if time is not the top field.
         """
         # Upwards: a tick that began before the moment is before it.
         tick = -((self.epoch_us - self._ordered_us(when)) // self.tick_us)
@@ -177,8 +177,8 @@ class BitLayout:
     def max_id_at(self, when: datetime) -> int:
         """The largest id made at ``when`` (aware) or before; past the end, the largest of all.
 
-        Raises :class:`~.errors.TimeOutOfRange` before the epoch or for a naive
-        datetime, :class:`~.errors.LayoutError` if time is not the top field.
+        Raises :class:`TimeOutOfRange` before the epoch or for a naive
+        datetime, :class:`LayoutError` if time is not the top field.
         """
         tick = (self._ordered_us(when) - self.epoch_us) // self.tick_us
         largest = (min(tick, self._end_tick - 1) + 1 << self.time_shift) - 1
@@ -191,7 +191,7 @@ class BitLayout:
         return largest
 
     def check_epoch(self, now_us: int) -> None:
-        """Raise :class:`~.errors.LayoutError` if ``now_us`` (µs since 1970) is before the epoch."""
+        """Raise :class:`LayoutError` if ``now_us`` (µs since 1970) is before the epoch."""
         if self.epoch_us > now_us:
             raise LayoutError(
                 f"The epoch {moment(self.epoch_us).isoformat()} of layout {self.name!r} is in "

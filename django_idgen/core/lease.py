@@ -171,17 +171,17 @@ class LeaseRegistry(Protocol):
         ``not_before`` is the first tick that the caller can still use, so that
         its ids go on rising. ``avoid`` is a worker id to pass over.
 
-        Raises :class:`~.errors.NoFreeWorker`, :class:`~.errors.TooFarAhead` for a
-        ``not_before`` that no holder can have come to, :class:`~.errors.NamespaceMismatch`,
-        :class:`~.errors.RegistryUnavailable`, :class:`~.errors.ClockBeforeEpoch`
-        or :class:`~.errors.TimeExhausted`.
+        Raises :class:`NoFreeWorker`, :class:`TooFarAhead` for a
+        ``not_before`` that no holder can have come to, :class:`NamespaceMismatch`,
+        :class:`RegistryUnavailable`, :class:`ClockBeforeEpoch`
+        or :class:`TimeExhausted`.
         """
         ...
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
         """Move the end of the window up; ``last_tick`` is the caller's latest tick.
 
-        Raises :class:`~.errors.LeaseLost` if the registry doesn't know the
+        Raises :class:`LeaseLost` if the registry doesn't know the
         lease, else as :meth:`acquire`.
         """
         ...
@@ -190,7 +190,7 @@ class LeaseRegistry(Protocol):
         """Give the worker id back; ``last_tick`` is the last one loaded, if any.
 
         False if the registry didn't know the lease: then nothing was changed.
-        Raises :class:`~.errors.RegistryUnavailable`.
+        Raises :class:`RegistryUnavailable`.
         """
         ...
 
@@ -203,7 +203,7 @@ class LeaseRegistry(Protocol):
         lowered; CosId's instances are left to their guard. Returns how many leases there
         were. Safe to call twice at once.
 
-        Raises as :meth:`renew`, but for :class:`~.errors.LeaseLost`.
+        Raises as :meth:`renew`, but for :class:`LeaseLost`.
         """
         ...
 

@@ -38,7 +38,7 @@ class Stored:
 
     @property
     def era(self) -> Era:
-        """What was lent so far; raises :class:`~.errors.LayoutError` if it can't be read."""
+        """What was lent so far; raises :class:`LayoutError` if it can't be read."""
         return era_of(self.fingerprint, self.highest)
 
 
@@ -85,7 +85,7 @@ class Ledger(Protocol):
     def read(self) -> Stored | None:
         """What is stored, or None; makes and mends nothing.
 
-        Raises :class:`~.errors.RegistryUnavailable`.
+        Raises :class:`RegistryUnavailable`.
         """
         ...
 
@@ -93,8 +93,8 @@ class Ledger(Protocol):
         """Replace what is stored, in one transaction; returns what is there now.
 
         What was lost meanwhile is reckoned with first, as an acquire would do it.
-        Raises what ``change`` raises, :class:`~.errors.RegistryUnavailable` (it may
-        be done) and :class:`~.errors.NamespaceMismatch` where somebody was quicker.
+        Raises what ``change`` raises, :class:`RegistryUnavailable` (it may
+        be done) and :class:`NamespaceMismatch` where somebody was quicker.
         """
         ...
 
@@ -109,7 +109,7 @@ class Ledger(Protocol):
     def is_whole(self) -> bool:
         """Whether a lender outside of the database still has what it was given.
 
-        Raises :class:`~..core.errors.RegistryUnavailable`.
+        Raises :class:`RegistryUnavailable`.
         """
         ...
 
@@ -127,7 +127,7 @@ def era_words(era: Era) -> dict[str, Any]:
 def eras_from(words: object) -> tuple[Era, ...]:
     """What :func:`era_words` made; one that can't be read is an error.
 
-    Raises :class:`~.errors.LayoutError`.
+    Raises :class:`LayoutError`.
     """
     found = words if isinstance(words, list) else []
     return tuple(era_of(each, int(each["until"])) for each in found)

@@ -175,7 +175,7 @@ def lend(
 def extend(
     book: LeaseBook, namespace: Namespace, lease: Lease, *, now: int, last_tick: int
 ) -> Lease:
-    """Move the end of a held window up. Raises :class:`~.errors.LeaseLost`."""
+    """Move the end of a held window up. Raises :class:`LeaseLost`."""
     found = _found(book, namespace, lease)
     if found is None:
         raise lost(lease)
@@ -271,7 +271,7 @@ def fingerprint_text(namespace: Namespace) -> str:
 
 
 def check_fingerprint(namespace: Namespace, stored: str) -> None:
-    """Raise :class:`~.errors.NamespaceMismatch` naming the first setting that differs."""
+    """Raise :class:`NamespaceMismatch` naming the first setting that differs."""
     if not stored or stored == fingerprint_text(namespace):
         return
     # Through JSON and back: a tuple there is a list here.
@@ -302,7 +302,7 @@ def _is_current(record: Record, mark: Mark, lease: Lease) -> bool:
 def opened_record(book: LeaseBook, namespace: Namespace, now: int) -> Record:
     """The record of the namespace, a new or (after a loss) a mended one; not saved yet.
 
-    Raises :class:`~.errors.NamespaceMismatch`.
+    Raises :class:`NamespaceMismatch`.
     """
     record = book.record()
     if record is None:

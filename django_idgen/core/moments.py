@@ -39,7 +39,7 @@ def is_aware(value: object) -> bool:
 
 
 def aware_us(value: datetime) -> int:
-    """:func:`unix_us`, or :class:`~.errors.TimeOutOfRange` if ``value`` is not aware."""
+    """:func:`unix_us`, or :class:`TimeOutOfRange` if ``value`` is not aware."""
     if not is_aware(value):
         raise TimeOutOfRange(
             f"{value!r} is not a moment: a datetime with a time zone is needed, "

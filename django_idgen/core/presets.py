@@ -52,7 +52,7 @@ def parse_layout(spec: object, *, epoch: object = None) -> BitLayout:
     datetime, or None for ``DEFAULT_EPOCH``. Whether it lies in the past is for
     :meth:`BitLayout.check_epoch` to say.
 
-    Raises :class:`~.errors.LayoutError`.
+    Raises :class:`LayoutError`.
     """
     epoch_us = _epoch_us(DEFAULT_EPOCH if epoch is None else epoch)
     if isinstance(spec, str):

@@ -41,7 +41,7 @@ class RegistryCalls:
     def one_at_a_time(self) -> Iterator[None]:
         """Wait for another thread's call, but not for ever.
 
-        Raises :class:`~.errors.LeaseExpired` if that does not end.
+        Raises :class:`LeaseExpired` if that does not end.
         """
         if not self.lock.acquire(timeout=IO_PATIENCE):
             raise LeaseExpired(

@@ -93,9 +93,9 @@ class SegmentSource(Protocol):
         one lies wholly at or above it, so that a flushed or restored table can't give
         a range again.
 
-        Raises :class:`~.errors.SegmentUnavailable` (with the cause chained),
-        :class:`~.errors.TagPaused`, :class:`~.errors.SegmentExhausted` or
-        :class:`~.errors.InvalidTag`.
+        Raises :class:`SegmentUnavailable` (with the cause chained),
+        :class:`TagPaused`, :class:`SegmentExhausted` or
+        :class:`InvalidTag`.
         """
         ...
 

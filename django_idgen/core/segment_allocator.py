@@ -49,7 +49,7 @@ class SegmentAllocator:
     ``segment_given_back`` (tag, ids); it runs in the thread that they happen in, without a
     lock held, and must not raise.
 
-    Raises :class:`~.errors.ConfigurationError`.
+    Raises :class:`ConfigurationError`.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class SegmentAllocator:
     def generator(self, tag: str) -> SegmentGenerator:
         """The generator of ``tag``; always the same one while it is used or held.
 
-        Raises :class:`~.errors.InvalidTag`.
+        Raises :class:`InvalidTag`.
         """
         return self.segments[tag]
 

@@ -22,10 +22,10 @@ __all__ = ["LockedSegmentGenerator", "SegmentGenerator", "SegmentStats"]
 class SegmentGenerator(TagWaits):
     """Rising ids of one tag. Safe to share between threads; the allocator makes it.
 
-    Giving ids raises :class:`~.errors.SegmentUnavailable` (none could be had within
+    Giving ids raises :class:`SegmentUnavailable` (none could be had within
     the allocator's timeout; the cause is chained), and at once
-    :class:`~.errors.TagPaused`, :class:`~.errors.SegmentExhausted`, :class:`~.errors.InvalidTag`,
-    :class:`~.errors.ConfigurationError` or :class:`~.errors.GeneratorClosed`.
+    :class:`TagPaused`, :class:`SegmentExhausted`, :class:`InvalidTag`,
+    :class:`ConfigurationError` or :class:`GeneratorClosed`.
     """
 
     __slots__ = ("__weakref__", "_seen", "has_left", "looked_at")
@@ -48,7 +48,7 @@ class SegmentGenerator(TagWaits):
         """``n`` ids (0 to 10,000,000), strictly rising, though not always consecutive.
 
         What is missing is asked for in one fetch. Raises :class:`TypeError` or
-        :class:`~.errors.ConfigurationError` (a :class:`ValueError`) for another ``n``.
+        :class:`ConfigurationError` (a :class:`ValueError`) for another ``n``.
         When it fails half-way, the ids that it had taken are lost.
         """
         ids = self._take(check_count(n))
@@ -72,7 +72,7 @@ class SegmentGenerator(TagWaits):
         """Load what is to be ahead, now: whether it is there.
 
         Waits up to ``timeout`` seconds for it (0: not at all), then raises
-        :class:`~.errors.SegmentUnavailable`; otherwise as for ids. Where loads run in
+        :class:`SegmentUnavailable`; otherwise as for ids. Where loads run in
         the caller's thread, they do so here whatever the timeout.
         """
         deadline = self._services.clock.stopwatch() + timeout

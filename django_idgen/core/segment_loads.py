@@ -43,7 +43,7 @@ FINAL_ERRORS: Final = (SegmentExhausted, InvalidTag, ConfigurationError, *REFUSE
 
 
 class Services(Protocol):
-    """What all tags of one source share: see :class:`.segment_allocator.SegmentAllocator`."""
+    """What all tags of one source share: see :class:`SegmentAllocator`."""
 
     source: SegmentSource
     loader: AnyLoader

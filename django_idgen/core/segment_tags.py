@@ -20,7 +20,7 @@ class Segments(dict[str, SegmentGenerator]):
     """The generators by tag, each made once, on first use. Safe to share between threads.
 
     ``segments[tag]`` of a tag known already is a dictionary look-up. For a new one
-    that can't be a tag it raises :class:`~.errors.InvalidTag`.
+    that can't be a tag it raises :class:`InvalidTag`.
 
     There is never more than one generator of a tag that can give ids: one that was
     dropped and is still held by somebody is found again, and of one that is gone the

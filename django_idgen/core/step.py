@@ -28,7 +28,7 @@ class Growth:
     """How far a tag's segments and its chain may grow. Frozen, freely shared.
 
     A length is told as a multiple of the row's step, a power of two, so that an edit
-    of the row counts from the next fetch on. Raises :class:`~.errors.ConfigurationError`.
+    of the row counts from the next fetch on. Raises :class:`ConfigurationError`.
     """
 
     duration: float = SEGMENT_DURATION

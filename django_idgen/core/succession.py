@@ -48,7 +48,7 @@ class Era:
 def layout_of(fingerprint: Mapping[str, Any]) -> BitLayout:
     """The layout that a stored fingerprint was written with; its name is not kept.
 
-    Raises :class:`~.errors.LayoutError` for one that can't be read.
+    Raises :class:`LayoutError` for one that can't be read.
     """
     try:
         return BitLayout(
@@ -63,7 +63,7 @@ def layout_of(fingerprint: Mapping[str, Any]) -> BitLayout:
 def era_of(fingerprint: Mapping[str, Any], until: int) -> Era:
     """The era of a stored fingerprint that ended at tick ``until``.
 
-    Raises :class:`~.errors.LayoutError` for one that can't be read.
+    Raises :class:`LayoutError` for one that can't be read.
     """
     layout = layout_of(fingerprint)
     first, end = fingerprint.get("workers") or (0, len(layout.workers))
@@ -119,7 +119,7 @@ def epoch_for(layout: BitLayout, tick: int, now_us: int) -> BitLayout | None:
 def namespace_of(namespace: Namespace, fingerprint: Mapping[str, Any]) -> Namespace:
     """``namespace`` as those see it who still have the settings of ``fingerprint``.
 
-    Raises :class:`~.errors.LayoutError` for one that can't be read.
+    Raises :class:`LayoutError` for one that can't be read.
     """
     era = era_of(fingerprint, 0)
     return replace(

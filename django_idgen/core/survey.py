@@ -118,7 +118,7 @@ class Tenure:
 class Overseen(Protocol):
     """A registry that those can look into who look after it. Thread-safe.
 
-    Every method raises :class:`~.errors.RegistryUnavailable` where it can't be asked.
+    Every method raises :class:`RegistryUnavailable` where it can't be asked.
     """
 
     def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
@@ -197,7 +197,7 @@ class WorkerMap:
     """What can't be seen just now, and why."""
 
     def state(self, worker: int) -> WorkerState:
-        """Of any worker id of the layout. Raises :class:`~.errors.WorkerOutOfRange`."""
+        """Of any worker id of the layout. Raises :class:`WorkerOutOfRange`."""
         if worker not in self.workers:
             raise WorkerOutOfRange(worker, self.workers)
         entry = self.entries.get(worker)

@@ -36,7 +36,7 @@ class OverseenBook(LeaseBook, Protocol):
 
 
 class BookOversight(ABC):
-    """An :class:`~..core.survey.Overseen` of one namespace.
+    """An :class:`Overseen` of one namespace.
 
     The clock of such a registry is its host's own, and so is that of every holder: there
     is nothing to be measured between them. ``place`` is where they are kept; ``changed`` is
@@ -61,21 +61,21 @@ class BookOversight(ABC):
         """What ``job`` returns, in one transaction; ``None`` where there are no rows yet."""
 
     def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
-        """See :meth:`~..core.survey.Overseen.survey`."""
+        """See :meth:`Overseen.survey`."""
         sights = self._run(_sights) or []
         if workers is not None:
             sights = [sight for sight in sights if sight.mark.worker in workers]
         return [Survey("database", self._space, self._now_us(), sights, place=self._place)]
 
     def free(self, worker: int, lease: str | None = None) -> bool:
-        """See :meth:`~..core.survey.Overseen.free`."""
+        """See :meth:`Overseen.free`."""
         freed = bool(self._run(lambda book: _freed(book, worker, lease)))
         if freed:
             self._changed()
         return freed
 
     def tenure(self, worker: int, tick: int) -> Tenure | None:
-        """See :meth:`~..core.survey.Overseen.tenure`."""
+        """See :meth:`Overseen.tenure`."""
         return self._run(lambda book: _tenure(book, worker, tick))
 
 

@@ -1,7 +1,7 @@
 """Worker ids lent by the project's own database: the default registry.
 
 Works on any Django database. On a server the marks are rows of ours, written on
-a connection of our own; see :mod:`..stores` for SQLite and for tests.
+a connection of our own; see :mod:`..db.stores` for SQLite and for tests.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..connection import Place, place_of
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost
 from ..core.lease import Grant, Lease, LeaseRegistry, Namespace
 from ..core.ledger import Ledger
 from ..core.survey import Overseen
-from ..stores import Stores, caller_of, kept_in_process, marks_of, mirror_of
+from ..db.connection import Place, place_of
+from ..db.stores import Stores, caller_of, kept_in_process, marks_of, mirror_of
 from .ledger_places import ledgers_in
 from .memory import MemoryLeases, MemoryMarks
 from .option_values import checked_flag, checked_seconds
@@ -59,7 +59,7 @@ class DatabaseLeases:
         """By worker id, of which there are only so many: the last token, and who lent it."""
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.acquire`."""
+        """See :meth:`LeaseRegistry.acquire`."""
         store = self._stores.current()
         grant = store.acquire(holder=holder, not_before=not_before, avoid=avoid)
         self._lenders[grant.lease.worker] = grant.lease.token, store
@@ -67,7 +67,7 @@ class DatabaseLeases:
         return grant
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.renew`."""
+        """See :meth:`LeaseRegistry.renew`."""
         store = self._lender_of(lease)
         if store is None or isinstance(store, MemoryLeases) or self._stores.is_current(store):
             return (store or self._stores.current()).renew(lease, last_tick=last_tick)
@@ -81,7 +81,7 @@ class DatabaseLeases:
         )
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+        """See :meth:`LeaseRegistry.release`."""
         store = self._lender_of(lease) or self._stores.current()
         if not self._may_touch(store):
             return False
@@ -93,7 +93,7 @@ class DatabaseLeases:
         """The leases that stand in ``holder``'s name, lapsed or not; the earliest first.
 
         For those who lend on, and know their borrowers by name alone. Raises
-        :class:`~..core.errors.RegistryUnavailable`.
+        :class:`RegistryUnavailable`.
         """
         store: Any = self._stores.current()
         found: list[Lease] = store.held_by(holder)
@@ -102,7 +102,7 @@ class DatabaseLeases:
     def rename_holders(self, rename: Callable[[str], str | None]) -> int:
         """Give holders of what is held the label that ``rename`` says (None: leave it); how many.
 
-        Raises :class:`~..core.errors.RegistryUnavailable`.
+        Raises :class:`RegistryUnavailable`.
         """
         store: Any = self._stores.current()
         count: int = store.rename_holders(rename)
@@ -110,7 +110,7 @@ class DatabaseLeases:
         return count
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
+        """See :meth:`LeaseRegistry.renew_seen`."""
         return self._stores.current().renew_seen(idle_after=idle_after)
 
     def lend_on(self) -> None:

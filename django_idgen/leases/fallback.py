@@ -94,7 +94,7 @@ class FallbackLeases:
         }
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.acquire`."""
+        """See :meth:`LeaseRegistry.acquire`."""
         grant, failure = self._from_primary(holder, not_before, avoid)
         if grant is not None:
             return grant
@@ -124,9 +124,9 @@ class FallbackLeases:
         return grant, None
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.renew`.
+        """See :meth:`LeaseRegistry.renew`.
 
-        :class:`~..core.errors.LeaseLost` is also said to move a holder: one whose window
+        :class:`LeaseLost` is also said to move a holder: one whose window
         is used up while ``primary`` does not answer, and one that ``secondary`` lends to
         while ``primary`` answers again. Both go on to the end of what they hold.
         """
@@ -156,12 +156,12 @@ class FallbackLeases:
         return grant
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+        """See :meth:`LeaseRegistry.release`."""
         self._guests.discard(lease.token)
         return self._lender(lease).release(lease, last_tick=last_tick)
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`; the sum of both.
+        """See :meth:`LeaseRegistry.renew_seen`; the sum of both.
 
         Raises :class:`RegistryUnavailable` only if neither can be reached.
         """

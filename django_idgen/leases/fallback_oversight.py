@@ -14,14 +14,14 @@ __all__ = ["FallbackOversight"]
 
 
 class FallbackOversight:
-    """An :class:`~..core.survey.Overseen` of ``parts``, which lend other worker ids each."""
+    """An :class:`Overseen` of ``parts``, which lend other worker ids each."""
 
     def __init__(self, parts: Sequence[LeaseRegistry], clock: Clock) -> None:
         self._parts = parts
         self._clock = clock
 
     def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
-        """See :meth:`~..core.survey.Overseen.survey`.
+        """See :meth:`Overseen.survey`.
 
         What can't be asked is told as a failure. Raises what the first says if none can be.
         """
@@ -44,11 +44,11 @@ class FallbackOversight:
         return Survey(kind, part.namespace, now_us, workers=workers, failure=str(error))
 
     def free(self, worker: int, lease: str | None = None) -> bool:
-        """See :meth:`~..core.survey.Overseen.free`."""
+        """See :meth:`Overseen.free`."""
         return self._of(worker, lambda overseen: overseen.free(worker, lease)) or False
 
     def tenure(self, worker: int, tick: int) -> Tenure | None:
-        """See :meth:`~..core.survey.Overseen.tenure`."""
+        """See :meth:`Overseen.tenure`."""
         found: Tenure | None = self._of(worker, lambda overseen: overseen.tenure(worker, tick))
         return found
 

@@ -55,10 +55,10 @@ class HttpLeases:
     ``generator``: the alias of ``IDGEN["GENERATORS"]`` in the service whose worker ids are
     lent; the namespace's name unless told. Its layout, epoch and ``workers`` must be the
     same there; its ``window`` and ``max_ahead`` at least ours. For the other options see
-    :class:`~..remote.link.HttpLink`; ``installation``, where given, is what ``GET
+    :class:`HttpLink`; ``installation``, where given, is what ``GET
     generators/<alias>/leases`` of the service says.
 
-    Raises :class:`~..core.errors.ConfigurationError` for options that can't work.
+    Raises :class:`ConfigurationError` for options that can't work.
     """
 
     kind = "http"
@@ -98,9 +98,9 @@ class HttpLeases:
         self._pin = Pin(installation)
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.acquire`.
+        """See :meth:`LeaseRegistry.acquire`.
 
-        Raises :class:`~..core.errors.ConfigurationError` for a service of another database.
+        Raises :class:`ConfigurationError` for a service of another database.
         """
         self._see_that_all_agree()
         body = {"holder": _label(holder), "not_before": str(not_before), "avoid": avoid}
@@ -108,13 +108,13 @@ class HttpLeases:
         return self._read(answer, partial(self._granted, not_before, avoid))
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.renew`."""
+        """See :meth:`LeaseRegistry.renew`."""
         body = {"lease": _words(lease), "last_tick": str(last_tick), **self._settings()}
         answer = self._ask("/renew", body, partial(self._refusal_of, lease))
         return self._read(answer, partial(self._renewed, lease))
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:  # noqa: ARG002
-        """See :meth:`~..core.lease.LeaseRegistry.release`.
+        """See :meth:`LeaseRegistry.release`.
 
         The service keeps the end of the window as it is, whatever ``last_tick`` is: another
         holder of the worker id begins there.
@@ -125,7 +125,7 @@ class HttpLeases:
         return answer.body.get("known") is True
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
+        """See :meth:`LeaseRegistry.renew_seen`."""
         body = {"idle_after": idle_after, **self._settings()}
         return self._read(self._ask("/renew-seen", body, self._refusal), _renewed_count)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..connection import Place, place_of
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.lease import Namespace
 from ..core.ledger import Ledger
-from ..stores import marks_of
+from ..db.connection import Place, place_of
+from ..db.stores import marks_of
 from .server_ledger import ServerLedger
 from .sqlite_ledger import SqliteLedger
 

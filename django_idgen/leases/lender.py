@@ -1,6 +1,6 @@
 """The root of a registry that can forget: who keeps its charters (rule L6).
 
-They are kept where :class:`~.database.DatabaseLeases` would keep its marks, under the
+They are kept where :class:`DatabaseLeases` would keep its marks, under the
 same rules about what the database itself may have lost (L7): a ceiling that was raised,
 or a generation that was opened, and that the database no longer knows of, lies below
 the fence of the next one.
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ..connection import Place, place_of
 from ..core.charter import Change, Charter
 from ..core.clock import Clock
 from ..core.errors import RegistryUnavailable
 from ..core.lease import Namespace
-from ..stores import Stores, marks_of
+from ..db.connection import Place, place_of
+from ..db.stores import Stores, marks_of
 from .local_lender import MemoryLender, SqliteLender, memory_of
 from .server_lender import ServerLender
 

@@ -14,9 +14,9 @@ from ..core.charter import Change, Charter, reaching
 from ..core.errors import RegistryUnavailable
 from ..core.lease import Namespace
 from ..core.lending import LeaseBook, opened_record
-from ..sqlite.marks import MarksError, MarksFile
-from ..sqlite.marks_seed import identity_of
-from ..stores import caller_of, mirror_of
+from ..db.sqlite.marks import MarksError, MarksFile
+from ..db.sqlite.marks_seed import identity_of
+from ..db.stores import caller_of, mirror_of
 from .memory import MemoryBook
 from .sqlite import SqliteBook
 
@@ -76,7 +76,7 @@ class SqliteLender(_LocalLender):
         self._alias = alias
 
     def change(self, change: Change) -> Charter:
-        """See :meth:`~.lender.Lender.change`."""
+        """See :meth:`Lender.change`."""
         try:
             # No row says that one is missing, and this is not asked for often.
             charter = self.marks.run(lambda db: self._job(db, change), compared=True)
@@ -102,7 +102,7 @@ class SqliteLender(_LocalLender):
         return charter
 
     def installation(self) -> str | None:
-        """See :meth:`~.lender.Lender.installation`."""
+        """See :meth:`Lender.installation`."""
         if not self.marks.path.exists():
             return None
         try:
@@ -147,7 +147,7 @@ class MemoryLender(_LocalLender):
         self._memory = memory
 
     def change(self, change: Change) -> Charter:
-        """See :meth:`~.lender.Lender.change`."""
+        """See :meth:`Lender.change`."""
         memory, name = self._memory, self.namespace.name
         with memory.lock:
             book = memory.books.setdefault(name, MemoryBook())
@@ -157,7 +157,7 @@ class MemoryLender(_LocalLender):
         return charter
 
     def installation(self) -> str | None:
-        """See :meth:`~.lender.Lender.installation`."""
+        """See :meth:`Lender.installation`."""
         return self._memory.identity
 
     def abandon(self) -> None:

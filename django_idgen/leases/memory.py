@@ -16,15 +16,7 @@ from typing import TypeVar
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.holder import identity_of
 from ..core.lease import Grant, Lease, Mark, Namespace, is_free
-from ..core.lending import (
-    Record,
-    extend,
-    extend_seen,
-    held_by,
-    lend,
-    rename_holders,
-    take_back,
-)
+from ..core.lending import Record, extend, extend_seen, held_by, lend, rename_holders, take_back
 from .book_oversight import BookOversight, OverseenBook, Term
 
 __all__ = ["MemoryBook", "MemoryLeases", "MemoryMarks"]
@@ -71,7 +63,7 @@ class MemoryLeases:
         self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.acquire`."""
+        """See :meth:`LeaseRegistry.acquire`."""
         with self._marks.lock:
             reading = self._read()
             lease = lend(
@@ -85,7 +77,7 @@ class MemoryLeases:
         return Grant(lease, reading)
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.renew`."""
+        """See :meth:`LeaseRegistry.renew`."""
         with self._marks.lock:
             reading = self._read()
             lease = extend(
@@ -98,7 +90,7 @@ class MemoryLeases:
         return Grant(lease, reading)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+        """See :meth:`LeaseRegistry.release`."""
         with self._marks.lock:
             book = self._book(self._read())
             return take_back(book, self.namespace, lease, last_tick=last_tick)
@@ -109,14 +101,14 @@ class MemoryLeases:
             return held_by(self._book(self._read()), self.namespace, holder)
 
     def rename_holders(self, rename: Callable[[str], str | None]) -> int:
-        """See :meth:`~.database.DatabaseLeases.rename_holders`."""
+        """See :meth:`DatabaseLeases.rename_holders`."""
         with self._marks.lock:
             reading = self._read()
             now = self.namespace.tick_at(reading.registry_us)
             return rename_holders(self._book(reading), self.namespace, now=now, rename=rename)
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
+        """See :meth:`LeaseRegistry.renew_seen`."""
         with self._marks.lock:
             reading = self._read()
             return extend_seen(
@@ -167,7 +159,7 @@ class _MemoryOversight(BookOversight):
 
 
 class MemoryBook:
-    """A :class:`~..core.lending.LeaseBook`; its owner holds the lock."""
+    """A :class:`LeaseBook`; its owner holds the lock."""
 
     def __init__(self) -> None:
         self.marks: dict[int, Mark] = {}

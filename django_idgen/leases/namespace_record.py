@@ -26,14 +26,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Max, QuerySet
 from django.utils.timezone import is_aware, make_aware
 
-from .. import vendor
 from ..core.clock import Clock, Reading
 from ..core.errors import ConfigurationError, NamespaceMismatch
 from ..core.lease import PROTOCOL_VERSION, Namespace, loss_fence
 from ..core.moments import unix_us
+from ..db import dialects
+from ..db.row_writes import insert_row, update_row, why_alike
+from ..db.transactions import Rerun
 from ..models import Installation, NamespaceRecord, WorkerLease
-from ..row_writes import insert_row, update_row, why_alike
-from ..transactions import Rerun
 
 __all__ = ["NamespaceOpening", "Opened", "check_fingerprint", "fingerprint_text"]
 
@@ -127,7 +127,7 @@ class NamespaceOpening:
         return Reading(registry_us, sent, self._clock.elapsed_ns())
 
     def _server(self, connection: BaseDatabaseWrapper) -> str:
-        return vendor.server_identity(connection) if self._server_identity else ""
+        return dialects.server_identity(connection) if self._server_identity else ""
 
     def _is_suspicious(
         self, record: NamespaceRecord, installation: Installation | None, server: str

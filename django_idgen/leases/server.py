@@ -18,8 +18,6 @@ from django.db.models import BigIntegerField, F, Max, QuerySet, Value
 from django.db.models.functions import Greatest, Least
 from django.utils.timezone import make_naive
 
-from .. import lease_history, vendor
-from ..connection import SOCKET_TIMEOUT, OwnConnection, own_connection
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost, RegistryUnavailable
 from ..core.lease import (
@@ -34,9 +32,12 @@ from ..core.lease import (
     new_token,
     soon,
 )
+from ..db import dialects
+from ..db.connection import SOCKET_TIMEOUT, OwnConnection, own_connection
+from ..db.row_writes import insert_row, update_row
+from ..db.transactions import Rerun, Transactions
 from ..models import NamespaceRecord, WorkerLease
-from ..row_writes import insert_row, update_row
-from ..transactions import Rerun, Transactions
+from . import history as lease_history
 from .namespace_record import NamespaceOpening, Opened
 from .server_oversight import ServerOversight
 from .worker_choice import WorkerChoice, mark_of
@@ -99,7 +100,7 @@ class ServerLeases:
             namespace,
             alias,
             clock=clock,
-            read_now=read_now or vendor.now_us,
+            read_now=read_now or dialects.now_us,
             server_identity=server_identity,
         )
 
@@ -127,7 +128,7 @@ class ServerLeases:
         return self._transactions.run(lambda _connection: self._held_by(holder[:HOLDER_LENGTH]))
 
     def rename_holders(self, rename: Callable[[str], str | None]) -> int:
-        """See :meth:`~.database.DatabaseLeases.rename_holders`."""
+        """See :meth:`DatabaseLeases.rename_holders`."""
         return self._transactions.run(lambda _connection: self._rename_holders(rename))
 
     def renew_seen(self, *, idle_after: float) -> int:

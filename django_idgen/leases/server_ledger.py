@@ -14,17 +14,17 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Max, QuerySet
 from django.db.models.functions import Least
 
-from .. import vendor
-from ..connection import SOCKET_TIMEOUT, OwnConnection, own_connection
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import LayoutError, RegistryUnavailable
 from ..core.lease import Namespace
 from ..core.ledger import Change, Stored, Successor, era_words, eras_from
 from ..core.succession import namespace_of
+from ..db import dialects
+from ..db.connection import SOCKET_TIMEOUT, OwnConnection, own_connection
+from ..db.row_writes import update_row
+from ..db.tables import missing_tables
+from ..db.transactions import Transactions
 from ..models import Installation, LeaseHistory, NamespaceRecord, WorkerLease
-from ..row_writes import update_row
-from ..tables import missing_tables
-from ..transactions import Transactions
 from .namespace_record import NamespaceOpening, Opened, fingerprint_text
 
 __all__ = ["ServerLedger"]
@@ -36,9 +36,9 @@ ERAS = "eras"
 
 
 class ServerLedger:
-    """The row of a namespace in database ``alias``. A :class:`~..core.ledger.Ledger`.
+    """The row of a namespace in database ``alias``. A :class:`Ledger`.
 
-    The options are those of :class:`~.server.ServerLeases`.
+    The options are those of :class:`ServerLeases`.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ServerLedger:
         self._timeout = timeout
         self._server_identity = server_identity
         self._clock = clock
-        self._read_now = read_now or vendor.now_us
+        self._read_now = read_now or dialects.now_us
         self._own = own or own_connection(alias)
         self._transactions = Transactions(
             self._own,
@@ -71,11 +71,11 @@ class ServerLedger:
         )
 
     def read(self) -> Stored | None:
-        """See :meth:`~..core.ledger.Ledger.read`."""
+        """See :meth:`Ledger.read`."""
         return self._ask(self._read)
 
     def rewrite(self, change: Change) -> Stored:
-        """See :meth:`~..core.ledger.Ledger.rewrite`."""
+        """See :meth:`Ledger.rewrite`."""
         stored = self._ask(self._record)
         space = self.namespace
         if stored is not None:

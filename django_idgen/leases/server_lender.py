@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from .. import vendor
-from ..connection import SOCKET_TIMEOUT, OwnConnection, own_connection
 from ..core.charter import Change, Charter, reaching
 from ..core.clock import Clock
 from ..core.errors import RegistryUnavailable
 from ..core.lease import Namespace
+from ..db import dialects
+from ..db.connection import SOCKET_TIMEOUT, OwnConnection, own_connection
+from ..db.tables import missing_tables
+from ..db.transactions import Rerun, Transactions
 from ..models import Installation, NamespaceRecord
-from ..tables import missing_tables
-from ..transactions import Rerun, Transactions
 from .namespace_record import NamespaceOpening
 
 __all__ = ["ServerLender"]
@@ -27,7 +27,7 @@ class ServerLender:
     """The charter in the namespace's row of database ``alias``. Thread-safe.
 
     ``stride`` (ticks) is how far ahead a ceiling is raised; the rest is as in
-    :class:`~.server.ServerLeases`. A :class:`~.lender.Lender`.
+    :class:`ServerLeases`. A :class:`Lender`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ServerLender:
         self._stride = stride
         self._server_identity = server_identity
         self._clock = clock
-        self._read_now = read_now or vendor.now_us
+        self._read_now = read_now or dialects.now_us
         self._own = own or own_connection(alias)
         self._transactions = Transactions(
             self._own,
@@ -59,7 +59,7 @@ class ServerLender:
         )
 
     def change(self, change: Change) -> Charter:
-        """See :meth:`~.lender.Lender.change`."""
+        """See :meth:`Lender.change`."""
         thorough, space = False, self._space(NOTHING, 0)
 
         def body(connection: BaseDatabaseWrapper) -> Charter:
@@ -79,7 +79,7 @@ class ServerLender:
         return self._transactions.run(body)
 
     def installation(self) -> str | None:
-        """See :meth:`~.lender.Lender.installation`."""
+        """See :meth:`Lender.installation`."""
         return self._transactions.run(self._identity)
 
     def _identity(self, connection: BaseDatabaseWrapper) -> str | None:
@@ -89,7 +89,7 @@ class ServerLender:
         return rows.values_list("identity", flat=True).first()
 
     def abandon(self) -> None:
-        """See :meth:`~.lender.Lender.abandon`."""
+        """See :meth:`Lender.abandon`."""
         self._own.reset()
 
     def _opening(self, namespace: Namespace) -> NamespaceOpening:

@@ -10,13 +10,13 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 from django.utils.timezone import is_aware, make_aware
 
-from .. import lease_history
 from ..core.lease import Mark
 from ..core.moments import unix_us
 from ..core.survey import Sight, Survey, Tenure, name_of
+from ..db.tables import missing_tables
+from ..db.transactions import Transactions
 from ..models import NamespaceRecord, WorkerLease
-from ..tables import missing_tables
-from ..transactions import Transactions
+from . import history as lease_history
 from .namespace_record import NamespaceOpening
 
 __all__ = ["ServerOversight"]
@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 class ServerOversight:
-    """An :class:`~..core.survey.Overseen` of the rows of one namespace. Thread-safe.
+    """An :class:`Overseen` of the rows of one namespace. Thread-safe.
 
     Asks on a connection of our own: the caller's transaction may be an old picture.
     """
@@ -47,15 +47,15 @@ class ServerOversight:
         self._alias = opening.alias
 
     def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
-        """See :meth:`~..core.survey.Overseen.survey`."""
+        """See :meth:`Overseen.survey`."""
         return [self._transactions.run(partial(self._survey, workers))]
 
     def free(self, worker: int, lease: str | None = None) -> bool:
-        """See :meth:`~..core.survey.Overseen.free`."""
+        """See :meth:`Overseen.free`."""
         return self._transactions.run(partial(self._free, worker, lease))
 
     def tenure(self, worker: int, tick: int) -> Tenure | None:
-        """See :meth:`~..core.survey.Overseen.tenure`."""
+        """See :meth:`Overseen.tenure`."""
         return self._transactions.run(partial(self._tenure, worker, tick))
 
     def _survey(self, workers: Collection[int] | None, connection: BaseDatabaseWrapper) -> Survey:

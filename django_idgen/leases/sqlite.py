@@ -11,17 +11,9 @@ from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import RegistryUnavailable
 from ..core.holder import identity_of
 from ..core.lease import Grant, Lease, Mark, Namespace
-from ..core.lending import (
-    Record,
-    extend,
-    extend_seen,
-    held_by,
-    lend,
-    rename_holders,
-    take_back,
-)
-from ..sqlite import marks_terms
-from ..sqlite.marks import MarksError, MarksFile
+from ..core.lending import Record, extend, extend_seen, held_by, lend, rename_holders, take_back
+from ..db.sqlite import marks_terms
+from ..db.sqlite.marks import MarksError, MarksFile
 from .book_oversight import BookOversight, OverseenBook, Term
 
 __all__ = ["SqliteBook", "SqliteLeases"]
@@ -56,7 +48,7 @@ class SqliteLeases:
         self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.acquire`."""
+        """See :meth:`LeaseRegistry.acquire`."""
 
         def job(db: sqlite3.Connection) -> Grant:
             reading = self._read()
@@ -74,7 +66,7 @@ class SqliteLeases:
         return self._run(job, compared=True)
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.renew`."""
+        """See :meth:`LeaseRegistry.renew`."""
 
         def job(db: sqlite3.Connection) -> Grant:
             reading = self._read()
@@ -86,7 +78,7 @@ class SqliteLeases:
         return self._run(job)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+        """See :meth:`LeaseRegistry.release`."""
 
         def job(db: sqlite3.Connection) -> bool:
             book = self._book(db, self._read())
@@ -99,7 +91,7 @@ class SqliteLeases:
         return self._run(lambda db: held_by(self._book(db, self._read()), self.namespace, holder))
 
     def rename_holders(self, rename: Callable[[str], str | None]) -> int:
-        """See :meth:`~.database.DatabaseLeases.rename_holders`."""
+        """See :meth:`DatabaseLeases.rename_holders`."""
 
         def job(db: sqlite3.Connection) -> int:
             reading = self._read()
@@ -110,7 +102,7 @@ class SqliteLeases:
         return self._run(job)
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`~..core.lease.LeaseRegistry.renew_seen`."""
+        """See :meth:`LeaseRegistry.renew_seen`."""
 
         def job(db: sqlite3.Connection) -> int:
             reading = self._read()
@@ -174,7 +166,7 @@ class _FileOversight(BookOversight):
 
 
 class SqliteBook:
-    """A :class:`~..core.lending.LeaseBook` inside a write transaction."""
+    """A :class:`LeaseBook` inside a write transaction."""
 
     def __init__(
         self, db: sqlite3.Connection, namespace: str, seen: int, *, history: bool = False

@@ -14,10 +14,10 @@ from ..core.lease import Namespace
 from ..core.ledger import Change, Stored, Successor, era_words, eras_from
 from ..core.lending import Record, opened_record
 from ..core.succession import namespace_of
-from ..forking import no_fork
-from ..sqlite.marks import MarksError, MarksFile
-from ..sqlite.marks_seed import identity_of
-from ..stores import caller_of, mirror_of
+from ..db.forking import no_fork
+from ..db.sqlite.marks import MarksError, MarksFile
+from ..db.sqlite.marks_seed import identity_of
+from ..db.stores import caller_of, mirror_of
 from .sqlite import SqliteBook
 
 __all__ = ["SqliteLedger"]
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class SqliteLedger:
     """A namespace in ``marks``, those of the SQLite database ``alias``.
 
-    A :class:`~..core.ledger.Ledger`. ``read_now_us`` gives the time in µs since 1970.
+    A :class:`Ledger`. ``read_now_us`` gives the time in µs since 1970.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SqliteLedger:
         self._read_now_us = read_now_us
 
     def read(self) -> Stored | None:
-        """See :meth:`~..core.ledger.Ledger.read`."""
+        """See :meth:`Ledger.read`."""
         return self._peek(self._read)
 
     def _read(self, db: sqlite3.Connection) -> Stored | None:
@@ -71,7 +71,7 @@ class SqliteLedger:
             ) from error
 
     def rewrite(self, change: Change) -> Stored:
-        """See :meth:`~..core.ledger.Ledger.rewrite`."""
+        """See :meth:`Ledger.rewrite`."""
         try:
             stored = self.marks.run(lambda db: self._rewrite(db, change), compared=True)
         except MarksError as error:

@@ -60,8 +60,8 @@ class StaticLeases:
     restart. ``read_now_us`` gives the time in microseconds since 1970; it is the
     host's wall clock unless told.
 
-    Raises :class:`~..core.errors.WorkerOutOfRange` for an id that the layout can't
-    hold and :class:`~..core.errors.ConfigurationError` for anything else amiss.
+    Raises :class:`WorkerOutOfRange` for an id that the layout can't
+    hold and :class:`ConfigurationError` for anything else amiss.
     """
 
     kind = "static"
@@ -86,9 +86,9 @@ class StaticLeases:
         self._held: dict[int, _Held] = {}
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.acquire`; also :class:`LeaseTaken`.
+        """See :meth:`LeaseRegistry.acquire`; also :class:`LeaseTaken`.
 
-        :class:`~..core.errors.LeaseTaken` says that the one configured worker id is
+        :class:`LeaseTaken` says that the one configured worker id is
         held by another process of this host, or by another lease of this one.
         """
         with self._local() as locks, _reporting(self.directory):
@@ -104,7 +104,7 @@ class StaticLeases:
             return Grant(_lease(self.namespace, mark), reading)
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`~..core.lease.LeaseRegistry.renew`."""
+        """See :meth:`LeaseRegistry.renew`."""
         with self._local() as locks, _reporting(self.directory):
             mark = self._current(locks, lease)
             if mark is None:
@@ -117,7 +117,7 @@ class StaticLeases:
             return Grant(_lease(self.namespace, mark), reading)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`~..core.lease.LeaseRegistry.release`."""
+        """See :meth:`LeaseRegistry.release`."""
         with self._local() as locks, _reporting(self.directory):
             mark = self._current(locks, lease)
             if mark is None:

@@ -34,7 +34,7 @@ class _Kept:
 
 
 class StaticLedger:
-    """The files of ``workers`` in ``directory``. A :class:`~..core.ledger.Ledger`.
+    """The files of ``workers`` in ``directory``. A :class:`Ledger`.
 
     A generation of files has no number: what holds a worker id is its lock, and it is
     rewritten only while no process of this host holds any.
@@ -56,7 +56,7 @@ class StaticLedger:
         self._read_now_us = read_now_us
 
     def read(self) -> Stored | None:
-        """See :meth:`~..core.ledger.Ledger.read`; its settings are others if any are."""
+        """See :meth:`Ledger.read`; its settings are others if any are."""
         try:
             kept = list(self._kept())
         except OSError as error:
@@ -70,9 +70,9 @@ class StaticLedger:
         return Stored(found, 0, 0, highest, self.namespace.reach_ticks)
 
     def rewrite(self, change: Change) -> Stored:
-        """See :meth:`~..core.ledger.Ledger.rewrite`.
+        """See :meth:`Ledger.rewrite`.
 
-        Raises :class:`~..core.errors.LeaseTaken` while a process of this host holds one.
+        Raises :class:`LeaseTaken` while a process of this host holds one.
         """
         now_us = self._read_now_us()
         with self._locked() as locks:

@@ -16,7 +16,7 @@ __all__ = ["StaticOversight"]
 
 
 class StaticOversight:
-    """An :class:`~..core.survey.Overseen` of the mark files in ``directory``. Thread-safe.
+    """An :class:`Overseen` of the mark files in ``directory``. Thread-safe.
 
     Takes no lock, which somebody may be about to need: a mark is replaced whole. When a
     holder was seen is when its mark was written.
@@ -31,7 +31,7 @@ class StaticOversight:
         self._now_us = now_us
 
     def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
-        """See :meth:`~..core.survey.Overseen.survey`: of this host alone."""
+        """See :meth:`Overseen.survey`: of this host alone."""
         sights = list(self._sights(self._workers if workers is None else workers))
         now_us, place = self._now_us(), str(self._directory)
         return [Survey("static", self._space, now_us, sights, self._workers, place=place)]
@@ -44,7 +44,7 @@ class StaticOversight:
         )
 
     def tenure(self, worker: int, tick: int) -> Tenure | None:
-        """See :meth:`~..core.survey.Overseen.tenure`: the last one, no more is kept."""
+        """See :meth:`Overseen.tenure`: the last one, no more is kept."""
         if worker not in self._workers:
             return None
         mark = self._file(worker).read()

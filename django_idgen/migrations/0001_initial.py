@@ -6,7 +6,7 @@ import django.db.models.functions.datetime
 from django.db import migrations, models
 
 import django_idgen.models
-from django_idgen.tables import bring_up
+from django_idgen.db.tables import bring_up
 
 logger = logging.getLogger("django_idgen")
 

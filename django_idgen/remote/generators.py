@@ -14,9 +14,9 @@ from ..core.events import Emit
 from ..core.layout import BitLayout
 from ..core.lease import Namespace
 from ..core.loader import process_lock
+from ..core.prefork import PreforkGenerator, is_prefork
 from ..core.snowflake import SnowflakeGenerator
 from ..leases.http import HttpLeases, leases_path
-from ..prefork import PreforkGenerator, is_prefork
 from .link import HttpLink, Refused, number_of, way_out, word_of
 
 __all__ = ["PreforkMap", "RemoteGenerators", "described"]
@@ -38,7 +38,7 @@ class RemoteGenerators:
 
     The layout, epoch, worker ids and window are the service's: they are asked for at the
     first use, and compared by the service whenever it lends. One that was changed since is
-    refused with :class:`~.core.errors.NamespaceMismatch`.
+    refused with :class:`NamespaceMismatch`.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class RemoteGenerators:
         return self._link.base_urls
 
     def __getitem__(self, alias: str) -> SnowflakeGenerator:
-        """Raises :class:`~.core.errors.RegistryUnavailable` if the service can't be asked.
+        """Raises :class:`RegistryUnavailable` if the service can't be asked.
 
-        And :class:`~.core.errors.ConfigurationError` for an alias that can't be one, or
-        :class:`~.core.errors.GeneratorClosed`.
+        And :class:`ConfigurationError` for an alias that can't be one, or
+        :class:`GeneratorClosed`.
         """
         found = self._made.get(alias)
         return self._make(alias) if found is None else found
@@ -142,7 +142,7 @@ class RemoteGenerators:
 def described(alias: str, body: Mapping[str, Any]) -> tuple[BitLayout, Namespace]:
     """The layout and the namespace that a service tells of its generator ``alias``.
 
-    Raises :class:`~.core.errors.RegistryUnavailable` if they can't be right.
+    Raises :class:`RegistryUnavailable` if they can't be right.
     """
     try:
         layout = _layout(body["layout"])

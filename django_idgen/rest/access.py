@@ -11,8 +11,8 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
 
-from ..tokens import KnownToken
 from .authentication import TokenAuthentication
+from .tokens import KnownToken
 
 __all__ = ["CHANGE", "Caller", "default_authentication"]
 

@@ -13,10 +13,10 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import APIException, AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
-from ..tokens import PREFIX, KnownToken
 from .failures import log_database
 from .throttles import KnownSecrets, WrongSecretThrottle
 from .token_cache import TOKENS
+from .tokens import PREFIX, KnownToken
 
 __all__ = [
     "AuthenticationUnavailable",
@@ -74,7 +74,7 @@ class TokenAuthentication(BaseAuthentication):
     """``Authorization: Bearer <secret>`` (or ``Token <secret>``) of an access token.
 
     ``request.user`` is a :class:`TokenUser`, ``request.auth`` its
-    :class:`~..tokens.KnownToken`. Secrets that don't begin as ours do are left to other
+    :class:`KnownToken`. Secrets that don't begin as ours do are left to other
     authentications.
     """
 

@@ -20,8 +20,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView, exception_handler
 
-from ..atomic_requests import never_atomic
 from ..core.errors import IdgenError
+from ..db.atomic_requests import never_atomic
 from .access import Caller, default_authentication
 from .authentication import check_credentials
 from .failures import (

@@ -9,11 +9,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import Field
 
-from ..conf import DEFAULT_ALIAS
 from ..core.encoding import ALPHABETS, MAX_PREFIX_LENGTH, TextForm
 from ..core.errors import ConfigurationError, InvalidId
-from ..decoding import layout_document, parts_document
-from ..handlers import generators
+from ..ops.decoding import layout_document, parts_document
+from ..process.handlers import generators
+from ..settings.config import DEFAULT_ALIAS
 from .base import IdgenView
 from .strict_input import Choice, Input, Text, read_body, read_query
 

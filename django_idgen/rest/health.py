@@ -1,4 +1,4 @@
-"""Liveness and readiness as part of the API; the same as :mod:`..health`, which needs no DRF."""
+"""Liveness and readiness as part of the API; the same as ``ops.health``, which needs no DRF."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 
-from ..health import RETRY_AFTER, describe
-from ..readiness import readiness
+from ..ops.health import RETRY_AFTER, describe
+from ..ops.readiness import readiness
 from .base import IdgenView
 
 __all__ = ["LiveView", "ReadyView"]

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 
 from ..core.lease import OLD_CLIENTS
-from ..tokens import KnownToken
+from .tokens import KnownToken
 
 __all__ = ["MOST_LABEL", "OPEN", "Owner", "handed_over"]
 

@@ -11,7 +11,7 @@ from django.http import QueryDict
 from rest_framework.exceptions import ParseError, ValidationError
 
 from ..core.counts import MAX_BATCH
-from ..handlers import current_settings
+from ..process.handlers import current_settings
 from .failures import few_of
 
 __all__ = ["COUNT", "FORM", "Wanted", "read_wanted"]

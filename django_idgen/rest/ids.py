@@ -22,7 +22,7 @@ from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
 from ..core.errors import IdgenError
-from ..handlers import current_settings, generators, segments
+from ..process.handlers import current_settings, generators, segments
 from .access import Caller
 from .authentication import secret_of
 from .base import NEVER_CACHED, IdgenView, has_unmeasured_body
@@ -34,7 +34,7 @@ from .token_cache import TOKENS
 
 if TYPE_CHECKING:
     from ..core.generator import Generator
-    from ..tokens import KnownToken
+    from .tokens import KnownToken
 
 __all__ = ["GeneratorIdsView", "TagIdsView", "UnknownGenerator"]
 

@@ -15,14 +15,14 @@ from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from rest_framework.exceptions import NotFound
 
-from ..connection import Place, own_connection, place_of
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import SegmentUnavailable
 from ..core.segment import check_tag
-from ..handlers import current_settings, segments
+from ..db.connection import Place, own_connection, place_of
+from ..db.tables import missing_tables
+from ..db.transactions import Transactions
 from ..models import LeafAlloc
-from ..tables import missing_tables
-from ..transactions import Transactions
+from ..process.handlers import current_settings, segments
 
 __all__ = ["KNOWN_TAGS", "KnownTags", "UnknownTag", "check_known"]
 
@@ -48,7 +48,7 @@ class KnownTags:
     """Remembers the tags that were found. Thread-safe.
 
     ``exists`` is what asks the databases, and raises
-    :class:`~..core.errors.SegmentUnavailable` where none of them can tell.
+    :class:`SegmentUnavailable` where none of them can tell.
     """
 
     def __init__(self, exists: Callable[[str], bool], clock: Clock = SYSTEM_CLOCK) -> None:
@@ -70,9 +70,9 @@ class KnownTags:
         """Whether there is a tag ``tag``.
 
         While the databases can't be asked, those that were ever found here are believed.
-        Raises :class:`~..core.errors.InvalidTag`,
-        :class:`~..core.errors.SegmentUnavailable` and
-        :class:`~..core.errors.ConfigurationError` (a router that fails).
+        Raises :class:`InvalidTag`,
+        :class:`SegmentUnavailable` and
+        :class:`ConfigurationError` (a router that fails).
         """
         if self.has_lately(check_tag(tag)):
             return True

@@ -13,12 +13,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ..core.errors import NotSeenFromHere, WorkerOutOfRange
-from ..handlers import current_settings
-from ..lease_state import told_by_themselves
+from ..db.tables import missing_tables
 from ..models import WorkerLease
-from ..registries import lease_databases
-from ..tables import missing_tables
-from ..worker_map import WorkerEntry, release_worker, worker_map
+from ..ops.lease_state import told_by_themselves
+from ..ops.worker_map import WorkerEntry, release_worker, worker_map
+from ..process.handlers import current_settings
+from ..process.registries import lease_databases
 from .management import Conflict, ManagementView
 from .pagination import PageInput, page_of
 from .strict_input import Choice, Input, Text, read_body, read_query

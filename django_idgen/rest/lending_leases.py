@@ -23,12 +23,12 @@ from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from ..conf import GeneratorSettings
 from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import LeaseLost, NamespaceMismatch, TooFarAhead
 from ..core.lease import Lease, LeaseRegistry, Namespace
 from ..core.lending import fingerprint_text, lost
-from ..handlers import current_settings
+from ..process.handlers import current_settings
+from ..settings.config import GeneratorSettings
 from .holders import Owner
 from .lending_base import LendingRefused, LendingView
 from .lending_input import (

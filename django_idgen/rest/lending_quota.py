@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework.exceptions import APIException
 
 from ..core.survey import Sight, Survey
-from ..handlers import current_settings
+from ..process.handlers import current_settings
 from ..signals import emit
 from .holders import Owner
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from django.core.signals import setting_changed
 
-from .. import factory, lifecycle
-from ..conf import GeneratorSettings
-from ..connection import place_of
 from ..core.errors import RegistryUnavailable, SegmentUnavailable
 from ..core.lease import LeaseRegistry
 from ..core.loader import process_lock
-from ..handlers import current_settings
-from ..owner import DatabaseOwner
+from ..db.connection import place_of
+from ..db.installation import DatabaseOwner
+from ..process import factory, lifecycle
+from ..process.handlers import current_settings
+from ..settings.config import GeneratorSettings
 
 __all__ = ["REGISTRIES", "RegistryMap", "installation_of_registry", "installation_of_source"]
 
@@ -55,7 +55,7 @@ class RegistryMap:
             return self._made[alias]
 
     def build(self, entry: GeneratorSettings) -> LeaseRegistry:
-        """A registry that is not in use yet. Raises :class:`~..conf.SettingsError`."""
+        """A registry that is not in use yet. Raises :class:`SettingsError`."""
         registry: LeaseRegistry = factory.build_registry(entry)
         told = getattr(registry, "lend_on", None)
         if told is not None:
@@ -107,7 +107,7 @@ _of_process: dict[int, str] = {}
 def installation_of_registry(registry: LeaseRegistry) -> str:
     """Whose worker ids ``registry`` lends: no other database has the same answer.
 
-    Raises :class:`~..core.errors.RegistryUnavailable` where the database can't be asked.
+    Raises :class:`RegistryUnavailable` where the database can't be asked.
     """
     lender: Any = registry
     while not hasattr(lender, "database") and hasattr(lender, "primary"):
@@ -129,7 +129,7 @@ def installation_of_registry(registry: LeaseRegistry) -> str:
 def installation_of_source(source: Any, tag: str) -> str:
     """Whose ids ``source`` gives out under ``tag``: no other database has the same answer.
 
-    Raises :class:`~..core.errors.SegmentUnavailable` where the database can't be asked.
+    Raises :class:`SegmentUnavailable` where the database can't be asked.
     """
     while not hasattr(source, "owner") and hasattr(source, "source"):
         source = source.source  # what stands behind a pool

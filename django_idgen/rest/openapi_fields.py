@@ -8,7 +8,7 @@ from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 
 from ..core.encoding import PREFIX
 from ..core.segment import MAX_ID, MAX_TAG_LENGTH
-from ..handlers import generators
+from ..process.handlers import generators
 
 __all__ = ["FINGERPRINT", "ID", "ID_SHOWN", "MARK", "TAG", "WHOLE", "number_or_text"]
 

@@ -1,6 +1,6 @@
 """What drf-spectacular reads instead of our views, which work without it.
 
-:class:`~.schema_extension.ViewExtension` imports this where a schema is made of one of them,
+:class:`ViewExtension` imports this where a schema is made of one of them,
 be it for ``schema/`` or a project's own.
 """
 
@@ -16,12 +16,12 @@ from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.settings import patched_settings, spectacular_settings
 from drf_spectacular.utils import extend_schema
 
+from ..strings.schema_extension import TokenScheme
 from .ids import MayTake
 from .lending_leases import LeaseView
 from .management import ManagementView
 from .openapi_answers import COMPONENTS
 from .openapi_operations import OPERATIONS, Saying
-from .schema_extension import TokenScheme
 from .strict_input import Input
 from .urls import urlpatterns
 

@@ -10,9 +10,9 @@ from django.db import DatabaseError
 from django.db.models import Q, QuerySet
 
 from ..core.errors import SegmentUnavailable
+from ..db.stores import catch_up
 from ..models import LeafAlloc
-from ..stores import catch_up
-from ..tags.rows import Tag, is_row_of, tag_databases
+from ..ops.tags.rows import Tag, is_row_of, tag_databases
 
 __all__ = ["ORDERINGS", "TagList"]
 
@@ -40,14 +40,14 @@ class TagList:
     ordering: str = "tag"
 
     def count(self) -> int:
-        """Raises :class:`~..core.errors.SegmentUnavailable`."""
+        """Raises :class:`SegmentUnavailable`."""
         databases = _databases()
         if len(databases) == 1:
             return _asked(databases[0], lambda rows: rows.filter(self.fits).count())
         return len(self._keys(databases))
 
     def part(self, start: int, stop: int) -> Sequence[Tag]:
-        """Raises :class:`~..core.errors.SegmentUnavailable`."""
+        """Raises :class:`SegmentUnavailable`."""
         databases = _databases()
         names = self._names(databases, start, stop)
         rows = {alias: _rows_of(alias, names) for alias in databases} if names else {}

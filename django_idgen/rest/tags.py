@@ -12,13 +12,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ..core.segment import MAX_STEP, check_tag
-from ..handlers import current_settings
-from ..history import holder
 from ..models import LeafAlloc
-from ..tags import edits as tag_edits
-from ..tags import supply as tag_supply
-from ..tags.rows import Tag, TagsElsewhere, find_tag
-from ..tags.trail import Change, record
+from ..ops.tags import edits as tag_edits
+from ..ops.tags import supply as tag_supply
+from ..ops.tags.rows import Tag, TagsElsewhere, find_tag
+from ..ops.tags.trail import Change, record
+from ..process.handlers import current_settings
+from ..sources.history import holder
 from .management import Conflict, ManagementView, UnknownTag
 from .pagination import PageInput, page_of
 from .strict_input import Choice, IdNumber, Input, TagName, Text, Whole, read_body, read_query

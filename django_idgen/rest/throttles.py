@@ -17,7 +17,7 @@ from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
 
 from ..core.clock import SYSTEM_CLOCK
-from ..handlers import current_settings
+from ..process.handlers import current_settings
 
 __all__ = [
     "CallerThrottle",

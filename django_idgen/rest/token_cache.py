@@ -12,8 +12,8 @@ from django.db import Error as AnyDatabaseError
 from django.utils import timezone
 
 from ..core.clock import SYSTEM_CLOCK, Clock
-from ..handlers import current_settings
-from ..tokens import KnownToken, digest_of, find_token
+from ..process.handlers import current_settings
+from .tokens import KnownToken, digest_of, find_token
 
 __all__ = ["TOKENS", "TokenCache"]
 

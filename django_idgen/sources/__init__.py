@@ -1,0 +1,1 @@
+"""What grants segments of tags: a source a module. Imports core, settings and db."""

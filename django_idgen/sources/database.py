@@ -11,19 +11,19 @@ from typing import Any
 
 from django.db import connections
 
-from ..connection import Place, own_connection, place_of
+from ..contrib.sharding.source import SeveralDatabases
 from ..core.errors import ConfigurationError, SegmentUnavailable
 from ..core.loader import AnyLoader
 from ..core.segment import STEP, Demand, Segment, check_tag
-from ..grid import Grid
-from ..owner import DatabaseOwner
-from ..stores import PlacedLoader
+from ..core.shard import Grid
+from ..db.connection import Place, own_connection, place_of
+from ..db.installation import DatabaseOwner
+from ..db.stores import PlacedLoader
 from .health import Health
 from .lanes import Lanes
 from .placed import PlacedSource
 from .router import Route, check_databases, fixed, router_of
 from .server import FAILOVER_SKIP, ServerSource, check_failover_skip
-from .several import SeveralDatabases
 
 __all__ = ["DatabaseSource"]
 
@@ -40,10 +40,10 @@ class DatabaseSource:
 
     A new tag takes ``default_step`` ids at a time. ``failover_skip``,
     ``server_identity``, ``history`` and ``measures``: see
-    :class:`~.server.ServerSource`. On SQLite the marks stand in a file beside the
+    :class:`ServerSource`. On SQLite the marks stand in a file beside the
     database, and ``LeafAlloc`` is their mirror.
 
-    Raises :class:`~..core.errors.ConfigurationError`.
+    Raises :class:`ConfigurationError`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class DatabaseSource:
             self.loader = Lanes(self._are_servers)
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`~..core.segment.SegmentSource.fetch`."""
+        """See :meth:`SegmentSource.fetch`."""
         route = self._route(check_tag(tag))
         if len(route) > 1:
             return self._source(route).fetch(tag, floor=floor, demand=demand)
@@ -101,7 +101,7 @@ class DatabaseSource:
             return source.fetch(tag, floor=floor, demand=demand)
 
     def record_rate(self, tag: str, used: int, now: datetime) -> float:
-        """See :meth:`~.server.ServerSource.record_rate`; 0.0 on SQLite, which keeps no rates.
+        """See :meth:`ServerSource.record_rate`; 0.0 on SQLite, which keeps no rates.
 
         Where databases share the tag it is the first one's row that is measured.
         """
@@ -139,7 +139,7 @@ class DatabaseSource:
     def is_new(self, tag: str) -> bool:
         """Whether none of its databases has given out ids of ``tag``.
 
-        Of those that answer; raises :class:`~..core.errors.SegmentUnavailable` if none does.
+        Of those that answer; raises :class:`SegmentUnavailable` if none does.
         """
         route = self._route(check_tag(tag))
         failure: SegmentUnavailable | None = None
@@ -156,7 +156,7 @@ class DatabaseSource:
     def is_paused(self, tag: str) -> bool:
         """Whether one of its databases refuses to hand out ids of ``tag``, as :meth:`fetch` would.
 
-        Raises :class:`~..core.errors.SegmentUnavailable` if one of them can't be asked.
+        Raises :class:`SegmentUnavailable` if one of them can't be asked.
         """
         route = self._route(check_tag(tag))
         return any(
@@ -172,7 +172,7 @@ class DatabaseSource:
         return {f"database {alias}": source.ping for alias, source in used.items()}
 
     def owner(self, tag: str, *, max_age: float = math.inf) -> str:
-        """See :class:`~.pool.PooledSource`. Of databases that share the tag it is the first's."""
+        """See :class:`PooledSource`. Of databases that share the tag it is the first's."""
         alias = self._route(check_tag(tag))[0]
         return self._owner_of(alias).current(max_age=max_age)
 
@@ -194,7 +194,7 @@ class DatabaseSource:
         return self._history
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """There is no place for them here: they are a gap. See :mod:`.pool`."""
+        """There is no place for them here: they are a gap. See :mod:`.pool.source`."""
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""

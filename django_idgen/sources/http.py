@@ -40,11 +40,11 @@ __all__ = ["HttpSource"]
 class HttpSource:
     """Segments from the services at ``base_urls``. Thread-safe.
 
-    For the options see :class:`~..remote.link.HttpLink`. Of several services each must stand
+    For the options see :class:`HttpLink`. Of several services each must stand
     before the same databases: a second one's segments are refused. ``installation``, where
     given, is what ``GET tags/<tag>/segment`` of the service says.
 
-    Raises :class:`~..core.errors.ConfigurationError` for options that can't work.
+    Raises :class:`ConfigurationError` for options that can't work.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class HttpSource:
         """Ids that the service lends in one segment."""
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`~..core.segment.SegmentSource.fetch`.
+        """See :meth:`SegmentSource.fetch`.
 
         Of more ids than the service lends at once there are fewer than ``demand`` asks for.
-        Raises :class:`~..core.errors.ConfigurationError` for a service of another database.
+        Raises :class:`ConfigurationError` for a service of another database.
         """
         if floor > MAX_ID:
             raise self._exhausted(check_tag(tag))
@@ -105,7 +105,7 @@ class HttpSource:
         """Whose ids those of ``tag`` are, for a pool before this source, and for who lends on.
 
         "" if no service can be asked. Raises
-        :class:`~..core.errors.ConfigurationError` where they are of several databases.
+        :class:`ConfigurationError` where they are of several databases.
         """
         try:
             pin = self._pin(check_tag(tag))

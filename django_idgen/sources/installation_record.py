@@ -13,8 +13,8 @@ from django.db.models import Max
 
 from ..core.lease import PROTOCOL_VERSION
 from ..core.segment import MAX_ID
+from ..db.row_writes import insert_row, update_row
 from ..models import Installation, LeafAlloc
-from ..row_writes import insert_row, update_row
 
 __all__ = ["InstallationRecord"]
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from django.db import connections
 
 from ..core.loader import InlineLoader, Loader
-from ..prefork import is_prefork
+from ..core.prefork import is_prefork
 
 __all__ = ["Lanes"]
 

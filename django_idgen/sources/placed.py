@@ -1,16 +1,16 @@
-"""Segments from one database alias, wherever its marks are: see :mod:`..stores`."""
+"""Segments from one database alias, wherever its marks are: see :mod:`..db.stores`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..connection import Place, place_of
 from ..core.errors import SegmentUnavailable, TagPaused
 from ..core.segment import MAX_ID, MAX_STEP, STEP, Demand, Segment, SegmentSource
-from ..history import holder
-from ..sqlite import memory_rows
-from ..sqlite.mirror_rows import FetchedRow, Row, now
-from ..stores import Stores, caller_of, kept_in_process, marks_of, mirror_of
+from ..db.connection import Place, place_of
+from ..db.sqlite import memory_rows
+from ..db.sqlite.mirror_rows import FetchedRow, Row, now
+from ..db.stores import Stores, caller_of, kept_in_process, marks_of, mirror_of
+from .history import holder
 from .memory import MemorySource
 from .server import ServerSource
 from .sqlite import SqliteSource
@@ -51,7 +51,7 @@ class PlacedSource:
         return store if isinstance(store, ServerSource) else None
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`~..core.segment.SegmentSource.fetch`."""
+        """See :meth:`SegmentSource.fetch`."""
         store = self._stores.current()
         if isinstance(store, SqliteSource):
             return self._fetch_mirrored(store, tag, floor, demand)
@@ -136,7 +136,7 @@ class PlacedSource:
         return self.max_id(tag) == 1 if server is None else server.is_new(tag)
 
     def ping(self) -> None:
-        """Raise :class:`~..core.errors.SegmentUnavailable` unless it answers. Changes nothing."""
+        """Raise :class:`SegmentUnavailable` unless it answers. Changes nothing."""
         store = self._stores.current()
         if isinstance(store, (SqliteSource, ServerSource)):
             store.ping()
@@ -146,7 +146,7 @@ class PlacedSource:
         return store if isinstance(store, (SqliteSource, MemorySource)) else None
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """There is no place for them here: they are a gap. See :mod:`.pool`."""
+        """There is no place for them here: they are a gap. See :mod:`.pool.source`."""
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""

@@ -9,7 +9,7 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..core.errors import ConfigurationError
-from ..grid import MAX_DELTA
+from ..core.shard import MAX_DELTA
 
 __all__ = ["Route", "Router", "check_databases", "fixed", "router_of"]
 

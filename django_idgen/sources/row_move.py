@@ -7,9 +7,9 @@ from django.db.models.expressions import Combinable, RawSQL
 from django.db.models.functions import Cast, Greatest, Least, Now, Substr
 
 from ..core.segment import LONGEST_STEP, MAX_ID, MAX_STEP, STEP, Demand
-from ..grid import MAX_DELTA
+from ..core.shard import MAX_DELTA
+from ..db.dialects import IDENTITY_LENGTH
 from ..models import LeafAlloc
-from ..vendor import IDENTITY_LENGTH
 
 __all__ = ["move"]
 

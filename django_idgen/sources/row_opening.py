@@ -25,12 +25,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from .. import vendor
 from ..core.errors import ConfigurationError, InvalidTag, SegmentUnavailable, TagPaused
 from ..core.segment import MAX_ID, MAX_STEP, Demand
-from ..grid import ALONE, Grid
+from ..core.shard import ALONE, Grid
+from ..db import dialects
+from ..db.row_writes import insert_row, update_row, why_alike
 from ..models import Installation, LeafAlloc
-from ..row_writes import insert_row, update_row, why_alike
 from .installation_record import InstallationRecord
 
 __all__ = ["Floor", "GridUnknown", "Opened", "RowOpening", "Sharing", "Skip"]
@@ -116,7 +116,7 @@ class RowOpening:
         or :class:`GridUnknown`; :class:`InvalidTag` where the database takes the tag for another.
         """
         installation = self._record.lock()
-        server = vendor.server_identity(connection) if self._server_identity else ""
+        server = dialects.server_identity(connection) if self._server_identity else ""
         changed = self._record.notice_server(installation, server)
         row = self._rows(tag).select_for_update().first()
         if row is not None and row.paused:

@@ -19,16 +19,17 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from .. import history, vendor
-from ..connection import OwnConnection, own_connection
 from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable, TagPaused
 from ..core.events import Emit
 from ..core.loader import Loader
 from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
-from ..grid import Grid
+from ..core.shard import Grid
+from ..db import dialects
+from ..db.connection import OwnConnection, own_connection
+from ..db.transactions import Transactions
 from ..models import DEFAULT_STEP, LeafAlloc
 from ..signals import emit as emit_signal
-from ..transactions import Transactions
+from . import history
 from .rates import Rate
 from .row_move import move
 from .row_opening import Floor, RowOpening, Sharing, Skip
@@ -109,7 +110,7 @@ class ServerSource:
         return self._own.loader
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`~..core.segment.SegmentSource.fetch`."""
+        """See :meth:`SegmentSource.fetch`."""
         return self.fetch_within(None, tag, floor=floor, demand=demand)
 
     def fetch_within(
@@ -226,7 +227,7 @@ class ServerSource:
 
     def _identity(self, connection: BaseDatabaseWrapper) -> str:
         if self._identity_sql is None:
-            self._identity_sql = vendor.identity_sql(connection)
+            self._identity_sql = dialects.identity_sql(connection)
         return self._identity_sql
 
     @property

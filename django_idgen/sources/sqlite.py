@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ..core.errors import SegmentExhausted, SegmentUnavailable, TagPaused
 from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
-from ..sqlite.marks import MarksError, MarksFile, MarksLost
+from ..db.sqlite.marks import MarksError, MarksFile, MarksLost
 
 __all__ = ["SqliteSource"]
 
@@ -31,7 +31,7 @@ class SqliteSource:
         self.default_step = check_step(default_step)
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`~..core.segment.SegmentSource.fetch`."""
+        """See :meth:`SegmentSource.fetch`."""
         check_tag(tag)
 
         def job(db: sqlite3.Connection) -> Segment:
@@ -57,7 +57,7 @@ class SqliteSource:
     def set_step(self, tag: str, step: int) -> None:
         """From the next fetch on, ``tag`` takes ``step`` ids at a time.
 
-        Raises :class:`~..core.errors.ConfigurationError` for a step out of range.
+        Raises :class:`ConfigurationError` for a step out of range.
         """
         check_tag(tag)
         check_step(step)
@@ -120,7 +120,7 @@ class SqliteSource:
         return 1 if row is None else int(row[0])
 
     def ping(self) -> None:
-        """Raise :class:`~..core.errors.SegmentUnavailable` unless the marks can be written."""
+        """Raise :class:`SegmentUnavailable` unless the marks can be written."""
         if self.marks.path.exists():  # or it would be made by asking
             self._run(lambda _db: None)
 

@@ -32,7 +32,7 @@ from django.template.context import Context
 from django.template.engine import Engine
 from django.template.loaders.base import Loader as BaseLoader
 
-from ..relations import id_behind
+from ..fields.relations import id_behind
 
 __all__ = ["DjangoTemplates", "Loader"]
 

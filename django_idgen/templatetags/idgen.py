@@ -10,7 +10,7 @@ from django.db import models
 from ..core.encoding import ALPHABETS, TextForm
 from ..core.errors import ConfigurationError
 from ..core.segment import MAX_ID
-from ..relations import id_behind
+from ..fields.relations import id_behind
 
 __all__ = ["id_text", "register"]
 

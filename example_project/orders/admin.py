@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 
-from django_idgen.id_admin import CreatedListFilter, IdAdminMixin
+from django_idgen.strings.id_admin import CreatedListFilter, IdAdminMixin
 
 from .models import Invoice, Order, OrderLine
 

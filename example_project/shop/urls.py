@@ -10,10 +10,10 @@ urlpatterns = [
 ]
 
 if settings.HAS_PROMETHEUS:
-    import django_idgen.metrics
+    import django_idgen.ops.metrics
 
     # For those who are logged in to the admin, and for whoever sends the token.
-    urlpatterns.append(path("metrics", django_idgen.metrics.view, name="metrics"))
+    urlpatterns.append(path("metrics", django_idgen.ops.metrics.view, name="metrics"))
 
 if settings.HAS_REST:
     from orders.api import InvoiceViewSet, OrderViewSet

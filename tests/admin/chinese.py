@@ -13,9 +13,10 @@ from django.db import connections
 from django.test import Client
 from django.utils import translation
 
-from django_idgen import handlers, segments
+from django_idgen import segments
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
-from django_idgen.tables import make_missing_tables
+from django_idgen.process import handlers
 
 __all__ = ["ADMIN", "client_of_china", "look", "tag", "told", "told_secret"]
 

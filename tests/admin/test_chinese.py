@@ -20,12 +20,12 @@ from django.utils import translation
 from django_idgen import generators
 from django_idgen.admin.lease_map import clock_offset, state_name, time_left
 from django_idgen.admin.tag_words import count_words, duration_words, pool_words, rate_words
-from django_idgen.forms import IdFormField
+from django_idgen.db.stores import catch_up
+from django_idgen.db.tables import make_missing_tables
+from django_idgen.fields.forms import IdFormField
 from django_idgen.models import AccessToken, LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
-from django_idgen.stores import catch_up
-from django_idgen.tables import make_missing_tables
-from django_idgen.tokens import make_token
-from django_idgen.worker_map import WorkerState
+from django_idgen.ops.worker_map import WorkerState
+from django_idgen.rest.tokens import make_token
 from tests import servers
 from tests.test_admin_skip import shown_at
 

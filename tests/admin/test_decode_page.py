@@ -14,8 +14,9 @@ from django.db.models import Model
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from django_idgen import generators, handlers
+from django_idgen import generators
 from django_idgen.models import LeafAlloc, SegmentHistory
+from django_idgen.process import handlers
 from tests import servers
 from tests.admin.people import staff
 from tests.app.text_models import Customer

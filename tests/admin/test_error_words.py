@@ -8,7 +8,6 @@ from django.test import Client
 from django.utils import translation
 
 from django_idgen.admin.error_words import error_words
-from django_idgen.conf import SettingsError
 from django_idgen.core.errors import (
     ClockMovedBackwards,
     ConfigurationError,
@@ -25,7 +24,7 @@ from django_idgen.core.errors import (
     WorkerOutOfRange,
 )
 from django_idgen.models import LeafAlloc
-from django_idgen.tags.edits import (
+from django_idgen.ops.tags.edits import (
     PoolStillOpen,
     SkipRefused,
     TagExists,
@@ -33,7 +32,8 @@ from django_idgen.tags.edits import (
     TagUnknown,
     Unstorable,
 )
-from django_idgen.tags.steps import StepOvertaken
+from django_idgen.ops.tags.steps import StepOvertaken
+from django_idgen.settings.config import SettingsError
 
 from .chinese import ADMIN, HAN, client_of_china, english, look, tag, told
 

@@ -15,7 +15,7 @@ from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.test import Client, override_settings
 
-from django_idgen import generators, handlers
+from django_idgen import generators
 from django_idgen.admin import lease_pages
 from django_idgen.admin.lease_map import (
     MOST_CELLS,
@@ -28,7 +28,7 @@ from django_idgen.admin.lease_map import (
 )
 from django_idgen.core.lease import Lease
 from django_idgen.models import WorkerLease
-from django_idgen.worker_map import (
+from django_idgen.ops.worker_map import (
     WorkerEntry,
     WorkerMap,
     WorkerState,
@@ -36,6 +36,7 @@ from django_idgen.worker_map import (
     who_held,
     worker_map,
 )
+from django_idgen.process import handlers
 from tests import servers
 from tests.admin.people import staff
 
@@ -259,7 +260,7 @@ def test_a_holder_that_is_released_goes_on_and_repeats_nothing(
     admin_client: Client, worker: int
 ) -> None:
     """It uses up its window; whoever comes after it starts past that."""
-    from django_idgen.factory import build_generator
+    from django_idgen.process.factory import build_generator
 
     before = worker_map("default").entries[worker]
     form = {"seal": _seal_of(admin_client, worker), "confirm": worker}

@@ -11,10 +11,10 @@ from django_idgen import segments
 from django_idgen.admin.tag_losses import Standing, standing
 from django_idgen.core.errors import TagPaused
 from django_idgen.core.segment import MAX_ID
+from django_idgen.db.stores import catch_up
 from django_idgen.models import LeafAlloc
-from django_idgen.stores import catch_up
-from django_idgen.tags import edits as tag_edits
-from django_idgen.tags import supply as tag_supply
+from django_idgen.ops.tags import edits as tag_edits
+from django_idgen.ops.tags import supply as tag_supply
 from tests.redis_pool.test_project import project
 from tests.several.conftest import _shards, shards
 from tests.test_admin_skip import one, shown_at

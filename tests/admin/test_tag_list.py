@@ -11,11 +11,11 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_idgen import segments
+from django_idgen.db.stores import catch_up
 from django_idgen.models import LeafAlloc
-from django_idgen.stores import catch_up
-from django_idgen.tags import edits as tag_edits
-from django_idgen.tags import steps as tag_steps
-from django_idgen.tags import supply as tag_supply
+from django_idgen.ops.tags import edits as tag_edits
+from django_idgen.ops.tags import steps as tag_steps
+from django_idgen.ops.tags import supply as tag_supply
 from tests.redis_pool.test_project import idgen_on, project
 from tests.redis_servers import cache_alias, free_port
 from tests.several.conftest import _shards, shards
@@ -153,7 +153,7 @@ def test_a_dead_redis_leaves_the_list_as_it_is(
 ) -> None:
     """But for the pool, of which nothing can be told."""
     shown_at(postgres, monkeypatch, settings)
-    from django_idgen.tables import make_missing_tables
+    from django_idgen.db.tables import make_missing_tables
 
     make_missing_tables(connections[postgres])
     made(20)

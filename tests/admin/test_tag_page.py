@@ -15,11 +15,11 @@ from django.utils import translation
 from django_idgen import segments
 from django_idgen.admin.tag_chart import draw
 from django_idgen.admin.tag_words import duration_words, rate_words, short_number
+from django_idgen.db.stores import catch_up
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
-from django_idgen.stores import catch_up
-from django_idgen.tables import make_missing_tables
-from django_idgen.tags import edits as tag_edits
-from django_idgen.tags.usage import Bucket
+from django_idgen.ops.tags import edits as tag_edits
+from django_idgen.ops.tags.usage import Bucket
 from tests.test_admin_skip import one
 from tests.test_tag_edits import source_of
 
@@ -220,8 +220,8 @@ def test_what_was_done_before_a_failure_is_in_the_history(
     def overtaken(*args: Any, **kwargs: Any) -> None:
         raise tag_edits.TagUnknown("t")
 
-    monkeypatch.setattr("django_idgen.tags.edits.change_tag", overtaken)
-    monkeypatch.setattr("django_idgen.tags.edits.change_row", overtaken)
+    monkeypatch.setattr("django_idgen.ops.tags.edits.change_tag", overtaken)
+    monkeypatch.setattr("django_idgen.ops.tags.edits.change_row", overtaken)
     status, text = post(admin_client, "t/change/", **form(tag, step=70, description="what"))
     assert (status, text) == (302, "There is no tag 't'.")
     assert history("t") == ["Changed: step: 10 → 70"]

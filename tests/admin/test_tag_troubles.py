@@ -10,8 +10,8 @@ import pytest
 from django.db import connections
 from django.test import Client
 
+from django_idgen.db.tables import add_missing_columns
 from django_idgen.models import LeafAlloc
-from django_idgen.tables import add_missing_columns
 from tests.redis_servers import free_port
 from tests.test_admin_skip import shown_at
 

@@ -12,13 +12,7 @@ from django.db import models
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from django_idgen.models import (
-    AccessToken,
-    LeafAlloc,
-    NamespaceRecord,
-    SegmentHistory,
-    WorkerLease,
-)
+from django_idgen.models import AccessToken, LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
 from tests.admin.people import staff
 
 pytestmark = pytest.mark.django_db

@@ -22,7 +22,7 @@ EMPTY = "    public_id = {field}(null=True)\n"
 FULL = "    public_id = {field}(unique=True)\n"
 FILL = """
 from django.db import migrations
-from django_idgen.operations import FillIds
+from django_idgen.fields.operations import FillIds
 
 
 class Migration(migrations.Migration):

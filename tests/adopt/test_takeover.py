@@ -12,10 +12,10 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen import segments
-from django_idgen.adoption.takeover import Takeover
-from django_idgen.history import who_issued
+from django_idgen.contrib.adopt.takeover import Takeover
 from django_idgen.models import LeafAlloc
-from django_idgen.tags.rows import find_tag
+from django_idgen.ops.tags.rows import find_tag
+from django_idgen.sources.history import who_issued
 from tests.adopt.old_servers import Running, make
 from tests.places import idgen_on
 from tests.server_tools import execute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from django_idgen.id_admin import CreatedListFilter, IdAdminMixin
+from django_idgen.strings.id_admin import CreatedListFilter, IdAdminMixin
 from tests.app.text_models import Bill, Customer, Purchase
 
 

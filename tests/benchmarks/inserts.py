@@ -75,7 +75,7 @@ def _bulk_create(models: Models) -> None:
 
 
 def _family(models: Models) -> None:
-    from django_idgen.pipelines import pipelined
+    from django_idgen.contrib.pipelines import pipelined
 
     _families(models, pipelined)
 

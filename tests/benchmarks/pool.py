@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from functools import partial
 from secrets import token_hex
 
-from django_idgen.bench.measure import call_ns
-from django_idgen.bench.targets import peer
+from django_idgen.contrib.bench.measure import call_ns
+from django_idgen.contrib.bench.targets import peer
 from django_idgen.core.loader import Loader
 from django_idgen.core.segment_allocator import SegmentAllocator
 from tests import servers
@@ -46,7 +46,7 @@ def rows() -> Iterator[Row]:
 @contextmanager
 def _pooled(step: int) -> Iterator[SegmentAllocator]:
     """An allocator whose pool is full, and is emptied at the end."""
-    from django_idgen.sources.pool import PoolSource
+    from django_idgen.sources.pool.source import PoolSource
 
     source = PoolSource(alias=REDIS, source=OwnedSource(step))
     source.refill("bench", STOCK)

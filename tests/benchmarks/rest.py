@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 PREPARE = f"""
 import {SITE}
 from django.core.management import call_command
-from django_idgen.tokens import make_token
+from django_idgen.rest.tokens import make_token
 from django_idgen import segments
 call_command("migrate", verbosity=0)
 segments["orders"].next_id()
@@ -108,7 +108,7 @@ def _rows(server: str, asked: Asked) -> Iterator[Row]:
     generator = partial(asked.per_request, "/idgen/generators/default/ids", token=True)
     bare = partial(asked.per_request, "/bare/json")
     yield from _against(f"{server}: JSON, a token", 0.8, bare, [tag, generator])
-    if find_spec("django_idgen.rest.compat.leaf") is not None:
+    if find_spec("django_idgen.contrib.old_servers.leaf") is not None:
         plain = partial(asked.per_request, "/leaf/api/segment/get/orders")
         bare = partial(asked.per_request, "/bare/text")
         yield from _against(f"{server}: text, open", 0.9, bare, [plain])

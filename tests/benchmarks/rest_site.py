@@ -44,7 +44,7 @@ IDGEN = {
     "GENERATORS": {"default": {"OPTIONS": {"max_ahead": 1.0}}},
     "SEGMENTS": {"OPTIONS": {"default_step": 10_000_000}},
 }
-LEAF = find_spec("django_idgen.rest.compat.leaf") is not None
+LEAF = find_spec("django_idgen.contrib.old_servers.leaf") is not None
 """Whether the answers in plain text are there."""
 
 if not settings.configured:
@@ -70,6 +70,6 @@ urlpatterns = [
     path("idgen/", include("django_idgen.rest.urls")),
 ]
 if LEAF:
-    leaf = import_module("django_idgen.rest.compat.leaf")
+    leaf = import_module("django_idgen.contrib.old_servers.leaf")
     urlpatterns.append(path("leaf/", include(leaf.urls(authentication=None))))
 application = get_wsgi_application()

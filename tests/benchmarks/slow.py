@@ -10,7 +10,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 
-from django_idgen.bench.measure import quiet_gc, timer_ns
+from django_idgen.contrib.bench.measure import quiet_gc, timer_ns
 from django_idgen.core.loader import Loader
 from django_idgen.core.segment import STEP, Demand, Segment
 from django_idgen.core.segment_allocator import SegmentAllocator

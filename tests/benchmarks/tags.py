@@ -9,7 +9,7 @@ from statistics import median
 from time import perf_counter_ns
 from typing import Protocol
 
-from django_idgen.bench.measure import quiet_gc
+from django_idgen.contrib.bench.measure import quiet_gc
 from django_idgen.core.loader import InlineLoader
 
 from .bars import Row, at_most
@@ -27,7 +27,7 @@ class Tags(Protocol):
 
 def rows() -> Iterator[Row]:
     configure()
-    from django_idgen.handlers import SegmentMap
+    from django_idgen.process.handlers import SegmentMap
 
     names = [f"shop.tag_{number}" for number in range(TAGS)]
     segments = SegmentMap()

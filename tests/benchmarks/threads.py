@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from django_idgen.bench.measure import in_threads, shares, take
-from django_idgen.bench.targets import IdSource, Target, target_of
+from django_idgen.contrib.bench.measure import in_threads, shares, take
+from django_idgen.contrib.bench.targets import IdSource, Target, target_of
 
 from .bars import Row, at_least, paired
 from .generators import segment, snowflake

@@ -10,7 +10,7 @@ LAYOUT = "django_idgen/core/layout.py"
 FIELDS = "django_idgen/core/bitfields.py"
 ENCODING = "django_idgen/core/encoding.py"
 SUCCESSION = "django_idgen/core/succession.py"
-EDITS = "django_idgen/tags/edits.py"
+EDITS = "django_idgen/ops/tags/edits.py"
 TESTS = "tests/core/test_layout.py"
 TEXTS = "tests/core/test_encoding.py"
 MOVING = "tests/doctor/test_moving.py"
@@ -151,7 +151,7 @@ BREAKS = (
     Break(
         "a tag that is taken over begins amid the old server's ids",
         "I1",
-        "django_idgen/adoption/takeover.py",
+        "django_idgen/contrib/adopt/takeover.py",
         "        first = theirs.first_free + distance\n",
         "        first = theirs.first_free - distance\n",
         ("tests/adopt/test_takeover.py::test_what_is_taken_over",),
@@ -159,7 +159,7 @@ BREAKS = (
     Break(
         "one of the databases of a divided tag is left out of a takeover",
         "I1, hazard 58",
-        "django_idgen/adoption/takeover.py",
+        "django_idgen/contrib/adopt/takeover.py",
         "if places != [(first.delta, number) for number in range(first.delta)]:",
         "if not places:",
         ("tests/adopt/test_takeover.py::test_tinyid_that_is_divided",),
@@ -167,7 +167,7 @@ BREAKS = (
     Break(
         "an old counter goes past its fence",
         "I1, hazard 89",
-        "django_idgen/adoption/counters.py",
+        "django_idgen/contrib/adopt/counters.py",
         "AS bigint MAXVALUE {last:d}{restart}",
         "AS bigint NO MAXVALUE{restart}",
         ("tests/adopt/test_integer_keys.py::test_the_counter_stops_at_the_fence",),

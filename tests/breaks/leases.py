@@ -206,7 +206,7 @@ BREAKS = (
     Break(
         "a DELETE frees what its client may still stamp",
         "L3, hazard 70",
-        "django_idgen/rest/compat/cosid_machines.py",
+        "django_idgen/contrib/old_servers/cosid_machines.py",
         "release(grant.lease, last_tick=self._space.max_ticks)",
         "release(grant.lease, last_tick=self._latest(grant))",
         (
@@ -217,7 +217,7 @@ BREAKS = (
     Break(
         "a DELETE of a past life frees a CosId client's machine id",
         "L3, hazard 51",
-        "django_idgen/rest/compat/cosid_machines.py",
+        "django_idgen/contrib/old_servers/cosid_machines.py",
         "            if not instance.stable and self._is_settled(grant):",
         "            if not instance.stable:",
         ("tests/rest/compat/test_cosid_machines.py::test_a_late_delete_frees_nothing",),
@@ -225,7 +225,7 @@ BREAKS = (
     Break(
         "a stable CosId instance begins again where its lease did",
         "L1, hazard 80",
-        "django_idgen/rest/compat/cosid_machines.py",
+        "django_idgen/contrib/old_servers/cosid_machines.py",
         "            tick = max(tick, self._latest(grant) + 1)",
         "            tick = max(tick, space.tick_at(grant.reading.registry_us))",
         (
@@ -314,7 +314,7 @@ BREAKS = (
     Break(
         "the kind of registry is not in the fingerprint",
         "L8, hazard 55",
-        "django_idgen/factory.py",
+        "django_idgen/process/factory.py",
         '{**namespace.fingerprint, "registry": _kind_of(leases)}',
         "{**namespace.fingerprint}",
         ("tests/test_fallback_leases.py::test_settings_share_the_worker_ids_out",),
@@ -322,7 +322,7 @@ BREAKS = (
     Break(
         "the worker ids are not in the fingerprint",
         "L8, I8",
-        "django_idgen/factory.py",
+        "django_idgen/process/factory.py",
         'fingerprint["workers"] = [namespace.workers.start, namespace.workers.stop]',
         "pass",
         ("tests/test_fallback_leases.py::test_settings_share_the_worker_ids_out",),

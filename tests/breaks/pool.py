@@ -6,8 +6,8 @@ from .definition import Break
 
 __all__ = ["BREAKS"]
 
-LUA = "django_idgen/sources/lua"
-POOL = "django_idgen/sources/pool.py"
+LUA = "django_idgen/sources/pool/lua"
+POOL = "django_idgen/sources/pool/source.py"
 TESTS = "tests/redis_pool/test_pool.py"
 LOSSES = "tests/redis_pool/test_losses.py"
 PAUSING = "tests/tags/test_pausing_pool.py"
@@ -128,7 +128,7 @@ BREAKS = (
     Break(
         "two projects on one Redis share a pool",
         "I1, L8",
-        "django_idgen/sources/pool_scripts.py",
+        "django_idgen/sources/pool/scripts.py",
         'return f"django_idgen:pool1:{{{owner}}}:{tag}"',
         'return f"django_idgen:pool1:{{x}}:{tag}"',
         (f"{TESTS}::test_owners_do_not_meet",),
@@ -136,7 +136,7 @@ BREAKS = (
     Break(
         "a copy of a database is the same owner",
         "I1, L8",
-        "django_idgen/owner.py",
+        "django_idgen/db/installation.py",
         'sha256(f"{identity}/{where[1]}".encode())',
         "sha256(identity.encode())",
         ("tests/redis_pool/test_project.py::test_a_copy_of_a_database_is_another_owner",),

@@ -15,7 +15,7 @@ BREAKS = (
     Break(
         "threads at first use make a generator each",
         "I2, hazard 29",
-        "django_idgen/handlers.py",
+        "django_idgen/process/handlers.py",
         "        with self._lock:\n            if alias not in self._made:",
         "        if self._lock:\n            if alias not in self._made:",
         (f"{FIRST_USE}[in_generators]",),
@@ -23,7 +23,7 @@ BREAKS = (
     Break(
         "threads at first use make an allocator each",
         "I2, hazard 29",
-        "django_idgen/handlers.py",
+        "django_idgen/process/handlers.py",
         "            with self._lock:\n                found = self._allocator\n",
         "            if self._lock:\n                found = self._allocator\n",
         (f"{FIRST_USE}[in_segments]",),
@@ -31,7 +31,7 @@ BREAKS = (
     Break(
         "threads at first use make a store each",
         "I1, hazard 29",
-        "django_idgen/stores.py",
+        "django_idgen/db/stores.py",
         "            with self._lock:\n                found = self._made.get(key)",
         "            if self._lock:\n                found = self._made.get(key)",
         (f"{FIRST_USE}[in_stores]",),
@@ -39,7 +39,7 @@ BREAKS = (
     Break(
         "no fork hook drops what was inherited",
         "I5, hazard 14",
-        "django_idgen/leaving.py",
+        "django_idgen/process/exits.py",
         "        os.register_at_fork(after_in_child=forget)",
         "        pass",
         ("tests/faults/test_fork_in_a_tick.py::test_a_child_takes_nothing_of_its_parents_tick",),
@@ -47,7 +47,7 @@ BREAKS = (
     Break(
         "a child keeps its parent's generators",
         "I5, hazard 14",
-        "django_idgen/handlers.py",
+        "django_idgen/process/handlers.py",
         "        for generator in self._made.values():\n            generator.forget()\n",
         "",
         ("tests/faults/test_fork_in_a_tick.py::test_a_child_takes_nothing_of_its_parents_tick",),
@@ -55,7 +55,7 @@ BREAKS = (
     Break(
         "a child keeps its parent's segments",
         "I5, hazard 36",
-        "django_idgen/handlers.py",
+        "django_idgen/process/handlers.py",
         "        if self._allocator is not None:\n            self._allocator.forget()\n",
         "",
         ("tests/faults/test_multiprocessing.py::test_processes",),
@@ -120,7 +120,7 @@ BREAKS = (
     Break(
         "uWSGI's master holds a grant when it forks",
         "L9, hazard 56",
-        "django_idgen/prefork.py",
+        "django_idgen/core/prefork.py",
         "    return uwsgi.worker_id() == 0 and uwsgi.masterpid() in {0, os.getpid()}",
         "    return False",
         ("tests/faults/test_uwsgi.py::test_a_long_tick_and_the_first_request",),

@@ -6,7 +6,7 @@ from .definition import Break
 
 __all__ = ["BREAKS"]
 
-LUA = "django_idgen/leases/lua"
+LUA = "django_idgen/leases/redis/lua"
 WINDOWS = "tests/redis_leases/test_windows.py"
 CONTRACT = "tests/contracts/test_redis.py::TestRedisLeasesOverSqlite"
 LOSSES = "tests/redis_leases/test_losses.py"
@@ -16,7 +16,7 @@ BREAKS = (
     Break(
         "each process of a service over Redis is an installation of its own",
         "L8",
-        "django_idgen/leases/redis.py",
+        "django_idgen/leases/redis/registry.py",
         "        self.database = database\n",
         "",
         (
@@ -211,7 +211,7 @@ BREAKS = (
     Break(
         "a replica lends",
         "L6, hazard 17",
-        "django_idgen/lua/server.lua",
+        "django_idgen/db/lua/server.lua",
         "if replication:match('role:(%w+)') ~= 'master' then return nil, {'replica'} end",
         "",
         (f"{LOSSES}::test_a_replica_itself_lends_nothing",),
@@ -219,7 +219,7 @@ BREAKS = (
     Break(
         "a promoted replica goes on as the primary that it followed",
         "L6, hazard 17",
-        "django_idgen/lua/server.lua",
+        "django_idgen/db/lua/server.lua",
         "return run .. '/' .. data",
         "return '/' .. data:sub(1, 0)",
         (f"{LOSSES}::test_a_promoted_replica_that_missed_writes",),
@@ -235,7 +235,7 @@ BREAKS = (
     Break(
         "two projects on one Redis share a hash",
         "L8",
-        "django_idgen/leases/redis_scripts.py",
+        "django_idgen/leases/redis/scripts.py",
         'return f"django_idgen:{{{installation}:{namespace}}}"',
         'return f"django_idgen:{{:{namespace}}}"',
         (f"{FAULTS}::test_two_projects_share_a_redis",),
@@ -267,7 +267,7 @@ BREAKS = (
     Break(
         "redis-py sends a script again",
         "L4, hazard 53",
-        "django_idgen/redis_client.py",
+        "django_idgen/db/redis_client.py",
         'options["retry"] = Retry(NoBackoff(), 0)',
         'options["retry"] = Retry(NoBackoff(), 3)',
         (f"{FAULTS}::test_a_script_whose_answer_was_lost_is_not_sent_again",),
@@ -275,7 +275,7 @@ BREAKS = (
     Break(
         "the other Redis goes on lending for a namespace that was taken over",
         "L6",
-        "django_idgen/leases/borrower.py",
+        "django_idgen/leases/redis/borrower.py",
         "        elif reply.now >= charter.ceiling:",
         "        elif charter.ceiling:",
         (f"{LOSSES}::test_a_primary_that_was_cut_off_goes_on_serving",),

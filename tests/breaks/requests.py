@@ -6,12 +6,12 @@ from .definition import Break
 
 __all__ = ["BREAKS"]
 
-REDACTION = "django_idgen/rest/redaction.py"
+REDACTION = "django_idgen/contrib/old_servers/redaction.py"
 BASE = "django_idgen/rest/base.py"
 THROTTLES = "django_idgen/rest/throttles.py"
 AUTHENTICATION = "django_idgen/rest/authentication.py"
-MOUNTING = "django_idgen/rest/compat/mounting.py"
-COSID = "django_idgen/rest/compat/cosid.py"
+MOUNTING = "django_idgen/contrib/old_servers/mounting.py"
+COSID = "django_idgen/contrib/old_servers/cosid.py"
 LEASES = "django_idgen/rest/lending_leases.py"
 HIDDEN = "tests/rest/compat/test_redaction.py"
 BAD = "tests/rest/ids/test_bad_input.py"

@@ -96,7 +96,7 @@ BREAKS = (
     Break(
         "a bracket in a pattern names other tags",
         "DESIGN 5",
-        "django_idgen/tokens.py",
+        "django_idgen/rest/tokens.py",
         "    return pattern == name or fnmatchcase(name, pattern.translate(_LITERAL))",
         "    return pattern == name or fnmatchcase(name, pattern)",
         ("tests/test_idgen_token.py::test_a_star_is_the_one_wildcard",),

@@ -14,9 +14,9 @@ MOVE = "django_idgen/sources/row_move.py"
 SERVER = "django_idgen/sources/server.py"
 OPENING = "django_idgen/sources/row_opening.py"
 RECORD = "django_idgen/sources/installation_record.py"
-SEVERAL = "django_idgen/sources/several.py"
-GROWTH = "django_idgen/growth.py"
-GRID = "django_idgen/grid.py"
+SEVERAL = "django_idgen/contrib/sharding/source.py"
+GROWTH = "django_idgen/contrib/sharding/growth.py"
+GRID = "django_idgen/core/shard.py"
 HTTP = "django_idgen/sources/http.py"
 GENERATOR = "tests/core/test_segment_generator.py"
 FIRST_USE = "tests/test_first_use.py::test_two_threads_at_first_use_share_one"
@@ -31,7 +31,7 @@ BREAKS = (
     Break(
         "migrate takes over a table whose columns can't hold ours",
         "I1",
-        "django_idgen/tables.py",
+        "django_idgen/db/tables.py",
         'if columns and model.__name__ == "LeafAlloc":',
         "if False:",
         ("tests/test_leaf_table.py::test_other_types_are_refused_before_anything_is_changed",),
@@ -39,7 +39,7 @@ BREAKS = (
     Break(
         "a tag of TinyID's is taken over without all of its databases",
         "I1",
-        "django_idgen/adoption/takeover.py",
+        "django_idgen/contrib/adopt/takeover.py",
         "if places != [",
         "if False and places != [",
         ("tests/adopt/test_takeover.py::test_tinyids_own_sample",),
@@ -356,7 +356,7 @@ BREAKS = (
     Break(
         "a tag is raised to a row that was loaded, and not past it",
         "I1, hazard 97",
-        "django_idgen/loaded.py",
+        "django_idgen/fields/loaded.py",
         "_raise(tag, top + 1)",
         "_raise(tag, top)",
         ("tests/test_loaded.py::test_new_keys_lie_past_those_that_were_loaded",),
@@ -436,7 +436,7 @@ BREAKS = (
     Break(
         "a new tag begins at 1 though its table has rows",
         "hazard 81",
-        "django_idgen/tags/tables.py",
+        "django_idgen/ops/tags/tables.py",
         "    return _aside(lambda: max(map(highest_in, fields), default=0))",
         "    return 0",
         ("tests/test_renamed_models.py::test_a_new_tag_begins_above_the_rows_of_its_table",),
@@ -444,7 +444,7 @@ BREAKS = (
     Break(
         "a renamed model's tag knows nothing of the old one",
         "hazard 81",
-        "django_idgen/tags/migrated.py",
+        "django_idgen/ops/tags/migrated.py",
         "        if needed and stands > _stands_at(tag):",
         "        if needed and stands < 0:",
         ("tests/test_renamed_models.py::test_ids_go_on_when_a_model_is_renamed",),

@@ -10,8 +10,8 @@ SERVER = "django_idgen/leases/server.py"
 OPENING = "django_idgen/leases/namespace_record.py"
 LENDER = "django_idgen/leases/server_lender.py"
 LEDGER = "django_idgen/leases/server_ledger.py"
-VENDOR = "django_idgen/vendor.py"
-TRANSACTIONS = "django_idgen/transactions.py"
+VENDOR = "django_idgen/db/dialects.py"
+TRANSACTIONS = "django_idgen/db/transactions.py"
 CONTRACT = "tests/contracts/test_server.py::TestServerLeases"
 LIFE = "tests/server_leases/test_life.py"
 LOSSES = "tests/server_leases/test_losses.py"
@@ -278,7 +278,7 @@ BREAKS = (
     Break(
         "a grant rides in the caller's transaction",
         "I4, hazard 31",
-        "django_idgen/connection.py",
+        "django_idgen/db/connection.py",
         "        if self.loader.inside:\n            return self.call(job)\n        future",
         # Its own guard, of durable blocks, would notice that.
         "        for block in connections[self.alias].atomic_blocks:\n"

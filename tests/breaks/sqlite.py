@@ -6,8 +6,8 @@ from .definition import Break
 
 __all__ = ["BREAKS"]
 
-MARKS = "django_idgen/sqlite/marks.py"
-SEED = "django_idgen/sqlite/marks_seed.py"
+MARKS = "django_idgen/db/sqlite/marks.py"
+SEED = "django_idgen/db/sqlite/marks_seed.py"
 SOURCE = "django_idgen/sources/sqlite.py"
 LEASES = "django_idgen/leases/sqlite.py"
 PLACED = "django_idgen/sources/placed.py"
@@ -18,7 +18,7 @@ BREAKS = (
     Break(
         "marks stand in the project's own SQLite file",
         "I4, hazards 32 and 57",
-        "django_idgen/stores.py",
+        "django_idgen/db/stores.py",
         'MarksFile(f"{database}{SUFFIX}", seed=mirror.seed, like=database)',
         'MarksFile(f"{database}", seed=mirror.seed, like=database)',
         (

@@ -29,7 +29,7 @@ def redis_leases(url: str, alias: str, database: str, namespace: Namespace) -> L
     settings.CACHES = {
         "redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url, "OPTIONS": {}}
     }
-    from django_idgen.leases.redis import RedisLeases
+    from django_idgen.leases.redis.registry import RedisLeases
 
     connections.settings[alias]["NAME"] = database
     return RedisLeases(namespace, alias="redis", database=alias, timeout=30)

@@ -12,7 +12,7 @@ from .lenders import WINDOW, WORKERS, Claims, Lender
 
 
 class OversightContract:
-    """A part of :class:`~.lease_contract.LeaseContract`."""
+    """A part of :class:`LeaseContract`."""
 
     frees_by_hand = True
     """Whether a worker id can be freed by hand: not where the kernel has it locked."""

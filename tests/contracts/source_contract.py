@@ -12,14 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentExhausted
-from django_idgen.core.segment import (
-    LONGEST_STEP,
-    MAX_ID,
-    MAX_STEP,
-    Demand,
-    Segment,
-    SegmentSource,
-)
+from django_idgen.core.segment import LONGEST_STEP, MAX_ID, MAX_STEP, Demand, Segment, SegmentSource
 
 from .lease_contract import in_threads
 

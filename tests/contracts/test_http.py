@@ -11,12 +11,12 @@ from unittest import mock
 import pytest
 from django.db import connections
 
-from django_idgen import handlers
 from django_idgen.core.lease import LeaseRegistry, Namespace
 from django_idgen.core.segment import SegmentSource, check_step
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.survey import Overseen
 from django_idgen.leases.http import HttpLeases
+from django_idgen.process import handlers
 from django_idgen.rest import lending_leases
 from django_idgen.rest.lending_registries import REGISTRIES
 from django_idgen.rest.lending_segments import Lending

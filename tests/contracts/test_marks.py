@@ -19,10 +19,10 @@ from django_idgen.core.errors import (
     SegmentUnavailable,
 )
 from django_idgen.core.segment import MAX_ID
+from django_idgen.db.sqlite import marks as marks_module
+from django_idgen.db.sqlite.marks import MarksError, MarksFile, Seed
 from django_idgen.leases.sqlite import SqliteLeases
 from django_idgen.sources.sqlite import SqliteSource
-from django_idgen.sqlite import marks as marks_module
-from django_idgen.sqlite.marks import MarksError, MarksFile, Seed
 
 from .lease_contract import in_threads
 from .lenders import NAMESPACE, START_US, WINDOW

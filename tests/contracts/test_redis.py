@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_idgen.connection import own_connection
 from django_idgen.core.lease import LeaseRegistry, Namespace
-from django_idgen.leases.borrowed_history import PURPOSE
-from django_idgen.leases.redis import RedisLeases
-from django_idgen.redis_client import raw_client
+from django_idgen.db.connection import own_connection
+from django_idgen.db.redis_client import raw_client
+from django_idgen.leases.redis.borrowed_history import PURPOSE
+from django_idgen.leases.redis.registry import RedisLeases
 from tests import servers
 from tests.places import empty_sqlite
 

@@ -11,13 +11,13 @@ from itertools import cycle
 import pytest
 from django.db import connections
 
-from django_idgen.connection import OwnConnection
 from django_idgen.core.lease import LeaseRegistry, Namespace
 from django_idgen.core.segment import SegmentSource
+from django_idgen.db.connection import OwnConnection
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import LeafAlloc, WorkerLease
 from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
-from django_idgen.tables import make_missing_tables
 
 from .elsewhere import server_leases
 from .lease_contract import LeaseContract

@@ -13,9 +13,9 @@ import pytest
 
 from django_idgen.core.lease import LeaseRegistry, Namespace
 from django_idgen.core.segment import SegmentSource
+from django_idgen.db.sqlite.marks import MarksFile
 from django_idgen.leases.sqlite import SqliteLeases
 from django_idgen.sources.sqlite import SqliteSource
-from django_idgen.sqlite.marks import MarksFile
 
 from .lease_contract import LeaseContract
 from .lenders import Lender

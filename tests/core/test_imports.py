@@ -13,8 +13,35 @@ from pathlib import Path
 import django_idgen
 
 PACKAGE = Path(django_idgen.__file__).parent
-DJANGO_SIDE = {"admin", "checks", "fields", "forms", "handlers", "lookups", "rest", "tasks"}
-"""What stands above the adapters: none of them may know of it."""
+ROOMS = (
+    {"core"},
+    {"settings"},
+    {"db"},
+    {"remote"},
+    {"leases", "sources"},
+    {"process"},
+    {"fields"},
+    {"strings"},
+    {"ops"},
+    {"rest", "admin"},
+    {"contrib"},
+    {"management"},
+)
+FLOORS = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
+"""The rooms from the ground up: each may import those below it."""
+TO_TURN_ROUND: set[tuple[str, str]] = set()
+CONTRIB_TO_TURN_ROUND: set[tuple[str, str]] = set()
+ROOT = {
+    "__init__",
+    "apps",
+    "models",
+    "signals",
+    "checks",
+    "tasks",
+    "testing",
+    "pytest_plugin",
+    "client",
+}
 CLIENT = {"client", "remote"}
 """What has no settings to name them in."""
 CORE = sorted(f"django_idgen.core.{path.stem}" for path in PACKAGE.glob("core/[a-z]*.py"))
@@ -88,15 +115,16 @@ def is_standard(module: str) -> bool:
     return module.split(".")[0] in sys.stdlib_module_names
 
 
-def test_adapters_know_nothing_of_what_uses_them():
-    """Registries and sources never import fields, handlers, the admin or the wiring."""
-    wrong = [
+def test_a_room_imports_none_that_stands_above_it():
+    """Of the rooms, each knows those below it; what is left to turn round is listed."""
+    wrong = {
         (name, target)
-        for folder in ("leases", "sources")
-        for name, target, ours in arrows(folder)
-        if ours and target.split(".")[0] in DJANGO_SIDE | {"factory"}
-    ]
-    assert wrong == []
+        for name, path in modules().items()
+        for target, ours in imports(name, path)
+        if ours and name.split(".")[0] in FLOORS and target.split(".")[0] in FLOORS
+        if FLOORS[name.split(".")[0]] < FLOORS[target.split(".")[0]]
+    }
+    assert wrong == TO_TURN_ROUND
 
 
 def test_registries_and_sources_know_nothing_of_each_other():
@@ -111,26 +139,33 @@ def test_registries_and_sources_know_nothing_of_each_other():
 
 
 def test_backends_are_named_by_dotted_paths():
-    """No module but an adapter's own folder, the client, and the tools for tests imports one."""
+    """Only its own folder, contrib, the client and the tools for tests import one."""
     wrong = [
         (name, target)
         for name, path in modules().items()
         for target, ours in imports(name, path)
         if ours
         and target.split(".")[0] in {"leases", "sources"}
-        and name.split(".")[0] not in {target.split(".")[0], "testing", "bench", *CLIENT}
+        and name.split(".")[0] not in {target.split(".")[0], "testing", "contrib", *CLIENT}
     ]
     assert wrong == []
 
 
-def test_fields_reach_generators_through_the_maps():
-    """A field imports no generator, registry or source of its own."""
-    wrong = [
-        target
-        for _, target, ours in arrows("fields")
-        if ours and target.split(".")[0] in {"leases", "sources", "factory"}
-    ]
-    assert wrong == []
+def test_nothing_but_commands_imports_contrib():
+    """Its features are named in settings and URLs."""
+    wrong = {
+        (name, target)
+        for name, path in modules().items()
+        for target, ours in imports(name, path)
+        if ours and target.split(".")[0] == "contrib"
+        if name.split(".")[0] not in {"contrib", "management"}
+    }
+    assert wrong == {arrow for arrow in TO_TURN_ROUND if arrow[1].startswith("contrib.")}
+
+
+def test_the_root_has_what_a_project_names():
+    """Nine modules; all others are in a room."""
+    assert {path.stem for path in PACKAGE.glob("*.py")} | {"checks"} == ROOT
 
 
 def test_nothing_in_the_package_imports_in_a_circle():

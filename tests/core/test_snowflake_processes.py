@@ -138,7 +138,7 @@ from django_idgen.core.lease import Namespace
 from django_idgen.core.presets import parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.sqlite import SqliteLeases
-from django_idgen.sqlite.marks import MarksFile
+from django_idgen.db.sqlite.marks import MarksFile
 
 LAYOUT = parse_layout("standard")
 

@@ -14,15 +14,16 @@ import pytest
 from django.db import connections, transaction
 from django.test import override_settings
 
-from django_idgen import generators, handlers, segments
-from django_idgen.conf import SettingsError
+from django_idgen import generators, segments
 from django_idgen.core.errors import InvalidTag
 from django_idgen.core.layout import BitLayout
-from django_idgen.decoding import Standing, readings
-from django_idgen.decoding.drawing import drawn_bits
-from django_idgen.factory import build_generator
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
-from django_idgen.tables import make_missing_tables
+from django_idgen.ops.decoding import Standing, readings
+from django_idgen.ops.decoding.drawing import drawn_bits
+from django_idgen.process import handlers
+from django_idgen.process.factory import build_generator
+from django_idgen.settings.config import SettingsError
 from tests.aliases import alias as alias
 from tests.aliases import on_every_database
 from tests.app.models import Invoice

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from django_idgen.core.encoding import ALPHABETS, TextForm
 from django_idgen.core.errors import InvalidId
 from django_idgen.core.segment import MAX_ID
-from django_idgen.decoding import spellings
+from django_idgen.ops.decoding import spellings
 
 NUMBER = 249_874_376_732_819_456
 CUSTOMER = f"cus_{TextForm('base62').format(NUMBER)}"

@@ -16,9 +16,9 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen import generators, segments
-from django_idgen.doctor.examinations import EXAMINATIONS
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
-from django_idgen.tables import make_missing_tables
+from django_idgen.ops.doctor.examinations import EXAMINATIONS
 from tests.app.models import Comment, Invoice, Line, Order, Tag, Ticket
 from tests.doctor.asking import doctor, findings
 from tests.doctor.fleet import idgen, on_database, on_redis

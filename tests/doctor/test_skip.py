@@ -14,8 +14,8 @@ from django.db import connections, transaction
 from django.test import override_settings
 
 from django_idgen import generators, segments
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
-from django_idgen.tables import make_missing_tables
 from tests.doctor.fleet import (
     FAR,
     dense,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_idgen import vendor
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.core.segment import LONGEST_STEP, Demand, Segment
+from django_idgen.db import dialects
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.signals import segment_skipped
 from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
@@ -140,7 +140,7 @@ def become(monkeypatch: pytest.MonkeyPatch) -> Any:
     quoted = {"postgres": "'{}'::text", "mariadb": "'{}'"}
 
     def change(alias: str, name: str) -> None:
-        monkeypatch.setattr(vendor, "_identities", lambda _: (quoted[alias].format(name),))
+        monkeypatch.setattr(dialects, "_identities", lambda _: (quoted[alias].format(name),))
 
     return change
 

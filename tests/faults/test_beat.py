@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from django_idgen import factory
-from django_idgen.conf import read_settings
+from django_idgen.contrib.old_servers.cosid_machines import Instance, MachineIds, Rules
 from django_idgen.core.errors import NoFreeWorker
-from django_idgen.rest.compat.cosid_machines import Instance, MachineIds, Rules
+from django_idgen.process import factory
+from django_idgen.settings.config import read_settings
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 from tests.upkeep_tools import POOL, forget_redis, redis_leases_on, upkeep_on
 

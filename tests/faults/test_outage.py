@@ -10,8 +10,8 @@ import pytest
 from django.test import override_settings
 
 from django_idgen import generators, segments
-from django_idgen.connection import SOCKET_TIMEOUT
 from django_idgen.core.errors import SegmentUnavailable
+from django_idgen.db.connection import SOCKET_TIMEOUT
 
 from .callers import Callers
 from .outages import OwnServer, own_mariadb, own_postgres

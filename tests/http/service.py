@@ -14,7 +14,7 @@ from django.test import override_settings
 from django.test.testcases import QuietWSGIRequestHandler
 
 from django_idgen.rest.token_cache import TOKENS
-from django_idgen.tokens import KnownToken
+from django_idgen.rest.tokens import KnownToken
 
 SECRET = "idgen_a-secret-of-the-tests-that-opens-everything"
 EVERYTHING = KnownToken(1, "tests", tags=("*",), generators=("*",), leases=("*",), expires_at=None)

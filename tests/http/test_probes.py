@@ -8,12 +8,13 @@ import pytest
 from django.db import connections
 from django.test import override_settings
 
-from django_idgen import handlers, readiness
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, SegmentUnavailable
-from django_idgen.factory import build_registry
-from django_idgen.handlers import current_settings
 from django_idgen.leases.http import HttpLeases
-from django_idgen.readiness import Probes
+from django_idgen.ops import readiness
+from django_idgen.ops.readiness import Probes
+from django_idgen.process import handlers
+from django_idgen.process.factory import build_registry
+from django_idgen.process.handlers import current_settings
 from django_idgen.sources.http import HttpSource
 
 from .scripted import Said, Script, as_json, closed_url, scripted, wire

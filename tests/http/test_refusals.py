@@ -10,8 +10,8 @@ from django.db import connections
 
 from django_idgen.client import Client
 from django_idgen.core.errors import RegistryUnavailable, SegmentRefused, TagPaused
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
-from django_idgen.tables import make_missing_tables
 
 from .scripted import as_json, scripted, segment
 from .service import EVERYTHING, SECRET, one_token, service

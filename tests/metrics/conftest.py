@@ -36,11 +36,11 @@ def script(metrics_site: Site) -> Script:
 
 PREAMBLE = """
 from django_idgen import generators, handlers, next_id, segments
-from django_idgen.metrics.switch import start
-from django_idgen.metrics.views import exposition
+from django_idgen.ops.metrics.switch import start
+from django_idgen.ops.metrics.views import exposition
 from tests.metrics.samples import Scraped
 from django.db import connection
-from django_idgen.tables import make_missing_tables
+from django_idgen.db.tables import make_missing_tables
 
 make_missing_tables(connection)
 

@@ -10,7 +10,7 @@ from django.urls import path
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-import django_idgen.metrics
+import django_idgen.ops.metrics
 from tests.faults.site.urls import urlpatterns as site_urls
 
 
@@ -29,7 +29,7 @@ def die(request: HttpRequest) -> HttpResponse:
 
 urlpatterns = [
     *site_urls,
-    path("metrics", django_idgen.metrics.view),
+    path("metrics", django_idgen.ops.metrics.view),
     path("files", files),
     path("die", die),
 ]

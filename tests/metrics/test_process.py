@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
-from django_idgen.conf import SettingsError, read_settings
-from django_idgen.metrics.tally import OTHER, TagNames, Tally
+from django_idgen.ops.metrics.tally import OTHER, TagNames, Tally
+from django_idgen.settings.config import SettingsError, read_settings
 from tests.faults.processes import Site
 
 from .conftest import Script
@@ -300,10 +300,10 @@ importlib.util.find_spec = lambda name, *more: None if name == "prometheus_clien
 import django
 django.setup()
 from django_idgen import next_id
-import django_idgen.metrics
+import django_idgen.ops.metrics
 assert next_id() > 0
 try:
-    django_idgen.metrics.view
+    django_idgen.ops.metrics.view
 except ImportError as error:
     assert "pip install django-idgen[prometheus]" in str(error)
 else:

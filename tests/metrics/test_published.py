@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import django_idgen.metrics
-from django_idgen.metrics.definitions import ALL, PREFIX, Definition
+import django_idgen.ops.metrics
+from django_idgen.ops.metrics.definitions import ALL, PREFIX, Definition
 
 yaml = pytest.importorskip("yaml")
 
@@ -73,7 +73,7 @@ UNASKED = {"segment_ids_given_back", "segment_issue_rate", "tag_segment_seconds"
 
 def test_every_metric_is_in_the_table_of_the_documentation() -> None:
     """By the name that its series has, with its kind and labels."""
-    table = django_idgen.metrics.__doc__ or ""
+    table = django_idgen.ops.metrics.__doc__ or ""
     rows = re.findall(r"^``(\w+)`` +(counter|gauge|histogram) +(.*)$", table, re.MULTILINE)
     told = {name: (kind, rest) for name, kind, rest in rows}
     wanted = {name_in_table(each): each for each in ALL.values()}

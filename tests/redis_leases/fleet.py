@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from django_idgen.core.errors import LeaseLost
 from django_idgen.core.lease import Lease, Namespace
-from django_idgen.leases.redis import RedisLeases
+from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import NamespaceRecord
 from tests.contracts.lenders import EPOCH_US, Claims, DrivenTime
 

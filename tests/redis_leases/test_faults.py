@@ -18,7 +18,7 @@ from django_idgen.core.errors import (
     NoFreeWorker,
     RegistryUnavailable,
 )
-from django_idgen.leases.redis import RedisLeases
+from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import Installation, NamespaceRecord
 from tests.contracts.lenders import HOUR_US
 from tests.ports import free_port
@@ -434,7 +434,7 @@ def test_a_short_wait_is_waited_for(farm: RedisFarm, postgres: str) -> None:
 
 def test_settings_name_it(farm: RedisFarm, postgres: str) -> None:
     """The registry is had by its dotted path, with a window, and gives ids."""
-    from django_idgen.handlers import generators
+    from django_idgen.process.handlers import generators
 
     path = "django_idgen.leases.redis.RedisLeases"
     options = {"alias": "idgen", "database": postgres, "window": 60}

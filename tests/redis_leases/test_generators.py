@@ -12,7 +12,7 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import IdgenError
 from django_idgen.core.presets import parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator
-from django_idgen.leases.redis import RedisLeases
+from django_idgen.leases.redis.registry import RedisLeases
 from tests.redis_leases.fleet import LONG, new_space
 from tests.redis_servers import RedisFarm, cache_alias
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_idgen import vendor
-from django_idgen.connection import own_connection
-from django_idgen.leases import borrowed_history
-from django_idgen.leases.borrowed_history import PURPOSE
+from django_idgen.db import dialects
+from django_idgen.db.connection import own_connection
+from django_idgen.leases.redis import borrowed_history
+from django_idgen.leases.redis.borrowed_history import PURPOSE
 from django_idgen.models import LeaseHistory, NamespaceRecord
 from django_idgen.sources.server import ServerSource
 from tests.redis_leases.fleet import STRIDE, Fleet
@@ -38,9 +38,9 @@ def fleet(farm: RedisFarm, server_alias: str) -> Iterator[Fleet]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin: Callable[..., None] = vendor.begin
+    begin: Callable[..., None] = dialects.begin
     monkeypatch.setattr(
-        vendor, "begin", lambda connection, **_options: begin(connection, lock_timeout=PATIENCE)
+        dialects, "begin", lambda connection, **_options: begin(connection, lock_timeout=PATIENCE)
     )
 
 

@@ -12,8 +12,8 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen.core.errors import LeaseLost
-from django_idgen.leases.redis import RedisLeases
-from django_idgen.tables import make_missing_tables
+from django_idgen.db.tables import make_missing_tables
+from django_idgen.leases.redis.registry import RedisLeases
 from tests.places import empty_sqlite
 from tests.redis_leases.fleet import SHOP, STRIDE, WINDOW, Fleet
 from tests.redis_servers import RedisFarm, cache_alias
@@ -70,7 +70,7 @@ def test_an_in_memory_project_gets_ids_through_redis(
     farm: RedisFarm, django_db_blocker: Any
 ) -> None:
     """A test suite on an in-memory database needs no more than the Redis it names."""
-    from django_idgen.handlers import generators
+    from django_idgen.process.handlers import generators
 
     options = {"alias": "idgen", "window": 60}
     idgen = {"GENERATORS": {"shop": {"LEASES": {"BACKEND": PATH, "OPTIONS": options}}}}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from django_idgen.core.errors import RegistryUnavailable
-from django_idgen.leases import redis_scripts
-from django_idgen.leases.redis import RedisLeases
+from django_idgen.leases.redis import scripts as redis_scripts
+from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import NamespaceRecord
 from tests.redis_leases.fleet import HOLDERS, WINDOW, Fleet
 from tests.redis_leases.test_faults import deaf_wire, no_database, scripts_run

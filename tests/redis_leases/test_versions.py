@@ -11,10 +11,10 @@ from typing import Any
 from unittest import mock
 
 from django_idgen.core.survey import WorkerState, drawn
-from django_idgen.leases import redis_scripts
-from django_idgen.leases.redis_scripts import LAST, LeaseScripts, Reply
+from django_idgen.db.redis_script import run_script
+from django_idgen.leases.redis import scripts as redis_scripts
+from django_idgen.leases.redis.scripts import LAST, LeaseScripts, Reply
 from django_idgen.models import NamespaceRecord
-from django_idgen.redis_script import run_script
 from tests.redis_leases.fleet import HOLDERS, WINDOW, Fleet, Holder
 
 OLD = ("acquire", "renew", "release", "renew_seen")

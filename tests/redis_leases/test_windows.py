@@ -22,8 +22,8 @@ from django_idgen.core.lease import (
     grant_window,
     is_free,
 )
-from django_idgen.leases.redis_scripts import LAST, LeaseScripts, Reply, key_of
-from django_idgen.redis_client import OwnRedis
+from django_idgen.db.redis_client import OwnRedis
+from django_idgen.leases.redis.scripts import LAST, LeaseScripts, Reply, key_of
 from tests.redis_leases.fleet import SHOP
 
 WHOSE = secrets.token_hex(16)

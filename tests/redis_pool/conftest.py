@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_idgen.sources.pool import PoolSource
+from django_idgen.sources.pool.source import PoolSource
 from tests.redis_pool.shop import OwnedSource, pool
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, redis_farm
 

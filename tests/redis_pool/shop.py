@@ -9,9 +9,9 @@ from typing import Any
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.segment import STEP, Demand, Segment
-from django_idgen.redis_client import OwnRedis
+from django_idgen.db.redis_client import OwnRedis
 from django_idgen.sources.memory import MemorySource
-from django_idgen.sources.pool import PoolSource
+from django_idgen.sources.pool.source import PoolSource
 from tests.segment_tools import Events
 
 STEP_LENGTH = 10

@@ -16,8 +16,8 @@ from hypothesis.stateful import (
 )
 
 from django_idgen.core.segment import MAX_ID, STEP, Demand, Segment
-from django_idgen.sources.pool import PoolSource
-from django_idgen.sources.pool_scripts import key_of
+from django_idgen.sources.pool.scripts import key_of
+from django_idgen.sources.pool.source import PoolSource
 
 from .shop import OwnedSource, pool
 

@@ -8,13 +8,13 @@ import pytest
 from django.db import DatabaseError, connections
 from django.test import override_settings
 
-from django_idgen import history
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.models import SegmentHistory
+from django_idgen.sources import history
 from django_idgen.sources.database import DatabaseSource
-from django_idgen.sources.pool import PoolSource
-from django_idgen.sources.pool_history import BATCH
-from django_idgen.sources.pool_scripts import history_of
+from django_idgen.sources.pool.history import BATCH
+from django_idgen.sources.pool.scripts import history_of
+from django_idgen.sources.pool.source import PoolSource
 
 from .shop import PATIENT, OwnedSource, pool
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_written_stays_in_redis(
     """A database that is away loses no note."""
     noted.refill("t", 50)
     with monkeypatch.context() as patched:
-        patched.setattr("django_idgen.sources.pool_history._insert", _database_fails)
+        patched.setattr("django_idgen.sources.pool.history._insert", _database_fails)
         with pytest.raises(DatabaseError):
             noted.drain_history()
     assert noted.fetch("t").start == 1  # and the pool itself is as good as ever

@@ -8,8 +8,8 @@ import pytest
 
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.core.segment import Demand
-from django_idgen.sources.pool import PoolSource
-from django_idgen.sources.pool_scripts import key_of
+from django_idgen.sources.pool.scripts import key_of
+from django_idgen.sources.pool.source import PoolSource
 from tests.redis_servers import RedisFarm, RedisServer, eventually
 
 from .shop import Claims, OwnedSource, events_of

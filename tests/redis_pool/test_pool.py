@@ -9,8 +9,8 @@ import pytest
 from django_idgen.core.errors import ConfigurationError, SegmentExhausted
 from django_idgen.core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment
 from django_idgen.sources.memory import MemorySource
-from django_idgen.sources.pool import PoolSource
-from django_idgen.sources.pool_scripts import MAX_RANGES, key_of
+from django_idgen.sources.pool.scripts import MAX_RANGES, key_of
+from django_idgen.sources.pool.source import PoolSource
 
 from .shop import STEP_LENGTH, Claims, OwnedSource, events_of, pool
 

@@ -17,14 +17,14 @@ from django.test import override_settings
 
 from django_idgen import segments
 from django_idgen.checks import check_settings
-from django_idgen.conf import SettingsError
 from django_idgen.core import segment_allocator
+from django_idgen.db.installation import RETRY_AFTER, DatabaseOwner
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import Installation, LeafAlloc
-from django_idgen.owner import RETRY_AFTER, DatabaseOwner
+from django_idgen.settings.config import SettingsError
 from django_idgen.sources.database import DatabaseSource
-from django_idgen.sources.pool import PoolSource
-from django_idgen.sources.pool_scripts import key_of
-from django_idgen.tables import make_missing_tables
+from django_idgen.sources.pool.scripts import key_of
+from django_idgen.sources.pool.source import PoolSource
 from tests import servers
 from tests.app.models import Invoice
 from tests.places import empty_sqlite
@@ -378,7 +378,7 @@ def test_who_does_without_a_pool_needs_no_redis(postgres: str) -> None:
         sys.modules["redis"] = sys.modules["django_redis"] = None
         from django_idgen import segments
         from django.test import override_settings
-        from django_idgen.conf import SettingsError
+        from django_idgen.settings.config import SettingsError
         with override_settings(IDGEN={without!r}):
             print(segments["t"].next_id())
         with override_settings(IDGEN={idgen_on("idgen", postgres)!r}):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.core.cache import cache
 
-from django_idgen import handlers
+from django_idgen.process import handlers
 from django_idgen.rest.known_tags import KNOWN_TAGS
 from django_idgen.rest.token_cache import TOKENS
 

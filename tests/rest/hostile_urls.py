@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 
-import django_idgen.metrics
-from django_idgen import health
+import django_idgen.ops.metrics
+from django_idgen.ops import health
 from tests.rest.compat.urls import urlpatterns as old_servers
 
 urlpatterns = [
@@ -14,6 +14,6 @@ urlpatterns = [
     *old_servers,
     path("live", health.live),
     path("ready", health.ready),
-    path("metrics", django_idgen.metrics.view),
+    path("metrics", django_idgen.ops.metrics.view),
     path("admin/", admin.site.urls),
 ]

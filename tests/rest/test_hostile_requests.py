@@ -14,11 +14,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, get_resolver
 
-from django_idgen.metrics import views
-from django_idgen.metrics.switch import Switched
-from django_idgen.metrics_settings import MetricsSettings
 from django_idgen.models import AccessToken, LeafAlloc
-from django_idgen.tokens import make_token
+from django_idgen.ops.metrics import views
+from django_idgen.ops.metrics.switch import Switched
+from django_idgen.rest.tokens import make_token
+from django_idgen.settings.metrics import MetricsSettings
 from tests import servers
 from tests.rest.forgetting import forget
 

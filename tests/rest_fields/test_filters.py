@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 
 from django_idgen import generators
 from django_idgen.core.encoding import TextForm
-from django_idgen.rest.filters import IdFilter
+from django_idgen.strings.filters import IdFilter
 from tests.app.models import Leg, Line, Order, Receipt, Shipment, Tag
 from tests.rest_fields.conftest import FAR, sent
 

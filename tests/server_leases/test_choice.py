@@ -6,11 +6,7 @@ import json
 
 import pytest
 
-from django_idgen.core.errors import (
-    ConfigurationError,
-    NamespaceMismatch,
-    NoFreeWorker,
-)
+from django_idgen.core.errors import ConfigurationError, NamespaceMismatch, NoFreeWorker
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import Installation, NamespaceRecord
 from tests.server_leases.shop import (

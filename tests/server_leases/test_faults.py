@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connections, transaction
 
-from django_idgen.connection import OwnConnection
 from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.core.errors import (
-    LeaseLost,
-    NoFreeWorker,
-    RegistryUnavailable,
-)
+from django_idgen.core.errors import LeaseLost, NoFreeWorker, RegistryUnavailable
 from django_idgen.core.lease import Lease
+from django_idgen.db.connection import OwnConnection
 from django_idgen.leases.server import ServerLeases
 from django_idgen.leases.server_lender import ServerLender
 from django_idgen.models import NamespaceRecord

@@ -7,13 +7,9 @@ from dataclasses import replace
 import pytest
 from django.db import connections
 
-from django_idgen.core.errors import (
-    ClockBeforeEpoch,
-    LeaseLost,
-    TimeExhausted,
-)
+from django_idgen.core.errors import ClockBeforeEpoch, LeaseLost, TimeExhausted
+from django_idgen.db.tables import missing_tables
 from django_idgen.leases.server import MODELS, ServerLeases
-from django_idgen.tables import missing_tables
 from tests.server_leases.shop import (
     SHOP,
     WINDOW,

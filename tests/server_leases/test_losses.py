@@ -9,10 +9,7 @@ from contextlib import suppress
 import pytest
 from django.core.management import call_command
 
-from django_idgen.core.errors import (
-    LeaseLost,
-    NoFreeWorker,
-)
+from django_idgen.core.errors import LeaseLost, NoFreeWorker
 from django_idgen.core.layout import BitLayout
 from django_idgen.core.lease import Lease
 from django_idgen.core.ledger import Successor

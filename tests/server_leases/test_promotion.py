@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from django.db import connections
 
-from django_idgen import vendor
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseLost
 from django_idgen.core.lease import Lease
+from django_idgen.db import dialects
 from django_idgen.leases.server import ServerLeases
 from tests.failover import mariadb_pair as maria
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
@@ -48,7 +48,7 @@ def lend_unseen(leases: ServerLeases, held: list[Lease]) -> list[Lease]:
 def check_promoted(leases: ServerLeases, identity: str, windows: list[Lease]) -> None:
     """All is lent anew, past whatever the lost primary may have promised."""
     # At once, before any checkpoint has told PostgreSQL's control file of the new timeline.
-    assert vendor.server_identity(connections[leases.alias]) != identity
+    assert dialects.server_identity(connections[leases.alias]) != identity
     after = [leases.acquire(holder=f"later {number}").lease for number in range(64)]
     for lease in windows:
         with pytest.raises(LeaseLost):
@@ -66,7 +66,7 @@ def test_what_the_replica_missed_is_not_lent_again(
     leases = ServerLeases(SHOP, alias=postgres)
     with pointing_at(primary, postgres):
         held = [leases.acquire(holder=str(number)).lease for number in range(8)]
-        identity = vendor.server_identity(connections[postgres])
+        identity = dialects.server_identity(connections[postgres])
         (position,) = execute(postgres, "SELECT pg_current_wal_lsn()::text")[0]
     with pointing_at(replica, postgres):
         eventually(f"SELECT pg_last_wal_replay_lsn() >= '{position}'", postgres)
@@ -87,7 +87,7 @@ def test_what_a_replica_of_mariadb_missed_is_not_lent_again(mariadb: str) -> Non
     with maria.mariadb_pair(mariadb) as (primary, replica):
         with maria.pointing_at(primary, mariadb):
             held = [leases.acquire(holder=str(number)).lease for number in range(8)]
-            identity = vendor.server_identity(connections[mariadb])
+            identity = dialects.server_identity(connections[mariadb])
         maria.follow_up(primary, replica, mariadb)
         with maria.pointing_at(primary, mariadb):
             windows = lend_unseen(leases, held)

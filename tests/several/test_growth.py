@@ -18,10 +18,10 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connections
 
+from django_idgen.contrib.sharding.growth import Growth
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.core.segment import Segment
-from django_idgen.growth import Growth
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.sources.database import DatabaseSource
 from tests.server_tools import ROOT

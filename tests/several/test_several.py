@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from django.db import connections, transaction
 
+from django_idgen.contrib.sharding import source as several
+from django_idgen.contrib.sharding.source import SKIP_AFTER
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import ConfigurationError, SegmentUnavailable
 from django_idgen.core.loader import Loader
 from django_idgen.core.segment import Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.models import Installation, LeafAlloc
-from django_idgen.sources import health, several
+from django_idgen.sources import health
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
-from django_idgen.sources.several import SKIP_AFTER
 from tests.server_tools import at_once
 
 REFUSING_PORT = "1"

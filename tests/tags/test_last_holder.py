@@ -11,12 +11,12 @@ from django.utils import timezone
 
 from django_idgen import segments
 from django_idgen.core.segment import MAX_ID, Demand
-from django_idgen.history import holder
+from django_idgen.db.sqlite.mirror_rows import FetchedRow, write_rows
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.database import DatabaseSource
+from django_idgen.sources.history import holder
 from django_idgen.sources.row_opening import Floor
-from django_idgen.sqlite.mirror_rows import FetchedRow, write_rows
-from django_idgen.tables import make_missing_tables
 from tests.places import STEP, place
 
 __all__ = ["place"]
@@ -104,7 +104,7 @@ def test_on_sqlite_the_later_fetch_stands(place: str) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_in_memory_it_is_written_with_the_row() -> None:
     """When a request has ended, or ``migrate`` is done."""
-    from django_idgen.stores import catch_up
+    from django_idgen.db.stores import catch_up
 
     segments["memory.holder"].next_id()
     catch_up("default")

@@ -15,14 +15,15 @@ import pytest
 from django.db import connections, transaction
 from django.test import override_settings
 
-from django_idgen import handlers, segments, signals
+from django_idgen import segments, signals
+from django_idgen.contrib.sharding.growth import Growth
 from django_idgen.core.errors import SegmentUnavailable, TagPaused
-from django_idgen.growth import Growth
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
+from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag, skip_tag
+from django_idgen.ops.tags.rows import TagsElsewhere, TagUnknown, find_tag
+from django_idgen.process import handlers
 from django_idgen.sources.database import DatabaseSource
-from django_idgen.tables import make_missing_tables
-from django_idgen.tags.edits import make_tag, pause_tag, resume_tag, skip_tag
-from django_idgen.tags.rows import TagsElsewhere, TagUnknown, find_tag
 from tests.places import STEP, place, sqlite
 from tests.server_tools import execute
 from tests.several.conftest import _shards, shards

@@ -13,14 +13,15 @@ from django.core.cache import cache
 from django.core.management import CommandError, call_command
 from django.test import Client, override_settings
 
-from django_idgen import handlers, segments
+from django_idgen import segments
 from django_idgen.client import Client as IdClient
 from django_idgen.core.errors import TagPaused
 from django_idgen.models import LeafAlloc
+from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag
+from django_idgen.ops.tags.trail import told
+from django_idgen.process import handlers
 from django_idgen.rest.known_tags import KNOWN_TAGS
 from django_idgen.sources.http import HttpSource
-from django_idgen.tags.edits import make_tag, pause_tag, resume_tag
-from django_idgen.tags.trail import told
 from tests.http.service import SECRET, one_token, service
 from tests.rest.tags.people import CHANGE, VIEW, Person, clerk, client_of
 

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_idgen import handlers, segments
+from django_idgen import segments
 from django_idgen.core.errors import SegmentUnavailable, TagPaused
-from django_idgen.history import holder
 from django_idgen.models import LeafAlloc
-from django_idgen.sources.pool import PoolSource
-from django_idgen.sources.pool_scripts import key_of
-from django_idgen.tags.edits import PoolStillOpen, pause_tag, resume_tag
-from django_idgen.tags.outlook import outlook
-from django_idgen.tags.supply import clear_pool
-from django_idgen.upkeep.preloading import preload_segments
+from django_idgen.ops.tags.edits import PoolStillOpen, pause_tag, resume_tag
+from django_idgen.ops.tags.outlook import outlook
+from django_idgen.ops.tags.supply import clear_pool
+from django_idgen.ops.upkeep.preloading import preload_segments
+from django_idgen.process import handlers
+from django_idgen.sources.history import holder
+from django_idgen.sources.pool.scripts import key_of
+from django_idgen.sources.pool.source import PoolSource
 from tests.redis_pool.shop import OwnedSource, pool
 from tests.redis_pool.test_project import idgen_on, project
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, redis_farm
@@ -275,7 +276,7 @@ def test_the_last_holder_is_whoever_took_from_the_pool(
     pooled: PoolSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the one who fetched for it: that is known without a further question."""
-    monkeypatch.setattr("django_idgen.sources.pool_scripts.holder", lambda: "taker 1:7")
+    monkeypatch.setattr("django_idgen.sources.pool.scripts.holder", lambda: "taker 1:7")
     pooled.fetch("t")
     now = outlook("t")
     assert (now.holder, now.fetched_ids, now.pooled) == ("taker 1:7", 20, 20)

@@ -16,10 +16,10 @@ from django.utils import timezone
 
 from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
+from django_idgen.db.stores import catch_up
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
-from django_idgen.stores import catch_up
-from django_idgen.tables import make_missing_tables
-from django_idgen.tags.usage import Span, Usage, usage
+from django_idgen.ops.tags.usage import Span, Usage, usage
 from tests.places import empty_sqlite, place
 
 __all__ = ["place"]

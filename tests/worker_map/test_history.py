@@ -12,14 +12,14 @@ import pytest
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
-from django_idgen import lease_history
 from django_idgen.core.lease import Lease, LeaseRegistry
+from django_idgen.db.sqlite import marks_terms
+from django_idgen.db.sqlite.marks import MarksFile
+from django_idgen.db.tables import make_missing_tables
+from django_idgen.leases import history as lease_history
 from django_idgen.leases.server import ServerLeases
 from django_idgen.leases.sqlite import SqliteLeases
 from django_idgen.models import LeaseHistory, WorkerLease
-from django_idgen.sqlite import marks_terms
-from django_idgen.sqlite.marks import MarksFile
-from django_idgen.tables import make_missing_tables
 from tests.contracts.lenders import DrivenTime
 from tests.server_leases.shop import SHOP
 

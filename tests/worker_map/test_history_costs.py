@@ -13,9 +13,10 @@ import pytest
 from django.db import connections
 from django.db.models.signals import post_delete, pre_delete
 
-from django_idgen import lease_history, vendor
-from django_idgen.connection import OwnConnection
 from django_idgen.core.lease import LeaseRegistry
+from django_idgen.db import dialects
+from django_idgen.db.connection import OwnConnection
+from django_idgen.leases import history as lease_history
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import LeaseHistory
 from tests.server_leases.shop import SHOP
@@ -134,7 +135,7 @@ def test_acquires_of_several_namespaces_never_meet_in_the_history(
     """All lend at once, and each deletes its old rows: none loses against another."""
     lost: list[str] = []
 
-    def is_conflict(error: BaseException, ask: Any = vendor.is_conflict) -> bool:
+    def is_conflict(error: BaseException, ask: Any = dialects.is_conflict) -> bool:
         found = bool(ask(error))
         if found:
             lost.append(str(error))
@@ -144,7 +145,7 @@ def test_acquires_of_several_namespaces_never_meet_in_the_history(
     lend(ServerLeases(spaces[0], alias=server_alias), 1)
     for space in spaces:
         lend(ServerLeases(space, alias=server_alias), 1)
-    monkeypatch.setattr(vendor, "is_conflict", is_conflict)
+    monkeypatch.setattr(dialects, "is_conflict", is_conflict)
 
     def job(number: int) -> None:
         own = OwnConnection(server_alias)

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_idgen import generators, handlers, next_id
-from django_idgen.conf import SettingsError
+from django_idgen import generators, next_id
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import NotSeenFromHere, WorkerOutOfRange
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.core.survey import Sight
-from django_idgen.factory import build_namespace
 from django_idgen.leases.memory import MemoryLeases
-from django_idgen.leases.redis import RedisLeases
+from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.leases.server import ServerLeases
-from django_idgen.worker_map import WorkerState, release_worker, who_held, worker_map
+from django_idgen.ops.worker_map import WorkerState, release_worker, who_held, worker_map
+from django_idgen.process import handlers
+from django_idgen.process.factory import build_namespace
+from django_idgen.settings.config import SettingsError
 from tests.server_leases.shop import SHOP
 
 STATIC = "django_idgen.leases.static.StaticLeases"

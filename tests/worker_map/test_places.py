@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from django_idgen import generators, handlers, next_id
+from django_idgen import generators, next_id
 from django_idgen.core.errors import WorkerOutOfRange
 from django_idgen.core.survey import name_of
 from django_idgen.leases import server_oversight
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import WorkerLease
-from django_idgen.worker_map import WorkerState, release_worker, who_held, worker_map
+from django_idgen.ops.worker_map import WorkerState, release_worker, who_held, worker_map
+from django_idgen.process import handlers
 from tests.places import place
 from tests.server_leases.shop import SHOP
 from tests.server_tools import execute_apart

@@ -10,13 +10,14 @@ import pytest
 from django.db import connections
 from django.test import override_settings
 
-from django_idgen import generators, handlers, next_id
-from django_idgen.connection import own_connection
+from django_idgen import generators, next_id
 from django_idgen.core.errors import RegistryUnavailable
-from django_idgen.leases import redis_scripts
-from django_idgen.leases.borrowed_history import PURPOSE
+from django_idgen.db.connection import own_connection
+from django_idgen.leases.redis import scripts as redis_scripts
+from django_idgen.leases.redis.borrowed_history import PURPOSE
 from django_idgen.models import LeaseHistory, NamespaceRecord
-from django_idgen.worker_map import WorkerState, release_worker, who_held, worker_map
+from django_idgen.ops.worker_map import WorkerState, release_worker, who_held, worker_map
+from django_idgen.process import handlers
 from tests.places import empty_sqlite
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, redis_farm
 from tests.upkeep_tools import redis_leases_on

@@ -13,12 +13,13 @@ from django.contrib import admin
 from django.db.models import F
 from django.test import override_settings
 
-from django_idgen import generators, handlers, next_id
+from django_idgen import generators, next_id
 from django_idgen.core.survey import WorkerEntry
-from django_idgen.lease_state import told
+from django_idgen.db.stores import marks_of
 from django_idgen.models import NamespaceRecord, WorkerLease
-from django_idgen.stores import marks_of
-from django_idgen.worker_map import WorkerState, worker_map
+from django_idgen.ops.lease_state import told
+from django_idgen.ops.worker_map import WorkerState, worker_map
+from django_idgen.process import handlers
 from tests.places import place
 from tests.redis_servers import RedisFarm, cache_alias, redis_farm
 from tests.upkeep_tools import redis_leases_on

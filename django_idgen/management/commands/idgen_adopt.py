@@ -8,12 +8,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from django.db import DEFAULT_DB_ALIAS, Error
 
-from ...adoption.plans import Plan
-from ...adoption.project import Project
-from ...adoption.stages import stages_of
-from ...adoption.swap_operations import SwitchKey
-from ...adoption.takeover import KINDS, Takeover
-from ...adoption.wishes import Wishes
+from ...contrib.adopt.plans import Plan
+from ...contrib.adopt.project import Project
+from ...contrib.adopt.stages import stages_of
+from ...contrib.adopt.swap_operations import SwitchKey
+from ...contrib.adopt.takeover import KINDS, Takeover
+from ...contrib.adopt.wishes import Wishes
 from ...core.errors import ConfigurationError, IdgenError
 
 __all__ = ["Command"]

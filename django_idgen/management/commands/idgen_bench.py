@@ -16,10 +16,18 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from ...bench.proof import WIDTH
-from ...bench.report import Figures, ProgressBar, as_json, environment, faults, figures_of, table
-from ...bench.run import Measured, Plan, run_here, run_in_processes
-from ...bench.targets import PEERS, PeerMissing, Target, peer, target_of
+from ...contrib.bench.proof import WIDTH
+from ...contrib.bench.report import (
+    Figures,
+    ProgressBar,
+    as_json,
+    environment,
+    faults,
+    figures_of,
+    table,
+)
+from ...contrib.bench.run import Measured, Plan, run_here, run_in_processes
+from ...contrib.bench.targets import PEERS, PeerMissing, Target, peer, target_of
 from ...core.errors import IdgenError
 
 __all__ = ["Command", "open_target", "set_up"]
@@ -32,7 +40,7 @@ PATIENCE = 60.0
 
 def open_target(name: str) -> Target:
     """The target of a name: ``alias``, ``segment:TAG`` or ``peer:NAME``."""
-    from ...handlers import generators, segments
+    from ...process.handlers import generators, segments
 
     if name.startswith(PEER):
         return peer(name.removeprefix(PEER))
@@ -52,7 +60,7 @@ def _wait_for_segments(timeout: float) -> float:
 
     That a source can't keep up with a benchmark is a figure, not a failure.
     """
-    from ...handlers import segments
+    from ...process.handlers import segments
 
     allocator = segments.allocator()
     before, allocator.timeout = allocator.timeout, timeout

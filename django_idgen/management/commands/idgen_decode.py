@@ -14,7 +14,7 @@ from django.db import models
 from django.utils import timezone
 
 from ...core.errors import IdgenError, InvalidId
-from ...decoding import (
+from ...ops.decoding import (
     FORMS,
     Reading,
     RowFound,
@@ -25,8 +25,8 @@ from ...decoding import (
     label,
     readings,
 )
-from ...decoding.documents import reading_document
-from ...decoding.drawing import drawn_bits
+from ...ops.decoding.documents import reading_document
+from ...ops.decoding.drawing import drawn_bits
 
 __all__ = ["Command"]
 

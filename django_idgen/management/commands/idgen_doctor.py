@@ -12,12 +12,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error as AnyDatabaseError
 from django.db import connections
 
-from django_idgen.conf import SettingsError, read_settings
 from django_idgen.core.errors import IdgenError
-from django_idgen.doctor.examinations import EXAMINATIONS, Diagnosis, diagnose
-from django_idgen.doctor.findings import Affirmed, Finding, Severity
-from django_idgen.doctor.project import Project, words_of
-from django_idgen.doctor.report import NOT_EXAMINED, exit_code, lines, to_json
+from django_idgen.ops.doctor.examinations import EXAMINATIONS, Diagnosis, diagnose
+from django_idgen.ops.doctor.findings import Affirmed, Finding, Severity
+from django_idgen.ops.doctor.project import Project, words_of
+from django_idgen.ops.doctor.report import NOT_EXAMINED, exit_code, lines, to_json
+from django_idgen.settings.config import SettingsError, read_settings
 
 
 class Command(BaseCommand):

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 
+from django_idgen.contrib.sharding.growth import Growth
 from django_idgen.core.errors import ConfigurationError
-from django_idgen.growth import Growth
 
 
 class Command(BaseCommand):

@@ -9,18 +9,18 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error as AnyDatabaseError
 
-from django_idgen.conf import SettingsError, read_settings
 from django_idgen.core.errors import IdgenError
 from django_idgen.core.moments import is_aware, unix_us
-from django_idgen.doctor.project import Project, words_of
-from django_idgen.doctor.skipping import (
+from django_idgen.ops.doctor.project import Project, words_of
+from django_idgen.ops.doctor.skipping import (
     GeneratorSkip,
     HowFar,
     TagSkip,
     all_tags,
     raise_new_tags,
 )
-from django_idgen.tags.rows import TagUnknown, find_tag
+from django_idgen.ops.tags.rows import TagUnknown, find_tag
+from django_idgen.settings.config import SettingsError, read_settings
 
 FAILURES = (IdgenError, AnyDatabaseError, OSError, TimeoutError)
 

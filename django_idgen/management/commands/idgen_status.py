@@ -10,11 +10,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from ...conf import SettingsError
 from ...core.errors import ConfigurationError, InvalidTag
 from ...core.segment import check_tag
-from ...status import MOST_TAGS, WITHIN, Questions, status
-from ...status.text import told
+from ...ops.status import MOST_TAGS, WITHIN, Questions, status
+from ...ops.status.text import told
+from ...settings.config import SettingsError
 
 __all__ = ["Command"]
 

@@ -10,9 +10,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...core.errors import IdgenError
-from ...upkeep.leases import renew_worker_leases
-from ...upkeep.preloading import preload_segments
-from ...upkeep.pruning import KEPT_DAYS, prune_history
+from ...ops.upkeep.leases import renew_worker_leases
+from ...ops.upkeep.preloading import preload_segments
+from ...ops.upkeep.pruning import KEPT_DAYS, prune_history
 
 __all__ = ["Command"]
 

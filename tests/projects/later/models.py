@@ -3,7 +3,7 @@
 from django.db import models as fields
 
 from django_idgen import models
-from django_idgen.tables import MODELS
+from django_idgen.db.tables import MODELS
 
 
 def column() -> "fields.CharField[str, str]":

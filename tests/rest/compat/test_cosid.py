@@ -13,10 +13,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from django_idgen import generators, handlers, segments
+from django_idgen import generators, segments
+from django_idgen.contrib.old_servers import cosid
 from django_idgen.models import LeafAlloc
-from django_idgen.rest.compat import cosid
-from django_idgen.tokens import make_token
+from django_idgen.process import handlers
+from django_idgen.rest.tokens import make_token
 from tests.places import empty_place as empty_place
 from tests.places import idgen_on
 from tests.several.conftest import _shards, shards  # noqa: F401

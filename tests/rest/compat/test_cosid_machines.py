@@ -12,14 +12,8 @@ from unittest.mock import patch
 
 import pytest
 
-from django_idgen import factory
-from django_idgen.conf import GeneratorSettings
-from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.core.errors import LeaseLost, NoFreeWorker
-from django_idgen.core.lease import Namespace
-from django_idgen.leases.memory import MemoryLeases
-from django_idgen.rest.compat import cosid_machines
-from django_idgen.rest.compat.cosid_machines import (
+from django_idgen.contrib.old_servers import cosid_machines
+from django_idgen.contrib.old_servers.cosid_machines import (
     Instance,
     MachineIds,
     MachineLost,
@@ -28,6 +22,12 @@ from django_idgen.rest.compat.cosid_machines import (
     NotYet,
     Rules,
 )
+from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.errors import LeaseLost, NoFreeWorker
+from django_idgen.core.lease import Namespace
+from django_idgen.leases.memory import MemoryLeases
+from django_idgen.process import factory
+from django_idgen.settings.config import GeneratorSettings
 
 EPOCH_MS = 1_577_203_200_000
 GUARD_MS, SKEW_MS, LATE_MS = 300_000, 200, 120_000

@@ -10,9 +10,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
 from django_idgen import generators
+from django_idgen.contrib.old_servers import finger_mark
 from django_idgen.core.errors import LeaseExpired
-from django_idgen.rest.compat import finger_mark
-from django_idgen.tokens import make_token
+from django_idgen.rest.tokens import make_token
 
 from .conftest import assert_never_cached
 

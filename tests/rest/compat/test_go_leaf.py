@@ -12,8 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
 from django_idgen import segments
+from django_idgen.contrib.old_servers import go_leaf
 from django_idgen.models import LeafAlloc
-from django_idgen.rest.compat import go_leaf
 
 from .conftest import TAG, assert_never_cached, marks
 

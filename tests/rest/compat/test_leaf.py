@@ -15,6 +15,7 @@ from django.test import Client
 from django.utils.encoding import escape_uri_path
 
 from django_idgen import generators, segments
+from django_idgen.contrib.old_servers import leaf
 from django_idgen.core.errors import (
     ClockMovedBackwards,
     RegistryUnavailable,
@@ -22,7 +23,6 @@ from django_idgen.core.errors import (
     SegmentUnavailable,
 )
 from django_idgen.models import LeafAlloc
-from django_idgen.rest.compat import leaf
 
 from .conftest import TAG, assert_never_cached, marks
 

@@ -19,10 +19,10 @@ from rest_framework.request import Request
 from rest_framework.throttling import UserRateThrottle
 
 from django_idgen.checks.rest import check_epochs, check_open_mounts
+from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, tinyid
+from django_idgen.contrib.old_servers.mounting import Door, Mount
 from django_idgen.rest.authentication import TokenAuthentication
-from django_idgen.rest.compat import cosid, finger_mark, go_leaf, leaf, tinyid
-from django_idgen.rest.compat.mounting import Door, Mount
-from django_idgen.tokens import make_token
+from django_idgen.rest.tokens import make_token
 
 from .conftest import TAG, marks
 

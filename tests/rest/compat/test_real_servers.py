@@ -24,7 +24,7 @@ import sys
 from django.core.management import call_command
 call_command("migrate", verbosity=0)
 from django_idgen import segments
-from django_idgen.tokens import make_token
+from django_idgen.rest.tokens import make_token
 segments["{TAG}"].next_id()
 print(make_token("old", tags=["*"], generators=["*"], leases=["*"])[1])
 """
@@ -190,7 +190,7 @@ def test_gunicorns_access_log_has_no_token(
 FILTER = """
 def on_starting(server):
     import logging
-    from django_idgen.rest.redaction import RedactTokens
+    from django_idgen.contrib.old_servers.redaction import RedactTokens
     logging.getLogger("gunicorn.access").addFilter(RedactTokens())
 """
 

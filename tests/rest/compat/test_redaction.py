@@ -20,8 +20,8 @@ from django.test import AsyncClient, Client, RequestFactory
 from django.utils.log import AdminEmailHandler
 
 from django_idgen import segments
-from django_idgen.rest import redaction
-from django_idgen.tokens import PREFIX, make_token
+from django_idgen.contrib.old_servers import redaction
+from django_idgen.rest.tokens import PREFIX, make_token
 
 from .conftest import TAG
 
@@ -195,7 +195,7 @@ def test_a_report_of_a_bug_has_no_secret(
     client = Client(raise_request_exception=False)
     segments[tag].next_id()
     try:
-        with patch("django_idgen.rest.compat.tinyid._count", fail):
+        with patch("django_idgen.contrib.old_servers.tinyid._count", fail):
             url = "/tinyid/id/nextId"
             if place == "query":
                 answer = client.get(f"{url}?bizType={tag}&token={secret}")
@@ -224,7 +224,7 @@ def test_under_asgi_the_scope_is_cleaned(tag: str) -> None:
         seen.append(request)
         return found
 
-    with patch("django_idgen.rest.redaction.take_token", noting):
+    with patch("django_idgen.contrib.old_servers.redaction.take_token", noting):
         url = f"/tinyid/id/nextId?bizType={TAG}&token=abc"
         async_to_sync(AsyncClient().get)(url)
     assert seen[0].scope["query_string"] == b"bizType=orders&token=[redacted]"  # type: ignore[attr-defined]

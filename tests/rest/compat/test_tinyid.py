@@ -12,11 +12,12 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_idgen import handlers, segments
+from django_idgen import segments
+from django_idgen.contrib.old_servers import tinyid
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.core.segment import Segment
 from django_idgen.models import LeafAlloc
-from django_idgen.rest.compat import tinyid
+from django_idgen.process import handlers
 from tests.several.conftest import _shards, shards  # noqa: F401
 
 from .conftest import TAG, assert_never_cached, marks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from django_idgen.rest.compat import cosid, finger_mark, go_leaf, leaf, tinyid
+from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, tinyid
 
 MACHINES = {"shop": "default", "other": "second"}
 

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from django_idgen.models import LeafAlloc
-from django_idgen.tokens import make_token
+from django_idgen.rest.tokens import make_token
 from tests.rest.forgetting import forget
 
 TAG = "shop/orders"

@@ -14,8 +14,8 @@ from django.urls import resolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_idgen import handlers
 from django_idgen.models import LeafAlloc
+from django_idgen.process import handlers
 
 from .conftest import GENERATOR_URL, URL, Asking
 

@@ -10,7 +10,7 @@ from django.test import Client
 
 from django_idgen import generators, segments
 from django_idgen.models import LeafAlloc
-from django_idgen.tokens import make_token
+from django_idgen.rest.tokens import make_token
 
 from .conftest import EMPTY, GENERATOR_URL, URL, Asking
 

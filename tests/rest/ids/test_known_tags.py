@@ -10,12 +10,13 @@ from django.db import connections
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_idgen import handlers, segments
+from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
+from django_idgen.process import handlers
 from django_idgen.rest import known_tags
 from django_idgen.rest.known_tags import KNOWN_TAGS, KnownTags, UnknownTag, check_known
-from django_idgen.tables import make_missing_tables
 from tests.places import empty_sqlite, idgen_on
 from tests.places import place as place
 

@@ -13,7 +13,7 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test.utils import CaptureQueriesContext
 
-from django_idgen import handlers, segments
+from django_idgen import segments
 from django_idgen.core.errors import (
     ConfigurationError,
     GeneratorClosed,
@@ -22,6 +22,7 @@ from django_idgen.core.errors import (
     SegmentUnavailable,
 )
 from django_idgen.models import AccessToken, LeafAlloc
+from django_idgen.process import handlers
 from django_idgen.rest import ids, token_cache
 from django_idgen.rest.token_cache import TOKENS
 

@@ -12,7 +12,7 @@ from django.test import Client
 from django_idgen.models import LeafAlloc
 from django_idgen.rest import throttles
 from django_idgen.rest.token_cache import TOKENS
-from django_idgen.tokens import make_token
+from django_idgen.rest.tokens import make_token
 
 from .conftest import GENERATOR_URL, URL, Asking
 

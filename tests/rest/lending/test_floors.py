@@ -13,9 +13,9 @@ from django.core.management import call_command
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from django_idgen import handlers
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.models import LeafAlloc
+from django_idgen.process import handlers
 from django_idgen.sources.http import HttpSource
 from tests.admin.people import staff
 from tests.http.service import SECRET, one_token, service

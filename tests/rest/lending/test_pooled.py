@@ -12,11 +12,11 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from django_idgen import segments
+from django_idgen.contrib.old_servers.cosid_segments import Distributor
+from django_idgen.contrib.old_servers.taking import Tags
 from django_idgen.models import LeafAlloc
-from django_idgen.rest.compat.cosid_segments import Distributor
-from django_idgen.rest.compat.taking import Tags
-from django_idgen.tags import edits as tag_edits
-from django_idgen.tags import supply as tag_supply
+from django_idgen.ops.tags import edits as tag_edits
+from django_idgen.ops.tags import supply as tag_supply
 from tests.http.service import SECRET, one_token
 from tests.redis_pool.test_project import idgen_on
 from tests.server_tools import at_once

@@ -12,10 +12,10 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen import signals
+from django_idgen.contrib.old_servers.cosid_machines import Instance, MachineIds, Rules
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.lease import Namespace
 from django_idgen.leases.memory import MemoryLeases
-from django_idgen.rest.compat.cosid_machines import Instance, MachineIds, Rules
 from django_idgen.rest.holders import Owner
 from django_idgen.rest.lending_quota import TooManyLeases
 from django_idgen.rest.lending_registries import REGISTRIES

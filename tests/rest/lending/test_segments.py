@@ -19,9 +19,9 @@ from rest_framework.throttling import UserRateThrottle
 
 from django_idgen import segments
 from django_idgen.core.segment import MAX_ID
+from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import FAILOVER_SKIP
-from django_idgen.tables import make_missing_tables
 from tests.http.service import EVERYTHING, SECRET, one_token
 from tests.places import sqlite
 

@@ -12,9 +12,10 @@ from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
 
-from django_idgen import handlers, next_id
-from django_idgen.tables import make_missing_tables
-from django_idgen.tokens import make_token
+from django_idgen import next_id
+from django_idgen.db.tables import make_missing_tables
+from django_idgen.process import handlers
+from django_idgen.rest.tokens import make_token
 from tests import servers
 from tests.conftest import _empty_database
 from tests.places import empty_sqlite, idgen_on

@@ -10,8 +10,8 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework import routers, serializers, viewsets
 
-import django_idgen.metrics
-from django_idgen.rest.compat import cosid, finger_mark, go_leaf, leaf, tinyid
+import django_idgen.ops.metrics
+from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, tinyid
 from tests.app.models import Line, Order, Tag
 
 
@@ -62,5 +62,5 @@ urlpatterns = [
     path("tinyid/", include(tinyid.urls())),
     path("", include(cosid.urls(machines={"shop": "default"}))),
     path("", include(finger_mark.urls())),
-    path("metrics", django_idgen.metrics.view),
+    path("metrics", django_idgen.ops.metrics.view),
 ]

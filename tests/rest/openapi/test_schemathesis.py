@@ -22,9 +22,9 @@ from django_idgen import next_id, segments
 from django_idgen.core.encoding import TextForm
 from django_idgen.core.errors import InvalidTag
 from django_idgen.core.segment import MAX_TAG_LENGTH, check_tag
-from django_idgen.handlers import current_settings
+from django_idgen.ops.tags.pausing import resume_tag
+from django_idgen.process.handlers import current_settings
 from django_idgen.rest.openapi_views import describe
-from django_idgen.tags.pausing import resume_tag
 from tests.rest.openapi.conftest import WITHOUT_SESSIONS, scheme_of
 
 Data = dict[str, Any]

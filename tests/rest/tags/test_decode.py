@@ -9,8 +9,9 @@ import pytest
 from django.test import override_settings
 from rest_framework.test import APIClient
 
-from django_idgen import generators, handlers
+from django_idgen import generators
 from django_idgen.core.encoding import ALPHABETS, TextForm
+from django_idgen.process import handlers
 from tests.rest.tags.people import Person, client_of
 
 pytestmark = pytest.mark.urls("tests.rest.tags.urls")

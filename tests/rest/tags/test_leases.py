@@ -11,10 +11,11 @@ import pytest
 from django.db import connections
 from rest_framework.test import APIClient
 
-from django_idgen import factory, generators, handlers, next_id
+from django_idgen import generators, next_id
 from django_idgen.core.errors import LeaseLost
+from django_idgen.db.stores import marks_of
 from django_idgen.models import NamespaceRecord, WorkerLease
-from django_idgen.stores import marks_of
+from django_idgen.process import factory, handlers
 from tests.places import empty_sqlite, place
 from tests.rest.tags.people import LEASES, RELEASE, VIEW, Person, clerk, client_of
 from tests.upkeep_tools import upkeep_on

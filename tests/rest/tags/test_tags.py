@@ -12,8 +12,9 @@ from django.db import connections, transaction
 from django.test import override_settings
 from rest_framework.test import APIClient
 
-from django_idgen import handlers, segments
+from django_idgen import segments
 from django_idgen.models import LeafAlloc
+from django_idgen.process import handlers
 from tests.places import STEP, idgen_on, place
 from tests.rest.tags.people import ADD, CHANGE, VIEW, Person, clerk, client_of
 from tests.server_tools import at_once

@@ -14,12 +14,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.views.debug import ExceptionReporter
 
-from django_idgen import handlers
 from django_idgen.models import AccessToken, LeafAlloc
+from django_idgen.process import handlers
 from django_idgen.rest.authentication import TokenUser, secret_of
 from django_idgen.rest.known_tags import KNOWN_TAGS
 from django_idgen.rest.token_cache import TOKENS
-from django_idgen.tokens import find_token, make_token
+from django_idgen.rest.tokens import find_token, make_token
 
 pytestmark = pytest.mark.django_db
 URL = "/idgen/tags/orders/ids"

@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from django_idgen.models import AccessToken
-from django_idgen.tokens import find_token, make_token, revoke_tokens
+from django_idgen.rest.tokens import find_token, make_token, revoke_tokens
 from tests.admin.people import staff
 
 pytestmark = pytest.mark.django_db

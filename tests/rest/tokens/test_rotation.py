@@ -9,7 +9,7 @@ from typing import Any
 from django.db import connections
 
 from django_idgen.models import AccessToken
-from django_idgen.tokens import find_token, make_token, replace_token
+from django_idgen.rest.tokens import find_token, make_token, replace_token
 
 
 def test_of_many_replacements_at_once_the_last_one_survives(postgres: str, settings: Any) -> None:

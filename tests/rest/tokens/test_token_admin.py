@@ -14,7 +14,7 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 
 from django_idgen.models import AccessToken
-from django_idgen.tokens import find_token, make_token
+from django_idgen.rest.tokens import find_token, make_token
 
 pytestmark = pytest.mark.django_db
 

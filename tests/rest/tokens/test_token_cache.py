@@ -12,7 +12,7 @@ from django.db import OperationalError
 
 from django_idgen.rest import token_cache
 from django_idgen.rest.token_cache import RETRY_AFTER, TokenCache
-from django_idgen.tokens import KnownToken
+from django_idgen.rest.tokens import KnownToken
 
 MAX_AGE = 60.0
 OUTAGE = 1200.0

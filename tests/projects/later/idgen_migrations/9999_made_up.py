@@ -4,7 +4,7 @@ import pkgutil
 from django.db import migrations
 
 from django_idgen import migrations as released
-from django_idgen.tables import MODELS, bring_up
+from django_idgen.db.tables import MODELS, bring_up
 from later.models import column
 
 LATEST = max(name for _, name, _ in pkgutil.iter_modules(released.__path__))

@@ -1,0 +1,279 @@
+"""Taking over the tags of a Leaf, a Go version of it, or a TinyID, that goes on running.
+
+Nothing is written to its tables. It keeps the ids up to a distance above its mark, and
+ours begin there: however its buffers stand, what it holds lies below its mark, and what
+it takes from then on below ours, until it has used up the distance. So its clients can
+move over one after the other. By default the distance is 10,000 of its fetches, of
+which one is meant to last for ten minutes, and no less than 10,000,000 ids, since Leaf
+grows its steps to a million.
+
+Who was given what stands in the history: one row a tag, for all ids below ours. Run
+again, it knows from that row where ours began, and says whether the server has kept its
+distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from django.db import DatabaseError, connections, transaction
+from django.utils import timezone
+
+from ...core.errors import ConfigurationError, InvalidTag
+from ...core.segment import MAX_ID, check_tag
+from ...db.row_writes import insert_row
+from ...db.tables import make_missing_tables, missing_tables, refuse_unfit_columns
+from ...models import Installation, LeafAlloc, SegmentHistory
+from ...ops.tags.rows import find_tag, source_of_tags
+from .marks import raise_tag
+from .other_servers import KINDS, Theirs, rows_of_server
+from .plans import Report
+
+__all__ = ["KINDS", "Takeover"]
+
+FETCHES = 10_000
+LEAST = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Where a tag of ours is to begin."""
+
+    theirs: Theirs
+    ours: int
+    """Where it stands now; 0 if there is none."""
+    began: int
+    """Where ours began when it was taken over before; 0 if it wasn't."""
+    first: int
+    """Where it is to begin."""
+
+
+class Takeover:
+    """Takes over the tags of server ``kind`` in the databases ``sources``.
+
+    ``into``: the database that our tags are to be in; it must be one that the settings
+    lead to. Raises :class:`ConfigurationError`, before anything is changed.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        sources: Sequence[str],
+        *,
+        tag: str = "",
+        margin: int | None = None,
+        into: str | None = None,
+    ) -> None:
+        self.kind = kind
+        self.sources = list(sources)
+        self.margin = margin
+        self.into = into
+        self.left_out: dict[str, str] = {}
+        """Tags that can't be taken over, and why; they hold up no other."""
+        self._check_aliases()
+        self.moves = list(self._moves(tag))
+
+    def plan(self) -> list[str]:
+        """What there is, and what is to be done, a line a tag."""
+        left_out = [f"{tag!r} is left out. {why}" for tag, why in self.left_out.items()]
+        lines = [self._line(move) for move in self.moves] + left_out
+        return lines or ["There are no tags to take over."]
+
+    def run(self, report: Report) -> None:
+        """Do it; may be repeated, and broken off. Never lowers a tag of ours."""
+        for move in self.moves:
+            if self._is_done(move):
+                continue
+            self._remember(move)
+            theirs = move.theirs
+            description = theirs.description[:256]
+            try:
+                raise_tag(theirs.tag, move.first, step=theirs.step, description=description)
+            except (ConfigurationError, InvalidTag) as error:
+                self.left_out[theirs.tag] = str(error)
+                continue
+            report(f"{move.theirs.tag}: begins at {move.first}")
+
+    def met(self) -> list[str]:
+        """Tags of which the other server has come to where ours began."""
+        return [move.theirs.tag for move in self.moves if self._is_met(move)]
+
+    def after(self) -> list[str]:
+        """What to do next."""
+        return [
+            "Next:",
+            "  1. Move the clients over, one after the other: both servers may give out ids.",
+            "  2. Run this again now and then: it says how much of its distance the old server has "
+            "left, and takes over tags that were made meanwhile.",
+            "  3. Stop the old server. Its tables are not needed any more.",
+        ]
+
+    # --- reading -------------------------------------------------------------------------
+
+    def _check_aliases(self) -> None:
+        for alias in (*self.sources, *([self.into] if self.into else [])):
+            if alias not in connections.settings:
+                known = ", ".join(map(repr, connections.settings))
+                raise ConfigurationError(
+                    f"There is no database {alias!r} in DATABASES. There are {known}."
+                )
+        if len(set(self.sources)) < len(self.sources):
+            raise ConfigurationError("A database is named twice.")
+        if len(self.sources) > 1 and self.kind != "tinyid":
+            raise ConfigurationError(
+                "Several databases of one server: only TinyID shares its tags among them. Take "
+                "them over one by one."
+            )
+        if self.margin is not None and not 1 <= self.margin <= MAX_ID // 4:
+            raise ConfigurationError(f"--margin must be 1 to {MAX_ID // 4}, not {self.margin}.")
+        known_sources = source_of_tags().databases()
+        if self.into is not None and self.into not in known_sources:
+            raise ConfigurationError(
+                f"Tags of this project are in {', '.join(map(repr, known_sources))}, as "
+                f"IDGEN['SEGMENTS'] says, not in {self.into!r}."
+            )
+
+    def _moves(self, tag: str) -> Iterator[_Move]:
+        found: dict[str, list[Theirs]] = {}
+        for alias in self.sources:
+            self._refuse_shared(alias)
+            for theirs in rows_of_server(self.kind, alias, tag):
+                found.setdefault(theirs.tag, []).append(theirs)
+        if tag and tag not in found:
+            raise ConfigurationError(f"There is no tag {tag!r} in {self._where()}.")
+        for name, rows in found.items():
+            try:
+                yield self._move(self._joined(rows))
+            except InvalidTag as error:
+                self.left_out[name] = f"{error} Rename it there."
+            except ConfigurationError as error:
+                self.left_out[name] = str(error)
+
+    def _joined(self, rows: list[Theirs]) -> Theirs:
+        """One tag in all of its databases: all must have been asked."""
+        first = rows[0]
+        check_tag(first.tag)
+        places = sorted((row.delta, row.remainder) for row in rows)
+        if places != [(first.delta, number) for number in range(first.delta)]:
+            said = ", ".join(f"delta={delta}, remainder={rest}" for delta, rest in places)
+            raise ConfigurationError(
+                f"Tag {first.tag!r} is divided among {first.delta} databases, and {self._where()} "
+                f"has {said}. Name all of its databases, and each once: ours must begin above "
+                f"all of them. If there is no other, set delta to 1 and remainder to 0 in its row "
+                f"of tiny_id_info: the old server goes on above its mark, with every id."
+            )
+        return Theirs(
+            first.tag,
+            max(row.first_free for row in rows),
+            max(row.step for row in rows),
+            first.description,
+            first.delta,
+        )
+
+    def _refuse_shared(self, alias: str) -> None:
+        """Leaf's own table in our database needs no takeover: both use it."""
+        if self.kind == "tinyid":
+            return
+        ours = [a for a in source_of_tags().databases() if _is_one_database(a, alias)]
+        if ours:
+            refuse_unfit_columns(connections[alias])
+            raise ConfigurationError(
+                f"Table {LeafAlloc._meta.db_table} of database {alias!r} is the one that this "
+                f"project's tags are in: it is shared with the other server already, and both "
+                f"may take ids from it at once. 'manage.py migrate django_idgen' has added what "
+                f"columns it lacked."
+            )
+
+    # --- deciding ------------------------------------------------------------------------
+
+    def _move(self, theirs: Theirs) -> _Move:
+        found = find_tag(theirs.tag)
+        distance = max(theirs.step * FETCHES, LEAST) if self.margin is None else self.margin
+        first = theirs.first_free + distance
+        if first >= MAX_ID:
+            raise ConfigurationError(
+                f"Tag {theirs.tag!r} stands at {theirs.first_free}: there are no {distance} ids "
+                f"above it. Name a smaller --margin."
+            )
+        began = self._began(theirs.tag)
+        return _Move(theirs, found.max_id if found else 0, began, max(first, began))
+
+    def _began(self, tag: str) -> int:
+        alias = source_of_tags().route(tag)[0]
+        if missing_tables(connections[alias], ["SegmentHistory"]):
+            return 0
+        rows = SegmentHistory.objects.using(alias).filter(tag=tag, holder=self._holder)
+        return max(rows.values_list("stop", flat=True), default=0)
+
+    def _is_done(self, move: _Move) -> bool:
+        """Ours began above where the other server is, and were not left behind."""
+        return 0 < move.began <= move.ours and move.theirs.first_free <= move.began
+
+    @staticmethod
+    def _is_met(move: _Move) -> bool:
+        return 0 < move.began < move.theirs.first_free and move.ours > move.began
+
+    def _line(self, move: _Move) -> str:
+        theirs = f"{move.theirs.tag}: theirs stands at {move.theirs.first_free}"
+        if self._is_done(move):
+            left = move.began - move.theirs.first_free
+            return f"{theirs}, ours began at {move.began}: {left} ids are left to it."
+        if self._is_met(move):
+            return (
+                f"{theirs}, but ours began at {move.began}: IDS HAVE BEEN GIVEN OUT TWICE, unless "
+                f"nobody took any of ours there. Stop the old server; ours goes on at "
+                f"{max(move.first, move.ours)}."
+            )
+        if move.ours > move.theirs.first_free:
+            return (
+                f"{theirs}, and ours at {move.ours} already: ours may have given out ids that the "
+                f"old server comes to. Stop it before it does. Ours goes on at "
+                f"{max(move.first, move.ours)}."
+            )
+        return f"{theirs}; ours begins at {move.first}."
+
+    # --- doing ---------------------------------------------------------------------------
+
+    @property
+    def _holder(self) -> str:
+        return f"{self.kind} in {', '.join(self.sources)}"[:200]
+
+    def _remember(self, move: _Move) -> None:
+        """Write down what is theirs, before ours begins."""
+        alias = source_of_tags().route(move.theirs.tag)[0]
+        make_missing_tables(connections[alias], only=("SegmentHistory",))
+        row = SegmentHistory(
+            tag=move.theirs.tag,
+            start=1,
+            stop=move.first,
+            delta=1,
+            holder=self._holder,
+            taken_at=timezone.now(),
+        )
+        with transaction.atomic(using=alias):
+            insert_row(row, alias)
+
+    def _where(self) -> str:
+        return ", ".join(map(repr, self.sources))
+
+
+def _is_one_database(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    names = ("ENGINE", "HOST", "PORT", "NAME")
+    ours, theirs = connections.settings[one], connections.settings[other]
+    if all(str(ours.get(name) or "") == str(theirs.get(name) or "") for name in names):
+        return True
+    return _identity(one) is not None and _identity(one) == _identity(other)
+
+
+def _identity(alias: str) -> str | None:
+    try:
+        if missing_tables(connections[alias], ["Installation"]):
+            return None
+        rows = Installation.objects.using(alias).values_list("identity", flat=True)
+        identity = rows.first()
+    except DatabaseError:
+        return None
+    return None if identity is None else f"{identity}/{connections.settings[alias]['NAME']}"

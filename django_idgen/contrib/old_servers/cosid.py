@@ -1,0 +1,306 @@
+"""Answers as CosId's proxy server does: ``path("", include(cosid.urls()))``.
+
+==================================================  ==================================
+``GET ids``, ``ids/<name>``                         the next id, a number
+``GET ids/as-string``, ``ids/as-string/<name>``     the same as text
+``POST machines/<ns>``                              a machine id:
+                                                    ``{"machineId":0,"lastTimeStamp":…}``
+``PATCH machines/<ns>``                             keep it (each minute)
+``DELETE machines/<ns>``                            give it back
+``POST segments/distributor/<ns>/<name>``           see that a tag is there
+``PATCH segments/<ns>/<name>``                      a range of ``step`` ids: its last one
+==================================================  ==================================
+
+A name is the alias of a generator (``__share__`` the default one), else that of a tag of the
+mount's own namespace: ``ids/orders`` and ``segments/cosid/orders`` are of one tag,
+``cosid.orders``. Errors
+are ``{"code":"M-02","msg":"…","errors":[]}``, with HTTP status 400 and M-01 if no machine id
+is free, M-02 if the instance has none, M-03 if it has lost it; else with a status that
+says so, and that as the code.
+
+**Machine ids** are worker ids of a generator of ``IDGEN["GENERATORS"]``, whose leases
+have to be in the database. One that is lent to a CosId instance is lent to nobody else,
+our own processes included; so CosId's and our processes may make ids of one kind, if the
+generator has CosId's layout and epoch (41/10/12 from 1577203200000 unless configured). An
+instance belongs to the tokens of the name that made it: with another one its instance id is
+another instance, until ``idgen_token hand-over``. Those of an open mount have no owner. What
+CosId itself leaves open stays so: an instance that can't guard for longer than ``guard``
+and goes on, or one that starts with a state file older than that, isn't stopped by anybody;
+two instances with one instance id are one; and clocks may differ by ``clock_skew`` only.
+
+**Segments**: a client that is answered n owns n - step + 1 to n of the tag ``<ns>.<name>``.
+It asks for longer ranges as it gets hungry, and takes no shorter one for an answer: each is as
+long as it asks, up to ``max_skip``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.dateparse import parse_duration
+from rest_framework.exceptions import NotFound, ParseError, PermissionDenied
+
+from ...core.errors import NoFreeWorker
+from ...core.generator import Generator
+from ...core.segment import MAX_ID
+from ...process.handlers import current_settings, generators
+from ...rest.failures import Failure
+from ...rest.holders import MOST_LABEL, Owner
+from ...settings.config import DEFAULT_ALIAS
+from .cosid_machines import Instance, MachineIds, MachineLost, MachineNotFound, MachineState, Rules
+from .cosid_segments import Distributor, checked_namespace, tag_of
+from .mounting import DEFAULT, Authentication, Door, Mount, throttle
+from .taking import Tags, checked_alias, of_generator
+
+__all__ = ["urls"]
+
+JSON = "application/json"
+TEXT = "text/plain;charset=UTF-8"
+SHARED = "__share__"
+"""CosId's name for the one generator that everybody uses."""
+NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
+MOST_BITS = 62
+CODES = ((NoFreeWorker, "M-01"), (MachineNotFound, "M-02"), (MachineLost, "M-03"))
+
+
+def urls(
+    *,
+    authentication: Authentication = DEFAULT,
+    generator: str = DEFAULT_ALIAS,
+    namespace: str = "cosid",
+    machines: Mapping[str, str] | None = None,
+    tags: Iterable[str] = ("*",),
+    make_tags: bool | None = None,
+    guard: float = 300.0,
+    clock_skew: float = 0.2,
+    late: float = 120.0,
+) -> list[URLPattern]:
+    """The URL patterns, for ``include()``.
+
+    ``authentication``: DRF's classes, one of which has to know the caller; by default
+    access tokens, then the project's own. None lets anybody take ids and machine ids, of
+    which a system check warns; else a machine id takes a token that names the generator in
+    ``leases``. ``generator``: the alias of ``ids`` without a name. ``namespace``: that of
+    ``ids`` with the name of a tag, ``cosid.namespace`` of the proxy server. ``machines``: the alias
+    for each CosId namespace; no other namespace has machine ids. ``tags``: patterns of the
+    tags that are served. ``make_tags``: whether a distributor makes its tag for callers
+    who may not add tags (``django_idgen.add_leafalloc``); None: as
+    ``IDGEN["REST"]["make_tags"]`` says.
+
+    ``guard``: seconds for which an instance that is not heard of keeps its machine id; it
+    may ask for no more. ``clock_skew``: seconds, 1 at most, by which clients' clocks may
+    differ from the registry's. CosId's clients sleep for so long when they take up an id that
+    was in use, and refuse more than 0.5; past 0.24 the service waits before it answers.
+    ``late``: seconds for which a DELETE may be held up on its way; a machine
+    id that was registered more lately lapses, instead of being free at once.
+
+    Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
+    """
+    door = Door(authentication)
+    rules = Rules(
+        _seconds("guard", guard),
+        _seconds("clock_skew", clock_skew, most=1),
+        _seconds("late", late),
+    )
+    lenders = {
+        alias: MachineIds(checked_alias(alias), rules) for alias in set((machines or {}).values())
+    }
+    served = Tags(tags, make_tags)
+    ids = _Ids(door, checked_alias(generator), checked_namespace(namespace), served)
+    lent = _Machines(door, {name: lenders[alias] for name, alias in (machines or {}).items()})
+    ranges = _Segments(door, Distributor(served))
+    mount = Mount("cosid", door, _failed, slash=False)
+    return [
+        mount.path("ids", get=ids.shared),
+        mount.path("ids/as-string", get=ids.shared_as_text),
+        mount.path("ids/as-string/<idgen_old_key:name>", get=ids.named_as_text),
+        mount.path("ids/<idgen_old_key:name>", get=ids.named),
+        mount.path(
+            "machines/<idgen_old_key:namespace>",
+            post=lent.distribute,
+            patch=lent.guard,
+            delete=lent.revert,
+        ),
+        mount.path("segments/distributor/<str:namespace>/<idgen_old_key:name>", post=ranges.open),
+        mount.path("segments/<str:namespace>/<idgen_old_key:name>", patch=ranges.take),
+    ]
+
+
+class _Ids:
+    def __init__(self, door: Door, alias: str, namespace: str, tags: Tags) -> None:
+        self._door = door
+        self._alias = alias
+        self._namespace = namespace
+        self._tags = tags
+
+    def shared(self, request: HttpRequest) -> HttpResponse:
+        return self.named(request, SHARED)
+
+    def shared_as_text(self, request: HttpRequest) -> HttpResponse:
+        return self.named_as_text(request, SHARED)
+
+    def named(self, request: HttpRequest, name: str) -> HttpResponse:
+        return HttpResponse(str(self._generator(request, name).next_id()), content_type=JSON)
+
+    def named_as_text(self, request: HttpRequest, name: str) -> HttpResponse:
+        return HttpResponse(str(self._generator(request, name).next_id()), content_type=TEXT)
+
+    def _generator(self, request: HttpRequest, name: str) -> Generator:
+        caller = self._door.caller(request)
+        if name == SHARED:
+            return of_generator(caller, self._alias)
+        if name in generators:
+            return of_generator(caller, name)
+        return self._tags.generator(caller, tag_of(self._namespace, name))
+
+
+class _Machines:
+    def __init__(self, door: Door, lenders: Mapping[str, MachineIds]) -> None:
+        self._door = door
+        self._lenders = lenders
+
+    def distribute(self, request: HttpRequest, namespace: str) -> HttpResponse:
+        lender, owner = self._lender(request, namespace, new=True)
+        bits = _number(request, "machineBit", most=MOST_BITS)
+        instance = _instance(request, namespace, owner)
+        _check_guard(request, lender.rules.guard)
+        if lender.workers.stop > 1 << bits:
+            raise ParseError(
+                f"machineBit is {bits}, which does not fit generator {lender.alias!r}: it lends "
+                f"machine ids up to {lender.workers.stop - 1}. Set its 'workers' to "
+                f"[0, {1 << bits}], or machineBit to "
+                f"{(lender.workers.stop - 1).bit_length()}."
+            )
+        return _state(lender.distribute(instance))
+
+    def guard(self, request: HttpRequest, namespace: str) -> HttpResponse:
+        lender, owner = self._lender(request, namespace)
+        _check_guard(request, lender.rules.guard)
+        return _state(lender.guard(_instance(request, namespace, owner)))
+
+    def revert(self, request: HttpRequest, namespace: str) -> HttpResponse:
+        lender, owner = self._lender(request, namespace)
+        return _state(lender.revert(_instance(request, namespace, owner)))
+
+    def _lender(
+        self, request: HttpRequest, namespace: str, *, new: bool = False
+    ) -> tuple[MachineIds, Owner]:
+        # Only who asks for a machine id is counted: who keeps one would have to stop.
+        caller = self._door.caller(request, counted=new)
+        found = self._lenders.get(namespace)
+        if found is None:
+            raise NotFound(
+                f"Namespace {namespace!r} has no machine ids here: 'machines' of "
+                f"cosid.urls() does not name it."
+            )
+        if caller is not None and not caller.may_borrow_of_generator(found.alias):
+            raise PermissionDenied("It takes an access token that names the generator in 'leases'.")
+        if new:
+            throttle(alias=found.alias)
+        return found, Owner.of(caller.token if caller else None)
+
+
+class _Segments:
+    def __init__(self, door: Door, distributor: Distributor) -> None:
+        self._door = door
+        self._distributor = distributor
+
+    def open(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+        caller = self._door.caller(request)
+        step = _number(request, "step", least=1, most=current_settings().rest.max_skip)
+        offset = _number(request, "offset", most=MAX_ID - 1, default=0)
+        last = self._distributor.open(caller, tag_of(namespace, name), offset, step)
+        return HttpResponse(str(last), content_type=JSON)
+
+    def take(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
+        caller = self._door.caller(request)
+        step = _number(request, "step", least=1, most=current_settings().rest.max_skip)
+        last = self._distributor.take(caller, tag_of(namespace, name), step)
+        return HttpResponse(str(last), content_type=JSON)
+
+
+# --- what a request says ---------------------------------------------------------------
+
+
+def _parameter(request: HttpRequest, name: str) -> str | None:
+    found = request.GET.get(name)
+    return request.POST.get(name) if found is None and request.method == "POST" else found
+
+
+def _number(
+    request: HttpRequest, name: str, *, least: int = 0, most: int, default: int | None = None
+) -> int:
+    text = _parameter(request, name)
+    if text is None and default is not None:
+        return default
+    if text is None or not NUMBER.fullmatch(text) or not least <= int(text) <= most:
+        raise ParseError(f"{name} must be a whole number of {least} to {most}.")
+    return int(text)
+
+
+def _instance(request: HttpRequest, namespace: str, owner: Owner) -> Instance:
+    stable = (_parameter(request, "stable") or "false").lower()
+    if stable not in ("true", "false"):
+        raise ParseError("stable must be true or false.")
+    found = Instance(namespace, _parameter(request, "instanceId") or "", stable == "true", owner)
+    if not found.fits:
+        raise ParseError(
+            f"instanceId must be printable ASCII, of {MOST_LABEL} characters at most together with "
+            f"the namespace and the access token's name."
+        )
+    return found
+
+
+def _check_guard(request: HttpRequest, most: float) -> None:
+    text = _parameter(request, "safeGuardDuration")
+    if text is None:
+        return
+    asked = _duration(text)
+    if asked is None:
+        raise ParseError("safeGuardDuration must be a duration such as PT5M.")
+    if asked > timedelta(seconds=most):
+        raise ParseError(
+            f"safeGuardDuration is {text}, but a machine id is kept for {most:g} s here without "
+            f"being guarded. Have the instance guard it, or raise 'guard' of cosid.urls()."
+        )
+
+
+def _duration(text: str) -> timedelta | None:
+    try:
+        found = parse_duration(text) if text.startswith("P") else None
+    except OverflowError:  # as long as Java can say: for ever
+        return timedelta.max
+    return found if found is not None and found > timedelta(0) else None
+
+
+def _seconds(name: str, value: object, *, most: int = 86_400) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise ImproperlyConfigured(
+            f"{name} must be a number of seconds up to {most}, not {value!r}."
+        )
+    return float(value)
+
+
+# --- answers ---------------------------------------------------------------------------
+
+
+def _state(state: MachineState) -> HttpResponse:
+    text = f'{{"machineId":{state.machine_id},"lastTimeStamp":{state.last_ms}}}'
+    return HttpResponse(text, content_type=JSON)
+
+
+def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
+    known = next((code for kind, code in CODES if isinstance(error, kind)), None)
+    content = {
+        "code": known or str(failure.status),
+        "msg": str(error) if known else failure.detail,
+        "errors": [],
+    }
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return HttpResponse(text, status=400 if known else failure.status, content_type=JSON)

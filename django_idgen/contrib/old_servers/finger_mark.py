@@ -1,0 +1,88 @@
+"""Answers as finger-mark's server does: ``path("", include(finger_mark.urls()))``.
+
+====================================  ================================================
+``GET idGen/getId``                   ``{"id":1,"status":"SUCCESS","msg":null}``
+``GET idGen/getIdByAppKey/<appKey>``  the same, of the generator of that application
+====================================  ================================================
+
+A key without a generator of its own gets ids of the default one. Any error is
+``{"id":-1,"status":"ERROR","msg":"system error!"}``, with HTTP status 200; but 401, 403 and 429
+for callers who may not have ids, and 413 for a request that is too large.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+
+from ...process.handlers import generators
+from ...rest.failures import Failure
+from ...settings.config import DEFAULT_ALIAS
+from .mounting import DEFAULT, Authentication, Door, Mount
+from .taking import checked_alias, of_generator
+
+__all__ = ["urls"]
+
+JSON = "application/json;charset=UTF-8"
+EPOCH = "1970-01-01T00:00:00Z"
+NO_ID, NO_ID_MESSAGE = -1, "system error!"
+CLOSED = (401, 403, 413, 429)
+
+
+def urls(
+    *,
+    authentication: Authentication = DEFAULT,
+    generator: str = DEFAULT_ALIAS,
+    app_keys: Mapping[str, str] | None = None,
+) -> list[URLPattern]:
+    """The URL patterns, for ``include()``.
+
+    ``authentication``: DRF's classes, one of which has to know the caller; by default
+    access tokens, then the project's own. None lets anybody take ids, of which a system
+    check warns. ``generator``: the alias whose ids ``getId`` gives. ``app_keys``: the
+    alias for each application key; without it a key is an alias. ``generator`` serves all
+    other keys.
+
+    Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
+    """
+    door = Door(authentication)
+    known = None if app_keys is None else {key: checked_alias(app_keys[key]) for key in app_keys}
+    views = _Views(door, checked_alias(generator), known)
+    aliases = [generator, *(known or {}).values()]
+    mount = Mount("finger_mark", door, _failed, epoch=EPOCH, aliases=aliases)
+    return [
+        mount.path("idGen/getId", get=views.of_default),
+        mount.path("idGen/getIdByAppKey/<idgen_old_key:key>", get=views.of_application),
+    ]
+
+
+class _Views:
+    def __init__(self, door: Door, alias: str, app_keys: Mapping[str, str] | None) -> None:
+        self._door = door
+        self._alias = alias
+        self._app_keys = app_keys
+
+    def of_default(self, request: HttpRequest) -> HttpResponse:
+        return self._id(request, self._alias)
+
+    def of_application(self, request: HttpRequest, key: str) -> HttpResponse:
+        alias = key if self._app_keys is None else self._app_keys.get(key, self._alias)
+        return self._id(request, alias if alias in generators else self._alias)
+
+    def _id(self, request: HttpRequest, alias: str) -> HttpResponse:
+        value = of_generator(self._door.caller(request), alias).next_id()
+        return _answer(value, "SUCCESS", None)
+
+
+def _answer(value: int, state: str, message: str | None, status: int = 200) -> HttpResponse:
+    content = {"id": value, "status": state, "msg": message}
+    text = json.dumps(content, separators=(",", ":"))
+    return HttpResponse(text, status=status, content_type=JSON)
+
+
+def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:  # noqa: ARG001
+    status = failure.status if failure.status in CLOSED else 200
+    return _answer(NO_ID, "ERROR", NO_ID_MESSAGE, status)

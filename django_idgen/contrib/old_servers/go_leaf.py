@@ -1,0 +1,210 @@
+"""Answers as the Go Leaf does: ``path("", include(go_leaf.urls()))``.
+
+===============================  =====================================================
+``GET api/leaf?biz_tag=``        ``{"code":0,"data":{"ID":1},"msg":"success"}``
+``POST api/leaf``                make a tag: ``biz_tag``, ``max_id`` (1), ``step`` (200),
+                                 ``descprition`` (so spelt by its clients) or ``description``
+``PUT api/leaf/init/cache``      load the next segment of ``biz_tag`` into this process;
+                                 ``data`` shows what this process holds
+``PUT api/leaf/step``            ``biz_tag`` takes ``step`` ids at a time from now on
+===============================  =====================================================
+
+The HTTP status is 200 and ``code`` tells: 0 well, 1000 a body that can't be read, 1001 any
+other error, a missing ``biz_tag`` too;
+but 401, 403 and 429 (with code 1001) for callers who may not do it, and 413 for a request
+that is too large.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import BytesIO
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from rest_framework.exceptions import ParseError
+
+from ...core.errors import InvalidTag
+from ...core.segment import MAX_ID, MAX_STEP, check_tag
+from ...core.segment_generator import SegmentStats
+from ...ops.tags import edits as tag_edits
+from ...ops.tags.rows import TagsElsewhere, TagUnknown
+from ...ops.tags.trail import record
+from ...process.handlers import current_settings, segments
+from ...rest.failures import Failure
+from ...rest.known_tags import UnknownTag
+from ...rest.parsers import StrictJSONParser
+from .mounting import DEFAULT, Authentication, Door, Mount
+from .taking import Tags
+
+__all__ = ["urls"]
+
+OK, BAD_PARAMETER, ERROR = 0, 1000, 1001
+SUCCESS = "success"
+DEFAULT_STEP = 200
+MOST_DESCRIPTION = 256
+JSON = "application/json; charset=utf-8"
+CLOSED = (401, 403, 413, 429)
+
+
+def urls(
+    *,
+    authentication: Authentication = DEFAULT,
+    tags: Iterable[str] = ("*",),
+    make_tags: bool | None = None,
+    writes: bool = False,
+) -> list[URLPattern]:
+    """The URL patterns, for ``include()``.
+
+    ``authentication``: DRF's classes, one of which has to know the caller; by default
+    access tokens, then the project's own. None lets anybody take ids, of which a system
+    check warns. To make a tag takes a user with ``django_idgen.add_leafalloc``, to load or
+    to change one ``django_idgen.change_leafalloc``: also where ids are for anybody, unless
+    ``writes=True`` says that tags are, too. ``tags``: patterns of the tags that are
+    served. ``make_tags``: whether taking an id of an unknown tag makes it; None: as
+    ``IDGEN["REST"]["make_tags"]`` says.
+
+    Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
+    """
+    door = Door(authentication)
+    if writes and not door.is_open:
+        raise ImproperlyConfigured(
+            "writes=True opens the making of tags to anybody, so it goes with "
+            "authentication=None alone: elsewhere Django's permissions say who may."
+        )
+    views = _Views(door, Tags(tags, make_tags), open_writes=writes)
+    mount = Mount("go_leaf", door, _failed)
+    return [
+        mount.path("api/leaf", get=views.take, post=views.make),
+        mount.path("api/leaf/init/cache", put=views.load),
+        mount.path("api/leaf/step", put=views.change_step),
+    ]
+
+
+class _Views:
+    def __init__(self, door: Door, tags: Tags, *, open_writes: bool) -> None:
+        self._door = door
+        self._tags = tags
+        self._open_writes = open_writes
+
+    def take(self, request: HttpRequest) -> HttpResponse:
+        caller = self._door.caller(request)
+        tag = request.GET.get("biz_tag", "")
+        value = self._tags.generator(caller, tag).next_id()
+        return _answer(OK, SUCCESS, {"ID": value})
+
+    def make(self, request: HttpRequest) -> HttpResponse:
+        user = self._need(request, "django_idgen.add_leafalloc")
+        body = _Body.of(request)
+        tag, step = self._served(body.tag()), body.number("step", MAX_STEP, default=DEFAULT_STEP)
+        first = body.number("max_id", MAX_ID, default=1)
+        tag_edits.make_tag(tag, max_id=first, step=step, description=body.description())
+        record(user, tag, "added", step=(None, step), max_id=(None, first))
+        return _answer(OK, SUCCESS)
+
+    def load(self, request: HttpRequest) -> HttpResponse:
+        self._need(request, "django_idgen.change_leafalloc")
+        tag = _Body.of(request).tag()
+        self._tags.check(None, tag)
+        generator: Any = segments.open(tag)
+        generator.preload(current_settings().segments.timeout)
+        return _answer(OK, SUCCESS, _cached(generator.stats()))
+
+    def change_step(self, request: HttpRequest) -> HttpResponse:
+        user = self._need(request, "django_idgen.change_leafalloc")
+        body = _Body.of(request)
+        tag, step = self._served(body.tag()), body.number("step", MAX_STEP)
+        before = tag_edits.find_tag(tag)
+        tag_edits.change_tag(tag, step=step)
+        record(user, tag, "changed", step=(before and before.first.step, step))
+        return _answer(OK, SUCCESS)
+
+    def _need(self, request: HttpRequest, permission: str) -> Any:
+        """The user who has the permission; at a door that is open for writes, anybody."""
+        return "anybody" if self._open_writes else self._door.need(request, permission)
+
+    def _served(self, tag: str) -> str:
+        if not self._tags.serves(tag):
+            raise UnknownTag(tag)
+        return tag
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A JSON object that a client sent. What is wrong in it is a :class:`ParseError`."""
+
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> _Body:
+        found = StrictJSONParser().parse(BytesIO(request.body))
+        if not isinstance(found, dict):
+            raise ParseError('The body must be an object, such as {"biz_tag": "orders"}.')
+        return cls(found)
+
+    def tag(self) -> str:
+        found = self.values.get("biz_tag", "")
+        if not isinstance(found, str):
+            raise ParseError("biz_tag must be a text.")
+        return check_tag(found)
+
+    def number(self, name: str, most: int, default: int | None = None) -> int:
+        found = self.values.get(name, default)
+        if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= most:
+            raise ParseError(f"{name} must be a whole number of 1 to {most}.")
+        return found
+
+    def description(self) -> str:
+        for name in ("descprition", "description"):
+            found = self.values.get(name)
+            if found is None:
+                continue
+            if not isinstance(found, str) or len(found) > MOST_DESCRIPTION or "\0" in found:
+                raise ParseError(f"{name} must be a text of {MOST_DESCRIPTION} characters at most.")
+            if found:
+                return found
+        return ""
+
+
+def _cached(stats: SegmentStats) -> dict[str, Any]:
+    """What the Go Leaf keeps of a tag in its memory, in the names of its struct."""
+    left = stats.remaining
+    buffer: list[dict[str, object]] = []
+    for segment in reversed(stats.held):
+        ids = segment.ids()
+        unused = min(left, len(ids))
+        left -= unused
+        cursor = ids[-1] - unused * segment.delta  # the last id that was given out
+        buffer.insert(0, {"Cursor": cursor, "Max": ids[-1], "Min": ids[0], "InitOk": True})
+    return {
+        "Key": stats.tag,
+        "Step": stats.held[-1].step if stats.held else 0,
+        "CurrentPos": 0,
+        "Buffer": buffer,
+        "UpdateTime": datetime.now(UTC).isoformat(),
+        "IsPreload": False,
+        "Waiting": {},
+    }
+
+
+def _answer(code: int, message: str, data: object = None, status: int = 200) -> HttpResponse:
+    # Go writes the keys of a map in this order, and errors have no data.
+    content = {"code": code, **({"data": data} if code == OK else {}), "msg": message}
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return HttpResponse(text, status=status, content_type=JSON)
+
+
+def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
+    if failure.status in CLOSED:
+        return _answer(ERROR, failure.detail, status=failure.status)
+    if isinstance(error, (InvalidTag, tag_edits.TagExists, TagUnknown, TagsElsewhere)):
+        return _answer(ERROR, str(error))
+    if isinstance(error, tag_edits.Unstorable):
+        return _answer(BAD_PARAMETER, str(error))
+    is_bad = 400 <= failure.status < 500 and failure.status not in (404, 409)
+    return _answer(BAD_PARAMETER if is_bad else ERROR, failure.detail)

@@ -1,0 +1,173 @@
+"""Answers as Leaf's HTTP server does: ``path("", include(leaf.urls()))``.
+
+=====================================  ===============================================
+``api/segment/get/<key>``              the next id of tag ``key``, as plain text
+``api/snowflake/get/<key>``            the next id of a generator, whatever the key
+``decodeSnowflakeId?snowflakeId=``     ``{"timestamp":"<ms>(<local time>)",…}``
+``cache``, ``db``                      pages, for users who may see tags
+=====================================  ===============================================
+
+Any method does. What is no id is an HTTP error, as Spring Boot 1.5 sends it, in JSON:
+``timestamp``, ``status``, ``error``, ``exception``, ``message`` and ``path``. The message of
+a 500 is ``Result{id=-2, status=EXCEPTION}`` for an unknown key, ``-3`` if no segment can be
+had, ``-1`` if the generator can't give ids. 401, 403 and 429 are for callers who may not have
+any.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from http import HTTPStatus
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.encoding import escape_uri_path
+from django.utils.html import format_html
+from django.utils.timezone import get_default_timezone
+from rest_framework.exceptions import ParseError
+
+from ...core.errors import InvalidTag, SegmentError, TimeOutOfRange
+from ...core.layout import BitLayout
+from ...core.moments import in_zone, unix_us
+from ...process.handlers import current_settings
+from ...rest.failures import Failure
+from ...rest.known_tags import UnknownTag
+from ...settings.config import DEFAULT_ALIAS
+from . import leaf_pages
+from .mounting import DEFAULT, Authentication, Door, Mount
+from .taking import Tags, checked_alias, of_generator
+
+__all__ = ["urls"]
+
+TEXT = "text/plain;charset=UTF-8"
+JSON = "application/json;charset=UTF-8"
+HTML = "text/html;charset=UTF-8"
+PAGE = "<html><body><h1>{status} {reason}</h1><p>{message}</p></body></html>"
+THROWN = "com.sankuai.inf.leaf.server.exception.LeafServerException"
+EPOCH = "2010-11-04T01:42:54.657Z"
+"""Twitter's, of which Leaf's snowflakes count their milliseconds."""
+NOT_READY, NO_KEY, NO_SEGMENT = -1, -2, -3
+NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+def urls(
+    *,
+    authentication: Authentication = DEFAULT,
+    generator: str = DEFAULT_ALIAS,
+    tags: Iterable[str] = ("*",),
+    make_tags: bool | None = None,
+) -> list[URLPattern]:
+    """The URL patterns, for ``include()``.
+
+    ``authentication``: DRF's classes, one of which has to know the caller; by default
+    access tokens, then the project's own. None lets anybody take ids and decode, of which
+    a system check warns; the two pages need a user with the permission
+    ``django_idgen.view_leafalloc`` all the same. ``generator``: the alias whose ids, and
+    layout, the snowflake URLs are about. ``tags``: patterns of the tags that are served.
+    ``make_tags``: whether an unknown key makes its tag; None: as
+    ``IDGEN["REST"]["make_tags"]`` says.
+
+    Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
+    """
+    door = Door(authentication)
+    alias = checked_alias(generator)
+    views = _Views(door, alias, Tags(tags, make_tags))
+    mount = Mount("leaf", door, _failed, epoch=EPOCH, aliases=[alias])
+    return [
+        mount.path("api/segment/get/<idgen_old_key:key>", views.segment),
+        mount.path("api/snowflake/get/<idgen_old_key:key>", views.snowflake),
+        mount.path("decodeSnowflakeId", views.decode),
+        mount.path("cache", views.cache),
+        mount.path("db", views.db),
+    ]
+
+
+class _Views:
+    def __init__(self, door: Door, alias: str, tags: Tags) -> None:
+        self._door = door
+        self._alias = alias
+        self._tags = tags
+
+    def segment(self, request: HttpRequest, key: str) -> HttpResponse:
+        generator = self._tags.generator(self._door.caller(request), key)
+        return HttpResponse(str(generator.next_id()), content_type=TEXT)
+
+    def snowflake(self, request: HttpRequest, key: str) -> HttpResponse:  # noqa: ARG002
+        generator = of_generator(self._door.caller(request), self._alias)
+        return HttpResponse(str(generator.next_id()), content_type=TEXT)
+
+    def decode(self, request: HttpRequest) -> HttpResponse:
+        self._door.caller(request)
+        given = request.GET.get("snowflakeId")
+        if given is None and request.method == "POST":
+            given = request.POST.get("snowflakeId")
+        if given is None:
+            raise ParseError("snowflakeId is missing.")
+        return _json(_decoded(given, current_settings().generators[self._alias].layout))
+
+    def cache(self, request: HttpRequest) -> HttpResponse:
+        self._door.need(request, leaf_pages.PERMISSION)
+        return leaf_pages.cache(self._tags.serves)
+
+    def db(self, request: HttpRequest) -> HttpResponse:
+        self._door.need(request, leaf_pages.PERMISSION)
+        return leaf_pages.db(self._tags.serves)
+
+
+def _decoded(text: str, layout: BitLayout) -> dict[str, str]:
+    if not NUMBER.fullmatch(text):
+        return {"errorMsg": "snowflakeId must be a whole number."}
+    try:
+        parts = layout.unpack(int(text))
+    except (ValueError, TimeOutOfRange) as error:
+        return {"errorMsg": str(error)}
+    return {
+        "timestamp": f"{unix_us(parts.created) // 1000}({_local(parts.created)})",
+        "workerId": str(parts.worker),
+        "sequenceId": str(parts.sequence),
+    }
+
+
+def _local(moment: datetime) -> str:
+    local = in_zone(moment, get_default_timezone())
+    return f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
+
+
+def _json(content: Mapping[str, object], status: int = 200) -> HttpResponse:
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return HttpResponse(text, status=status, content_type=JSON)
+
+
+def _failed(error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:
+    if isinstance(error, (UnknownTag, InvalidTag)):
+        return _exception(NO_KEY, request)
+    if isinstance(error, SegmentError):
+        return _exception(NO_SEGMENT, request)
+    if failure.status >= 500:
+        return _exception(NOT_READY, request)
+    return _error(failure.status, failure.detail, request)
+
+
+def _exception(number: int, request: HttpRequest) -> HttpResponse:
+    return _error(500, f"Result{{id={number}, status=EXCEPTION}}", request, exception=THROWN)
+
+
+def _error(status: int, message: str, request: HttpRequest, **more: str) -> HttpResponse:
+    """As Spring Boot 1.5 has it: a page if HTML is what the client likes best, else JSON."""
+    reason = HTTPStatus(status).phrase
+    if request.get_preferred_type(["application/json", "text/html"]) == "text/html":
+        page = format_html(PAGE, status=status, reason=reason, message=message)
+        return HttpResponse(page, status=status, content_type=HTML)
+    content = {
+        "timestamp": time.time_ns() // 1_000_000,
+        "status": status,
+        "error": reason,
+        **more,
+        "message": message,
+        "path": escape_uri_path(request.path),
+    }
+    return _json(content, status)

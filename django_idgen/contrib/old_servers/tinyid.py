@@ -1,0 +1,189 @@
+"""Answers as TinyID's server does: ``path("tinyid/", include(tinyid.urls()))``.
+
+TinyID's own server stands under ``/tinyid``, and its Java client asks there.
+
+============================  =====================================================
+``id/nextId``                 ``{"data":[2],"code":200,"message":""}``
+``id/nextIdSimple``           ``4,5,6``
+``id/nextSegmentId``          ``{"data":{"currentId":{"value":0},…},"code":200,…}``
+``id/nextSegmentIdSimple``    ``current,loading,max,delta,remainder``
+============================  =====================================================
+
+``bizType`` is the tag, ``batchSize`` how many (default 1, no more than ``max_count`` and
+100000), and
+``token`` the secret of an access token that names the tag; in the query or in a form, with any
+method. A token in a header does as well, and is the better place: from a query it gets
+into logs, of which see :mod:`.redaction`.
+
+The HTTP status is 200 and ``code`` tells: 200 well, 5 a token that won't do or no
+``bizType``, 6 anything else; the Simple forms then answer with an empty body. Only throttled
+callers get a 429, and what is too large a 413.
+
+A segment's ids are ``currentId + delta``, ``currentId + 2 * delta`` and so on up to
+``maxId``. It comes out of the segment source, and is that client's alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.views.decorators.debug import sensitive_variables
+from rest_framework.exceptions import (
+    AuthenticationFailed,
+    NotAuthenticated,
+    ParseError,
+    PermissionDenied,
+)
+
+from ...core.segment import Segment
+from ...process.handlers import current_settings
+from ...rest.access import Caller
+from ...rest.failures import Failure
+from . import redaction
+from .mounting import DEFAULT, Authentication, Door, Mount
+from .taking import Tags
+
+__all__ = ["urls"]
+
+OK, TOKEN_ERROR, SYSTEM_ERROR = 200, 5, 6
+TOKEN_MESSAGE = "token is error"  # noqa: S105  # nosec B105  # what TinyID says
+MOST_IDS = 100_000
+SAID = (413, 429)
+"""Statuses that are said as such."""
+LOADING_PERCENT = 20
+"""Of a segment, used up when the client loads the next one."""
+JSON = "application/json;charset=UTF-8"
+TEXT = "text/plain;charset=UTF-8"
+COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
+SECRET = "idgen_secret"  # noqa: S105  # nosec B105  # the name of an attribute
+
+
+def urls(
+    *,
+    authentication: Authentication = DEFAULT,
+    tags: Iterable[str] = ("*",),
+    make_tags: bool | None = None,
+) -> list[URLPattern]:
+    """The URL patterns, for ``include()``; has tokens redacted in Django's own logs.
+
+    ``authentication``: DRF's classes, one of which has to know the caller; by default
+    access tokens, then the project's own. The parameter ``token`` counts where
+    :class:`TokenAuthentication` is one of them. None lets anybody take
+    ids, of which a system check warns. ``tags``: patterns of the tags that are served.
+    ``make_tags``: whether an unknown ``bizType`` makes its tag; None: as
+    ``IDGEN["REST"]["make_tags"]`` says.
+
+    Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
+    """
+    redaction.install()
+    door = Door(authentication)
+    views = _Views(door, Tags(tags, make_tags))
+    full = Mount("tinyid", door, _failed, first=_take_token)
+    simple = Mount("tinyid", door, _failed_simply, first=_take_token)
+    return [
+        full.path("id/nextId", views.ids),
+        simple.path("id/nextIdSimple", views.ids_simply),
+        full.path("id/nextSegmentId", views.segment),
+        simple.path("id/nextSegmentIdSimple", views.segment_simply),
+    ]
+
+
+class _Views:
+    def __init__(self, door: Door, tags: Tags) -> None:
+        self._door = door
+        self._tags = tags
+
+    def ids(self, request: HttpRequest) -> HttpResponse:
+        return _answer(OK, "", f"[{','.join(map(str, self._ids(request)))}]")
+
+    def ids_simply(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse(",".join(map(str, self._ids(request))), content_type=TEXT)
+
+    def segment(self, request: HttpRequest) -> HttpResponse:
+        current, loading, last, delta, remainder = _as_tinyid(self._segment(request))
+        return _answer(
+            OK,
+            "",
+            f'{{"currentId":{{"value":{current}}},"loadingId":{loading},"maxId":{last},'
+            f'"delta":{delta},"remainder":{remainder}}}',
+        )
+
+    def segment_simply(self, request: HttpRequest) -> HttpResponse:
+        values = _as_tinyid(self._segment(request))
+        return HttpResponse(",".join(map(str, values)), content_type=TEXT)
+
+    def _ids(self, request: HttpRequest) -> list[int]:
+        caller = self._caller(request)
+        count = _count(_parameter(request, "batchSize"))
+        return self._tags.generator(caller, _tag(request)).next_ids(count)
+
+    def _segment(self, request: HttpRequest) -> Segment:
+        return self._tags.segment(self._caller(request), _tag(request))
+
+    @sensitive_variables()
+    def _caller(self, request: HttpRequest) -> Caller | None:
+        secret = getattr(request, SECRET, None)
+        if request.method == "POST":
+            secret = redaction.take_token_of_form(request) or secret
+        return self._door.caller(request, secret or None)
+
+
+@sensitive_variables()
+def _take_token(request: HttpRequest) -> None:
+    setattr(request, SECRET, redaction.take_token(request))
+
+
+def _parameter(request: HttpRequest, name: str) -> str:
+    found = request.GET.get(name)
+    if found is None and request.method == "POST":
+        found = request.POST.get(name)
+    return found or ""
+
+
+def _tag(request: HttpRequest) -> str:
+    found = _parameter(request, "bizType")
+    if not found:
+        raise PermissionDenied("bizType is missing.")  # TinyID: a tag that no token may visit
+    return found
+
+
+def _count(text: str) -> int:
+    if not text:
+        return 1
+    if not COUNT.fullmatch(text) or int(text) < 1:
+        raise ParseError("batchSize must be a whole number, 1 or more.")
+    return min(int(text), current_settings().rest.max_count, MOST_IDS)
+
+
+def _as_tinyid(segment: Segment) -> tuple[int, int, int, int, int]:
+    """``currentId``, ``loadingId``, ``maxId``, ``delta`` and ``remainder``.
+
+    The client's first id is the lowest above ``currentId`` that leaves ``remainder`` when
+    divided by ``delta``; so ``currentId`` is where the id before the first one would be.
+    """
+    ids = segment.ids()
+    current, last = ids[0] - segment.delta, ids[-1]
+    loading = current + (last - current) * LOADING_PERCENT // 100
+    return current, loading, last, segment.delta, ids[0] % segment.delta
+
+
+def _answer(code: int, message: str, data: str = "null", status: int = 200) -> HttpResponse:
+    said = json.dumps(message, ensure_ascii=False)
+    text = f'{{"data":{data},"code":{code},"message":{said}}}'
+    return HttpResponse(text, status=status, content_type=JSON)
+
+
+def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
+    status = failure.status if failure.status in SAID else 200
+    if isinstance(error, (AuthenticationFailed, NotAuthenticated, PermissionDenied)):
+        return _answer(TOKEN_ERROR, TOKEN_MESSAGE, status=status)
+    return _answer(SYSTEM_ERROR, failure.detail, status=status)
+
+
+def _failed_simply(_error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
+    status = failure.status if failure.status in SAID else 200
+    return HttpResponse(status=status, content_type=TEXT)

@@ -1,0 +1,1 @@
+"""One tag over several databases, each of which gives out its own remainder."""

@@ -1,0 +1,285 @@
+"""From n databases that share their tags to more of them, under load.
+
+Changing the list in the settings, process by process, would repeat ids: old and new
+processes would divide them up differently. So it goes by the rows, which every
+fetch reads:
+
+1. In each old database all rows, and the installation's, get the new ``delta``, in
+   one transaction. From then on it gives out only its part of the new division,
+   to processes with the old settings as well.
+2. What was given out under the old division now lies below the old databases'
+   ``max_id``. The new databases get their rows at the highest of these; only then
+   their installation's row says that they belong to the others, which is what lets
+   processes with the new settings in.
+3. When all processes have the new settings, those with the old ones are no longer let
+   in (:meth:`Growth.finish`).
+
+Each step can be repeated: who was interrupted begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Greatest
+
+from ...core.errors import ConfigurationError
+from ...core.shard import ALONE, MAX_DELTA, Grid
+from ...db import dialects
+from ...db.row_writes import update_row
+from ...db.tables import make_missing_tables, missing_columns
+from ...models import Installation, LeafAlloc
+
+__all__ = ["Growth"]
+
+LOCK_TIMEOUT = 30
+"""Seconds that a row may stay locked by somebody else."""
+BATCH = 1000
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What one database says of itself."""
+
+    grid: Grid
+    growing: bool
+    tags: int
+    """How many it has given out ids of."""
+
+
+class Growth:
+    """Has the tags of some of ``databases`` be shared by all of them, in this order.
+
+    Uses the calling thread's connections, outside of any transaction. Raises
+    :class:`ConfigurationError` where that would repeat ids, and what the databases say.
+    """
+
+    def __init__(self, databases: Sequence[str]) -> None:
+        unknown = [alias for alias in databases if alias not in connections.settings]
+        if unknown or not 2 <= len(set(databases)) == len(databases) <= MAX_DELTA:
+            known = ", ".join(map(repr, connections.settings))
+            raise ConfigurationError(
+                f"{list(databases)} must be 2 to {MAX_DELTA} different aliases of DATABASES "
+                f"({known}), as 'databases' will have them."
+            )
+        self.databases = list(databases)
+
+    def plan(self) -> list[str]:
+        """What is to be done, in words; nothing if all is done. Makes tables at most."""
+        states = self._states()
+        old = self._old(states)
+        if not old:
+            return []
+        steps = [
+            f"{alias!r}: its {states[alias].tags} tags go from {states[alias].grid} to {grid}, "
+            f"in one transaction"
+            for alias, grid in self._grids(old)
+            if states[alias].grid != grid
+        ]
+        new = self.databases[len(old) :]
+        return steps + [
+            f"{alias!r}: a row for each tag above the highest of {', '.join(map(repr, old))}"
+            for alias in new
+        ]
+
+    def run(self, report: Report = lambda _line: None) -> None:
+        """Do it: steps 1 and 2. May be repeated, and run under load."""
+        old = self._old(self._states())
+        if not old:
+            return
+        for alias, grid in self._grids(old):
+            count = self._divide(alias, grid, of=len(old))
+            report(f"{alias!r}: {count} tags now have {grid}")
+        for alias, grid in self._grids(self.databases)[len(old) :]:
+            count = self._settle(alias, grid, old)
+            report(f"{alias!r}: {count} tags have rows with {grid}")
+
+    def finish(self) -> None:
+        """Step 3: refuse processes that know of fewer databases."""
+        for alias, state in self._states().items():
+            grid = Grid(len(self.databases), self.databases.index(alias))
+            if state.grid != grid:
+                raise ConfigurationError(
+                    f"Database {alias!r} has {state.grid}, not {grid}: there is something to be "
+                    f"done before the end. Run 'manage.py idgen_grow' without --finish."
+                )
+        for alias in self.databases:
+            Installation.objects.using(alias).update(growing=False)
+
+    # --- looking -----------------------------------------------------------------
+
+    def _states(self) -> dict[str, _State]:
+        return {alias: _state_of(alias) for alias in self.databases}
+
+    def _grids(self, aliases: Sequence[str]) -> list[tuple[str, Grid]]:
+        return [(alias, Grid(len(self.databases), n)) for n, alias in enumerate(aliases)]
+
+    def _old(self, states: dict[str, _State]) -> list[str]:
+        """Those that have given out ids so far, in their order; none if there is nothing to do."""
+        grids = dict(self._grids(self.databases))
+        done = {alias for alias, state in states.items() if state.grid == grids[alias]}
+        if len(done) == len(states) or not any(state.tags for state in states.values()):
+            return []
+        old = [
+            alias
+            for alias, state in states.items()
+            if state.growing or (alias not in done and state.grid != ALONE) or _is_used(state)
+        ]
+        if old != self.databases[: len(old)] or len(self.databases) % len(old):
+            raise ConfigurationError(
+                f"The databases in use ({', '.join(map(repr, old))}) must come first, in their "
+                f"order, and {len(self.databases)} must be a multiple of their number."
+            )
+        if old == self.databases:
+            raise ConfigurationError(
+                f"All of {', '.join(map(repr, old))} are in use already: there is none to grow to."
+            )
+        for number, alias in enumerate(old):
+            if alias not in done and states[alias].grid != Grid(len(old), number):
+                raise ConfigurationError(
+                    f"Database {alias!r} has {states[alias].grid}; as number {number} of "
+                    f"{len(old)} it must have {Grid(len(old), number)}."
+                )
+        return old
+
+    # --- doing ---------------------------------------------------------------------
+
+    def _divide(self, alias: str, grid: Grid, *, of: int) -> int:
+        """Give the rows of an old database their part of the new division."""
+        before, times = Grid(of, grid.remainder), grid.delta // of
+        with _transaction(alias):
+            installation = _locked(alias)
+            stored = Grid(installation.delta, installation.remainder)
+            if stored == before:
+                rows = _rows(alias)
+                _refuse_others(alias, rows, before)
+                rows.filter(delta=of).update(
+                    delta=grid.delta,
+                    remainder=grid.remainder,
+                    # Both are lengths in max_id, of which a fetch now takes more.
+                    largest_step=F("largest_step") * times,
+                )
+                installation.largest_step *= times
+            elif stored != grid:
+                raise ConfigurationError(f"Database {alias!r} has {stored} by now. Begin again.")
+            installation.delta, installation.remainder = grid.delta, grid.remainder
+            installation.growing = True
+            update_row(installation, alias, "delta", "remainder", "growing", "largest_step")
+            return _rows(alias).count()
+
+    def _settle(self, alias: str, grid: Grid, old: Sequence[str]) -> int:
+        """Make the rows of a new database, and let it in."""
+        tops = _tops(old)
+        known = [Installation.objects.using(each).get(pk=1) for each in old]
+        with _transaction(alias) as connection:
+            installation = _locked(alias)
+            if Grid(installation.delta, installation.remainder) != grid:
+                _refuse_others(alias, _rows(alias).filter(_USED), grid)
+            server = dialects.server_identity(connection)
+            _write_rows(alias, grid, tops, server)
+            installation.delta, installation.remainder = grid.delta, grid.remainder
+            installation.server = installation.server or server
+            installation.first_id = max(installation.first_id, *(row.first_id for row in known))
+            installation.largest_step = max(
+                installation.largest_step, *(row.largest_step for row in known)
+            )
+            names = ("delta", "remainder", "server", "first_id", "largest_step")
+            update_row(installation, alias, *names)
+        return len(tops)
+
+
+_USED = Q(max_id__gt=1) | Q(largest_step__gt=0)
+
+
+def _rows(alias: str) -> QuerySet[LeafAlloc]:
+    return LeafAlloc.objects.using(alias)
+
+
+def _is_used(state: _State) -> bool:
+    return state.tags > 0 and state.grid == ALONE
+
+
+def _state_of(alias: str) -> _State:
+    connection = connections[alias]
+    if connection.vendor == "sqlite":
+        raise ConfigurationError(f"Database {alias!r} is SQLite, which can't share its tags.")
+    make_missing_tables(connection)
+    columns = missing_columns(connection)
+    if columns:
+        raise ConfigurationError(
+            f"Database {alias!r} lacks {', '.join(columns)}. Run 'manage.py migrate django_idgen "
+            f"--database {alias}' first."
+        )
+    row = Installation.objects.using(alias).get(pk=1)
+    used = _rows(alias).filter(_USED)
+    return _State(Grid(row.delta, row.remainder), row.growing, used.count())
+
+
+def _tops(old: Sequence[str]) -> dict[str, LeafAlloc]:
+    """By tag: a row whose marks are the highest of all databases."""
+    tops: dict[str, LeafAlloc] = {}
+    for alias in old:
+        for row in _rows(alias).iterator(chunk_size=BATCH):
+            top = tops.setdefault(row.pk, row)
+            top.max_id = max(top.max_id, row.max_id)
+            top.step = max(top.step, row.step)
+            top.largest_step = max(top.largest_step, row.largest_step)
+            top.paused = top.paused or row.paused
+    return tops
+
+
+def _write_rows(alias: str, grid: Grid, tops: dict[str, LeafAlloc], server: str) -> None:
+    there = dict(_rows(alias).values_list("pk", "max_id"))
+    missing = [
+        LeafAlloc(
+            biz_tag=tag,
+            max_id=top.max_id,
+            step=top.step,
+            description=top.description or "",
+            delta=grid.delta,
+            remainder=grid.remainder,
+            largest_step=top.largest_step,
+            server=server,
+            paused=top.paused,
+        )
+        for tag, top in tops.items()
+        if tag not in there
+    ]
+    LeafAlloc._base_manager.using(alias).bulk_create(missing, batch_size=BATCH)
+    for tag in there.keys() & tops.keys():
+        _rows(alias).filter(pk=tag).update(
+            max_id=Greatest(F("max_id"), tops[tag].max_id),
+            largest_step=Greatest(F("largest_step"), tops[tag].largest_step),
+            delta=grid.delta,
+            remainder=grid.remainder,
+            paused=tops[tag].paused,
+        )
+
+
+def _refuse_others(alias: str, rows: QuerySet[LeafAlloc], grid: Grid) -> None:
+    """Raise if one of ``rows`` that is in use has another grid."""
+    others = rows.filter(_USED).exclude(delta=grid.delta, remainder=grid.remainder)
+    row = others.first()
+    if row is not None:
+        raise ConfigurationError(
+            f"Tag {row.pk!r} has {Grid(row.delta, row.remainder)} in database {alias!r}, where "
+            f"{grid} was expected: its ids may be those of another database. See where it comes "
+            f"from; a new database must be one that has given out no ids."
+        )
+
+
+def _locked(alias: str) -> Installation:
+    return Installation.objects.using(alias).select_for_update().get(pk=1)
+
+
+@contextmanager
+def _transaction(alias: str) -> Iterator[BaseDatabaseWrapper]:
+    with transaction.atomic(using=alias, durable=True):
+        dialects.begin(connections[alias], lock_timeout=LOCK_TIMEOUT)
+        yield connections[alias]

@@ -1,0 +1,100 @@
+"""Whose ids are whose: what tells the id spaces of two databases apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.errors import SegmentUnavailable
+from ..models import Installation
+from .connection import Place, own_connection, place_of
+from .sqlite.marks import MarksError
+from .sqlite.marks_seed import identity_of
+from .stores import database_of_alias, marks_of
+from .transactions import Transactions
+
+__all__ = ["NOBODY", "DatabaseOwner"]
+
+NOBODY = ""
+"""Owns ids that only this process knows of: nobody else may be given them."""
+TIMEOUT = 5.0
+RETRY_AFTER = 30.0
+"""Seconds until a database that couldn't be asked is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    where: tuple[Place, str]
+    owner: str
+    at: float
+
+
+class DatabaseOwner:
+    """The owner of the ids in the database ``alias``, as a short text. Thread-safe.
+
+    It is made of the installation's identity, which another database does not have,
+    and of the database's name, since a copy of a database (a test runner's, or
+    staging's) has the same identity.
+    """
+
+    def __init__(self, alias: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.alias = alias
+        self._clock = clock
+        self._known: _Known | None = None
+
+    def current(self, *, max_age: float = math.inf) -> str:
+        """The owner, as it was up to ``max_age`` seconds ago.
+
+        :data:`NOBODY` in a test that keeps the ids in this process, and where the
+        database can't be asked. Never raises.
+        """
+        place = place_of(self.alias)
+        if place.in_process:
+            return NOBODY
+        where = (place, self._name(place))
+        now = self._clock.stopwatch()
+        known = self._known
+        if known is None or known.where != where:
+            known = None
+        elif now - known.at <= (max_age if known.owner else RETRY_AFTER):
+            return known.owner
+        identity = self._identity(place)
+        if not identity and known is not None and known.owner:
+            return known.owner  # still the best that is known
+        owner = sha256(f"{identity}/{where[1]}".encode()).hexdigest()[:16] if identity else NOBODY
+        self._known = _Known(where, owner, now)
+        return owner
+
+    def _name(self, place: Place) -> str:
+        if place is Place.FILE:
+            return str(database_of_alias(self.alias))
+        return str(connections.settings[self.alias]["NAME"])
+
+    def _identity(self, place: Place) -> str:
+        ask: Callable[[], str | None] = self._of_file if place is Place.FILE else self._of_server
+        try:
+            return ask() or ""
+        except (SegmentUnavailable, MarksError):
+            return ""
+
+    def _of_file(self) -> str | None:
+        return marks_of(self.alias).run(identity_of)
+
+    def _of_server(self) -> str | None:
+        def body(_connection: BaseDatabaseWrapper) -> str | None:
+            rows = Installation.objects.using(self.alias).filter(pk=1)
+            return rows.values_list("identity", flat=True).first()
+
+        transactions = Transactions(
+            own_connection(self.alias),
+            timeout=TIMEOUT,
+            models=("LeafAlloc", "Installation"),
+            unavailable=SegmentUnavailable,
+        )
+        return transactions.run(body)

@@ -1,0 +1,200 @@
+"""Redis as we use it: the server that the project named, and nothing ever sent twice.
+
+django-redis' cache API pickles values and can turn a dead server into "not found",
+and redis-py repeats a command whose answer was lost, ten times by default: a script
+that was applied would be applied again. So what the project configured under a
+cache alias (address, user, TLS, Sentinels) is taken over, but with connections of
+our own, which have time limits and try nothing again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable
+from copy import copy
+from typing import Any, TypeVar
+
+from ..core.errors import ConfigurationError, IdgenError
+
+__all__ = ["SOCKET_TIMEOUT", "UNREACHABLE", "OwnRedis", "raw_client"]
+
+try:
+    import redis
+    from django_redis import get_redis_connection
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+    from redis.sentinel import SentinelConnectionPool
+except ImportError as error:
+    raise ConfigurationError(
+        f"Redis was asked for in settings, but {error.name!r} is not installed: "
+        f"pip install 'django-idgen[redis]'."
+    ) from error
+
+T = TypeVar("T")
+
+SOCKET_TIMEOUT = 1.0
+"""Seconds that connecting, and then an answer, may take, unless told."""
+UNREACHABLE = (redis.ConnectionError, redis.TimeoutError, OSError)
+"""What is raised when an answer did not come: the command may have been applied."""
+
+_LIMITS = ("socket_timeout", "socket_connect_timeout")
+_DROPPED = ("connection_pool", "event_dispatcher", "himport_registry", *_LIMITS)
+"""What a pool has put among its connections' options that belongs to that very pool."""
+_REPEATING = ("retry", "retry_on_timeout", "retry_on_error")
+_REFUSED = re.compile(r"NOPERM|no permissions|ACL failure|can't run this command|Unknown .*command")
+
+
+class OwnRedis:
+    """The Redis of the cache ``alias``, on connections of its own. Thread-safe.
+
+    ``timeout`` (seconds) bounds the connecting and the answering, each; a shorter
+    limit that the alias itself sets holds. The child of a fork gets new
+    connections and new locks, whoever forked it. Opens nothing by itself.
+    """
+
+    def __init__(self, alias: str, *, timeout: float = SOCKET_TIMEOUT) -> None:
+        self.alias = alias
+        self.timeout = timeout
+        self._made: tuple[int, redis.Redis] | None = None
+
+    @property
+    def client(self) -> redis.Redis:
+        """The client of this process.
+
+        Raises :class:`ConfigurationError` for an alias that is not in CACHES, or
+        not django-redis'.
+        """
+        made = self._made
+        # By the process id, since uWSGI forks without telling Python.
+        if made is None or made[0] != os.getpid():
+            made = self._made = os.getpid(), raw_client(self.alias, timeout=self.timeout)
+        return made[1]
+
+    def ask(self, call: Callable[[redis.Redis], T], *, unavailable: type[IdgenError]) -> T:
+        """``call(client)``, once; what Redis does instead of answering becomes an error of ours.
+
+        Raises ``unavailable`` where the server can't be reached, is too slow or
+        refuses (the call may have been applied none the less), and
+        :class:`ConfigurationError` where it does not let us do it.
+        """
+        client = self.client
+        try:
+            return call(client)
+        except UNREACHABLE as error:
+            raise unavailable(
+                f"The Redis of CACHES[{self.alias!r}] did not answer: {_words(error)}. What it "
+                f"may have granted is given up. See that the server is up, that it can be "
+                f"reached from here, and that it lets this user in."
+            ) from error
+        except redis.RedisError as error:
+            if _REFUSED.search(str(error)):
+                raise self.refused(str(error)) from error
+            raise unavailable(
+                f"The Redis of CACHES[{self.alias!r}] refused: {_words(error)}. Nothing can be "
+                f"had from it until that is mended."
+            ) from error
+
+    def refused(self, reason: str) -> ConfigurationError:
+        """The error that says which rule its access control list lacks."""
+        return ConfigurationError(
+            f"The Redis of CACHES[{self.alias!r}] does not let its user do what django_idgen "
+            f"needs ({reason.strip()}). Add to that user's ACL: {self.rule(reason)}"
+        )
+
+    def rule(self, reason: str = "") -> str:
+        """The ACL rules that we need; only the one that ``reason`` names, if it names one."""
+        named = re.search(r"'(\w+)(\|\w+)?' command", reason)
+        if named:
+            return f"+{named[1].lower()}"
+        return "+info +time +eval +evalsha +@hash +del ~django_idgen:*"
+
+    def reset(self) -> None:
+        """After a fork: forget the parent's connections. May be called late."""
+        self._made = None
+
+    def close(self) -> None:
+        """Close the connections of this process. May be called twice; the next use opens anew."""
+        made, self._made = self._made, None
+        if made is not None and made[0] == os.getpid():
+            made[1].connection_pool.disconnect()
+
+
+def raw_client(alias: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
+    """A client of its own for the Redis of the cache ``alias``, which repeats nothing.
+
+    Thread-safe. Opens nothing by itself. Raises :class:`ConfigurationError` for an
+    alias that is not in CACHES, or not django-redis'.
+    """
+    try:
+        pool: Any = get_redis_connection(alias).connection_pool
+    except Exception as error:
+        raise _not_a_redis(alias, str(error)) from error
+    if not isinstance(pool, redis.ConnectionPool):
+        raise _not_a_redis(alias, f"its connections are a {type(pool).__name__}.")
+    return redis.Redis(connection_pool=_own_pool(pool, timeout))
+
+
+def _not_a_redis(alias: str, reason: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"CACHES[{alias!r}] can't be used as a Redis: {reason} It must be an alias with "
+        f"BACKEND 'django_redis.cache.RedisCache' that leads to one server or to Sentinels."
+    )
+
+
+def _own_pool(pool: redis.ConnectionPool, timeout: float) -> redis.ConnectionPool:
+    """A pool that connects as ``pool`` does: no locks, sockets or waiting are shared with it."""
+    options = {
+        name: value
+        for name, value in pool.connection_kwargs.items()
+        if name not in (*_DROPPED, *_REPEATING) and not _is_of_maintenance(name)
+    }
+    options.update({name: _limit(pool, name, timeout) for name in _LIMITS})
+    options["retry"] = Retry(NoBackoff(), 0)
+    options["decode_responses"] = False
+    options["connection_class"] = pool.connection_class
+    options["max_connections"] = 2**31
+    if "maint_notifications_config" in inspect.signature(redis.ConnectionPool).parameters:
+        # They lengthen the limits of a connection, and move it to another server.
+        options["maint_notifications_config"] = _no_maintenance()
+    if not isinstance(pool, SentinelConnectionPool):
+        return redis.ConnectionPool(**options)
+    return SentinelConnectionPool(  # type: ignore[no-untyped-call]
+        pool.service_name,
+        _own_sentinel(pool.sentinel_manager, timeout),
+        is_master=True,
+        check_connection=False,
+        **options,
+    )
+
+
+def _own_sentinel(sentinel: Any, timeout: float) -> Any:
+    own = copy(sentinel)
+    # They are asked one after the other: all of them together get the time of one.
+    share = timeout / max(1, len(sentinel.sentinels))
+    own.sentinels = [
+        redis.Redis(connection_pool=_own_pool(each.connection_pool, share))
+        for each in sentinel.sentinels
+    ]
+    return own
+
+
+def _limit(pool: redis.ConnectionPool, name: str, timeout: float) -> float:
+    configured = pool.connection_kwargs.get(name)
+    return timeout if configured is None else min(timeout, configured)
+
+
+def _is_of_maintenance(name: str) -> bool:
+    return "maint_notifications" in name or name.startswith("orig_")
+
+
+def _no_maintenance() -> Any:
+    from redis.maint_notifications import MaintNotificationsConfig
+
+    return MaintNotificationsConfig(enabled=False)
+
+
+def _words(error: Exception) -> str:
+    # Without what redis-py has to say of each Sentinel: a page, with the options of its connection.
+    return " ".join(str(error).partition(" : <")[0].split()).rstrip(".") or type(error).__name__

@@ -1,0 +1,309 @@
+"""Our tables, made where they are missing.
+
+``migrate`` makes them in the ordinary way. But with a project-wide
+``DEFAULT_AUTO_FIELD`` of ours, the first row of ``django_migrations`` needs an
+id before any migration has run; and a test runner that skips migrations makes
+no unmanaged table. So whoever finds a table missing makes it, as Django does
+with ``django_migrations``; the migration then finds it there.
+
+A table that is there already may be a live Leaf's: ``migrate`` adds the columns that
+it lacks, each with a default in the database, and touches nothing else. It refuses one
+whose columns are of types that don't hold what ours do. That is
+left to ``migrate``: a first use must not alter somebody's table.
+
+Another app's data migration may take ids between two of our migrations. So each of
+ours calls :func:`bring_up`, which makes the tables as this version's models have them,
+whatever the migration's own state says; and tables that an earlier version left get
+their columns before ``migrate`` runs anything (:func:`before_migrate`). A column that
+is added must therefore be null or have a default in the database, for processes of the
+version before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from django.apps import apps
+from django.core.management import CommandError
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    DatabaseError,
+    IntegrityError,
+    connections,
+    router,
+    transaction,
+)
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+
+from ..core.errors import ConfigurationError
+from ..core.lease import PROTOCOL_VERSION
+from .row_writes import insert_row
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from django.db.migrations import Migration
+    from django.db.models import Model
+
+__all__ = [
+    "MODELS",
+    "add_missing_columns",
+    "before_migrate",
+    "bring_up",
+    "make_missing_tables",
+    "missing_columns",
+    "missing_tables",
+    "refuse_unfit_columns",
+    "table_of",
+    "unfit_columns",
+]
+
+LABEL = "django_idgen"
+_TYPES_OF = {
+    "postgresql": "SELECT column_name, data_type FROM information_schema.columns "
+    "WHERE table_schema = ANY (current_schemas(false)) AND table_name = %s",
+    "mysql": "SELECT column_name, data_type FROM information_schema.columns "
+    "WHERE table_schema = DATABASE() AND table_name = %s",
+}
+_UNIQUE_IN = {
+    "postgresql": "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid "
+    "AND attnum = indkey[0] WHERE indrelid = to_regclass(%s) AND indisunique "
+    "AND indnkeyatts = 1 AND indpred IS NULL",
+    "mysql": "SELECT MIN(column_name) FROM information_schema.statistics "
+    "WHERE table_schema = DATABASE() AND table_name = %s "
+    "GROUP BY index_name HAVING COUNT(*) = 1 AND MAX(non_unique) = 0",
+}
+"""Columns that have a unique index of their own."""
+_FITTING = {
+    "postgresql": {
+        "CharField": {"character varying", "text"},
+        "BigIntegerField": {"bigint"},
+        "PositiveIntegerField": {"integer", "bigint"},
+        "DateTimeField": {"timestamp with time zone"},
+    },
+    "mysql": {
+        "CharField": {"varchar", "text"},
+        "BigIntegerField": {"bigint"},
+        "PositiveIntegerField": {"int", "bigint"},
+        "DateTimeField": {"datetime", "timestamp"},
+    },
+}
+"""By the kind of our field: the types of a foreign column that holds the same."""
+# The installation's row is there before any namespace's table: see _make_identity.
+MODELS = (
+    "LeafAlloc",
+    "Installation",
+    "NamespaceRecord",
+    "WorkerLease",
+    "SegmentHistory",
+    "LeaseHistory",
+)
+
+
+def bring_up(_apps: object, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    """What each of our migrations runs: the tables and columns of today's models, where missing."""
+    make_missing_tables(schema_editor.connection)
+    add_missing_columns(schema_editor.connection)
+
+
+def before_migrate(
+    *,
+    using: str = DEFAULT_DB_ALIAS,
+    plan: Iterable[tuple[Migration, bool]] = (),
+    **_kwargs: Any,
+) -> None:
+    """Receiver of ``pre_migrate``: add what tables of an earlier version lack.
+
+    A table of Leaf's alone is left as it is, unless one of our migrations is to run.
+    """
+    labels = {migration.app_label for migration, backwards in plan if not backwards}
+    if not labels or not router.allow_migrate(using, LABEL):
+        return
+    connection = connections[using]
+    if LABEL in labels or not missing_tables(connection, ["Installation"]):
+        try:
+            add_missing_columns(connection)
+        except ConfigurationError as error:
+            # Migrations of other apps may be what mends it; ours are refused, in words.
+            if LABEL in labels:
+                raise CommandError(str(error)) from error
+
+
+def make_missing_tables(
+    connection: BaseDatabaseWrapper, *, only: tuple[str, ...] = MODELS
+) -> list[str]:
+    """Make those of our tables that ``connection`` lacks; returns their names.
+
+    On MySQL and Oracle, where that would commit, it must not be called inside a
+    transaction. Two processes may do it at once. Raises what the database says
+    if it doesn't let us.
+    """
+    made = []
+    for name in only:
+        model = _model(name)
+        table = model._meta.db_table
+        if table not in _table_names(connection) and _make(connection, model):
+            made.append(table)
+    return made
+
+
+def add_missing_columns(connection: BaseDatabaseWrapper) -> list[str]:
+    """Add the columns that those of our tables lack which are there; returns ``table.column``.
+
+    Others may write to the tables meanwhile, and two processes may do it at once.
+    Raises what the database says if it doesn't let us, and :class:`ConfigurationError` for
+    a table of another program whose columns don't fit: nothing is changed then.
+    """
+    made = []
+    tables = _table_names(connection)
+    for model in map(_model, MODELS):
+        if model._meta.db_table in tables:
+            columns = _lacking(connection, model)
+            if columns and model.__name__ == "LeafAlloc":
+                refuse_unfit_columns(connection)
+            made += [column for column in columns if _add_column(connection, model, column)]
+    return made
+
+
+def missing_tables(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
+    """Those of the tables of the models ``names`` that ``connection`` lacks."""
+    found = _table_names(connection)
+    wanted = [_model(name)._meta.db_table for name in names]
+    return [table for table in wanted if table not in found]
+
+
+def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
+    """``table.column`` for every column that an existing table of ours lacks."""
+    found = _table_names(connection)
+    models = [_model(name) for name in names]
+    there = [model for model in models if model._meta.db_table in found]
+    return [column for model in there for column in _lacking(connection, model)]
+
+
+def unfit_columns(connection: BaseDatabaseWrapper) -> list[str]:
+    """What is wrong with the columns of the table of tags, in words; one lacking is no fault.
+
+    The table may be another program's. SQLite is not asked: its columns hold any type.
+    """
+    if connection.vendor not in _TYPES_OF or missing_tables(connection, ["LeafAlloc"]):
+        return []
+    model = _model("LeafAlloc")
+    with connection.cursor() as cursor:
+        # Not Django's introspection, which asks twice: others may be adding columns.
+        cursor.execute(_TYPES_OF[connection.vendor], [model._meta.db_table])
+        found = dict(cursor.fetchall())
+        cursor.execute(_UNIQUE_IN[connection.vendor], [model._meta.db_table])
+        unique = {name for (name,) in cursor.fetchall()}
+    wrong = [
+        f"{field.column} is {found[field.column]}, and must be {' or '.join(sorted(fitting))}"
+        for field in model._meta.local_concrete_fields
+        if field.column in found
+        and (fitting := _FITTING[connection.vendor].get(field.get_internal_type()))
+        and found[field.column] not in fitting
+    ]
+    if (key := model._meta.pk.column) not in unique:
+        wrong.append(f"{key} must be unique")
+    return wrong
+
+
+def refuse_unfit_columns(connection: BaseDatabaseWrapper) -> None:
+    """Raise :class:`ConfigurationError` if :func:`unfit_columns` finds any."""
+    if wrong := unfit_columns(connection):
+        raise ConfigurationError(
+            f"Table {table_of('LeafAlloc')} in database {connection.alias!r} is another program's, "
+            f"and can't hold tags of this project: {'; '.join(wrong)}. Stop what writes to it, "
+            f"change that (a column other than max_id and step may be dropped: it is made anew) "
+            f"and run 'manage.py migrate django_idgen --database {connection.alias}'. Or keep "
+            f"django_idgen in another database, and take the tags over with 'manage.py "
+            f"idgen_adopt --from'."
+        )
+
+
+def _lacking(connection: BaseDatabaseWrapper, model: type[Model]) -> list[str]:
+    table = model._meta.db_table
+    with connection.cursor() as cursor:
+        # Django's introspection asks twice, and fails if a column was added in between.
+        cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)} WHERE 1 = 0")  # noqa: S608 - Django quotes the names
+        found = {column[0] for column in cursor.description}
+    wanted = [field.column for field in model._meta.local_concrete_fields]
+    return [f"{table}.{column}" for column in wanted if column not in found]
+
+
+def _add_column(connection: BaseDatabaseWrapper, model: type[Model], name: str) -> bool:
+    fields = model._meta.local_concrete_fields
+    field = next(field for field in fields if name == f"{model._meta.db_table}.{field.column}")
+    try:
+        with _rolled_back_whole(connection):
+            editor = connection.schema_editor(atomic=False)
+            editor.deferred_sql = []  # none of the columns that came later has an index
+            # Not SQLite's own, which makes the table anew with all of the model's columns.
+            BaseDatabaseSchemaEditor.add_field(editor, model, field)
+    except DatabaseError:
+        # Another process was quicker, or we really may not.
+        if name not in _lacking(connection, model):
+            return False
+        raise
+    return True
+
+
+def table_of(name: str) -> str:
+    """The table of our model ``name``."""
+    return _model(name)._meta.db_table
+
+
+def _model(name: str) -> type[Model]:
+    return apps.get_model(LABEL, name)
+
+
+def _table_names(connection: BaseDatabaseWrapper) -> list[str]:
+    with connection.cursor() as cursor:
+        return connection.introspection.table_names(cursor)
+
+
+def _make(connection: BaseDatabaseWrapper, model: type[Model]) -> bool:
+    try:
+        with _rolled_back_whole(connection):
+            if model.__name__ == "NamespaceRecord":
+                _make_identity(connection)
+            _create(connection, model)
+            if model.__name__ == "Installation":
+                _make_identity(connection)
+    except DatabaseError:
+        # Another process was quicker, or we really may not create tables.
+        if model._meta.db_table in _table_names(connection):
+            return False
+        raise
+    return True
+
+
+def _rolled_back_whole(connection: BaseDatabaseWrapper) -> AbstractContextManager[object]:
+    # Elsewhere Django refuses DDL in a transaction, since it would commit.
+    if connection.features.can_rollback_ddl:
+        return transaction.atomic(using=connection.alias)
+    return nullcontext()
+
+
+def _create(connection: BaseDatabaseWrapper, model: type[Model]) -> None:
+    # Not entered as a context: on SQLite that fails inside a transaction, for the
+    # sake of foreign keys, of which our tables have none.
+    editor = connection.schema_editor(atomic=False)
+    editor.deferred_sql = []
+    editor.create_model(model)
+    for statement in editor.deferred_sql:
+        editor.execute(statement)
+
+
+def _make_identity(connection: BaseDatabaseWrapper) -> None:
+    """Make the installation's row, if whoever made its table has not come to it yet.
+
+    As long as there is no table of namespaces, that the row is missing is no
+    sign of a loss; afterwards it is. So it is made before that table.
+    """
+    rows = _model("Installation")._default_manager.using(connection.alias)
+    if rows.exists():
+        return
+    row = rows.model(key=1, identity=token_hex(16), protocol=PROTOCOL_VERSION)
+    with suppress(IntegrityError), transaction.atomic(using=connection.alias):
+        insert_row(row, connection.alias)  # unless another process was quicker

@@ -1,0 +1,182 @@
+"""Model fields whose value comes from a generator when the row is first saved.
+
+=====================  =================  ==========================================
+field                  value              use
+=====================  =================  ==========================================
+``SnowflakeField``     time-ordered id    a declared key, or any other column
+``SegmentIdField``     1, 2, 3, … by tag  a declared key, or any other column
+``SnowflakeAutoField`` time-ordered id    ``default_auto_field`` of an app
+``SegmentAutoField``   1, 2, 3, … by tag  ``default_auto_field`` of an app
+=====================  =================  ==========================================
+
+The column is a plain ``bigint`` on every database: no identity, no sequence, no
+``AUTO_INCREMENT``. A new row is one ``INSERT``; nothing is read back.
+
+The fields are lazy: ``instance.pk`` stays ``None`` until the row is saved, so
+forms, admin pages and failed validation use up no ids, and Django still notices
+an unsaved parent. A key that you set is kept: as with ``BigAutoField``,
+``Model(pk=known).save()`` updates the row that has it, or inserts one. A save that
+fails takes back the key that it made.
+
+An id is an ``int`` in Python and in the column. ``text_form`` (``decimal``, ``base36``,
+``base62``, ``crockford``) and ``prefix`` (such as ``"ord_"``) say how it is written
+outside: ``get_<name>_display()`` is the text, and whatever takes an id for this field
+(queries, forms, URLs, serializers) takes the text as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.core import checks
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from ..core.errors import InvalidTag
+from ..core.segment import check_tag
+from ..process.handlers import generators, segments
+from ..settings.config import SettingsError, read_settings
+from .base import GeneratedAuto, GeneratedOnSave
+from .lookups import Created
+
+if TYPE_CHECKING:
+    IntegerColumn = models.BigIntegerField[int | str | None, int]
+    AutoColumn = models.BigAutoField[int | str | None, int]
+else:
+    IntegerColumn, AutoColumn = models.BigIntegerField, models.BigAutoField
+
+__all__ = ["SegmentAutoField", "SegmentIdField", "SnowflakeAutoField", "SnowflakeField"]
+
+
+class SnowflakeSource(GeneratedOnSave):
+    """Ids of ``generators[generator]``; with ``eager`` as soon as an instance is made."""
+
+    non_db_attrs = (*GeneratedOnSave.non_db_attrs, "generator", "eager")
+
+    def __init__(
+        self, *args: Any, generator: str = "default", eager: bool = False, **kwargs: Any
+    ) -> None:
+        self.generator = generator
+        self.eager = eager
+        super().__init__(*args, **kwargs)
+
+    def next_value(self) -> int:
+        return generators[self.generator].next_id()
+
+    def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
+        name, path, args, kwargs = super().deconstruct()
+        if self.generator != "default":
+            kwargs["generator"] = self.generator
+        if self.eager:
+            kwargs["eager"] = self.eager
+        return name, path, args, kwargs
+
+    def _check_source(self) -> list[checks.CheckMessage]:
+        return [*self._check_generator(), *self._check_eager()]
+
+    def _check_generator(self) -> list[checks.CheckMessage]:
+        try:
+            known = read_settings().generators
+        except SettingsError:
+            return []  # django_idgen.E001 has said so
+        if isinstance(self.generator, str) and self.generator in known:
+            return []
+        return [
+            checks.Error(
+                f"There is no generator {self.generator!r}.",
+                hint=f"Known: {', '.join(sorted(known))}. Others go into IDGEN['GENERATORS'].",
+                obj=self,
+                id="django_idgen.E002",
+            )
+        ]
+
+    def _check_eager(self) -> list[checks.CheckMessage]:
+        if isinstance(self.eager, bool):
+            return []
+        return [
+            checks.Error(
+                f"'eager' must be True or False, not {self.eager!r}.",
+                obj=self,
+                id="django_idgen.E004",
+            )
+        ]
+
+
+class SegmentSource(GeneratedOnSave):
+    """Ids of ``segments[tag]``; the tag is ``app_label.modelname`` unless told.
+
+    Inherited tables and proxies share the parent's. A renamed model has another
+    tag, which goes on above the rows of the table: see :mod:`..ops.tags.migrated`.
+    """
+
+    non_db_attrs = (*GeneratedOnSave.non_db_attrs, "tag")
+
+    def __init__(self, *args: Any, tag: str | None = None, **kwargs: Any) -> None:
+        self.tag = tag
+        super().__init__(*args, **kwargs)
+
+    @property
+    def resolved_tag(self) -> str:
+        """The tag in ``LeafAlloc``. Known once the field belongs to a model."""
+        # ``self.model`` has the column: never a proxy, nor a child table's model.
+        return self.model._meta.label_lower if self.tag is None else self.tag
+
+    def next_value(self) -> int:
+        # What is in the map is found there at once.
+        return (segments.get(self.resolved_tag) or segments.of_field(self)).next_id()
+
+    def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
+        name, path, args, kwargs = super().deconstruct()
+        if self.tag is not None:
+            kwargs["tag"] = self.tag
+        return name, path, args, kwargs
+
+    def _check_source(self) -> list[checks.CheckMessage]:
+        try:
+            check_tag(self.resolved_tag)
+        except InvalidTag as error:
+            hint = "Give the field a 'tag' of 1 to 128 printable characters."
+            return [checks.Error(str(error), hint=hint, obj=self, id="django_idgen.E003")]
+        return []
+
+
+class SnowflakeField(SnowflakeSource, IntegerColumn):
+    """A ``bigint`` that is given a time-ordered id when the row is first saved.
+
+    ``generator`` is an alias of ``IDGEN["GENERATORS"]``. With ``eager=True`` the
+    id is there as soon as an instance is made; then every form and every
+    discarded instance uses one up, and ``save()`` of a new instance always inserts,
+    as with any key that has a default. Not editable, and blank in forms.
+
+    Saving raises :class:`~django_idgen.core.errors.IdgenError` when no id can
+    be had. Works as the primary key, off it, and in a ``CompositePrimaryKey``.
+    """
+
+    description = _("Snowflake id (64 bits)")
+
+
+class SegmentIdField(SegmentSource, IntegerColumn):
+    """A ``bigint`` that is given the next number of a tag when the row is first saved.
+
+    Numbers rise in each process but are not free of gaps: processes take them
+    ``step`` at a time. See :class:`SegmentSource` for the tag.
+    """
+
+    description = _("Segment id (64 bits)")
+
+
+class SnowflakeAutoField(GeneratedAuto, SnowflakeSource, AutoColumn):
+    """:class:`SnowflakeField` as a ``default_auto_field``."""
+
+    description = _("Snowflake id (64 bits)")
+
+
+class SegmentAutoField(GeneratedAuto, SegmentSource, AutoColumn):
+    """:class:`SegmentIdField` as a ``default_auto_field``."""
+
+    description = _("Segment id (64 bits)")
+
+
+for _field in (SnowflakeField, SnowflakeAutoField):
+    _field.register_lookup(Created)

@@ -1,0 +1,313 @@
+"""What the fields of this app share: a value that is made when the row is first saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partialmethod, wraps
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from django.apps import apps
+from django.core import checks
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models.fields import NOT_PROVIDED
+from django.utils.functional import cached_property
+
+from ..core.encoding import TextForm
+from ..core.errors import ConfigurationError, InvalidId
+from ..core.segment import MAX_ID
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    FieldMixin = models.Field[Any, Any]
+else:
+    FieldMixin = object
+
+__all__ = ["GeneratedAuto", "GeneratedOnSave"]
+
+
+class GeneratedOnSave(FieldMixin):
+    """What the four fields share. Subclasses say where the next id comes from."""
+
+    default_validators = [MinValueValidator(1), MaxValueValidator(MAX_ID)]  # noqa: RUF012
+    # Nothing is read back, also where the base class is an AutoField.
+    db_returning = False
+    eager = False
+    # It changes no column: no table is rebuilt for it on SQLite.
+    non_db_attrs = (*models.Field.non_db_attrs, "text_form", "prefix")
+    forced: ClassVar[Mapping[str, bool]] = {"blank": True, "editable": False}
+
+    def __init__(
+        self, *args: Any, text_form: str = "decimal", prefix: str = "", **kwargs: Any
+    ) -> None:
+        kwargs.update(self.forced)
+        self.text_form = text_form
+        self.prefix = prefix
+        super().__init__(*args, **kwargs)
+
+    @cached_property
+    def text(self) -> TextForm:
+        """How ids of this field are written outside: in URLs, JSON, forms.
+
+        Raises :class:`~django_idgen.core.errors.ConfigurationError`.
+        """
+        return TextForm(self.text_form, self.prefix)
+
+    def next_value(self) -> int:
+        """The next id; raises :class:`~django_idgen.core.errors.IdgenError`."""
+        raise NotImplementedError
+
+    def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
+        name, path, args, kwargs = super().deconstruct()
+        for forced in self.forced:
+            kwargs.pop(forced, None)
+        if self.text_form != "decimal":
+            kwargs["text_form"] = self.text_form
+        if self.prefix:
+            kwargs["prefix"] = self.prefix
+        return name, path, args, kwargs
+
+    def contribute_to_class(  # type: ignore[override]  # AutoFieldMixin has this signature
+        self, cls: type[models.Model], name: str, **kwargs: Any
+    ) -> None:
+        super().contribute_to_class(cls, name, **kwargs)
+        display = f"get_{self.name}_display"
+        if self.choices is None and display not in cls.__dict__:
+            setattr(cls, display, partialmethod(_display, field=self))
+        _insert_new_keys(cls)
+
+    def to_python(self, value: Any) -> Any:
+        """As for any integer; a string may also be in the field's text form."""
+        try:
+            return super().to_python(self._number(value))
+        except InvalidId as error:
+            raise ValidationError(str(error), code="invalid", params={"value": value}) from error
+
+    def get_prep_value(self, value: Any) -> Any:
+        return super().get_prep_value(self._number(value))
+
+    def value_to_string(self, obj: models.Model) -> str:
+        """What :meth:`to_python` reads back: short digits might be read as the text form."""
+        value = self.value_from_object(obj)
+        if self.text.is_plain or value is None:
+            return super().value_to_string(obj)
+        return self.text.format(self.to_python(value))
+
+    def _number(self, value: Any) -> Any:
+        # Plain digits are Django's to read.
+        return self.text.read(value) if isinstance(value, str) and not self.text.is_plain else value
+
+    def has_default(self) -> bool:
+        # Of a key it says that no row can have it yet, which is true only of one made with
+        # the instance: a key that the user gave may be a row's, to be updated.
+        # The fields that makemigrations asks are of no model: it must find out that there is
+        # no value for the rows which a table has already, or MySQL would make all of them 0.
+        return self.eager if self.primary_key else hasattr(self, "model")
+
+    def get_default(self) -> int | None:
+        if _is_historical(self.model):
+            # A migration asks for one default for all the rows of a table.
+            return None if self.default is NOT_PROVIDED else self.default
+        return self.next_value() if self.eager else None
+
+    def get_pk_value_on_save(self, instance: models.Model) -> int:  # noqa: ARG002
+        # For bulk_create(), which inserts whatever it is given.
+        return self.next_value()
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+        # Off the primary key. Django 6 asks twice for one INSERT: hence the setattr.
+        value = getattr(model_instance, self.attname)
+        if value is None and add:
+            value = self.next_value()
+            setattr(model_instance, self.attname, value)
+        return value
+
+    def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
+        # Our own values need none of the conversions, of which bulk_create would
+        # otherwise feel the cost: it calls this for every row.
+        if type(value) is int and self._prepares_as_django_does:
+            return connection.ops.adapt_integerfield_value(value, "BigIntegerField")
+        return super().get_db_prep_save(value, connection)
+
+    @cached_property
+    def _prepares_as_django_does(self) -> bool:
+        """False for a subclass that prepares values in a way of its own."""
+        kind = type(self)
+        return (
+            kind.get_prep_value is GeneratedOnSave.get_prep_value
+            and kind.get_db_prep_value in (_INTEGER_DB_PREP, GeneratedAuto.get_db_prep_value)
+            and kind.get_internal_type in (_INTEGER_TYPE, GeneratedAuto.get_internal_type)
+        )
+
+    def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
+        return [
+            *super().check(**kwargs),
+            *self._check_installed(),
+            *self._check_source(),
+            *self._check_default(),
+            *self._check_text(),
+            *self._check_unique(),
+        ]
+
+    def _check_unique(self) -> list[checks.CheckMessage]:
+        # A generator repeats nothing; people who edit rows, or a tag, may.
+        if self.unique or self.name in _names_in_unique_constraints(self.model):
+            return []
+        return [
+            checks.Warning(
+                f"The values of {type(self).__name__} are unique, but nothing keeps them so in "
+                f"the table: a row that somebody edits or copies may repeat one.",
+                hint="Give the field 'unique=True', or the model a UniqueConstraint without a "
+                "condition that has it.",
+                obj=self,
+                id="django_idgen.W009",
+            )
+        ]
+
+    def _check_text(self) -> list[checks.CheckMessage]:
+        try:
+            _ = self.text
+        except ConfigurationError as error:
+            return [checks.Error(str(error), obj=self, id="django_idgen.E007")]
+        return []
+
+    def _check_installed(self) -> list[checks.CheckMessage]:
+        # Ours to say: without the app, none of its own checks run.
+        if apps.is_installed("django_idgen"):
+            return []
+        return [
+            checks.Error(
+                f"{type(self).__name__} needs 'django_idgen' in INSTALLED_APPS.",
+                hint="Add it there, then run the migrations.",
+                obj=self,
+                id="django_idgen.E006",
+            )
+        ]
+
+    def _check_source(self) -> list[checks.CheckMessage]:
+        raise NotImplementedError
+
+    def _check_default(self) -> list[checks.CheckMessage]:
+        if self.default is NOT_PROVIDED and self.db_default is NOT_PROVIDED:
+            return []
+        return [
+            checks.Error(
+                f"{type(self).__name__} takes neither 'default' nor 'db_default'.",
+                hint="Its value comes from a generator. Set it on the instance to choose one.",
+                obj=self,
+                id="django_idgen.E005",
+            )
+        ]
+
+
+class GeneratedAuto(GeneratedOnSave):
+    """What makes a ``BigAutoField``: its place, but not its identity column.
+
+    Two kinds of tables get an ordinary ``BigAutoField`` instead: automatic
+    many-to-many tables and ``django_migrations``. Nobody sees their keys, no
+    migration can widen them, and for the former a migration goes by the global
+    setting while the running model goes by its app's: with a key of ours in one
+    of the two places, every insert would fail.
+    """
+
+    forced = {"blank": True}  # noqa: RUF012
+
+    def get_internal_type(self) -> str:
+        return "BigIntegerField"
+
+    def contribute_to_class(  # type: ignore[override]  # AutoFieldMixin has this signature
+        self, cls: type[models.Model], name: str, **kwargs: Any
+    ) -> None:
+        if _is_bookkeeping(cls):
+            plain = models.BigAutoField(self.verbose_name, primary_key=True, auto_created=True)
+            plain.contribute_to_class(cls, name)
+        else:
+            super().contribute_to_class(cls, name, **kwargs)
+
+    def get_db_prep_value(
+        self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False
+    ) -> Any:
+        # Not AutoFieldMixin's: it guards an AUTO_INCREMENT that isn't there.
+        return models.BigIntegerField.get_db_prep_value(
+            cast("models.BigIntegerField[Any, Any]", self), value, connection, prepared
+        )
+
+
+_INTEGER_DB_PREP = models.BigIntegerField.get_db_prep_value
+_INTEGER_TYPE = models.BigIntegerField.get_internal_type
+
+
+def _display(instance: models.Model, *, field: GeneratedOnSave) -> str:
+    """The id as text, in the field's form; empty while there is none."""
+    value = getattr(instance, field.attname)
+    return "" if value is None else field.text.format(field.to_python(value))
+
+
+def _insert_new_keys(model: type[models.Model]) -> None:
+    """Have ``save()`` of ``model`` INSERT a row without a key at once, under a key made for it.
+
+    Django knows two kinds of keys: with a default, which are never tried as an UPDATE even if
+    the user gave them, and without, for which a field's own key is tried as an UPDATE first.
+    Only ``_save_table()`` sees which of the two a row is.
+    """
+    save_table = cast(Any, model)._save_table
+    if hasattr(save_table, "makes_keys"):
+        return  # by another field, or in a base class
+
+    @wraps(save_table)
+    def inserting(
+        self: Any,
+        raw: bool = False,
+        cls: Any = None,
+        force_insert: Any = False,
+        force_update: bool = False,
+        using: str | None = None,
+        update_fields: Any = None,
+    ) -> bool:
+        unset = [field for field in cls._meta.pk_fields if _is_unset(self, field)]
+        if not unset:
+            return bool(
+                save_table(self, raw, cls, force_insert, force_update, using, update_fields)
+            )
+        if force_update or update_fields:
+            raise ValueError("Cannot force an update in save() with no primary key.")
+        try:
+            for field in unset:
+                setattr(self, field.attname, field.next_value())
+            return bool(save_table(self, raw, cls, True, False, using, None))
+        except BaseException:
+            for field in unset:
+                setattr(self, field.attname, None)  # as it was: no row has that key
+            raise
+
+    inserting.makes_keys = True  # type: ignore[attr-defined]
+    cast(Any, model)._save_table = inserting
+
+
+def _is_unset(instance: models.Model, field: Any) -> bool:
+    return isinstance(field, GeneratedOnSave) and getattr(instance, field.attname) is None
+
+
+def _names_in_unique_constraints(model: type[models.Model]) -> set[str]:
+    """The fields that a composite key, or a unique constraint over all rows, has."""
+    meta = model._meta
+    names = {field.name for field in meta.pk_fields}
+    for together in meta.unique_together:
+        names.update(together)
+    for constraint in meta.constraints:
+        if isinstance(constraint, models.UniqueConstraint) and constraint.condition is None:
+            names.update(constraint.fields)
+            # Only the column itself: an expression of it may be the same for many of its values.
+            plain: list[Any] = [e for e in constraint.expressions if isinstance(e, models.F)]
+            names.update(each.name for each in plain)
+    return names
+
+
+def _is_historical(model: type[models.Model]) -> bool:
+    return model.__module__ == "__fake__"
+
+
+def _is_bookkeeping(model: type[models.Model]) -> bool:
+    return bool(model._meta.auto_created) or model.__module__ == "django.db.migrations.recorder"

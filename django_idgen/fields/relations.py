@@ -1,0 +1,79 @@
+"""Which id, if any, an attribute of a model holds, and how it is written."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from django.core.exceptions import FieldDoesNotExist
+from django.db import models
+
+from ..core.encoding import TextForm
+from ..core.segment import MAX_ID
+from .base import GeneratedOnSave
+
+__all__ = ["id_behind", "id_held_by", "key_behind", "written"]
+
+
+@lru_cache(maxsize=4096)
+def id_behind(model: type[models.Model], path: tuple[str, ...]) -> GeneratedOnSave | None:
+    """The field of ours whose value ``path`` leads to from ``model``, or None.
+
+    ``path`` is made of names of fields, columns (``order_id``) and reverse accessors, or
+    ``pk``. What ends in a relation means the key that it holds. ``model`` may be anything
+    that has that name in another library: there is no field of ours behind it.
+    """
+    if not (isinstance(model, type) and issubclass(model, models.Model)):
+        return None
+    field: Any = None
+    at: type[models.Model] | None = model
+    for name in path:
+        field = None if at is None else _named(at, name)
+        if field is None:
+            return None
+        at = field.related_model if field.is_relation else None
+    return id_held_by(field)
+
+
+def key_behind(model: type[models.Model]) -> GeneratedOnSave | None:
+    """The field of ours that is the primary key of ``model``, or that its key refers to."""
+    return id_behind(model, ("pk",))
+
+
+def id_held_by(field: Any) -> GeneratedOnSave | None:
+    """The field of ours whose ids ``field`` holds: itself, or what a relation refers to."""
+    while field is not None and not isinstance(field, GeneratedOnSave):
+        if isinstance(field, models.ForeignKey):
+            field = field.target_field
+        elif field.is_relation and field.related_model is not None:
+            field = field.related_model._meta.pk
+        else:
+            return None
+    return field
+
+
+def written(text: TextForm, value: Any) -> Any:
+    """``value`` of an id's column in its text form; None stays None.
+
+    A key that no generator of ours gave, such as 0, is written as its digits: to refuse it
+    would keep the whole page from being shown.
+    """
+    if type(value) is int and text.is_plain:
+        return str(value)
+    if value is None:
+        return None
+    if isinstance(value, str):  # set by hand, on an instance that wasn't read back
+        return text.format(text.read(value))
+    if isinstance(value, int) and not 1 <= value <= MAX_ID:
+        return str(int(value))
+    return text.format(value)
+
+
+def _named(model: type[models.Model], name: str) -> Any:
+    if name == "pk":
+        return model._meta.pk
+    try:
+        return model._meta.get_field(name)
+    except FieldDoesNotExist:
+        relations = model._meta.related_objects
+        return next((each for each in relations if each.get_accessor_name() == name), None)

@@ -1,0 +1,142 @@
+"""Who was lent which worker id: the rows that each acquire leaves on a database server.
+
+Those of a SQLite database stand with its marks: see :mod:`..db.sqlite.marks_terms`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import groupby, islice
+from operator import itemgetter
+from random import SystemRandom
+
+from django.db import DatabaseError, connections, transaction
+from django.db.models import Count, QuerySet
+from django.utils.timezone import make_aware
+
+from ..core.moments import is_aware, unix_us
+from ..db import dialects
+from ..db.row_writes import delete_rows, insert_row
+from ..db.sqlite import marks_terms
+from ..db.stores import marks_of
+from ..db.tables import missing_tables
+from ..models import LeaseHistory, WorkerLease
+
+__all__ = ["MOST", "last_before", "note", "prune_leases", "prune_terms"]
+
+MOST = 100
+"""Rows that are kept of a worker id, about, where nobody prunes."""
+ONE_IN = 10
+"""How often it is looked whether there are more: each acquire has a fleet waiting behind it."""
+BATCH = 5000
+WORKERS = 100
+"""Worker ids whose rows are compared at a time."""
+_random = SystemRandom()
+logger = logging.getLogger("django_idgen")
+
+
+def note(lease: WorkerLease, alias: str, *, is_new: bool) -> None:
+    """Write that ``lease`` was acquired, in the transaction of the calling thread.
+
+    ``is_new``: its worker id was never lent before, so that there are no older rows. Where
+    the database refuses it (a user without rights on this table, which is the youngest)
+    the transaction goes on without it, with a warning. Raises what it says if the table is
+    missing, or the transaction is lost.
+    """
+    row = LeaseHistory(
+        namespace=lease.namespace,
+        worker=lease.worker,
+        start=lease.start,
+        holder=lease.holder,
+        acquired_at=lease.acquired_at,
+    )
+    who = f"worker id {lease.namespace}/{lease.worker}"
+    written = _tried(lambda: insert_row(row, alias), alias, f"Who has {who} was not written")
+    if written and not is_new and _random.randrange(ONE_IN) == 0:
+        older = _rows(alias, row.namespace, row.worker)
+        _tried(lambda: _drop_oldest(older, alias), alias, f"Who had {who} was not deleted")
+
+
+def _tried(job: Callable[[], None], alias: str, failure: str) -> bool:
+    """Whether ``job`` could do its part of the transaction, which goes on without it."""
+    connection = connections[alias]
+    try:
+        # A savepoint, since PostgreSQL aborts a transaction in which a statement failed.
+        with transaction.atomic(using=alias):
+            job()
+    except DatabaseError as error:
+        if connection.needs_rollback or dialects.is_conflict(error):
+            raise
+        # MySQL hides a table from those without rights on it.
+        if not dialects.is_denied(error) and missing_tables(connection, ["LeaseHistory"]):
+            raise
+        logger.warning("%s: %s", failure, " ".join(str(error).split()))
+        return False
+    return True
+
+
+def _drop_oldest(rows: QuerySet[LeaseHistory], alias: str) -> None:
+    # Looked up first: a DELETE by anything but the key locks all rows that it comes across on
+    # MySQL, also those that acquires of other namespaces are just writing.
+    keys = rows.order_by("-start", "-pk").values_list("pk", flat=True)[MOST : MOST + BATCH]
+    delete_rows(LeaseHistory, alias, keys)
+
+
+def last_before(alias: str, namespace: str, worker: int, tick: int) -> LeaseHistory | None:
+    """The last row whose window starts at ``tick`` or before it."""
+    # Of two that start alike the first stamped nothing.
+    rows = _rows(alias, namespace, worker).filter(start__lte=tick)
+    return rows.order_by("-start", "-id").first()
+
+
+def prune_leases(before: datetime, *, database: str = "default", batch: int = BATCH) -> int:
+    """Delete the rows of those whose worker id was lent on before ``before``; how many.
+
+    So the last one stays, however long its holder lives. Each ``batch`` is a transaction
+    of its own. May be interrupted, and run twice at once.
+    """
+    deleted = 0
+    for keys in _in_parts(_lent_on(before, database), batch):
+        with transaction.atomic(using=database):
+            deleted += delete_rows(LeaseHistory, database, keys)
+    return deleted
+
+
+def _lent_on(before: datetime, alias: str) -> Iterator[int]:
+    """The keys of all rows of ``before`` but the last one of each worker id."""
+    # Compared here, a part at a time: by a subquery MariaDB compares all rows with all.
+    old = LeaseHistory.objects.using(alias).filter(acquired_at__lt=before)
+    workers = old.values_list("namespace", "worker").annotate(rows=Count("pk"))
+    several = list(workers.filter(rows__gt=1).order_by("namespace", "worker"))
+    for namespace, group in groupby(several, key=itemgetter(0)):
+        for part in _in_parts((worker for _, worker, _ in group), WORKERS):
+            rows = old.filter(namespace=namespace, worker__in=part)
+            last = None
+            for worker, key in rows.order_by("worker", "-start", "-pk").values_list("worker", "pk"):
+                if worker == last:
+                    yield key
+                last = worker
+
+
+def _in_parts(things: Iterable[int], size: int) -> Iterator[list[int]]:
+    left = iter(things)
+    while part := list(islice(left, size)):
+        yield part
+
+
+def prune_terms(before: datetime, *, database: str) -> int:
+    """As :func:`prune_leases`, in the marks beside the SQLite database; in one transaction.
+
+    Raises :class:`MarksError`.
+    """
+    marks = marks_of(database)
+    if not marks.path.exists():
+        return 0
+    moment = before if is_aware(before) else make_aware(before)
+    return marks.run(lambda db: marks_terms.drop_old(db, unix_us(moment)))
+
+
+def _rows(alias: str, namespace: str, worker: int) -> QuerySet[LeaseHistory]:
+    return LeaseHistory.objects.using(alias).filter(namespace=namespace, worker=worker)

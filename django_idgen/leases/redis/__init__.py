@@ -1,0 +1,5 @@
+"""Worker ids lent by Redis, out of what the database has lent to it (rule L6)."""
+
+from .registry import RedisLeases
+
+__all__ = ["RedisLeases"]

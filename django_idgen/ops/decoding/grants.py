@@ -1,0 +1,210 @@
+"""Which segment an id came out of: by the history, else by what was given out so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from functools import cached_property
+
+from django.apps import apps
+from django.db import DatabaseError, connections, transaction
+from django.utils.translation import gettext as _
+
+from ...core.errors import IdgenError
+from ...core.segment import check_tag
+from ...db.stores import catch_up
+from ...db.tables import missing_tables
+from ...fields import SegmentSource
+from ...models import LeafAlloc, SegmentHistory
+from ..tags.rows import is_row_of, tag_databases
+
+__all__ = ["Grant", "SegmentReading", "Standing", "TagDatabases", "TagReadings", "tag_readings"]
+
+MOST_TAGS = 50
+"""Tags that are told of an id; where there are thousands, any small id may be of most."""
+
+
+class Standing(Enum):
+    """Whether an id was given out under a tag."""
+
+    GRANTED = "granted"
+    """The history has the range that it was in."""
+    POSSIBLE = "possible"
+    """Ids up to a higher one were given out; no history says who got it."""
+    AHEAD = "ahead"
+    """The tag has not come to it yet."""
+    UNKNOWN = "unknown"
+    """There is no such tag (yet)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A range of ids that was handed out, with the id in it. Frozen."""
+
+    database: str
+    holder: str
+    start: int
+    stop: int
+    """Not included."""
+    delta: int
+    taken_at: datetime
+    row: int
+    """The primary key of the history row."""
+
+    @property
+    def last(self) -> int:
+        """The last id of the range."""
+        return range(self.start, self.stop, self.delta)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReading:
+    """An id as one of ``tag``. Frozen."""
+
+    tag: str
+    standing: Standing
+    max_id: int
+    """The first id that none of its databases gave out yet; 1 for a tag that there is not."""
+    grants: tuple[Grant, ...] = ()
+    """Latest first. More than one is a repeat, but for a pool: see ``history.who_issued``."""
+    fields: tuple[SegmentSource, ...] = ()
+    """The fields of installed models that take their ids from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagReadings:
+    """An id as one of each tag. Frozen."""
+
+    tags: tuple[SegmentReading, ...] = ()
+    """Those of the history first, then those of installed models."""
+    more: int = 0
+    """How many further tags it may be of."""
+    notes: tuple[str, ...] = field(default=())
+    """What could not be asked, and why."""
+
+
+class TagDatabases:
+    """The databases that have tags, and why one can't be asked: each is tried once."""
+
+    def __init__(self) -> None:
+        self.away: dict[str, str] = {}
+
+    @cached_property
+    def found(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Their aliases, and notes of what is in the way of knowing them."""
+        try:
+            found = tag_databases()
+        except (DatabaseError, IdgenError) as error:
+            return (), [" ".join(str(error).split())]
+        if found:
+            return found, []
+        return (), [_("No database of this project has tags (yet); a service may keep them.")]
+
+
+def tag_readings(
+    number: int, tags: Iterable[str] | None = None, *, databases: TagDatabases | None = None
+) -> TagReadings:
+    """The tags (of ``tags``; else all) that ``number`` was, or may have been, given out under.
+
+    Never raises for a database that is away: its words are a note, and who passes the same
+    ``databases`` does not ask it again. Raises :class:`InvalidTag`.
+    """
+    asked = databases or TagDatabases()
+    aliases, met = asked.found
+    wanted = None if tags is None else [check_tag(tag) for tag in tags]
+    notes = [*met, *asked.away.values()]
+    rows: dict[str, dict[str, LeafAlloc]] = {}
+    grants: dict[str, list[Grant]] = {}
+    more = 0
+    for alias in [alias for alias in aliases if alias not in asked.away]:
+        try:
+            catch_up(alias)
+            # A savepoint, where the caller is in a transaction that an error would end.
+            with transaction.atomic(using=alias):
+                found, further = _rows(alias, number, wanted)
+                granted = _grants(alias, number, wanted or [row.pk for row in found])
+            more = max(more, further)
+            for row in found:
+                rows.setdefault(row.pk, {})[alias] = row
+            for tag, grant in granted:
+                grants.setdefault(tag, []).append(grant)
+        except (DatabaseError, IdgenError) as error:
+            asked.away[alias] = _away(alias, error)
+            notes.append(asked.away[alias])
+    names = dict.fromkeys([*rows, *grants, *(wanted or ())])
+    readings = [_reading(tag, number, rows.get(tag, {}), grants.get(tag, [])) for tag in names]
+    if wanted is None:
+        readings = [each for each in readings if each.standing is not Standing.AHEAD]
+    return TagReadings(tuple(sorted(readings, key=_rank)), more, tuple(notes))
+
+
+def _away(alias: str, error: Exception) -> str:
+    words = " ".join(str(error).split())
+    return _("Database “%(database)s” can't be asked: %(error)s") % {
+        "database": alias,
+        "error": words,
+    }
+
+
+def _rows(alias: str, number: int, wanted: list[str] | None) -> tuple[list[LeafAlloc], int]:
+    """The rows of the tags, those of fields first, and how many more there are."""
+    rows = LeafAlloc.objects.using(alias).only("pk", "max_id", "delta", "remainder")
+    if wanted is not None:
+        return [row for row in rows.filter(pk__in=wanted) if is_row_of(row.pk, alias)], 0
+    past = rows.filter(max_id__gt=number)
+    own = list(past.filter(pk__in=_fields_by_tag())[:MOST_TAGS])
+    others = past.exclude(pk__in=[row.pk for row in own])
+    room = MOST_TAGS - len(own)
+    found = own + list(others.order_by("max_id", "pk")[:room])
+    total = past.count()
+    return [row for row in found if is_row_of(row.pk, alias)], max(0, total - len(found))
+
+
+def _grants(alias: str, number: int, tags: Sequence[str]) -> list[tuple[str, Grant]]:
+    if missing_tables(connections[alias], ["SegmentHistory"]):
+        return []
+    rows = SegmentHistory.objects.using(alias).filter(
+        tag__in=tags, start__lte=number, stop__gt=number
+    )
+    return [
+        (row.tag, Grant(alias, row.holder, row.start, row.stop, row.delta, row.taken_at, row.pk))
+        for row in rows
+        if (number - row.start) % row.delta == 0
+    ]
+
+
+def _reading(
+    tag: str, number: int, rows: dict[str, LeafAlloc], grants: list[Grant]
+) -> SegmentReading:
+    fields = tuple(_fields_by_tag().get(tag, ()))
+    max_id = max((row.max_id for row in rows.values()), default=1)
+    latest = tuple(sorted(grants, key=lambda grant: grant.taken_at, reverse=True))
+    return SegmentReading(tag, _standing(number, rows, grants), max_id, latest, fields)
+
+
+def _standing(number: int, rows: dict[str, LeafAlloc], grants: list[Grant]) -> Standing:
+    if grants:
+        return Standing.GRANTED
+    if not rows:
+        return Standing.UNKNOWN
+    given = any(
+        number < row.max_id and number % row.delta == row.remainder % row.delta
+        for row in rows.values()
+    )
+    return Standing.POSSIBLE if given else Standing.AHEAD
+
+
+def _rank(reading: SegmentReading) -> tuple[bool, bool, int, str]:
+    granted = reading.standing is Standing.GRANTED
+    return (not granted, not reading.fields, reading.max_id, reading.tag)
+
+
+def _fields_by_tag() -> dict[str, list[SegmentSource]]:
+    found: dict[str, list[SegmentSource]] = {}
+    for model in apps.get_models():
+        for each in model._meta.local_concrete_fields:
+            if isinstance(each, SegmentSource):
+                found.setdefault(each.resolved_tag, []).append(each)
+    return found

@@ -1,0 +1,201 @@
+"""What an id means to each generator of the settings: its parts, its bits, whose they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from ...core.errors import InvalidId
+from ...core.layout import BitLayout, IdParts
+from ...core.moments import moment
+from ...process.handlers import current_settings, generator_settings
+from ...settings.config import GeneratorSettings
+from ..worker_map import Tenure
+from .registries import Registries
+
+__all__ = [
+    "BitField",
+    "SnowflakeReading",
+    "bit_fields",
+    "has_parts",
+    "layout_document",
+    "parts_document",
+    "snowflake_reading",
+    "snowflake_readings",
+]
+
+_UNIX = datetime(1970, 1, 1, tzinfo=UTC)
+AT_THE_EPOCH = timedelta(hours=1)
+"""What any small number is read as; a project's own ids of that hour are few."""
+WINDOWS_AHEAD = 4
+"""Windows that a stamp may be ahead of the time: after a loss, by the stride and its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class BitField:
+    """Some bits of an id, as its layout names them. Frozen."""
+
+    name: str
+    bits: int
+    offset: int
+    """How many bits lie below it."""
+    value: int
+    parts: tuple[BitField, ...] = ()
+    """Those of a worker id with named parts, highest first."""
+
+    @property
+    def digits(self) -> str:
+        """Its bits, highest first."""
+        return f"{self.value:0{self.bits}b}" if self.bits else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SnowflakeReading:
+    """An id as one of the generator ``alias``. Frozen."""
+
+    alias: str
+    namespace: str
+    layout: BitLayout
+    """Today's, or an earlier one that only this id can be of."""
+    parts: IdParts | None
+    """None where the layout has no such id."""
+    fields: tuple[BitField, ...]
+    """Highest bits first; empty without ``parts``."""
+    doubts: tuple[str, ...]
+    """Why it can hardly be an id of this generator, in words."""
+    tenure: Tenure | None = None
+    """Who held the worker id at that time, if that is known."""
+    tenure_unknown: str = ""
+    """Why it can't be told who held it."""
+
+    @property
+    def is_plausible(self) -> bool:
+        return not self.doubts
+
+
+def snowflake_readings(
+    number: int,
+    aliases: Iterable[str] | None = None,
+    *,
+    now: datetime,
+    registries: Registries | None = None,
+) -> tuple[SnowflakeReading, ...]:
+    """What each generator (of ``aliases``; else all that make snowflakes) takes ``number`` for.
+
+    Plausible ones first, and of those the ones whose worker id somebody is known to have
+    held. ``registries`` are asked for that, and whether it was made before the layout or the
+    epoch was changed; one that is away is told in the reading. Raises
+    :class:`SettingsError` for an alias that there is not.
+    """
+    settings = current_settings().generators
+    chosen = settings if aliases is None else aliases
+    entries = [generator_settings(alias) for alias in chosen]
+    found = [
+        snowflake_reading(number, entry, now=now, registries=registries)
+        for entry in entries
+        if aliases is not None or has_parts(entry)
+    ]
+    return tuple(sorted(found, key=lambda each: (not each.is_plausible, each.tenure is None)))
+
+
+def has_parts(entry: GeneratorSettings) -> bool:
+    """Whether ids of this generator can be taken apart."""
+    return hasattr(entry.backend.load(), "decode")
+
+
+def snowflake_reading(
+    number: int, entry: GeneratorSettings, *, now: datetime, registries: Registries | None = None
+) -> SnowflakeReading:
+    """What the generator of ``entry`` takes ``number`` for; see :func:`snowflake_readings`."""
+    era = registries.era(number, entry) if registries else None
+    moved = era is not None and era.layout.fingerprint() != entry.layout.fingerprint()
+    layout = era.layout if era and moved else entry.layout  # today's names its parts
+    try:
+        parts = layout.unpack(number)
+    except InvalidId as error:
+        return SnowflakeReading(entry.alias, entry.namespace, layout, None, (), (str(error),))
+    workers = era.workers if era else entry.workers
+    doubts = tuple(_doubts(parts, layout, workers, now + _ahead(entry)))
+    tenure, unknown = None, ""
+    if registries and moved:
+        unknown = _("no record of it")  # the ticks of the history are of today's layout
+    elif registries and not doubts:
+        tenure, unknown = registries.tenure(entry.alias, parts)
+    fields = bit_fields(layout, parts)
+    return SnowflakeReading(
+        entry.alias, entry.namespace, layout, parts, fields, doubts, tenure, unknown
+    )
+
+
+def _doubts(parts: IdParts, layout: BitLayout, workers: range, latest: datetime) -> Iterator[str]:
+    created = parts.created
+    if created > latest:
+        yield _("its time lies in the future: %(moment)s") % {"moment": _text(created)}
+    elif created - moment(layout.epoch_us) < AT_THE_EPOCH:
+        yield _("its time is within an hour of the epoch, as that of any small number is")
+    if parts.worker not in workers:
+        yield _("worker id %(worker)d is not one of %(first)d to %(last)d, which are lent here") % {
+            "worker": parts.worker,
+            "first": workers.start,
+            "last": workers.stop - 1,
+        }
+
+
+def _ahead(entry: GeneratorSettings) -> timedelta:
+    return timedelta(seconds=WINDOWS_AHEAD * entry.window + entry.skew_limit)
+
+
+def bit_fields(layout: BitLayout, parts: IdParts) -> tuple[BitField, ...]:
+    """The fields of an id that have bits, highest first."""
+    offset, found = layout.bits, []
+    for name, bits in layout.fields:
+        offset -= bits
+        value = parts.id >> offset & (1 << bits) - 1
+        named = _worker_parts(layout, parts, offset) if name == "worker" else ()
+        if bits:
+            found.append(BitField(name, bits, offset, value, named))
+    return tuple(found)
+
+
+def _worker_parts(layout: BitLayout, parts: IdParts, offset: int) -> tuple[BitField, ...]:
+    offset += sum(bits for _, bits in layout.worker_parts)
+    found = []
+    for name, bits in layout.worker_parts:
+        offset -= bits
+        if bits:
+            found.append(BitField(name, bits, offset, parts.worker_parts[name]))
+    return tuple(found)
+
+
+# --- as JSON ----------------------------------------------------------------------------
+
+
+def parts_document(parts: IdParts) -> dict[str, Any]:
+    """The parts of an id for JSON: itself as text, its time in ISO 8601 and in ms."""
+    return {
+        "id": str(parts.id),
+        "time": _text(parts.created),
+        "time_ms": (parts.created - _UNIX) // timedelta(milliseconds=1),
+        "worker": parts.worker,
+        "worker_parts": dict(parts.worker_parts),
+        "sequence": parts.sequence,
+        "batch": parts.batch,
+    }
+
+
+def layout_document(layout: BitLayout) -> Mapping[str, Any]:
+    """A layout for JSON: the bits of its fields, highest first."""
+    return {
+        "name": layout.name,
+        "bits": dict(layout.fields),
+        "tick_ms": layout.tick_us / 1000,
+        "epoch": _text(moment(layout.epoch_us)),
+    }
+
+
+def _text(when: datetime) -> str:
+    return when.isoformat().replace("+00:00", "Z")

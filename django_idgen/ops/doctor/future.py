@@ -1,0 +1,143 @@
+"""Examination ``future``: snowflakes in the tables that nobody can have been lent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from django.db import Error as AnyDatabaseError
+
+from ...core.errors import IdgenError, InvalidId
+from ...core.ledger import Ledger, Stored, Successor
+from ...settings.config import GeneratorSettings
+from .findings import Finding, Fix, Severity, Unexamined
+from .id_columns import IdColumn, snowflake_columns
+from .move import Move, differing, moment_of
+from .project import Project, unexamined
+
+__all__ = ["NAME", "examine"]
+
+NAME = "future"
+PLAUSIBLE_US = 24 * 3_600_000_000
+"""As far ahead of the time ids may begin to mend it; what lies further is one row's fault."""
+
+
+def examine(project: Project) -> Iterator[Finding | Unexamined]:
+    """A finding for each column whose highest id lies past the time, or past all marks."""
+    for column in snowflake_columns(project, project.up()):
+        entry = project.settings.generators.get(column.field.generator)
+        if entry is None or not entry.layout.time_is_top:
+            continue
+        try:
+            with project.reading(column.alias):
+                top = column.highest()  # before the marks: what it was lent under is there, then
+            if top is not None:
+                yield from _of_column(project, entry, column, top)
+        except (IdgenError, AnyDatabaseError) as error:
+            yield unexamined(NAME, column.words, error)
+
+
+def _of_column(
+    project: Project, entry: GeneratorSettings, column: IdColumn, top: int
+) -> Iterator[Finding]:
+    try:
+        parts = entry.layout.unpack(top)
+    except InvalidId as error:
+        yield _foreign(entry, column, top, str(error))
+        return
+    ledgers = Move(project, entry).ledgers
+    ledger = next((each for each in ledgers if parts.worker in each.namespace.workers), None)
+    stored = None if ledger is None or ledger.key[0] == "static" else ledger.read()
+    if ledger is not None and stored is not None:
+        if differing(stored.fingerprint, ledger.namespace.fingerprint):
+            return  # another examination says so
+        if parts.tick >= stored.highest:
+            yield _past_marks(project, entry, column, top, parts.tick, ledger)
+            return
+    yield from _ahead(project, entry, column, parts.tick, is_marked=stored is not None)
+
+
+def _foreign(entry: GeneratorSettings, column: IdColumn, top: int, why: str) -> Finding:
+    return Finding(
+        NAME,
+        Severity.ERROR,
+        column.words,
+        f"Its highest id is {top}: {why}",
+        f"It is no id of generator {entry.alias!r} ({entry.layout}). Somebody else writes ids "
+        f"there, or it was made under other settings: one day those of today may come to it.",
+        "See where that row comes from, and give it an id of the generator.",
+    )
+
+
+def _past_marks(
+    project: Project,
+    entry: GeneratorSettings,
+    column: IdColumn,
+    top: int,
+    tick: int,
+    ledger: Ledger,
+) -> Finding:
+    space = ledger.namespace
+    ahead_us = space.epoch_us + tick * space.tick_us - project.now_us()
+    fix = None
+    todo = (
+        "See where that row comes from: it lies too far ahead of the time to go past it. Give it "
+        "an id of the generator."
+    )
+    if ahead_us < PLAUSIBLE_US:
+        todo = (
+            "See whether somebody else stamps ids of this layout (other code, another database's "
+            "fleet), or whether the database was put back to an earlier state. Then run it with "
+            "--fix, or 'manage.py idgen_skip --generators'."
+        )
+        does = f"Opens a new generation past it: from {moment_of(space, tick + 1)} on."
+        fix = Fix(does, partial(_go_past, project, entry, column))
+    return Finding(
+        NAME,
+        Severity.ERROR,
+        column.words,
+        f"Its highest id, {top}, was made at {moment_of(space, tick)}, past everything that "
+        f"{ledger.place} has ever lent of namespace {space.name!r}.",
+        "Ids come from somewhere else, or the marks were lost: they would repeat.",
+        todo,
+        fix,
+    )
+
+
+def _ahead(
+    project: Project, entry: GeneratorSettings, column: IdColumn, tick: int, *, is_marked: bool
+) -> Iterator[Finding]:
+    layout = entry.layout
+    ahead = (layout.epoch_us + tick * layout.tick_us - project.now_us()) / 1e6
+    usual = entry.window + entry.skew_limit + float(entry.backend.options.get("max_ahead", 0) or 0)
+    if ahead <= usual:
+        return
+    yield Finding(
+        NAME,
+        Severity.INFO if is_marked else Severity.WARNING,
+        column.words,
+        f"Its latest ids are stamped {ahead:.0f} s ahead of the time.",
+        "After a loss of marks, or a skip, that is as it should be, and passes."
+        if is_marked
+        else "What was lent can't be seen from here.",
+        "" if is_marked else "See whether a clock is wrong, or somebody else makes ids there.",
+    )
+
+
+def _go_past(project: Project, entry: GeneratorSettings, column: IdColumn) -> str:
+    with project.reading(column.alias):
+        top = column.highest()
+    if top is None:
+        return "the row is gone"
+    parts = entry.layout.unpack(top)
+    done = []
+    for ledger in Move(project, entry).ledgers:
+        if parts.worker in ledger.namespace.workers:
+            stored = ledger.rewrite(partial(_past, ledger, parts.tick + 1))
+            ledger.enter()
+            done.append(f"{ledger.place}: generation {stored.generation}, from tick {stored.fence}")
+    return "; ".join(done)
+
+
+def _past(ledger: Ledger, tick: int, stored: Stored, _now_us: int) -> Successor:
+    return Successor.after(stored, max(tick, stored.highest), ledger.namespace.workers)

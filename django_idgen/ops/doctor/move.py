@@ -1,0 +1,251 @@
+"""The move of a namespace from the settings that it was opened with to those of today.
+
+Where one ledger is all there is, it is one transaction: its record gets the new settings,
+the next generation, and a fence past every old mark. Whoever has the old settings is
+refused from then on, and uses up its window, which lies below the fence; whoever has the
+new ones begins at the fence.
+
+Where there are several (a fallback's two registries, a record in another database), all
+old ones are closed first: neither setting is let in. What they have lent is final then, and
+each of the new ones is opened past all of it; that of the registry that lends only while the
+other one is away before the other. Broken off in between, it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...core.lease import Namespace
+from ...core.ledger import Change, Ledger, Stored, Successor
+from ...core.moments import MAX_UNIX_US, moment
+from ...core.succession import Era, first_tick, in_ticks, layout_of
+from ...settings.config import GeneratorSettings
+from .id_columns import snowflake_columns
+from .moving import Found, fence_of
+from .project import Project
+from .strays import CLOSED, Stray, ledgers_of, strays_of
+
+__all__ = ["Move", "differing", "found_of", "moment_of"]
+
+_BY = "by manage.py idgen_doctor, which moved it"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A ledger whose settings are others than today's."""
+
+    ledger: Ledger
+    setting: str
+    stored: object
+    configured: object
+
+
+class Move:
+    """What has to be done about the ledgers of ``entry``, and doing it."""
+
+    def __init__(self, project: Project, entry: GeneratorSettings) -> None:
+        self.project = project
+        self.entry = entry
+        self.ledgers = ledgers_of(project, entry)
+        self._found: Found | None = None
+
+    # --- looking --------------------------------------------------------------
+
+    def differences(self) -> list[Difference]:
+        """The ledgers of today's registry that were opened with other settings."""
+        return [
+            Difference(ledger, *difference)
+            for ledger in self.ledgers
+            if (stored := ledger.read()) is not None
+            and (difference := differing(stored.fingerprint, ledger.namespace.fingerprint))
+        ]
+
+    def strays(self) -> list[Ledger]:
+        """Ledgers of ours that today's settings don't lend from, and that count yet."""
+        return [
+            stray.ledger
+            for stray in strays_of(self.project, self.entry)
+            if stray.is_ours and not (stray.is_closed and self._is_reckoned(stray.stored.era))
+        ]
+
+    def others(self) -> list[Stray]:
+        """Ledgers of that name in other databases, which may be another project's."""
+        return [each for each in strays_of(self.project, self.entry) if not each.is_ours]
+
+    def unentered(self) -> list[Ledger]:
+        """Ledgers whose lender outside of the database has other settings yet."""
+        return [
+            ledger for ledger in self.ledgers if ledger.read() is not None and not ledger.entered()
+        ]
+
+    def preview(self) -> dict[str, int]:
+        """By place: the tick at which each ledger would begin, as things stand now.
+
+        Raises :class:`MoveRefused`.
+        """
+        old = [*self.strays(), *(each.ledger for each in self.differences())]
+        eras = [stored.era for ledger in old if (stored := ledger.read()) is not None]
+        return {ledger.place: self._fence(ledger, eras) for ledger in self.ledgers}
+
+    def _fence(self, ledger: Ledger, eras: Iterable[Era]) -> int:
+        stored = ledger.read()
+        known = [] if stored is None else [*stored.eras, *_own(stored)]
+        now_us = self.project.now_us()
+        return self._fence_at(ledger.namespace, [*known, *eras], now_us)
+
+    def _fence_at(self, space: Namespace, eras: list[Era], now_us: int) -> int:
+        return fence_of(
+            self.entry.layout,
+            space.workers,
+            eras,
+            now_us=now_us,
+            found=self.found,
+            trust_tables=self.project.affirmed.trust_tables,
+        )
+
+    @property
+    def found(self) -> Found:
+        """The ids of the generator in the tables of all databases."""
+        if self._found is None:
+            self._found = found_of(self.project, self.entry.alias)
+        return self._found
+
+    def _is_reckoned(self, era: Era) -> bool:
+        """Whether today's ledgers begin past what a closed one has lent."""
+        stored = [ledger.read() for ledger in self.ledgers]
+        if not stored:
+            return True  # whoever lends is somewhere else
+        return all(each is not None and self._is_past(each, era) for each in stored)
+
+    def _is_past(self, stored: Any, era: Era) -> bool:
+        if any(_covers(known, era) for known in stored.eras):
+            return True
+        tick = first_tick(layout_of(stored.fingerprint), self.entry.workers, [era])
+        return tick is not None and stored.fence >= tick
+
+    # --- doing ----------------------------------------------------------------
+
+    def run(self) -> list[str]:
+        """Do what is to be done; what was done, a line a ledger. May be repeated.
+
+        Raises :class:`MoveRefused` before anything is changed for good, and what
+        the ledgers raise.
+        """
+        self._found = None
+        self.preview()
+        strays, differing_ = self.strays(), self.differences()
+        others: list[Era] = []
+        done = []
+        if strays or len(self.ledgers) > 1:
+            old = [*strays, *(each.ledger for each in differing_)]
+            others = [ledger.rewrite(closing).era for ledger in old]
+            done = [f"{ledger.place}: closed" for ledger in strays]
+        for ledger in self.ledgers:
+            if self._is_due(ledger, others):
+                stored = ledger.rewrite(self._opening(ledger, others))
+                done.append(f"{ledger.place}: {self._words(ledger, stored)}")
+        for ledger in self.unentered():
+            ledger.enter()
+            done.append(f"{ledger.place}: begins anew with these settings")
+        return done
+
+    def _is_due(self, ledger: Ledger, others: Iterable[Era]) -> bool:
+        stored = ledger.read()
+        if stored is None or differing(stored.fingerprint, ledger.namespace.fingerprint):
+            return True
+        return not all(self._is_past(stored, era) for era in others)
+
+    def _opening(self, ledger: Ledger, others: Iterable[Era]) -> Change:
+        def change(stored: Stored, now_us: int) -> Successor:
+            space = ledger.namespace
+            eras = [*stored.eras, *others, *_own(stored)]
+            fence = self._fence_at(space, eras, now_us)
+            return Successor(
+                fingerprint=dict(space.fingerprint),
+                fence=fence,
+                longest=max(space.reach_ticks, _in_new_ticks(stored, space)),
+                workers=space.workers,
+                eras=_merged(eras),
+                moved=not _has_ticks_of(stored.fingerprint, space),
+            )
+
+        return change
+
+    def _words(self, ledger: Ledger, stored: Any) -> str:
+        when = moment_of(ledger.namespace, stored.fence)
+        return f"generation {stored.generation}, from tick {stored.fence} on ({when})"
+
+
+def closing(stored: Stored, _now_us: int) -> Successor:
+    """A ledger that lends to nobody any more, and whose marks are final."""
+    era = stored.era
+    return Successor(
+        {**stored.fingerprint, CLOSED: _BY},
+        stored.highest,
+        stored.longest,
+        era.workers,
+        stored.eras,
+    )
+
+
+def differing(
+    stored: Mapping[str, Any], configured: Mapping[str, Any]
+) -> tuple[str, object, object] | None:
+    """The first setting in which they differ, with both values; None if they don't."""
+    for key in sorted(stored.keys() | configured.keys()):
+        if stored and stored.get(key) != configured.get(key):
+            return key, stored.get(key), configured.get(key)
+    return None
+
+
+def found_of(project: Project, generator: str) -> Found:
+    """The ids of a generator in the tables of all databases, as far as they can be asked."""
+    found = Found(unseen=tuple(project.unseen()))
+    for column in snowflake_columns(project, project.everywhere()):
+        if column.field.generator == generator:
+            with project.reading(column.alias):
+                found = found.joined(Found(column.lowest(), column.highest()))
+    return found
+
+
+def moment_of(space: Namespace, tick: int) -> str:
+    """When a tick begins, for people."""
+    us = space.epoch_us + tick * space.tick_us
+    return f"{moment(us):%Y-%m-%d %H:%M:%S} UTC" if us <= MAX_UNIX_US else "past the year 9999"
+
+
+def _own(stored: Stored) -> list[Era]:
+    return [stored.era] if stored.fingerprint else []
+
+
+def _has_ticks_of(fingerprint: Mapping[str, Any], space: Namespace) -> bool:
+    return all(
+        fingerprint.get(key) == space.fingerprint.get(key)
+        for key in ("fields", "tick_us", "epoch_us")
+    )
+
+
+def _in_new_ticks(stored: Stored, space: Namespace) -> int:
+    if not stored.fingerprint:
+        return stored.longest
+    return in_ticks(stored.longest, layout_of(stored.fingerprint), space)
+
+
+def _covers(known: Era, era: Era) -> bool:
+    """Whether who is past ``known`` is past ``era``."""
+    same = known.layout == era.layout and known.until >= era.until
+    return (
+        same and known.workers.start <= era.workers.start and known.workers.stop >= era.workers.stop
+    )
+
+
+def _merged(eras: Iterable[Era]) -> tuple[Era, ...]:
+    """Each layout and range of worker ids once, as far as any of them came."""
+    latest: dict[tuple[object, range], Era] = {}
+    for era in eras:
+        known = latest.get((era.layout, era.workers))
+        if era.until > 0 and (known is None or known.until < era.until):
+            latest[era.layout, era.workers] = era
+    return tuple(latest.values())

@@ -1,0 +1,147 @@
+"""Examination ``redis``: the servers that lend worker ids, or keep the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from django.core.checks import CheckMessage
+
+from ...checks.redis import check_eviction, check_shared_redis, redis_aliases
+from ...core.errors import ConfigurationError, IdgenError, RegistryUnavailable
+from .findings import Finding, Severity, Unexamined
+from .project import Project, unexamined
+from .strays import ledgers_of
+
+__all__ = ["NAME", "examine", "lending_aliases", "redis_time_us"]
+
+NAME = "redis"
+OLDEST = (7, 0)
+"""The version that the scripts were verified on."""
+
+
+def examine(project: Project) -> Iterator[Finding | Unexamined]:
+    """What each server's settings cost, or would."""
+    for message in check_shared_redis():
+        yield _of_check(message)
+    aliases = sorted(redis_aliases())
+    for alias in aliases:
+        try:
+            yield from _of_server(alias, _info(alias))
+        except ConfigurationError as error:
+            yield _denied(alias, str(error))
+        except IdgenError as error:
+            yield unexamined(NAME, f"Redis {alias!r}", error)
+    yield from _forgotten(project)
+    if aliases:
+        for message in check_eviction(databases=project.databases):
+            yield _of_check(message)
+
+
+def lending_aliases() -> list[str]:
+    """The cache aliases whose Redis we rely on."""
+    return sorted(redis_aliases())
+
+
+def redis_time_us(alias: str) -> int:
+    """The server's clock, µs since 1970. Raises :class:`RegistryUnavailable`."""
+    seconds, micros = _asked(alias, lambda client: client.time())
+    return int(seconds) * 1_000_000 + int(micros)
+
+
+def _info(alias: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for section in ("server", "replication", "persistence"):
+        found |= _asked(alias, lambda client, name=section: client.info(name))
+    with suppress(ConfigurationError):  # it is for a hint alone
+        found["saves"] = _asked(alias, lambda client: client.config_get("save")).get("save")
+    return found
+
+
+def _asked(alias: str, call: Any) -> Any:
+    # Not at the top: it needs what only those have who use Redis.
+    from ...db.redis_client import OwnRedis
+
+    own = OwnRedis(alias)
+    try:
+        return own.ask(call, unavailable=RegistryUnavailable)
+    finally:
+        own.close()
+
+
+def _forgotten(project: Project) -> Iterator[Finding | Unexamined]:
+    """Namespaces of which Redis has nothing, though ids were lent."""
+    for entry in project.generators():
+        try:
+            for ledger in ledgers_of(project, entry):
+                stored = ledger.read()
+                if stored is not None and stored.highest and not ledger.is_whole():
+                    yield Finding(
+                        NAME,
+                        Severity.INFO,
+                        f"namespace {ledger.namespace.name!r}",
+                        f"{ledger.place}: of what was lent there Redis knows nothing any more.",
+                        "It was flushed, evicted or restarted. The next process opens a new "
+                        "generation past it; no id repeats.",
+                        "",
+                    )
+        except IdgenError as error:
+            yield unexamined(NAME, f"generator {entry.alias!r}", error)
+
+
+def _of_server(alias: str, info: dict[str, Any]) -> Iterator[Finding]:
+    subject = f"Redis {alias!r}"
+    version = str(info.get("redis_version", "0"))
+    if _parts(version) < OLDEST:
+        yield Finding(
+            NAME,
+            Severity.WARNING,
+            subject,
+            f"It is of version {version}.",
+            "What we rely on was verified from Redis 7 on.",
+            "Upgrade it.",
+        )
+    if info.get("role") != "master":
+        yield Finding(
+            NAME,
+            Severity.ERROR,
+            subject,
+            "It is a replica.",
+            "A replica lends nothing, and keeps no pool.",
+            "Point LOCATION at the primary, or at the Sentinels.",
+        )
+    if not info.get("aof_enabled") and info.get("saves") == "":
+        yield _unsaved(subject)
+
+
+def _unsaved(subject: str) -> Finding:
+    return Finding(
+        NAME,
+        Severity.INFO,
+        subject,
+        "It keeps nothing on a disk.",
+        "A restart repeats no id, but each one opens a new generation.",
+        "",
+    )
+
+
+def _denied(alias: str, why: str) -> Finding:
+    return Finding(
+        NAME,
+        Severity.ERROR,
+        f"Redis {alias!r}",
+        why,
+        "Worker ids and pooled segments can't be had from it.",
+        "Add the rule, or name an alias of django-redis.",
+    )
+
+
+def _of_check(message: CheckMessage) -> Finding:
+    return Finding(
+        NAME, Severity.WARNING, f"check {message.id}", message.msg, "", message.hint or ""
+    )
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

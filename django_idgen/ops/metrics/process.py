@@ -1,0 +1,253 @@
+"""What this process gave out and holds, as metrics of prometheus_client.
+
+Nothing is added to the giving out of ids. Generators count by themselves, on their slow
+path; these counts are read at a *look*: when a scrape comes, or (where processes write
+to the files of ``PROMETHEUS_MULTIPROC_DIR``) every few seconds, and once more when a
+generator is closed. What happened in between is added to counters of the library, which
+never go down. A look takes no id and no lease, makes no generator, and does no I/O but
+to those files.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter as Sums
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from ...core.clock import SYSTEM_CLOCK, Clock
+from ...core.keeper import LeaseKeeper
+from ...core.loader import process_lock
+from ...db.forking import no_fork
+from ...process import handlers
+from . import library
+from .definitions import BUCKETS, PROCESS, Definition
+from .tally import Smoothed, TagNames, Tally
+
+# After ours, which says what to do where it is missing.
+from prometheus_client import Counter, Gauge, Histogram  # isort: skip
+from prometheus_client.metrics_core import Metric  # isort: skip
+
+__all__ = ["EVENTS", "ProcessMetrics"]
+
+GENERATOR_COUNTS: Final[Mapping[str, str]] = {
+    "ids_issued": "issued",
+    "generator_waits": "waits",
+    "generator_wait_seconds": "waited",
+    "ticks_borrowed": "borrowed",
+    "clock_backwards": "backwards",
+    "worker_changes": "worker_changes",
+    "lease_renewals": "renewals",
+}
+"""Counters, and what they are called in the ``stats()`` of a generator."""
+TAG_COUNTS: Final[Mapping[str, str]] = {
+    "segment_ids_issued": "issued",
+    "segment_loads": "loads",
+    "segment_load_failures": "failures",
+    "segment_waits": "waits",
+    "segment_ids_given_back": "given_back",
+}
+ERRORS: Final[Mapping[str, str]] = {
+    "lease_lost": "LeaseLost",
+    "release_failed": "RegistryUnavailable",
+    "renewal_failed": "RegistryUnavailable",
+    "lease_quota_near": "",
+    "clock_skewed": "",
+    "clock_moved_backwards": "",
+    "worker_changed": "",
+    "segment_load_failed": "SegmentUnavailable",
+    "segment_paused": "",
+    "segment_skipped": "",
+    "pool_unavailable": "SegmentUnavailable",
+    "pool_dropped": "",
+}
+"""Signals, and the class of the error that they come with as a rule."""
+EVENTS: Final = (*ERRORS, "lease_acquired", "segment_loaded", "segment_waited")
+"""The signals that are counted."""
+SHORTEST: Final = 0.05
+"""Seconds between two looks from which a rate is worked out."""
+
+Metrics = Mapping[str, Any]
+Counts = tuple[float, ...]
+
+
+class ProcessMetrics:
+    """The metrics of one process. Thread-safe; a forked child begins at 0.
+
+    ``most_tags``: how many tags have series of their own.
+    """
+
+    def __init__(self, *, most_tags: int, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._most_tags = most_tags
+        self._clock = clock
+        self.forget()
+
+    def forget(self) -> None:
+        """In the child of a fork: what was counted is the parent's. Takes no lock."""
+        self._lock = threading.Lock()
+        self._metrics: Metrics | None = None
+        self._tally = Tally()
+        self._names = TagNames(self._most_tags, for_good=library.is_multiprocess())
+        self._rates: dict[str, Smoothed] = {}
+        self._since_rates: Sums[str] = Sums()
+        self._rates_at = self._clock.stopwatch()
+        self._aliases: set[str] = set()
+        self._pid = os.getpid()  # last: whoever reads it finds the rest done
+
+    # --- looking ------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Bring all up to date."""
+        self._check_process()
+        # The library's lock must not be held at a fork: no one would release the child's.
+        with no_fork(), self._lock:
+            metrics = self._all()
+            made = handlers.generators.made()
+            for alias, generator in made.items():
+                self._count_generator(metrics, alias, generator)
+            for alias in {*self._aliases, *made}:
+                self._show_lease(metrics, alias, getattr(made.get(alias), "keeper", None))
+            self._aliases.update(made)
+            self._look_at_tags(metrics, handlers.segments.made())
+
+    def say_goodbye(self, kind: str, name: str, generator: object) -> None:
+        """Count what a generator did until its end: no later look will find it."""
+        self._check_process()
+        with no_fork(), self._lock:
+            metrics = self._all()
+            if kind == "generator":
+                self._count_generator(metrics, name, generator)
+                self._show_lease(metrics, name, None)
+            else:
+                self._names.admit({**dict.fromkeys(self._names.named, 0), name: 0})
+                self._count_tag(metrics, name, self._read_tag(generator)[1])
+                if self._names.name_of(name) == name:
+                    metrics["segment_buffer_ids"].labels(name).set(0)
+
+    def happened(self, event: str, values: Mapping[str, object]) -> None:
+        """Count a signal of :data:`EVENTS`."""
+        self._check_process()
+        with no_fork(), self._lock:
+            metrics = self._all()
+            if event == "lease_acquired":
+                metrics["lease_acquires"].labels(getattr(values["lease"], "namespace", "")).inc()
+            elif event == "segment_loaded":
+                metrics["segment_load_seconds"].observe(values["seconds"])
+            elif event == "segment_waited":
+                metrics["segment_wait_seconds"].observe(values["seconds"])
+            else:
+                error = values.get("error")
+                kind = "" if error is None else type(error).__name__
+                metrics["errors"].labels(event, kind).inc()
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them, as they were at the last look."""
+        with self._lock:
+            metrics = self._all()
+        for metric in metrics.values():
+            yield from metric.collect()
+
+    # --- with the lock held -----------------------------------------------------------
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():  # a fork that ran no hooks (uWSGI)
+            with process_lock():
+                if self._pid != os.getpid():
+                    self.forget()
+
+    def _all(self) -> Metrics:
+        # Not made in forget(): a fork's hook must wait for no lock of the library.
+        if self._metrics is None:
+            self._metrics = {name: _made(each) for name, each in PROCESS.items()}
+            # As 0 from the start: of a series that begins with 1, Prometheus sees no increase.
+            for event, error in ERRORS.items():
+                self._metrics["errors"].labels(event, error)
+        return self._metrics
+
+    def _count_generator(self, metrics: Metrics, alias: str, generator: Any) -> None:
+        stats = generator.stats()
+        keeper = getattr(generator, "keeper", None)
+        refusals = keeper.refusals if isinstance(keeper, LeaseKeeper) else 0
+        grown = self._tally.since(generator, [*_read(stats, GENERATOR_COUNTS), refusals])
+        _add(metrics, (*GENERATOR_COUNTS, "lease_refusals"), alias, grown)
+
+    def _show_lease(self, metrics: Metrics, alias: str, keeper: Any) -> None:
+        lease = keeper.lease if isinstance(keeper, LeaseKeeper) else None
+        metrics["lease_held"].labels(alias).set(lease is not None)
+        if lease is None:
+            return
+        keeper.keep_renewing()  # or an alert would follow on a fork, in a process that idles
+        offset_us = self._clock.wall_ns() // 1000 - keeper.now_us()
+        metrics["lease_seconds_left"].labels(alias).set(keeper.seconds_left)
+        metrics["worker_id"].labels(alias).set(lease.worker)
+        metrics["clock_offset_seconds"].labels(alias).set(offset_us / 1e6)
+
+    def _look_at_tags(self, metrics: Metrics, made: Mapping[str, Any]) -> None:
+        read = {tag: self._read_tag(generator) for tag, generator in made.items()}
+        for tag in self._names.admit({tag: grown[0] for tag, (_, grown) in read.items()}):
+            self._remove(metrics, tag)
+        held: Sums[str] = Sums()
+        for tag, (remaining, grown) in read.items():
+            held[self._names.name_of(tag)] += remaining
+            self._count_tag(metrics, tag, grown)
+        self._show_buffers(metrics, held)
+
+    def _read_tag(self, generator: Any) -> tuple[int, Counts]:
+        """How many ids it holds, and what its counts have grown by."""
+        stats = generator.stats()
+        grown = self._tally.since(generator, _read(stats, TAG_COUNTS))
+        return getattr(stats, "remaining", 0), grown
+
+    def _count_tag(self, metrics: Metrics, tag: str, grown: Counts) -> None:
+        name = self._names.name_of(tag)
+        if name == tag or any(grown):
+            self._since_rates[name] += int(grown[0])
+            _add(metrics, TAG_COUNTS, name, grown)
+
+    def _show_buffers(self, metrics: Metrics, held: Mapping[str, int]) -> None:
+        now = self._clock.stopwatch()
+        seconds = now - self._rates_at
+        names = {*held, *self._rates}
+        for name in names:
+            metrics["segment_buffer_ids"].labels(name).set(held.get(name, 0))
+        if seconds < SHORTEST:
+            return  # two scrapes at once
+        for name in names:
+            rate = self._rates.setdefault(name, Smoothed())
+            a_second = rate.update(self._since_rates[name], seconds)
+            metrics["segment_issue_rate"].labels(name).set(a_second)
+        self._since_rates.clear()
+        self._rates_at = now
+
+    def _remove(self, metrics: Metrics, tag: str) -> None:
+        self._rates.pop(tag, None)
+        for name, definition in PROCESS.items():
+            if definition.labels == ("tag",):
+                metrics[name].remove(tag)
+
+
+def _made(definition: Definition) -> Any:
+    kinds: Mapping[str, Callable[..., Any]] = {
+        "counter": Counter,
+        "gauge": Gauge,
+        "histogram": Histogram,
+    }
+    options: dict[str, Any] = {"registry": None}
+    if definition.kind == "gauge":
+        options["multiprocess_mode"] = definition.mode
+    if definition.kind == "histogram":
+        options["buckets"] = BUCKETS
+    return kinds[definition.kind](definition.name, definition.help, definition.labels, **options)
+
+
+def _add(metrics: Metrics, names: Iterable[str], label: str, counts: Counts) -> None:
+    for name, count in zip(names, counts, strict=True):
+        series = metrics[name].labels(label)  # there from the first look on, if only as 0
+        if count:
+            series.inc(count)
+
+
+def _read(stats: Any, counts: Mapping[str, str]) -> list[float]:
+    """The counts of ``stats``; 0 for what a generator of somebody else's doesn't have."""
+    return [getattr(stats, name, 0) for name in counts.values()]

@@ -1,0 +1,163 @@
+"""Collectors for a registry of prometheus_client, be it the default one or a view's own."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import IdgenError
+from ...settings.metrics import MetricsSettings
+from ..status import Questions, status
+from .definitions import DERIVED, PROCESS, SHARED
+from .process import ProcessMetrics
+from .telling import described, told
+
+from prometheus_client.metrics_core import Metric  # isort: skip
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead  # isort: skip
+
+__all__ = ["FilesCollector", "ProcessCollector", "SharedCollector"]
+
+logger = logging.getLogger("django_idgen")
+
+
+class ProcessCollector:
+    """The figures of this process, brought up to date by each scrape. Thread-safe."""
+
+    def __init__(self, process: ProcessMetrics) -> None:
+        self._process = process
+
+    def describe(self) -> list[Metric]:
+        return [described(each) for each in (*PROCESS.values(), *DERIVED.values())]
+
+    def collect(self) -> Iterator[Metric]:
+        self._process.look()
+        yield from told(self._process.collect())
+
+
+class FilesCollector:
+    """The figures of all processes that write to ``PROMETHEUS_MULTIPROC_DIR``. Thread-safe."""
+
+    def __init__(self, process: ProcessMetrics) -> None:
+        self._process = process
+
+    def describe(self) -> list[Metric]:
+        return [described(each) for each in (*PROCESS.values(), *DERIVED.values())]
+
+    def collect(self) -> Iterator[Metric]:
+        self._process.look()
+        _bury_the_dead()
+        files: Any = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
+        yield from told(files.collect())
+
+
+def _bury_the_dead() -> None:
+    """Remove the gauges of processes that were killed: they would stay as they were for ever."""
+    if os.name != "posix":
+        return  # there is no asking whether a process lives
+    directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
+    found = {path.stem.rpartition("_")[2] for path in Path(directory).glob("gauge_live*_*.db")}
+    for pid in found:
+        if pid.isdecimal() and not _lives(int(pid)):
+            with suppress(FileNotFoundError):  # another scrape was quicker
+                mark_process_dead(int(pid))  # type: ignore[no-untyped-call]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is another user's
+        return True
+    return True
+
+
+class SharedCollector:
+    """What all processes have in common, asked every few seconds at most. Thread-safe."""
+
+    def __init__(self, settings: MetricsSettings) -> None:
+        self._settings = settings
+        self.forget()
+
+    def forget(self) -> None:
+        """In the child of a fork: who is being asked is the parent's."""
+        self._questions = Questions()
+
+    def describe(self) -> list[Metric]:
+        return [described(each) for each in SHARED.values()]
+
+    def collect(self) -> Iterable[Metric]:
+        families = {name: described(each) for name, each in SHARED.items()}
+        try:
+            found = status(
+                most_tags=self._settings.tags,
+                within=self._settings.within,
+                max_age=self._settings.max_age,
+                questions=self._questions,
+            )
+        except (IdgenError, ImportError) as error:
+            logger.warning("IDGEN can't work, so there is nothing to measure: %s", error)
+            _add(families["up"], 0, "settings")
+        else:
+            for entry in found["generators"]:
+                _add_generator(families, entry)
+            for entry in found["tags"]:
+                _add_tags(families, entry)
+            _add_places(families, found)
+        return families.values()
+
+
+Document = dict[str, Any]
+Families = dict[str, Metric]
+
+
+def _add_generator(families: Families, entry: Document) -> None:
+    alias = entry["alias"]
+    _add(families["generator_exhaustion_seconds"], entry["exhausted_in"], alias)
+    if entry["seen"]:
+        _add(families["up"], entry["error"] is None, f"generator:{alias}")
+    for state, count in (entry["workers"] or {}).items():
+        if state != "total":
+            _add(families["worker_ids"], count, alias, state)
+
+
+TAG_FIGURES = {
+    "tag_max_id": "max_id",
+    "tag_step": "step",
+    "tag_fetch_rate": "fetch_rate",
+    "tag_paused": "paused",
+    "tag_exhaustion_seconds": "range_left",
+    "tag_segment_seconds": "segment_left",
+    "tag_pool_ids": "pooled",
+    "tag_pool_seconds": "pool_left",
+}
+"""Metrics, and what they are called in a status."""
+
+
+def _add_tags(families: Families, entry: Document) -> None:
+    database = entry["database"]
+    _add(families["up"], entry["error"] is None, f"tags:{database}")
+    _add(families["tags"], entry["total"], database)
+    for tag in entry["list"]:
+        for metric, name in TAG_FIGURES.items():
+            _add(families[metric], tag[name], database, tag["tag"])
+
+
+def _add_places(families: Families, found: Document) -> None:
+    for entry in found["databases"]:
+        _add(families["up"], entry["error"] is None, f"database:{entry['alias']}")
+    pool = found["pool"]
+    if pool is not None:
+        _add(families["up"], pool["error"] is None, f"redis:{pool['alias']}")
+        _add(families["pool_memory_bytes"], pool["memory"], pool["alias"])
+
+
+def _add(family: Metric, value: float | None, *labels: str) -> None:
+    """A sample, unless its value is not known: then there is none."""
+    if value is not None:
+        names = SHARED[family.name.removeprefix("django_idgen_")].labels
+        family.add_sample(family.name, dict(zip(names, labels, strict=True)), float(value))

@@ -1,0 +1,208 @@
+"""Where tags are, and how they stand: in one database, in several, or where a router leads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import DatabaseError, OperationalError, ProgrammingError, connections
+from django.utils import timezone
+
+from ...core.errors import IdgenError, SegmentUnavailable
+from ...core.segment import check_tag
+from ...db.stores import catch_up
+from ...db.tables import missing_columns, missing_tables
+from ...models import LeafAlloc
+from ...process import handlers
+
+__all__ = [
+    "Tag",
+    "TagUnknown",
+    "TagsElsewhere",
+    "find_tag",
+    "half_migrated",
+    "is_fetched_from",
+    "is_row_of",
+    "known_tag",
+    "source_behind_pool",
+    "source_of_tags",
+    "table_is_missing",
+    "tag_databases",
+]
+
+logger = logging.getLogger("django_idgen")
+
+
+class TagUnknown(IdgenError):
+    """A tag that was to be changed, or used where use does not make it, is not there."""
+
+    def __init__(self, tag: str, *, hint: str = "") -> None:
+        self.tag = tag
+        super().__init__(f"There is no tag {tag!r}.{hint}")
+
+
+class TagsElsewhere(IdgenError):
+    """The segment source keeps no tags in this project's databases."""
+
+    def __init__(self, source: object) -> None:
+        super().__init__(
+            f"This project's segments come from a {type(source).__name__}, so that its tags are "
+            f"kept elsewhere. Change them there."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag as its databases have it. Frozen."""
+
+    name: str
+    rows: Mapping[str, LeafAlloc]
+    """By the alias of the database; one that has not given out any of its ids may be missing."""
+
+    @property
+    def first(self) -> LeafAlloc:
+        """The row that shows what all of them are to have in common."""
+        return next(iter(self.rows.values()))
+
+    @property
+    def max_id(self) -> int:
+        """The first id that none of its databases gave out yet."""
+        return max(row.max_id for row in self.rows.values())
+
+    @property
+    def paused(self) -> bool:
+        """Whether one of its databases at least gives out no more of its ids."""
+        return any(row.paused for row in self.rows.values())
+
+
+# --- where --------------------------------------------------------------------------
+
+
+def tag_databases() -> Sequence[str]:
+    """The aliases of all databases that have a table of tags; none if they are kept elsewhere.
+
+    Where a router leads to them, one that can't be asked is passed over: it may have
+    nothing to do with tags. Raises :class:`SegmentUnavailable` for any other.
+    """
+    source = source_behind_pool()
+    if not hasattr(source, "marks"):
+        return ()
+    found = []
+    for alias in source.databases():
+        try:
+            if not missing_tables(connections[alias], ["LeafAlloc"]):
+                found.append(alias)
+        except DatabaseError as error:
+            if not source.is_routed:
+                raise _away(alias, error) from error
+            logger.warning("Database %r can't be asked for tags: %s", alias, error)
+    return found
+
+
+def is_row_of(tag: str, alias: str) -> bool:
+    """Whether the row of ``tag`` in ``alias`` counts: a replica has rows, too."""
+    source = source_behind_pool()
+    return not source.is_routed or alias in source.route(tag)
+
+
+def is_fetched_from(tag: str, alias: str) -> bool:
+    """Whether ids of ``tag`` come from the row in ``alias``, be it one of several.
+
+    Raises :class:`ConfigurationError` (a router).
+    """
+    source = source_behind_pool()
+    return hasattr(source, "marks") and alias in source.route(tag)
+
+
+def _away(alias: str, error: Exception) -> SegmentUnavailable:
+    return half_migrated(alias, error) or SegmentUnavailable(
+        f"Database {alias!r} can't be asked for tags: {error}"
+    )
+
+
+def half_migrated(alias: str, error: Exception) -> SegmentUnavailable | None:
+    """What to say if ``error`` comes from columns that the table of tags lacks."""
+    if not isinstance(error, (ProgrammingError, OperationalError)):
+        return None
+    try:
+        columns = missing_columns(connections[alias], ["LeafAlloc"])
+    except DatabaseError:
+        return None  # it is away, or the caller's transaction is broken
+    if not columns:
+        return None
+    return SegmentUnavailable(
+        f"Database {alias!r} is half-migrated, or the table is Leaf's own: it lacks "
+        f"{', '.join(columns)}. Run 'manage.py migrate django_idgen --database {alias}'."
+    )
+
+
+def source_behind_pool() -> Any:
+    """The segment source, without the pool that stands before it."""
+    source: Any = handlers.segments.allocator().source
+    while not hasattr(source, "marks") and hasattr(source, "source"):
+        source = source.source
+    return source
+
+
+def source_of_tags() -> Any:
+    source = source_behind_pool()
+    if not hasattr(source, "marks"):
+        raise TagsElsewhere(source)
+    return source
+
+
+# --- reading ------------------------------------------------------------------------
+
+
+def find_tag(tag: str) -> Tag | None:
+    """The tag as it stands, or None if there is none.
+
+    Raises :class:`InvalidTag`, :class:`SegmentUnavailable` if one of its
+    databases can't be asked, and :class:`ConfigurationError` (a router).
+    """
+    check_tag(tag)
+    source = source_behind_pool()
+    if not hasattr(source, "marks"):
+        return None
+    rows = {alias: row for alias in source.route(tag) if (row := _row(alias, tag)) is not None}
+    if not rows and (mark := source.marks(tag).max_id(tag)) > 1:
+        # Its row is still to be written (SQLite), when the caller's transaction is over.
+        rows = {source.route(tag)[0]: _unwritten(tag, mark)}
+    return Tag(tag, rows) if rows else None
+
+
+def _row(alias: str, tag: str) -> LeafAlloc | None:
+    catch_up(alias)
+    try:
+        row = LeafAlloc.objects.using(alias).filter(pk=tag).first()
+    except DatabaseError as error:
+        if table_is_missing(alias):
+            return None
+        raise _away(alias, error) from error
+    # MariaDB takes "Orders" for "orders", and we have no other use for the name.
+    return row if row is None or row.pk == tag else None
+
+
+def _unwritten(tag: str, max_id: int) -> LeafAlloc:
+    step = handlers.current_settings().segments.default_step
+    return LeafAlloc(
+        biz_tag=tag, max_id=max_id, step=step, description="", update_time=timezone.now()
+    )
+
+
+def table_is_missing(alias: str) -> bool:
+    """Whether no tag was ever made in the database ``alias``; False if it can't be asked."""
+    try:
+        return bool(missing_tables(connections[alias], ["LeafAlloc"]))
+    except DatabaseError:
+        return False
+
+
+def known_tag(tag: str) -> Tag:
+    """As :func:`find_tag`, but raises :class:`TagUnknown`."""
+    found = find_tag(tag)
+    if found is None:
+        raise TagUnknown(tag)
+    return found

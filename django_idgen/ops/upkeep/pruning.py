@@ -1,0 +1,87 @@
+"""Old rows of the history of segments and of worker ids, deleted wherever there are some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import Error as DatabaseFailure
+from django.db import connections
+from django.utils import timezone
+
+from ...core.errors import ConfigurationError, UpkeepFailed
+from ...db.connection import Place, place_of
+from ...db.sqlite.marks import MarksError
+from ...db.tables import missing_tables
+from ...leases import history as lease_history
+from ...process import handlers
+from ...process.registries import lease_databases
+from ...sources import history
+
+__all__ = ["KEPT_DAYS", "prune_history"]
+
+KEPT_DAYS = 90.0
+MOST_DAYS = 36_500.0
+
+
+def prune_history(days: float = KEPT_DAYS) -> dict[str, dict[str, Any]]:
+    """Delete the rows of ids that were handed out more than ``days`` (0 to 36500) ago.
+
+    And of worker ids that were lent on before that: who has one still is not forgotten.
+    In batches, each a transaction of its own: may come late, run twice at once, or be
+    killed. Returns, by database, ``{"deleted": how many rows}``. Raises
+    :class:`UpkeepFailed`, after all others were done, if that failed for a database.
+    """
+    before = timezone.now() - timedelta(days=_checked(days))
+    done: dict[str, dict[str, Any]] = {}
+    failures: list[Exception] = []
+    for alias, prune in (*_segments(), *_leases()):
+        try:
+            deleted = prune(before, database=alias)
+        except (DatabaseFailure, MarksError) as error:
+            failures.append(error)
+            done[alias] = {"error": f"{type(error).__name__}: {error}"}
+        else:
+            if deleted is not None:
+                entry = done.setdefault(alias, {"deleted": 0})
+                entry["deleted"] = entry.get("deleted", 0) + deleted
+    if failures:
+        raise UpkeepFailed("The history was not pruned everywhere", done) from failures[0]
+    return done
+
+
+Prune = Callable[..., int | None]
+
+
+def _segments() -> Iterator[tuple[str, Prune]]:
+    source: Any = handlers.segments.allocator().source
+    source = getattr(source, "source", source)  # what stands behind a pool
+    for alias in source.databases() if hasattr(source, "databases") else ():
+        yield alias, _if_there("SegmentHistory", history.prune_history)
+
+
+def _leases() -> Iterator[tuple[str, Prune]]:
+    for alias in lease_databases():
+        place = place_of(alias)
+        if place is Place.SERVER:
+            yield alias, _if_there("LeaseHistory", lease_history.prune_leases)
+        elif place is Place.FILE:
+            yield alias, lease_history.prune_terms
+
+
+def _if_there(model: str, prune: Prune) -> Prune:
+    """``prune``, where its table is there: it is not made for that."""
+
+    def run(before: datetime, *, database: str) -> int | None:
+        there = not missing_tables(connections[database], [model])
+        return prune(before, database=database) if there else None
+
+    return run
+
+
+def _checked(days: object) -> float:
+    number = isinstance(days, (int, float)) and not isinstance(days, bool)
+    if not number or not 0 <= days <= MOST_DAYS:  # type: ignore[operator]
+        raise ConfigurationError(f"'days' must be 0 to {MOST_DAYS:g}, not {days!r}.")
+    return float(days)  # type: ignore[arg-type]

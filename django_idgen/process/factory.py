@@ -1,0 +1,191 @@
+"""The wiring: settings in, generators out. The one place that knows both sides."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ..core.errors import ConfigurationError
+from ..core.holder import process_label
+from ..core.layout import BitLayout
+from ..core.lease import Namespace
+from ..core.loader import InlineLoader
+from ..core.segment_allocator import SegmentAllocator
+from ..settings.config import (
+    LEASE_OPTIONS,
+    NESTED_LEASE_OPTIONS,
+    BackendSettings,
+    GeneratorSettings,
+    SegmentSettings,
+    SettingsError,
+    nested_leases,
+    nested_source,
+    nested_workers,
+    read_settings,
+)
+from ..signals import emit
+
+__all__ = [
+    "build_allocator",
+    "build_generator",
+    "build_namespace",
+    "import_backends",
+]
+
+
+def import_backends() -> None:
+    """Import the classes that the settings name, while there is one thread.
+
+    Left to the first id, a fork at that very moment would leave the child with an
+    import lock that nobody gives back. Settings that can't work are for the checks.
+    """
+    with suppress(ConfigurationError, ImportError):
+        settings = read_settings()
+        for entry in settings.generators.values():
+            _import_leases(entry.leases)
+            entry.backend.load()
+        _import_source(settings.segments.source)
+
+
+def _import_leases(leases: BackendSettings) -> None:
+    for name in getattr(leases.load(), "nested", ()):
+        _import_leases(nested_leases(leases, name))
+
+
+def _import_source(source: BackendSettings) -> None:
+    for name in getattr(source.load(), "nested", ()):
+        _import_source(nested_source(source, name))
+
+
+def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any:
+    """The generator of one alias, which starts no thread if ``threads`` is False.
+
+    Raises :class:`SettingsError`; opens nothing.
+    """
+    registry = build_registry(settings)
+    options = {"holder": process_label(), **settings.backend.options}
+    if not threads and "background" in inspect.signature(settings.backend.load()).parameters:
+        options["background"] = False
+    backend = replace(settings.backend, options=options)
+    return backend.build(settings.layout, registry, emit=emit)
+
+
+def build_registry(settings: GeneratorSettings) -> Any:
+    """The lease registry of one alias, with those that it wraps."""
+    return _registry(settings.leases, _namespace(settings), settings)
+
+
+def build_namespace(settings: GeneratorSettings) -> Namespace:
+    """What the holders of the namespace must agree on."""
+    return _agreed(_namespace(settings), settings.leases)
+
+
+def _registry(leases: BackendSettings, namespace: Namespace, settings: GeneratorSettings) -> Any:
+    options = {key: value for key, value in leases.options.items() if key not in LEASE_OPTIONS}
+    if "workers" in leases.options and _is_told_its_workers(leases):
+        # One that knows no other process must be told which ids are this host's.
+        options["workers"] = namespace.workers
+    for name, part in _wrapped(leases, namespace).items():
+        nested = nested_leases(leases, name)
+        workers = nested_workers(nested, part.workers, settings.layout)
+        options[name] = _registry(nested, replace(part, workers=workers), settings)
+    also = LEASE_OPTIONS if leases is settings.leases else NESTED_LEASE_OPTIONS
+    backend = replace(leases, options=options, also=also)
+    return backend.build(_agreed(namespace, leases))
+
+
+def _wrapped(leases: BackendSettings, namespace: Namespace) -> Mapping[str, Namespace]:
+    """The namespaces of the registries that this one wraps, by the option that describes each."""
+    wrapped = getattr(leases.load(), "wrapped", None)
+    if wrapped is None:
+        return {}
+    try:
+        parts: Mapping[str, Namespace] = wrapped(namespace)
+    except ConfigurationError as error:
+        raise SettingsError(f"{leases.where}['OPTIONS']: {error}") from error
+    return parts
+
+
+def _namespace(settings: GeneratorSettings) -> Namespace:
+    layout = settings.layout
+    return Namespace(
+        name=settings.namespace,
+        epoch_us=layout.epoch_us,
+        tick_us=layout.tick_us,
+        max_ticks=layout.max_ticks,
+        workers=settings.workers,
+        window_ticks=_ticks(settings.window, layout),
+        skew_ticks=_ticks(settings.skew_limit, layout),
+        ahead_ticks=_ticks(_max_ahead(settings), layout),
+        fingerprint=layout.fingerprint(),
+    )
+
+
+def _agreed(namespace: Namespace, leases: BackendSettings) -> Namespace:
+    """With the lender in the fingerprint: another one would lend the same worker ids again."""
+    fingerprint = {**namespace.fingerprint, "registry": _kind_of(leases)}
+    if not _is_told_its_workers(leases):  # else they differ from host to host
+        fingerprint["workers"] = [namespace.workers.start, namespace.workers.stop]
+    return replace(namespace, fingerprint=fingerprint)
+
+
+def _is_told_its_workers(leases: BackendSettings) -> bool:
+    return bool(getattr(leases.load(), "needs_workers", False))
+
+
+def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
+    """The maker of segment generators. Raises :class:`SettingsError`."""
+    source = _source(settings.source, settings.default_step)
+    # A source without a loader of its own is quick enough for the caller's thread.
+    loader = getattr(source, "loader", None) or InlineLoader()
+    return SegmentAllocator(
+        source,
+        loader,
+        timeout=settings.timeout,
+        first_timeout=settings.first_timeout,
+        growth=settings.growth,
+        idle_after=settings.idle_after,
+        on_event=emit,
+    )
+
+
+def _source(settings: BackendSettings, default_step: int) -> Any:
+    """A source, with the one that it takes from."""
+    backend = settings.load()
+    names = getattr(backend, "nested", ())
+    if not names:
+        # The steps of a service that lends segments are its own.
+        knows_step = "default_step" in inspect.signature(backend).parameters
+        return settings.build(**({"default_step": default_step} if knows_step else {}))
+    defaults = getattr(backend, "nested_defaults", {})
+    wrapped = {
+        name: _source(_with_defaults(nested_source(settings, name), defaults), default_step)
+        for name in names
+    }
+    options = {**settings.options, **wrapped}
+    return replace(settings, options=options).build()
+
+
+def _with_defaults(settings: BackendSettings, defaults: Mapping[str, Any]) -> BackendSettings:
+    """With those of ``defaults`` that the backend takes, unless it is told otherwise."""
+    known = inspect.signature(settings.load()).parameters
+    taken = {name: value for name, value in defaults.items() if name in known}
+    return replace(settings, options={**taken, **settings.options})
+
+
+def _kind_of(leases: BackendSettings) -> str:
+    return str(getattr(leases.load(), "kind", leases.path))
+
+
+def _max_ahead(settings: GeneratorSettings) -> float:
+    value = settings.backend.options.get("max_ahead", 0.0)
+    # What can't be one is refused by the generator, in its own words.
+    return value if isinstance(value, (int, float)) and 0 <= value < 1e9 else 0.0
+
+
+def _ticks(seconds: float, layout: BitLayout) -> int:
+    # Rounded up: a window is at least a tick.
+    return -(-int(seconds * 1_000_000) // layout.tick_us)

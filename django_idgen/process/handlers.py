@@ -1,0 +1,323 @@
+"""The process-wide maps: ``generators`` by alias, ``segments`` by tag.
+
+Process-wide on purpose, unlike Django's connections: a generator is shared by
+all threads and tasks of a process, and so is the worker id that it holds. Made
+on first use; importing this module reads no settings.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
+
+from .. import signals
+from ..core.errors import SegmentUnavailable
+from ..core.generator import Generator
+from ..core.prefork import PreforkGenerator, is_prefork
+from ..core.segment import check_tag
+from ..core.segment_allocator import SegmentAllocator
+from ..db.stores import forget_in_process
+from ..settings.config import (
+    DEFAULT_ALIAS,
+    GeneratorSettings,
+    IdgenSettings,
+    SettingsError,
+    read_settings,
+)
+from . import factory, lifecycle
+
+__all__ = [
+    "GeneratorMap",
+    "SegmentMap",
+    "current_settings",
+    "generator_settings",
+    "generators",
+    "next_id",
+    "reset",
+    "segments",
+]
+
+
+class GeneratorMap:
+    """``generators[alias]``: the generator of an alias of ``IDGEN["GENERATORS"]``.
+
+    Thread-safe: of many threads at first use, all get the one that was made.
+    """
+
+    def __init__(self) -> None:
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._made: dict[str, Generator] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, alias: str) -> Generator:
+        """Raises :class:`SettingsError` for an alias that is not configured."""
+        found = self._made.get(alias)
+        return self._make(alias) if found is None else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(current_settings().generators)
+
+    def __contains__(self, alias: object) -> bool:
+        return alias in current_settings().generators
+
+    def _make(self, alias: str) -> Generator:
+        entry = generator_settings(alias)
+        if is_prefork():
+            return PreforkGenerator(
+                partial(factory.build_generator, entry, threads=False),
+                partial(self.__getitem__, alias),
+            )
+        with self._lock:
+            if alias not in self._made:
+                self._made[alias] = factory.build_generator(entry)
+                lifecycle.watch()
+            return self._made[alias]
+
+    def made(self) -> dict[str, Generator]:
+        """The generators that exist in this process, without making any."""
+        return dict(self._made)
+
+    @contextmanager
+    def override(self, alias: str, generator: Generator) -> Iterator[Generator]:
+        """Use ``generator`` under ``alias`` for a block (of a test): nothing is made or closed."""
+        before = self._made.get(alias)
+        self._made[alias] = generator
+        try:
+            yield generator
+        finally:
+            if before is None:
+                del self._made[alias]
+            else:
+                self._made[alias] = before
+
+    def close(self) -> None:
+        """Give back every worker id, and forget the generators. May be called twice."""
+        with self._lock:  # so that none is made into the map that is being left
+            made, self._made = self._made, {}
+        for alias, generator in made.items():
+            generator.close()
+            _say_goodbye("generator", alias, generator)
+
+    def forget(self) -> None:
+        """After a fork: every generator drops its parent's lease."""
+        self._lock = threading.Lock()
+        for generator in self._made.values():
+            generator.forget()
+
+
+class SegmentMap(dict[str, Generator]):
+    """``segments[tag]``: the generator of a tag of ``LeafAlloc``, made on first use.
+
+    The tag is made, too, unless ``make_tags`` is False and it is no field's: then one that
+    is not there raises :class:`TagUnknown`.
+
+    A dictionary, so that the look-up of a known tag is one; it holds the tags that
+    were used in this process. Thread-safe. ``segments[tag]`` raises
+    :class:`InvalidTag` for what can't be a tag.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._allocator: SegmentAllocator | None = None
+        self.fields: dict[str, list[Any]] = {}
+        """By tag: the project's fields that it fills."""
+        self._loaded: dict[str, int] = {}
+        """By tag: the highest id of the rows that this process has loaded."""
+        self._lock = threading.Lock()
+
+    def __missing__(self, tag: str) -> Generator:
+        # At first use only, and not before there are models.
+        from ..ops.tags.tables import check_made
+
+        if tag not in self.fields and not current_settings().segments.make_tags:
+            try:
+                check_made(check_tag(tag))
+            except SegmentUnavailable:
+                # A pool may have its ids all the same. Not kept: the next look-up asks again.
+                generator = self.open(tag)
+                self.pop(tag, None)
+                return generator
+        return self.open(tag)
+
+    def of_field(self, field: Any) -> Generator:
+        """The generator of a field's tag, which may be a migration's own field."""
+        tag: str = field.resolved_tag
+        found = self.get(tag)
+        return self.open(tag, field) if found is None else found
+
+    def open(self, tag: str, *fields: Any) -> Generator:
+        """As ``segments[tag]``, and the tag may be made in any case.
+
+        It begins above the rows of ``fields``, and of all that are known to have this tag.
+        """
+        from ..ops.tags.tables import taken_of_new
+
+        fields = (*fields, *self.fields.get(check_tag(tag), ()))
+        if is_prefork():
+            taken = taken_of_new(tag, fields) or 0
+            return PreforkGenerator(partial(_single, tag, taken), partial(self.open, tag, *fields))
+        allocator = self.allocator()
+        made = allocator.generator(tag)
+        # One that was granted ids is not new.
+        known = 0 if made.floor else taken_of_new(tag, fields)
+        if top := max(self._loaded.get(tag, 0), known or 0):
+            made.go_past(top)
+        generator = cast("Generator", made)
+        with self._lock:
+            # One that was closed meanwhile says so, but is not kept. Nor is one of which nobody
+            # knows yet where it is to begin: that is asked again.
+            keep = allocator is self._allocator and known is not None
+            return self.setdefault(tag, generator) if keep else generator
+
+    def forget_loaded(self) -> None:
+        """Take it that this process has loaded no rows."""
+        self._loaded.clear()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} tags>"
+
+    def allocator(self) -> SegmentAllocator:
+        """What makes the tags' generators. Raises :class:`SettingsError`."""
+        found = self._allocator
+        if found is None:
+            with self._lock:
+                found = self._allocator
+                if found is None:
+                    found = factory.build_allocator(current_settings().segments)
+                    found.on_drop = self._drop
+                    self._allocator = found
+                    lifecycle.watch()
+        return found
+
+    def go_past(self, tag: str, top: int) -> None:
+        """Give out no id of ``tag`` up to ``top`` in this process: rows were loaded that have them.
+
+        Raises :class:`SettingsError` and :class:`InvalidTag`.
+        """
+        with self._lock:
+            self._loaded[tag] = max(top, self._loaded.get(tag, 0))
+        self.allocator().generator(tag).go_past(top)
+
+    def _drop(self, tag: str, generator: object) -> None:
+        """The allocator dropped a tag that nobody used for a while."""
+        with self._lock:
+            if self.get(tag) is generator:
+                del self[tag]
+        _say_goodbye("tag", tag, generator)
+
+    def made(self) -> dict[str, Generator]:
+        """The tags that were used in this process, and not left alone for long since."""
+        allocator = self._allocator
+        # One that was dropped may have come back by somebody who held on to it.
+        known: dict[str, Any] = {} if allocator is None else dict(allocator.segments)
+        return {**known, **dict(self)}
+
+    @contextmanager
+    def override(self, tag: str, generator: Generator) -> Iterator[Generator]:
+        """Use ``generator`` for ``tag`` in a block (of a test): nothing is made or closed."""
+        before = self.get(tag)
+        self[tag] = generator
+        try:
+            yield generator
+        finally:
+            if before is None:
+                del self[tag]
+            else:
+                self[tag] = before
+
+    def close(self) -> None:
+        """Close all tags and forget them; what is left of their segments goes back."""
+        with self._lock:
+            allocator, self._allocator = self._allocator, None
+            self.clear()
+        if allocator is not None:
+            allocator.close()
+            for tag, generator in list(allocator.segments.items()):
+                _say_goodbye("tag", tag, generator)
+
+    def forget(self) -> None:
+        """After a fork: every tag drops its parent's segments."""
+        self._lock = threading.Lock()
+        if self._allocator is not None:
+            self._allocator.forget()
+
+
+generators = GeneratorMap()
+segments = SegmentMap()
+_parsed: list[IdgenSettings] = []
+on_goodbye: list[Callable[[str, str, object], None]] = []
+"""Called with the kind ("generator" or "tag"), the name and the generator that left its map."""
+
+
+def _say_goodbye(kind: str, name: str, generator: object) -> None:
+    for listener in on_goodbye:
+        listener(kind, name, generator)
+
+
+def next_id(alias: str = DEFAULT_ALIAS) -> int:
+    """The next id of ``generators[alias]``."""
+    return generators[alias].next_id()
+
+
+# As everybody imports it: a migration of a field with ``default=next_id`` writes it down.
+next_id.__module__ = "django_idgen"
+
+
+def reset() -> None:
+    """Close everything, and forget what only this process knows."""
+    _start_over()
+    segments.forget_loaded()
+    forget_in_process()
+
+
+def _start_over() -> None:
+    """Close everything and read the settings anew at the next use."""
+    _parsed.clear()
+    generators.close()
+    segments.close()
+
+
+def forget() -> None:
+    """In the child of a fork: nothing of the parent's is used (called by :mod:`.lifecycle`)."""
+    signals.forget()
+    generators.forget()
+    segments.forget()
+
+
+def generator_settings(alias: str) -> GeneratorSettings:
+    """The entry of an alias; nothing is made. Raises :class:`SettingsError` if unknown."""
+    known = current_settings().generators
+    if alias not in known:
+        raise SettingsError(
+            f"There is no generator {alias!r} in IDGEN['GENERATORS']. There are "
+            f"{', '.join(map(repr, known))}."
+        )
+    return known[alias]
+
+
+def _single(tag: str, taken: int) -> Generator:
+    """A generator of ``tag`` with an allocator of its own, so that closing it leaves nothing."""
+    made = factory.build_allocator(current_settings().segments).generator(tag)
+    made.go_past(taken)
+    return cast("Generator", made)
+
+
+def current_settings() -> IdgenSettings:
+    for known in _parsed:
+        return known
+    _parsed.append(read_settings())
+    return current_settings()
+
+
+def on_setting_changed(*, setting: str, **_kwargs: Any) -> None:
+    """Receiver of Django's ``setting_changed``."""
+    if setting in {"IDGEN", "DATABASES", "CACHES"}:
+        _start_over()  # the databases in this process are what they were
+
+
+lifecycle.register(close=reset, forget=forget)

@@ -1,0 +1,233 @@
+"""Access tokens: made, found by their secret, replaced.
+
+A secret has 256 random bits, so its SHA-256 digest is all that needs to be stored: there
+is nothing to guess, hence nothing for a slow hash to slow down. The secret itself is
+seen once, by whoever makes the token.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from hashlib import sha256
+
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.db import router
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.debug import sensitive_variables
+
+from ..core.errors import IdgenError
+from ..models import LONGEST_LIFE, AccessToken, validate_patterns
+from ..ops.tags.rows import find_tag, source_behind_pool
+from ..process.handlers import current_settings
+
+__all__ = [
+    "PREFIX",
+    "KnownToken",
+    "digest_of",
+    "find_token",
+    "fits",
+    "living_tokens",
+    "make_token",
+    "misnamed",
+    "replace_living_token",
+    "replace_token",
+    "revoke_tokens",
+    "set_new_secret",
+    "stored_tokens",
+]
+
+PREFIX = "idgen_"
+"""What a secret begins with, so that scanners for leaked secrets know one."""
+HINT_LENGTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KnownToken:
+    """A token as the database had it. Frozen, freely shared; holds no secret."""
+
+    pk: int
+    name: str
+    tags: tuple[str, ...]
+    generators: tuple[str, ...]
+    leases: tuple[str, ...]
+    expires_at: datetime | None
+
+    def is_valid_at(self, now: datetime) -> bool:
+        return self.expires_at is None or now < self.expires_at
+
+    @property
+    def names_nothing(self) -> bool:
+        """Whether it may do nothing at all."""
+        return not (self.tags or self.generators or self.leases)
+
+    def may_take_of_tag(self, tag: str) -> bool:
+        return _matches(self.tags, tag)
+
+    def may_take_of_generator(self, alias: str) -> bool:
+        return _matches(self.generators, alias)
+
+    def may_borrow_of_generator(self, alias: str) -> bool:
+        return _matches(self.leases, alias)
+
+
+def digest_of(secret: str) -> str:
+    """What is stored of a secret."""
+    return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def find_token(secret: str) -> KnownToken | None:
+    """The token of a secret, if there is one that has not expired. Asks the database."""
+    found = stored_tokens().filter(digest=digest_of(secret)).first()
+    if found is None:
+        return None
+    known = KnownToken(
+        pk=found.pk,
+        name=found.name,
+        tags=tuple(found.tags.splitlines()),
+        generators=tuple(found.generators.splitlines()),
+        leases=tuple(found.leases.splitlines()),
+        expires_at=found.expires_at,
+    )
+    return known if known.is_valid_at(timezone.now()) else None
+
+
+def stored_tokens() -> QuerySet[AccessToken]:
+    """All tokens, where they are written: a replica may not have the latest yet."""
+    return AccessToken.objects.using(router.db_for_write(AccessToken))
+
+
+def living_tokens(now: datetime | None = None) -> QuerySet[AccessToken]:
+    """Those that are not refused at ``now`` (this moment unless given)."""
+    moment = now or timezone.now()
+    return stored_tokens().filter(Q(expires_at=None) | Q(expires_at__gt=moment))
+
+
+def set_new_secret(token: AccessToken) -> str:
+    """Give ``token``, which is not stored yet, a secret, and return that: it is kept nowhere."""
+    secret = PREFIX + secrets.token_urlsafe(32)
+    token.digest = digest_of(secret)
+    token.hint = secret[-HINT_LENGTH:]
+    return secret
+
+
+@sensitive_variables("secret")
+def make_token(
+    name: str,
+    *,
+    tags: Iterable[str] = (),
+    generators: Iterable[str] = (),
+    leases: Iterable[str] = (),
+    expires_at: datetime | None = None,
+) -> tuple[AccessToken, str]:
+    """A new token and its secret, which can't be had again later.
+
+    ``tags``, ``generators`` and ``leases`` are patterns, in which “*” stands for any characters.
+    Raises :class:`~django.core.exceptions.ValidationError`.
+    """
+    token = AccessToken(
+        name=name,
+        tags=_lines(tags),
+        generators=_lines(generators),
+        leases=_lines(leases),
+        expires_at=expires_at,
+    )
+    if not name.isprintable():
+        raise ValidationError({"name": f"{name!r} has a character that can't be printed."})
+    secret = set_new_secret(token)
+    # A secret never comes twice; and a look for it might be done on a replica.
+    token.full_clean(validate_unique=False)
+    token.save(force_insert=True)
+    return token, secret
+
+
+def replace_token(name: str, *, overlap: timedelta) -> tuple[AccessToken, str]:
+    """A new token with the rights of the latest one of ``name``; the others end after ``overlap``.
+
+    All work meanwhile. If the latest one was made to expire, the new one will live as long
+    as that was to live. Raises :class:`AccessToken.DoesNotExist` if none of ``name`` works.
+    """
+    return _successor(living_tokens().filter(name=name).latest("pk"), overlap)
+
+
+def replace_living_token(token: AccessToken, *, overlap: timedelta) -> tuple[AccessToken, str]:
+    """As :func:`replace_token`, with the rights of ``token``."""
+    return _successor(living_tokens().get(pk=token.pk), overlap)
+
+
+def revoke_tokens(tokens: QuerySet[AccessToken]) -> int:
+    """Refuse ``tokens`` from now on; returns how many of them had worked until now.
+
+    That is final. In other processes they work for ``IDGEN["REST"]["token_max_age"]`` more.
+    """
+    now = timezone.now()
+    return tokens.filter(Q(expires_at=None) | Q(expires_at__gt=now)).update(expires_at=now)
+
+
+@sensitive_variables("secret", "made")
+def _successor(former: AccessToken, overlap: timedelta) -> tuple[AccessToken, str]:
+    now = timezone.now()
+    ends = former.expires_at
+    expires_at = None if ends is None else now + min(ends - former.created_at, LONGEST_LIFE)
+    made = make_token(
+        former.name,
+        tags=former.tags.splitlines(),
+        generators=former.generators.splitlines(),
+        leases=former.leases.splitlines(),
+        expires_at=expires_at,
+    )
+    end = now + max(overlap, timedelta(0))
+    # Only older ones: of two replacements at once, the one must not end the other.
+    older = living_tokens(end).filter(name=former.name, pk__lt=made[0].pk)
+    older.update(expires_at=end)
+    return made
+
+
+def _lines(patterns: Iterable[str]) -> str:
+    lines = list(patterns)
+    for line in lines:
+        # Stored one to a line: what holds an end of line, of Unicode's too, would be two.
+        if line.splitlines() != [line]:
+            raise ValidationError(f"{line!r} is no pattern of tags or generators.")
+        validate_patterns(line)
+    return "\n".join(lines)
+
+
+def misnamed(token: AccessToken) -> list[str]:
+    """What ``token`` names though there is none, in words; where it names nothing, that."""
+    if not (token.tags or token.generators or token.leases):
+        return [_("It names no tag, no generator and no lease: it may take nothing.")]
+    lines = [*token.generators.splitlines(), *token.leases.splitlines()]
+    try:
+        known = list(current_settings().generators)
+        tags = token.tags.splitlines() if hasattr(source_behind_pool(), "marks") else []
+        absent = [tag for tag in tags if tag and "*" not in tag and find_tag(tag) is None]
+    except (IdgenError, ImproperlyConfigured):
+        return []  # what is wrong with the settings, or away, is told elsewhere
+    unmatched = [each for each in lines if not any(fits(each, alias) for alias in known)]
+    return [
+        *(_("There is no tag “%(tag)s” yet.") % {"tag": tag} for tag in dict.fromkeys(absent)),
+        *(
+            _("No generator is called “%(alias)s”; there are: %(known)s.")
+            % {"alias": alias, "known": ", ".join(known)}
+            for alias in dict.fromkeys(unmatched)
+        ),
+    ]
+
+
+def fits(pattern: str, name: str) -> bool:
+    """Whether ``pattern`` names ``name``: “*” stands for any characters, all else for itself."""
+    return pattern == name or fnmatchcase(name, pattern.translate(_LITERAL))
+
+
+_LITERAL = {ord("?"): "[?]", ord("["): "[[]"}
+"""What fnmatch knows besides."""
+
+
+def _matches(patterns: tuple[str, ...], name: str) -> bool:
+    return any(fits(pattern, name) for pattern in patterns)

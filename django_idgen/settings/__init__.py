@@ -1,0 +1,1 @@
+"""``settings.IDGEN``, read in one place and turned into frozen values; imports core alone."""

@@ -1,0 +1,220 @@
+"""The scripts that keep the pool inside Redis: one a call, each in one round trip.
+
+A tag's pool is one hash, so that losing any of it loses all, or leaves a gap. It is
+stamped with the server's present life (``run_id`` and ``master_replid``): what was put
+in under another one is thrown away unread, since a restart, a restored file or a
+replica that took over may have brought back what had been handed out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+
+from ...core.clock import SYSTEM_CLOCK
+from ...core.errors import SegmentUnavailable
+from ...core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
+from ...db.redis_client import OwnRedis
+from ...db.redis_script import run_script
+from ..history import holder
+
+__all__ = ["POOL", "Notes", "PoolScripts", "Popped", "Pushed", "Stock", "history_of", "key_of"]
+
+MAX_RANGES = 256
+"""Of one tag. Those that adjoin are one; of more than that the shortest are thrown away."""
+PUSHED_AT_ONCE = 64
+KEYS_AT_ONCE = 200
+DIGITS = 19
+POOL = "pool"
+"""The holder, in the history, of what lies in the pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Popped:
+    """What a pop came to."""
+
+    segment: Segment | None = None
+    highest: int = 0
+    """The end of the highest range that was ever pooled: what is fetched starts there."""
+    dropped: int = 0
+    """Ids that were thrown away, as they were put in under another life of the server."""
+    shut: str = ""
+    """The word that it was shut with, if it was; then there was no segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What a push came to."""
+
+    taken: int = 0
+    """Ids that there was room for."""
+    dropped: int = 0
+    unknown: bool = False
+    """Whether nothing was put in, as there is no such pool yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What lies in the pool of one tag."""
+
+    ids: int = 0
+    ranges: int = 0
+    highest: int = 0
+    """The end of the highest range that was ever here."""
+    ready: int = 0
+    """Ids above the floor of every process that has asked: what lies below is for newcomers."""
+    shut: str = ""
+    """The word that it was shut with, so that nothing is taken out; "" if it is open."""
+    taken_by: str = ""
+    """The holder of what was taken out last; "" if nothing was since it began."""
+    taken_us: int = 0
+    """When that was, in microseconds since 1970, by the holder's clock."""
+    taken_ids: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Who had which range, in order."""
+
+    life: str
+    """Which list they are of: it is begun anew after a flush."""
+    upto: int
+    """The number of the last one."""
+    words: Sequence[Sequence[str]]
+    """Tag, first id, end, delta, seconds, microseconds and holder of each."""
+
+
+class PoolScripts:
+    """Calls the scripts. Thread-safe.
+
+    Every method raises :class:`SegmentUnavailable` where no answer came, and
+    :class:`ConfigurationError` where the server's access rules are in the way.
+    """
+
+    def __init__(self, own: OwnRedis, *, history: bool = False) -> None:
+        self.own = own
+        self._history = history
+
+    def pop(self, owner: str, tag: str, *, floor: int, demand: Demand) -> Popped:
+        """Take the lowest ids at or above ``floor`` (up to ``MAX_ID``) that suit ``demand``."""
+        wanted = (demand.times, demand.at_least, LONGEST_STEP)
+        given = (_text(floor), *wanted, tag, holder(), SYSTEM_CLOCK.wall_ns() // 1000)
+        status, *words = self._call("pop", self._keys(owner, tag), *given)
+        highest, dropped = int(words[0]), int(words[1])
+        if status == "none":
+            return Popped(None, highest, dropped, words[2])
+        start, count, delta, step = map(int, words[2:])
+        last = start + (count - 1) * delta
+        return Popped(Segment(tag, start, last + 1, step, delta), highest, dropped)
+
+    def push(
+        self,
+        owner: str,
+        tag: str,
+        ranges: Sequence[range],
+        *,
+        step: int,
+        max_ids: int,
+        only_known: bool = False,
+    ) -> Pushed:
+        """Add ``ranges``, of which none is empty; with ``only_known`` to what is there already."""
+        pushed = Pushed()
+        for first in range(0, len(ranges), PUSHED_AT_ONCE):
+            some = ranges[first : first + PUSHED_AT_ONCE]
+            words = [word for each in some for word in _words(each)]
+            given = (step, max_ids, MAX_RANGES, tag, POOL, int(only_known), *words)
+            status, *counts = self._call("push", self._keys(owner, tag), *given)
+            if status == "none":
+                return Pushed(unknown=True)
+            taken, dropped, _ = counts
+            pushed = Pushed(pushed.taken + int(taken), pushed.dropped + int(dropped))
+        return pushed
+
+    def stock(self, owners: Sequence[tuple[str, str]]) -> list[Stock]:
+        """What lies there of each (owner, tag)."""
+        found: list[Stock] = []
+        for first in range(0, len(owners), KEYS_AT_ONCE):
+            some = owners[first : first + KEYS_AT_ONCE]
+            _, *words = self._call("stock", [key_of(owner, tag) for owner, tag in some])
+            found += [_stock(words[place : place + 6]) for place in range(0, len(words), 6)]
+        return found
+
+    def clear(self, owners: Sequence[tuple[str, str]]) -> int:
+        """Throw away what lies there of each (owner, tag); returns of how many something did."""
+        _, count = self._call("clear", [key_of(owner, tag) for owner, tag in owners])
+        return int(count)
+
+    def shut(self, owners: Sequence[tuple[str, str]]) -> bool:
+        """Have nothing be taken out of each (owner, tag), until it is opened with a new word."""
+        keys = [key_of(owner, tag) for owner, tag in owners]
+        return bool(self._call("shut", keys, token_hex(8)))
+
+    def open(self, owners: Sequence[tuple[str, str]], words: Sequence[str]) -> bool:
+        """Open each (owner, tag) that is still shut with its word."""
+        return bool(self._call("open", [key_of(owner, tag) for owner, tag in owners], *words))
+
+    def notes(self, owner: str, most: int) -> Notes:
+        """The oldest notes of who had which range, up to ``most``; they stay there."""
+        _, life, upto, *words = self._call("notes", [history_of(owner)], most)
+        return Notes(life, int(upto), [json.loads(word) for word in words])
+
+    def noted(self, owner: str, notes: Notes) -> bool:
+        """Strike out ``notes``, which are kept elsewhere by now."""
+        return bool(self._call("noted", [history_of(owner)], notes.life, notes.upto))
+
+    def _keys(self, owner: str, tag: str) -> list[str]:
+        return [key_of(owner, tag), *([history_of(owner)] if self._history else [])]
+
+    def _call(self, name: str, keys: Sequence[str], *words: object) -> list[str]:
+        parts = ("django_idgen.db/server", f"{__package__}/pool", f"{__package__}/{name}")
+        answer = self.own.ask(
+            lambda client: run_script(client, parts, keys, words), unavailable=SegmentUnavailable
+        )
+        if answer[0] in {"ok", "none"}:
+            return answer
+        raise self._refusal(*answer)
+
+    def _refusal(self, status: str, reason: str = "") -> Exception:
+        if status == "denied":
+            return self.own.refused(reason)
+        alias = self.own.alias
+        if status == "replica":
+            return SegmentUnavailable(
+                f"The Redis of CACHES[{alias!r}] is a replica at the moment. Have the alias lead "
+                f"to the primary, or to its Sentinels."
+            )
+        return SegmentUnavailable(
+            f"The Redis of CACHES[{alias!r}] doesn't say which server it is ({status}): its INFO "
+            f"lacks run_id or master_replid. The pool needs a Redis of version 4 or later, "
+            f"without a proxy that hides it."
+        )
+
+
+def key_of(owner: str, tag: str) -> str:
+    """The key of a tag's hash. What another version keeps otherwise has another prefix."""
+    return f"django_idgen:pool1:{{{owner}}}:{tag}"
+
+
+def history_of(owner: str) -> str:
+    """The key of the notes on who had which range."""
+    return f"django_idgen:poolhistory1:{{{owner}}}"
+
+
+def _stock(words: Sequence[str]) -> Stock:
+    ids, ranges, highest, ready, shut, taken = words
+    at, count, holder = taken.split(" ", 2) if taken else ("0", "0", "")
+    numbers = (int(ids), int(ranges), int(highest), int(ready))
+    return Stock(*numbers, shut, holder, int(at), int(count))
+
+
+def _words(ids: range) -> tuple[object, ...]:
+    last = ids[-1]
+    following = _text(last + ids.step)
+    stop = _text(min(last + 1, MAX_ID))
+    return (_text(ids[0]), following, stop, ids.step, ids[0] % ids.step, len(ids))
+
+
+def _text(number: int) -> str:
+    return f"{number:0{DIGITS}d}"

@@ -1,0 +1,265 @@
+"""Segments kept ready in Redis, in front of the source that they come from.
+
+What processes have left over, and what was fetched ahead of need, lies in the pool;
+a process takes from there, else from the source behind it. So nothing is wasted by
+restarts, and a database that is away for some minutes is not felt.
+
+Redis may forget all of it at any time: that is a gap. It must never bring anything
+back: see :mod:`.scripts`. What was pushed or popped without an answer is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+from ...core.clock import SYSTEM_CLOCK, Clock
+from ...core.errors import ConfigurationError, SegmentUnavailable, TagPaused
+from ...core.events import Emit
+from ...core.loader import AnyLoader, InlineLoader
+from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag
+from ...core.tails import joined
+from ...db.installation import NOBODY
+from ...db.redis_client import OwnRedis
+from ...signals import emit as emit_signal
+from ..lanes import Lanes
+from .keeping import PooledSource, PoolKeeping
+from .link import PoolLink
+from .scripts import MAX_RANGES, PoolScripts, Popped, Pushed
+
+__all__ = ["MAX_IDS", "TIMEOUT", "PoolSource"]
+
+TIMEOUT = 0.2
+"""Seconds; well below the time that a caller with nothing left waits."""
+MAX_IDS = 20_000_000
+"""Ids of one tag: 20 minutes of 16,000 a second. So many are lost with the Redis."""
+LARGEST_POOL = 1_000_000_000
+OWNER_AGE = 60.0
+"""Seconds after which a fetch looks whether its database is still the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """What this process has had of a tag."""
+
+    owner: str
+    since: int
+    """What lies below came from another owner; 0 if there was none."""
+    step: int
+
+
+class PoolSource(PoolKeeping):
+    """A pool in the Redis of the cache ``alias`` (django-redis'), before ``source``. Thread-safe.
+
+    ``timeout`` (seconds, 0.01 to 60) bounds each call to Redis; after a failure the pool
+    is left alone for a minute, and ids come from ``source``. ``max_ids`` (1 to 1e9)
+    bounds what lies ready there of each tag, and what is given back.
+
+    An edited step counts from the next fetch of any process from ``source``.
+    """
+
+    nested: ClassVar[tuple[str, ...]] = ("source",)
+    nested_defaults: ClassVar[Mapping[str, Any]] = {"measures": False}
+    """Options of what stands behind: what is fetched for the pool is not used yet."""
+
+    def __init__(
+        self,
+        *,
+        alias: str,
+        source: PooledSource,
+        timeout: float = TIMEOUT,
+        max_ids: int = MAX_IDS,
+        clock: Clock = SYSTEM_CLOCK,
+        emit: Emit = emit_signal,
+        own: OwnRedis | None = None,
+    ) -> None:
+        if not callable(getattr(source, "owner", None)):
+            raise ConfigurationError(
+                f"'source' is a {type(source).__name__}, whose ids can't be pooled: it doesn't "
+                f"say whose they are. Use 'django_idgen.sources.database.DatabaseSource'."
+            )
+        self.source = source
+        self.alias = alias
+        self.max_ids = _checked_max_ids(max_ids)
+        self.loader: AnyLoader = Lanes(lambda: self._behind.background)
+        self._behind: AnyLoader = getattr(source, "loader", None) or InlineLoader()
+        self._own = own or OwnRedis(alias, timeout=_checked_timeout(timeout))
+        _ = self._own.client  # so that an alias that can't be one is told of at once
+        self.history: bool = getattr(source, "history", False)
+        """Whether it is written down who has which range."""
+        self._scripts = PoolScripts(self._own, history=self.history)
+        self._emit = emit
+        self._link = PoolLink(alias, clock=clock, emit=emit)
+        self._fetched: dict[str, _Fetched] = {}
+
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
+        """The lowest ids of the pool at or above ``floor``; else a segment of the source.
+
+        From the pool there may be fewer than ``demand`` asks for, but for ``at_least``.
+        See :meth:`SegmentSource.fetch` for what it raises, and for
+        :class:`ConfigurationError` :meth:`..PoolLink.ask`.
+        """
+        owner = self.source.owner(check_tag(tag))
+        popped = self._pop(owner, tag, floor, demand)
+        segment = popped.segment
+        if segment is None:
+            segment = self._fetch_behind(owner, tag, popped, floor, demand)
+            owner = self.source.owner(tag, max_age=OWNER_AGE)
+        self._note(owner, segment)
+        return segment
+
+    def _fetch_behind(
+        self, owner: str, tag: str, popped: Popped, floor: int, demand: Demand
+    ) -> Segment:
+        """Out of the source, which knows best whether the tag is paused; the pool follows it."""
+        try:
+            segment = self.source.fetch(tag, floor=max(floor, popped.highest), demand=demand)
+        except TagPaused:
+            if owner and not popped.shut:  # Redis has lost it
+                self._link.ask(lambda: self._scripts.shut([(owner, tag)]))
+            raise
+        if popped.shut:
+            self._link.ask(lambda: self._scripts.open([(owner, tag)], [popped.shut]))
+        return segment
+
+    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
+        """Put ids into the pool that came from here and were not given out. Never raises."""
+        known = self._fetched.get(tag)
+        if known is None or not known.owner or self.source.owner(tag) != known.owner:
+            return
+        whole = joined(each for each in ranges if each and each[0] >= known.since)
+        longest = sorted(whole, key=len, reverse=True)[:MAX_RANGES]
+        if longest:
+            self._put_back(known, tag, longest)
+
+    def _put_back(self, known: _Fetched, tag: str, ranges: Sequence[range]) -> None:
+        push = partial(self._push, known.owner, tag, ranges, step=known.step, max_ids=self.max_ids)
+        # With the pool Redis may have lost that it was shut.
+        if push(only_known=True).unknown and self._settle(known.owner, tag):
+            push()
+
+    def _settle(self, owner: str, tag: str) -> bool:
+        """Shut the pool of ``tag`` if that is paused; False if it can't be told, or done."""
+        is_paused: Callable[[str], bool] | None = getattr(self.source, "is_paused", None)
+        try:
+            if is_paused is None or not is_paused(tag):
+                return True
+            return bool(self._link.ask(lambda: self._scripts.shut([(owner, tag)])))
+        except (SegmentUnavailable, ConfigurationError):
+            return False
+
+    # --- for whoever keeps a stock: see the base, too --------------------------------
+
+    def refill(self, tag: str, ids_wanted: int) -> int:
+        """Fetch ids of ``tag`` until ``ids_wanted`` (at most ``max_ids``) lie ready in the pool.
+
+        Those count that every process can use which has asked so far: what lies below the
+        floor of one is for newcomers, and may be as much again.
+
+        Returns how many were put in. Two at once put in too many, and repeat nothing; one
+        that is killed leaves a gap of a fetch. Raises what :meth:`fetch` does, and
+        :class:`SegmentUnavailable` if Redis can't be asked.
+        """
+        if not self.source.owner(check_tag(tag)):
+            return 0
+        stock = self.stocks([tag])[tag]
+        wanted = min(ids_wanted, self.max_ids) - stock.ready
+        wanted, put_in = min(wanted, 2 * self.max_ids - stock.ids), 0
+        while wanted > put_in:
+            taken = self._fetch_and_push(tag, stock.highest, wanted - put_in)
+            put_in += taken
+            if not taken:
+                break
+        return put_in
+
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        """As of the source behind it, and of Redis: each can have ids while the other is away."""
+        behind = getattr(self.source, "probes", None)
+        return {f"redis {self._own.alias}": self._ping, **(behind() if behind else {})}
+
+    def _ping(self) -> None:
+        self._own.ask(lambda client: client.ping(), unavailable=SegmentUnavailable)
+
+    def memory(self) -> int:
+        """Bytes that the Redis uses, for whatever. Raises as :meth:`stock`."""
+        info = self._own.ask(lambda client: client.info("memory"), unavailable=SegmentUnavailable)
+        return int(info["used_memory"])
+
+    # --- the process' life ----------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited."""
+        self._link.reset()
+        self._own.reset()
+        self.loader.reset()
+        self.source.abandon()
+
+    def close(self) -> None:
+        """Close the connections. May be called twice."""
+        self.source.close()
+        self._own.close()
+
+    # ----------------------------------------------------------------------------------
+
+    def _pop(self, owner: str, tag: str, floor: int, demand: Demand) -> Popped:
+        if owner == NOBODY or floor > MAX_ID:
+            return Popped()
+        popped = self._link.ask(lambda: self._scripts.pop(owner, tag, floor=floor, demand=demand))
+        if popped is None:
+            return Popped()
+        self._tell_dropped(tag, popped.dropped)
+        return popped
+
+    def _push(self, owner: str, tag: str, ranges: Sequence[range], **options: Any) -> Pushed:
+        """See :meth:`..PoolScripts.push`; if Redis can't be asked, all are a gap."""
+        try:
+            pushed = self._link.ask(lambda: self._scripts.push(owner, tag, ranges, **options))
+        except ConfigurationError as error:
+            self._emit("pool_unavailable", alias=self._link.alias, error=error)
+            return Pushed()
+        if pushed is None:
+            return Pushed()
+        self._tell_dropped(tag, pushed.dropped)
+        return pushed
+
+    def _fetch_and_push(self, tag: str, highest: int, missing: int) -> int:
+        demand = Demand(at_least=min(missing, LONGEST_STEP))
+        segment = self.source.fetch(tag, floor=highest, demand=demand)
+        owner = self.source.owner(tag, max_age=OWNER_AGE)
+        if not owner:
+            return 0
+        ids = segment.ids()
+        # A step is taken whole, though less may have been missing.
+        room = 2 * self.max_ids + len(ids)
+        return self._push(owner, tag, [ids], step=segment.step, max_ids=room).taken
+
+    def _note(self, owner: str, segment: Segment) -> None:
+        known = self._fetched.get(segment.tag)
+        if known is None:
+            self._fetched[segment.tag] = _Fetched(owner, 0, segment.step)
+        elif known.owner != owner:
+            self._fetched[segment.tag] = _Fetched(owner, segment.start, segment.step)
+        elif known.step != segment.step:
+            self._fetched[segment.tag] = replace(known, step=segment.step)
+
+    def _tell_dropped(self, tag: str, ids: int) -> None:
+        if ids:
+            self._emit("pool_dropped", tag=tag, ids=ids)
+
+
+def _checked_timeout(value: object) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0.01 <= value <= 60:  # type: ignore[operator]
+        raise ConfigurationError(f"'timeout' must be 0.01 to 60 seconds, not {value!r}.")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _checked_max_ids(value: object) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not 1 <= value <= LARGEST_POOL:  # type: ignore[operator]
+        raise ConfigurationError(
+            f"'max_ids' must be a whole number of 1 to {LARGEST_POOL}, not {value!r}."
+        )
+    return value  # type: ignore[return-value]

@@ -1,0 +1,85 @@
+"""drf-spectacular: what our fields, views and tokens are, in whichever schema they stand.
+
+It is imported with drf-spectacular's own extensions, before any schema is made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import (
+    OpenApiAuthenticationExtension,
+    OpenApiSerializerFieldExtension,
+    OpenApiViewExtension,
+)
+from drf_spectacular.settings import spectacular_settings
+
+from ..core.encoding import TextForm
+from ..core.segment import MAX_ID
+
+__all__ = ["IdFieldExtension", "TokenScheme", "ViewExtension"]
+
+EXAMPLE = 249_817_364_518_924_288
+
+
+class IdFieldExtension(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]
+    """A string; where requests have schemas of their own, a string or an integer.
+
+    Those are what ``COMPONENT_SPLIT_REQUEST`` makes. Without it one schema serves both
+    ways, and answers hold strings alone.
+    """
+
+    target_class = "django_idgen.strings.drf_fields.IdField"
+    match_subclasses = True
+
+    def map_serializer_field(
+        self,
+        auto_schema: Any,  # noqa: ARG002
+        direction: Any,
+    ) -> dict[str, Any]:
+        text = as_string(self.target.text)
+        if direction != "request" or not spectacular_settings.COMPONENT_SPLIT_REQUEST:
+            return text
+        return {"oneOf": [text, as_integer(self.target.min_value, self.target.max_value)]}
+
+
+def as_string(text: TextForm) -> dict[str, Any]:
+    """The schema of an id in its text form."""
+    # JavaScript knows no escaped hyphen, and no other character of a prefix is escaped.
+    pattern = text.pattern.replace("\\-", "-")
+    schema = {"type": "string", "pattern": f"^{pattern}$", "example": text.format(EXAMPLE)}
+    if text.is_plain:
+        schema["format"] = "int64"
+    return schema
+
+
+def as_integer(least: int = 1, most: int = MAX_ID) -> dict[str, Any]:
+    """The schema of an id as a number."""
+    return {"type": "integer", "format": "int64", "minimum": least, "maximum": most}
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How an access token is sent."""
+
+    target_class = "django_idgen.rest.authentication.TokenAuthentication"
+    name = "idgenToken"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:  # noqa: ARG002
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An access token of django_idgen, for programs.",
+        }
+
+
+class ViewExtension(OpenApiViewExtension):  # type: ignore[no-untyped-call]
+    """What a view of the native API takes and answers, be it ours or a subclass."""
+
+    target_class = "django_idgen.rest.base.IdgenView"
+    match_subclasses = True
+
+    def view_replacement(self) -> type:
+        # Not for projects that have no such view: it imports all of them.
+        from ..rest.openapi_views import described
+
+        return described(self.target)
