@@ -64,12 +64,12 @@ def _task(work: str, expires: float, time_limit: int) -> Any:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         # Not before Django is set up.
-        found = import_module(f"{__package__}.upkeep.{module}")
+        found = import_module(f"{__package__}.ops.upkeep.{module}")
         function: Callable[..., Any] = getattr(found, name)
         return function(*args, **kwargs)
 
     run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"See :func:`{__package__}.upkeep.{work}`."
+    run.__doc__ = f"See :func:`{__package__}.ops.upkeep.{work}`."
     decorate = shared_task(
         name=f"{__name__}.{name}",
         expires=expires,

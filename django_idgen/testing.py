@@ -25,12 +25,10 @@ from django.test import override_settings
 
 from .core.errors import IdgenError, InvalidId
 from .core.layout import BitLayout
-from .core.loader import InlineLoader
 from .core.segment import MAX_ID, check_tag
 from .leases.memory import MemoryLeases, MemoryMarks
 from .process.handlers import generators, segments
 from .settings.config import DEFAULT_ALIAS, LEASE_OPTIONS, SettingsError, read_settings
-from .sources.memory import MemorySource
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -216,14 +214,6 @@ def sequential_ids(
         yield ids
 
 
-class MemorySegments(MemorySource):
-    """What :func:`no_registry` takes segments from: in the caller's thread, without waiting."""
-
-    def __init__(self, default_step: int = 1000) -> None:
-        super().__init__(default_step)
-        self.loader = InlineLoader()
-
-
 @_replacement
 def no_registry() -> Iterator[None]:
     """All generators and tags work from this process' memory: no table, file or server.
@@ -240,7 +230,7 @@ def _in_memory() -> dict[str, Any]:
     entries = {DEFAULT_ALIAS: {}, **configured.get("GENERATORS", {})}
     marks = MemoryMarks()
     lent = {alias: {**entry, "LEASES": _leases(entry, marks)} for alias, entry in entries.items()}
-    source = {"BACKEND": f"{MemorySegments.__module__}.{MemorySegments.__qualname__}"}
+    source = {"BACKEND": "django_idgen.sources.memory.MemorySource"}
     return {
         "GENERATORS": lent,
         "SEGMENTS": {**configured.get("SEGMENTS", {}), "SOURCE": source},

@@ -133,7 +133,7 @@ REFUSED: list[tuple[Any, list[str]]] = [
     (generator(BACKEND="os.path"), ["['default']['BACKEND']", "'os.path'", "module"]),
     (
         generator(LEASES={"BACKEND": "django_idgen.settings.config.DEFAULT_STEP"}),
-        ["['LEASES']['BACKEND']", "conf.DEFAULT_STEP'", "1000"],
+        ["['LEASES']['BACKEND']", "config.DEFAULT_STEP'", "1000"],
     ),
     ({"SEGMENTS": {"SOURCE": {"BACKEND": "builtins.int"}}}, ["['BACKEND']", "class 'int'"]),
     (
@@ -146,7 +146,7 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ),
     (
         {"SEGMENTS": {"SOURCE": {"BACKEND": "django_idgen.leases.memory.MemoryLeases"}}},
-        ["['SOURCE']['BACKEND']", "MemoryLeases'", "no fetch()"],
+        ["['SOURCE']['BACKEND']", "MemoryLeases'", "django_idgen.core.source.Source"],
     ),
     (generator(BACKEND=7), ["BACKEND", "7"]),
     (generator(OPTIONS={"max_a_head": 1}), ["'max_a_head'", "max_ahead"]),

@@ -18,6 +18,7 @@ from django_idgen.core.errors import ClockSkewed, LeaseLost, NamespaceMismatch, 
 from django_idgen.core.keeper import LeaseKeeper
 from django_idgen.ops import health, readiness
 from django_idgen.ops.readiness import Probes, Readiness
+from django_idgen.sources.memory import MemorySource
 from tests.places import idgen_on, place
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 from tests.rest.tags.people import Person
@@ -123,7 +124,7 @@ def test_a_question_that_hangs_is_not_asked_again_beside_it() -> None:
 def test_one_place_that_answers_is_enough() -> None:
     """Of several databases, or a pool before one: ids can be had."""
 
-    class Source:
+    class Two(MemorySource):
         def probes(self) -> dict[str, Callable[[], None]]:
             return {"a": lambda: None, "b": self.fail}
 
@@ -131,10 +132,10 @@ def test_one_place_that_answers_is_enough() -> None:
             raise OSError("b is away")
 
     source = segments.allocator()
-    before, source.source = source.source, Source()  # type: ignore[assignment]
+    before, source.source = source.source, Two()
     try:
         assert now().ready
-        Source.probes = lambda self: {"b": self.fail}  # type: ignore[method-assign]
+        Two.probes = lambda self: {"b": self.fail}  # type: ignore[method-assign]
         found = now()
         assert found.failing == ("segments",)
         assert "b is away" in found.parts[0].detail

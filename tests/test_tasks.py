@@ -317,7 +317,7 @@ def test_pruning_that_is_killed_goes_on_the_next_time(archive: str) -> None:
     killed_while_waiting(
         archive,
         "from functools import partial\n"
-        "from django_idgen import history\n"
+        "from django_idgen.sources import history\n"
         "from django_idgen.ops.upkeep import pruning\n"
         "history.prune_history = partial(history.prune_history, batch=2)\n"
         "pruning.prune_history()",

@@ -284,7 +284,8 @@ class SegmentHistoryAdmin(ReadOnlyAdmin):
 
 def _keeps_history() -> bool:
     try:
-        return bool(getattr(source_behind_pool(), "history", True))
+        source = source_behind_pool()
+        return source.history or not source.keeps_rows
     except IdgenError:
         return True  # what is wrong with the settings is told elsewhere
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from .errors import ConfigurationError, InvalidTag
 
@@ -15,7 +13,6 @@ __all__ = [
     "STEP",
     "Demand",
     "Segment",
-    "SegmentSource",
     "check_step",
     "check_tag",
 ]
@@ -75,45 +72,6 @@ class Segment:
 
     def ids(self) -> range:
         return range(self.start, self.stop, self.delta)
-
-
-class SegmentSource(Protocol):
-    """Something shared that hands out segments. Safe to use from several threads.
-
-    As with leases, a fetch whose answer was lost is a lost segment; it is never
-    sent again, and never runs inside the caller's transaction.
-    """
-
-    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """Take the next segment of ``tag``; the tag is made if it is not there.
-
-        It has ``demand.length(step)`` ids, or fewer at the very end of the ids.
-        ``floor`` is the end (exclusive) of the highest segment of this tag that the
-        process was ever granted, or of the ids that it loaded from elsewhere: the new
-        one lies wholly at or above it, so that a flushed or restored table can't give
-        a range again.
-
-        Raises :class:`SegmentUnavailable` (with the cause chained),
-        :class:`TagPaused`, :class:`SegmentExhausted` or
-        :class:`InvalidTag`.
-        """
-        ...
-
-    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """Take back ids of ``tag`` that were fetched here and will not be given out.
-
-        Each range is one that no other call ever gave back. A source that has no place
-        for them lets them be a gap. Never raises.
-        """
-        ...
-
-    def abandon(self) -> None:
-        """Drop what a forked child inherited, without touching sockets."""
-        ...
-
-    def close(self) -> None:
-        """Free local resources. May be called twice."""
-        ...
 
 
 def check_tag(tag: object) -> str:

@@ -13,10 +13,10 @@ from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
 from .events import Emit, ignore
 from .loader import AnyLoader, process_lock
-from .segment import SegmentSource
 from .segment_generator import SegmentGenerator
 from .segment_loads import Load
 from .segment_tags import Segments
+from .source import Source
 from .step import Growth
 
 __all__ = ["IDLE_AFTER", "SegmentAllocator", "Segments"]
@@ -54,7 +54,7 @@ class SegmentAllocator:
 
     def __init__(
         self,
-        source: SegmentSource,
+        source: Source,
         loader: AnyLoader,
         *,
         timeout: float = 0.5,

@@ -22,7 +22,8 @@ from .errors import (
 )
 from .events import Emit
 from .loader import AnyLoader
-from .segment import Demand, Segment, SegmentSource, check_tag
+from .segment import Demand, Segment, check_tag
+from .source import Source
 from .step import Growth
 
 __all__ = ["FINAL_ERRORS", "Load", "Services", "TagLoads"]
@@ -45,7 +46,7 @@ FINAL_ERRORS: Final = (SegmentExhausted, InvalidTag, ConfigurationError, *REFUSE
 class Services(Protocol):
     """What all tags of one source share: see :class:`SegmentAllocator`."""
 
-    source: SegmentSource
+    source: Source
     loader: AnyLoader
     clock: Clock
     growth: Growth

@@ -98,8 +98,7 @@ SOURCE = ""
 
 def _to_ask() -> dict[str, Mapping[str, Ask]]:
     """What can be asked, by the alias of the generator that needs it."""
-    source: Any = handlers.segments.allocator().source
-    asked = {SOURCE: _probes_of(source)}
+    asked = {SOURCE: handlers.segments.allocator().source.probes()}
     for alias, keeper in _in_use().items():
         asked[alias] = _probes_of(keeper.registry)
     return asked

@@ -12,7 +12,6 @@ from ..core.errors import ConfigurationError
 from ..core.holder import process_label
 from ..core.layout import BitLayout
 from ..core.lease import Namespace
-from ..core.loader import InlineLoader
 from ..core.segment_allocator import SegmentAllocator
 from ..settings.config import (
     LEASE_OPTIONS,
@@ -56,7 +55,7 @@ def _import_leases(leases: BackendSettings) -> None:
 
 
 def _import_source(source: BackendSettings) -> None:
-    for name in getattr(source.load(), "nested", ()):
+    for name in source.nested:
         _import_source(nested_source(source, name))
 
 
@@ -139,11 +138,9 @@ def _is_told_its_workers(leases: BackendSettings) -> bool:
 def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
     """The maker of segment generators. Raises :class:`SettingsError`."""
     source = _source(settings.source, settings.default_step)
-    # A source without a loader of its own is quick enough for the caller's thread.
-    loader = getattr(source, "loader", None) or InlineLoader()
     return SegmentAllocator(
         source,
-        loader,
+        source.loader,
         timeout=settings.timeout,
         first_timeout=settings.first_timeout,
         growth=settings.growth,
@@ -152,28 +149,18 @@ def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
     )
 
 
-def _source(settings: BackendSettings, default_step: int) -> Any:
-    """A source, with the one that it takes from."""
+def _source(settings: BackendSettings, default_step: int, *, pooled: bool = False) -> Any:
+    """A source, with those that it takes from; ``pooled``: whether it stands behind a pool."""
     backend = settings.load()
-    names = getattr(backend, "nested", ())
-    if not names:
-        # The steps of a service that lends segments are its own.
-        knows_step = "default_step" in inspect.signature(backend).parameters
-        return settings.build(**({"default_step": default_step} if knows_step else {}))
-    defaults = getattr(backend, "nested_defaults", {})
-    wrapped = {
-        name: _source(_with_defaults(nested_source(settings, name), defaults), default_step)
-        for name in names
-    }
-    options = {**settings.options, **wrapped}
-    return replace(settings, options=options).build()
-
-
-def _with_defaults(settings: BackendSettings, defaults: Mapping[str, Any]) -> BackendSettings:
-    """With those of ``defaults`` that the backend takes, unless it is told otherwise."""
-    known = inspect.signature(settings.load()).parameters
-    taken = {name: value for name, value in defaults.items() if name in known}
-    return replace(settings, options={**taken, **settings.options})
+    given = {"default_step": default_step} if "default_step" in settings.wired else {}
+    options = dict(settings.options)
+    if pooled and "measures" in settings.wired:
+        # What is fetched for the pool is not used yet.
+        options.setdefault("measures", False)
+    for name in settings.nested:
+        inner = nested_source(settings, name)
+        options[name] = _source(inner, default_step, pooled=backend.is_pool)
+    return replace(settings, options=options).build(**given)
 
 
 def _kind_of(leases: BackendSettings) -> str:

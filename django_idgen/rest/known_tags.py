@@ -120,14 +120,11 @@ def check_known(tag: str) -> None:
 
 
 def _exists(tag: str) -> bool:
-    source: Any = segments.allocator().source
-    while not hasattr(source, "route") and hasattr(source, "source"):
-        source = source.source  # what stands behind a pool
-    if hasattr(source, "route"):
+    source: Any = segments.allocator().source.behind
+    if source.keeps_rows:
         return _is_in_one_of(source.route(tag), tag) or _is_marked(source, tag)
-    if hasattr(source, "max_id"):  # in memory, or a SQLite file's marks
-        return bool(source.max_id(tag) > 1)
-    return True  # whoever is behind it has tags of its own, and refuses others itself
+    # A service has tags of its own, and refuses others itself.
+    return not source.is_new(tag)
 
 
 def _is_in_one_of(aliases: tuple[str, ...], tag: str) -> bool:
@@ -177,7 +174,7 @@ def _is_in_sqlite(alias: str, tag: str) -> bool:
 
 def _is_marked(source: Any, tag: str) -> bool:
     """Whether the file beside a SQLite database knows it: the row may come later."""
-    if not hasattr(source, "marks") or place_of(source.route(tag)[0]) is not Place.FILE:
+    if place_of(source.route(tag)[0]) is not Place.FILE:
         return False
     return bool(source.marks(tag).max_id(tag) > 1)
 

@@ -131,14 +131,13 @@ def installation_of_source(source: Any, tag: str) -> str:
 
     Raises :class:`SegmentUnavailable` where the database can't be asked.
     """
-    while not hasattr(source, "owner") and hasattr(source, "source"):
-        source = source.source  # what stands behind a pool
-    if not hasattr(source, "owner"):
+    source = source.behind
+    if not source.can_be_pooled:
         return _this_process()
     found = str(source.owner(tag, max_age=OWNER_AGE))
     if found:
         return found
-    if hasattr(source, "route") and place_of(source.route(tag)[0]).in_process:
+    if source.keeps_rows and place_of(source.route(tag)[0]).in_process:
         return _this_process()
     raise SegmentUnavailable(
         f"The database of tag {tag!r} can't be asked whose ids it gives out. It is asked again "

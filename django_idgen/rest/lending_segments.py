@@ -148,7 +148,7 @@ class Lending:
             return None
         try:
             source = source_behind_pool()
-            if not hasattr(source, "marks") or len(source.route(self._tag)) > 1:
+            if not source.keeps_rows or len(source.route(self._tag)) > 1:
                 return None
             found = find_tag(self._tag)
         except IdgenError:
@@ -183,9 +183,7 @@ class Lending:
         return None
 
     def _fetched(self, floor: int, demand: Demand, *, behind: bool = False) -> Segment:
-        source: Any = self._allocator.source
-        while behind and hasattr(source, "source"):
-            source = source.source
+        source = self._allocator.source.behind if behind else self._allocator.source
         job = partial(source.fetch, self._tag, floor=floor, demand=demand)
         segment = _awaited(self._allocator.loader.submit(job, urgent=True), self._tag)
         _note(self._allocator, segment)

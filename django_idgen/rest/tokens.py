@@ -205,7 +205,7 @@ def misnamed(token: AccessToken) -> list[str]:
     lines = [*token.generators.splitlines(), *token.leases.splitlines()]
     try:
         known = list(current_settings().generators)
-        tags = token.tags.splitlines() if hasattr(source_behind_pool(), "marks") else []
+        tags = token.tags.splitlines() if source_behind_pool().keeps_rows else []
         absent = [tag for tag in tags if tag and "*" not in tag and find_tag(tag) is None]
     except (IdgenError, ImproperlyConfigured):
         return []  # what is wrong with the settings, or away, is told elsewhere

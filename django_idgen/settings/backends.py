@@ -28,6 +28,8 @@ class BackendSettings:
     """Options that stand beside these in the settings and are taken by the wiring, for messages."""
     methods: tuple[str, ...] = ()
     """What a class must have to be of use here."""
+    base: type | None = None
+    """What a class must derive from."""
 
     def load(self) -> Any:
         """The class. Raises :class:`SettingsError` if there is none."""
@@ -59,7 +61,28 @@ class BackendSettings:
                 f"{self.where}['BACKEND'] is {self.path!r}, which has no {'(), '.join(lacking)}() "
                 f"and so is of another kind than is needed here. Leave it out for the default."
             )
+        if self.base and isinstance(found, type) and not issubclass(found, self.base):
+            raise SettingsError(
+                f"{self.where}['BACKEND'] is {self.path!r}, which does not derive from "
+                f"{self.base.__module__}.{self.base.__name__} and so is of another kind than is "
+                f"needed here. Leave it out for the default."
+            )
         return found
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """The options that describe backends which this one takes from."""
+        return self._declared("nested")
+
+    @property
+    def wired(self) -> tuple[str, ...]:
+        """The arguments that the wiring gives it."""
+        return self._declared("wired")
+
+    def _declared(self, name: str) -> tuple[str, ...]:
+        found = self.load()
+        declared: tuple[str, ...] = getattr(found, name) if isinstance(found, type) else ()
+        return declared
 
     def build(self, *args: Any, **given: Any) -> Any:
         """An instance, from ``args``, what the wiring gives, and the options.

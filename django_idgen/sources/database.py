@@ -16,6 +16,7 @@ from ..core.errors import ConfigurationError, SegmentUnavailable
 from ..core.loader import AnyLoader
 from ..core.segment import STEP, Demand, Segment, check_tag
 from ..core.shard import Grid
+from ..core.source import Source
 from ..db.connection import Place, own_connection, place_of
 from ..db.installation import DatabaseOwner
 from ..db.stores import PlacedLoader
@@ -30,7 +31,7 @@ __all__ = ["DatabaseSource"]
 DEFAULT_DATABASE = "default"
 
 
-class DatabaseSource:
+class DatabaseSource(Source):
     """Segments of ``LeafAlloc`` in ``database`` (an alias of ``DATABASES``). Thread-safe.
 
     ``databases``, a list of aliases, has each tag come from all of them, each giving
@@ -46,6 +47,10 @@ class DatabaseSource:
     Raises :class:`ConfigurationError`.
     """
 
+    can_be_pooled = True
+    keeps_rows = True
+    wired = ("default_step", "measures")
+
     def __init__(
         self,
         *,
@@ -60,11 +65,12 @@ class DatabaseSource:
     ) -> None:
         _check_one_of(database, databases, router)
         self._default_step = default_step
-        self._history = _flag("history", history)
+        self.history = _flag("history", history)
+        self.failover_skip = check_failover_skip(failover_skip)
         self._options: dict[str, Any] = {
-            "failover_skip": check_failover_skip(failover_skip),
+            "failover_skip": self.failover_skip,
             "server_identity": _flag("server_identity", server_identity),
-            "history": self._history,
+            "history": self.history,
             "measures": _flag("measures", measures),
         }
         self._placed: dict[tuple[str, Grid | None], PlacedSource] = {}
@@ -72,24 +78,29 @@ class DatabaseSource:
         self._several: dict[Route, SeveralDatabases] = {}
         self._owners: dict[str, DatabaseOwner] = {}
         self._databases: Route = ()
-        self.loader: AnyLoader
+        self._loader: AnyLoader
         if databases is None and router is None:
             route = check_databases("'database' is", database or DEFAULT_DATABASE)
             self._route, self._databases = fixed(route), route
             self._place(route[0], None)
-            self.loader = PlacedLoader(route[0])
+            self._loader = PlacedLoader(route[0])
         elif router is not None:
-            self._route = router_of(router)
+            self._route, self.is_routed = router_of(router), True
             # As far as is known: no tag was routed yet.
-            self.loader = Lanes(lambda: bool(self._placed) and self._are_servers())
+            self._loader = Lanes(lambda: bool(self._placed) and self._are_servers())
         else:
             route = check_databases("'databases' is", databases)
             self._route, self._databases = fixed(route), route
             self._source(route)
-            self.loader = Lanes(self._are_servers)
+            self._loader = Lanes(self._are_servers)
+
+    @property
+    def loader(self) -> AnyLoader:
+        """The thread of the database; several, where there are several databases."""
+        return self._loader
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`SegmentSource.fetch`."""
+        """See :meth:`Source.fetch`."""
         route = self._route(check_tag(tag))
         if len(route) > 1:
             return self._source(route).fetch(tag, floor=floor, demand=demand)
@@ -112,11 +123,6 @@ class DatabaseSource:
     def databases(self) -> Sequence[str]:
         """Every alias that may have tags of this source; all that there are if one routes them."""
         return self._databases or tuple(connections.settings)
-
-    @property
-    def is_routed(self) -> bool:
-        """Whether a function says where tags are, so that :meth:`databases` is all there are."""
-        return not self._databases
 
     def route(self, tag: str) -> Route:
         """The aliases that share ``tag``; raises as :meth:`fetch` for one that can't be."""
@@ -172,7 +178,7 @@ class DatabaseSource:
         return {f"database {alias}": source.ping for alias, source in used.items()}
 
     def owner(self, tag: str, *, max_age: float = math.inf) -> str:
-        """See :class:`PooledSource`. Of databases that share the tag it is the first's."""
+        """See :meth:`Source.owner`. Of databases that share the tag it is the first's."""
         alias = self._route(check_tag(tag))[0]
         return self._owner_of(alias).current(max_age=max_age)
 
@@ -183,24 +189,11 @@ class DatabaseSource:
         found = {alias: self._owner_of(alias).current() for alias in used}
         return {alias: owner for alias, owner in found.items() if owner}
 
-    @property
-    def failover_skip(self) -> int:
-        """How many of the longest fetches are skipped where a server may have missed some."""
-        return int(self._options["failover_skip"])
-
-    @property
-    def history(self) -> bool:
-        """Whether each fetch leaves a row."""
-        return self._history
-
-    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """There is no place for them here: they are a gap. See :mod:`.pool.source`."""
-
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
         self._health = {}
         self._several = {}
-        self.loader.reset()
+        self._loader.reset()
         for source in list(self._placed.values()):
             source.abandon()
 
@@ -225,7 +218,7 @@ class DatabaseSource:
         if found is None:
             step = self._default_step
             make = partial(ServerSource, alias=alias, default_step=step, grid=grid, **self._options)
-            made = PlacedSource(alias, default_step=step, history=self._history, make_server=make)
+            made = PlacedSource(alias, default_step=step, history=self.history, make_server=make)
             found = self._placed.setdefault((alias, grid), made)
         return found
 

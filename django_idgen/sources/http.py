@@ -22,6 +22,7 @@ from ..core.errors import (
 )
 from ..core.loader import AnyLoader, Loader
 from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_step, check_tag
+from ..core.source import Source
 from ..remote.link import (
     CONNECT_TIMEOUT,
     TIMEOUT,
@@ -37,7 +38,7 @@ from ..remote.options import Token
 __all__ = ["HttpSource"]
 
 
-class HttpSource:
+class HttpSource(Source):
     """Segments from the services at ``base_urls``. Thread-safe.
 
     For the options see :class:`HttpLink`. Of several services each must stand
@@ -46,6 +47,8 @@ class HttpSource:
 
     Raises :class:`ConfigurationError` for options that can't work.
     """
+
+    can_be_pooled = True
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class HttpSource:
             installation=installation,
             clock=clock,
         )
-        self.loader: AnyLoader = Loader("idgen-http")
+        self._loader = Loader("idgen-http")
         self._start_over()
 
     def _start_over(self) -> None:
@@ -84,8 +87,13 @@ class HttpSource:
         self._most = LONGEST_STEP
         """Ids that the service lends in one segment."""
 
+    @property
+    def loader(self) -> AnyLoader:
+        """A thread of its own."""
+        return self._loader
+
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`SegmentSource.fetch`.
+        """See :meth:`Source.fetch`.
 
         Of more ids than the service lends at once there are fewer than ``demand`` asks for.
         Raises :class:`ConfigurationError` for a service of another database.
@@ -113,13 +121,6 @@ class HttpSource:
         except (SegmentUnavailable, Refused):
             return ""
 
-    def owners(self) -> Mapping[str, str]:
-        """None are known by the alias of a database here."""
-        return {}
-
-    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """There is no way back: they are a gap."""
-
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """By service: what raises unless it answers. Any one of them is enough."""
         return self._link.probes(unavailable=SegmentUnavailable)
@@ -128,7 +129,7 @@ class HttpSource:
         """Drop what a forked child inherited."""
         # But not whose ids the process had: the floors stay, too.
         self._link.abandon()
-        self.loader.reset()
+        self._loader.reset()
 
     def close(self) -> None:
         """Close the connections. May be called twice."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from django_idgen.core.errors import SegmentExhausted, TagPaused
-from django_idgen.core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
+from ..core.errors import SegmentExhausted, TagPaused
+from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
+from ..core.source import Source
 
 __all__ = ["MemorySource"]
 
 
-class MemorySource:
+class MemorySource(Source):
     """A segment source that forgets all at the end of the process. Thread-safe.
 
     Ids begin at 1; a tag is made when it is first asked for. Like Leaf's table it
@@ -22,6 +23,8 @@ class MemorySource:
     Steps are numbers of ids, 1 to 1,000,000,000; another one raises
     :class:`~django_idgen.core.errors.ConfigurationError`. ``end`` is past the last id.
     """
+
+    wired = ("default_step",)
 
     def __init__(
         self,
@@ -58,9 +61,6 @@ class MemorySource:
             self._max_ids[tag] = stop = min(start + demand.length(step), self.end)
             return Segment(tag, start, stop, step)
 
-    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """There is no place for them: they are a gap."""
-
     def set_step(self, tag: str, step: int) -> None:
         """Change the number of ids in a segment of ``tag``, from the next fetch on."""
         with self._lock:
@@ -89,12 +89,16 @@ class MemorySource:
         with self._lock:
             return tag in self._paused
 
+    def is_new(self, tag: str) -> bool:
+        """Whether nothing was granted of ``tag``."""
+        return self.max_id(tag) == 1
+
     def max_id(self, tag: str) -> int:
         """The end, exclusive, of what was granted of ``tag``; 1 if nothing was."""
         with self._lock:
             return self._max_ids.get(tag, 1)
 
-    def clear(self) -> None:
+    def flush(self) -> None:
         """Forget what was granted, as a store that is flushed would. Steps and pauses stay."""
         with self._lock:
             self._max_ids.clear()
@@ -102,6 +106,3 @@ class MemorySource:
     def abandon(self) -> None:
         """Replace the lock, which a thread may have held at the fork."""
         self._lock = threading.Lock()
-
-    def close(self) -> None:
-        """Nothing to free."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ..core.errors import SegmentUnavailable, TagPaused
-from ..core.segment import MAX_ID, MAX_STEP, STEP, Demand, Segment, SegmentSource
+from ..core.segment import MAX_ID, MAX_STEP, STEP, Demand, Segment
+from ..core.source import Source
 from ..db.connection import Place, place_of
 from ..db.sqlite import memory_rows
 from ..db.sqlite.mirror_rows import FetchedRow, Row, now
@@ -18,7 +19,7 @@ from .sqlite import SqliteSource
 __all__ = ["PlacedSource"]
 
 
-class PlacedSource:
+class PlacedSource(Source):
     """Segments of ``LeafAlloc`` in ``database`` (an alias of ``DATABASES``). Thread-safe.
 
     ``make_server`` makes the source that is used while the alias is a server's. On
@@ -42,7 +43,7 @@ class PlacedSource:
         """By tag: the step that its marks had at our last fetch."""
         self._unshared: dict[str, int] = {}
         """By tag: the end of what was granted here while a test forbade the database."""
-        self._stores: Stores[SegmentSource] = Stores(database, self._make)
+        self._stores: Stores[Source] = Stores(database, self._make)
 
     @property
     def server(self) -> ServerSource | None:
@@ -51,7 +52,7 @@ class PlacedSource:
         return store if isinstance(store, ServerSource) else None
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`SegmentSource.fetch`."""
+        """See :meth:`Source.fetch`."""
         store = self._stores.current()
         if isinstance(store, SqliteSource):
             return self._fetch_mirrored(store, tag, floor, demand)
@@ -145,9 +146,6 @@ class PlacedSource:
         store = self._stores.current()
         return store if isinstance(store, (SqliteSource, MemorySource)) else None
 
-    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """There is no place for them here: they are a gap. See :mod:`.pool.source`."""
-
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
         self._stores.reset()
@@ -170,7 +168,7 @@ class PlacedSource:
             )
         return step
 
-    def _make(self, place: Place) -> SegmentSource:
+    def _make(self, place: Place) -> Source:
         if place is Place.FORBIDDEN:
             # One id at a time: what is left of a longer segment would be used on the
             # database, once it is allowed again, where somebody else may have those ids.

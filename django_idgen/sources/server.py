@@ -24,6 +24,7 @@ from ..core.events import Emit
 from ..core.loader import Loader
 from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
 from ..core.shard import Grid
+from ..core.source import Source
 from ..db import dialects
 from ..db.connection import OwnConnection, own_connection
 from ..db.transactions import Transactions
@@ -53,7 +54,7 @@ class _Taken:
     skips: Sequence[Skip] = ()
 
 
-class ServerSource:
+class ServerSource(Source):
     """A segment source in the ``leaf_alloc`` table of database ``alias``. Thread-safe.
 
     ``default_step`` (ids) is given to tags that are made on first use; ``timeout``
@@ -65,7 +66,7 @@ class ServerSource:
     in step (Galera). ``history``: each fetch leaves a row. ``measures``: about once a
     minute a fetch writes the tag's rate into its row.
 
-    Raises what :class:`~django_idgen.core.segment.SegmentSource` says.
+    Raises what :class:`Source` says.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class ServerSource:
         self.grid = grid
         self._own = own or own_connection(alias)
         self._server_identity = server_identity
-        self._history = history
+        self.history = history
         self._measures = measures
         self._emit = emit
         self._identity_sql: str | None = None if server_identity else ""
@@ -110,7 +111,7 @@ class ServerSource:
         return self._own.loader
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`SegmentSource.fetch`."""
+        """See :meth:`Source.fetch`."""
         return self.fetch_within(None, tag, floor=floor, demand=demand)
 
     def fetch_within(
@@ -179,14 +180,8 @@ class ServerSource:
         """Whether its row says so by now."""
         return self._transactions.run(lambda _: self._says_paused(tag))
 
-    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """There is no place for them: they are a gap."""
-
     def abandon(self) -> None:
         self._own.reset()
-
-    def close(self) -> None:
-        """Nothing to free: the connection closes by itself when there is nothing to do."""
 
     def _run(self, body: Callable[[BaseDatabaseWrapper], _Taken], timeout: float | None) -> _Taken:
         try:
@@ -270,7 +265,7 @@ class ServerSource:
         grid = Grid(row["delta"], row["remainder"])
         segment = Segment(tag, grid.first(base), row["max_id"], row["step"], grid.delta)
         now = row["update_time"]
-        if self._history:
+        if self.history:
             history.record(segment, self.alias, now)
         if self._measures:
             known = Rate(row["rate"], row["measured_at"], row["measured_used"])

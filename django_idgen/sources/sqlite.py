@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from ..core.errors import SegmentExhausted, SegmentUnavailable, TagPaused
 from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
+from ..core.source import Source
 from ..db.sqlite.marks import MarksError, MarksFile, MarksLost
 
 __all__ = ["SqliteSource"]
@@ -18,7 +19,7 @@ _PAUSED = "CREATE TABLE IF NOT EXISTS paused (tag TEXT PRIMARY KEY) WITHOUT ROWI
 """Made with the first pause: files of the version before have none."""
 
 
-class SqliteSource:
+class SqliteSource(Source):
     """A source for the processes of one host. Thread-safe; safe across a fork.
 
     A new tag starts at 1 and takes ``default_step`` ids at a time, until
@@ -31,7 +32,7 @@ class SqliteSource:
         self.default_step = check_step(default_step)
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`SegmentSource.fetch`."""
+        """See :meth:`Source.fetch`."""
         check_tag(tag)
 
         def job(db: sqlite3.Connection) -> Segment:
@@ -50,9 +51,6 @@ class SqliteSource:
             return Segment(tag, start, stop, step)
 
         return self._run(job)
-
-    def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """There is no place for them: they are a gap."""
 
     def set_step(self, tag: str, step: int) -> None:
         """From the next fetch on, ``tag`` takes ``step`` ids at a time.
@@ -123,12 +121,6 @@ class SqliteSource:
         """Raise :class:`SegmentUnavailable` unless the marks can be written."""
         if self.marks.path.exists():  # or it would be made by asking
             self._run(lambda _db: None)
-
-    def abandon(self) -> None:
-        """Nothing was inherited: no connection outlives a call."""
-
-    def close(self) -> None:
-        """Nothing to free."""
 
     def _row(self, db: sqlite3.Connection, tag: str) -> tuple[int, int]:
         row = db.execute("SELECT max_id, step FROM segments WHERE tag = ?", (tag,)).fetchone()

@@ -26,6 +26,8 @@ STOCK = 20_000_000
 class OwnedSource(SlowSource):
     """Says whose its ids are, as a source behind a pool has to."""
 
+    can_be_pooled = True
+
     def __init__(self, step: int) -> None:
         super().__init__(step)
         self.loader = Loader("bench")

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentExhausted
-from django_idgen.core.segment import LONGEST_STEP, MAX_ID, MAX_STEP, Demand, Segment, SegmentSource
+from django_idgen.core.segment import LONGEST_STEP, MAX_ID, MAX_STEP, Demand, Segment
+from django_idgen.core.source import Source
 
 from .lease_contract import in_threads
 
@@ -29,9 +30,9 @@ class Shop(ABC):
     """Fetches that are skipped where a row stands below the floor: on servers."""
 
     def __init__(self) -> None:
-        self._made: list[SegmentSource] = []
+        self._made: list[Source] = []
 
-    def source(self, default_step: int = DEFAULT_STEP) -> SegmentSource:
+    def source(self, default_step: int = DEFAULT_STEP) -> Source:
         """One more source on this store, as another process would have."""
         made = self.make(default_step)
         self._made.append(made)
@@ -42,7 +43,7 @@ class Shop(ABC):
         return floor + self.failover_skip * 2 * longest
 
     @abstractmethod
-    def make(self, default_step: int) -> SegmentSource: ...
+    def make(self, default_step: int) -> Source: ...
 
     @abstractmethod
     def set_step(self, tag: str, step: int) -> None:
@@ -203,7 +204,7 @@ class SourceContract:
             source.fetch("end", floor=MAX_ID - 1)
         assert source.fetch("other").start == 1
 
-    def _to_the_end(self, source: SegmentSource, floor: int) -> None:
+    def _to_the_end(self, source: Source, floor: int) -> None:
         for _ in range(5):
             segment = source.fetch("end", floor=floor)
             assert floor <= segment.start < segment.stop <= MAX_ID + 1

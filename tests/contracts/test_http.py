@@ -12,8 +12,9 @@ import pytest
 from django.db import connections
 
 from django_idgen.core.lease import LeaseRegistry, Namespace
-from django_idgen.core.segment import SegmentSource, check_step
+from django_idgen.core.segment import check_step
 from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.source import Source
 from django_idgen.core.survey import Overseen
 from django_idgen.leases.http import HttpLeases
 from django_idgen.process import handlers
@@ -123,7 +124,7 @@ class HttpShop(Shop):
         self._behind = ServerShop(alias)
         self._step = 0
 
-    def make(self, default_step: int) -> SegmentSource:
+    def make(self, default_step: int) -> Source:
         if check_step(default_step) != self._step:
             self._step = default_step
             handlers.segments.close()

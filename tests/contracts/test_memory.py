@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django_idgen.core.lease import LeaseRegistry, Namespace
-from django_idgen.core.segment import SegmentSource, check_step
+from django_idgen.core.segment import check_step
+from django_idgen.core.source import Source
 from django_idgen.leases.memory import MemoryLeases, MemoryMarks
 from django_idgen.sources.memory import MemorySource
 
@@ -49,7 +50,7 @@ class MemoryShop(Shop):
         super().__init__()
         self.only: MemorySource | None = None
 
-    def make(self, default_step: int) -> SegmentSource:
+    def make(self, default_step: int) -> Source:
         # One process has one: another object would be another process' memory.
         check_step(default_step)
         if self.only is None:
@@ -62,7 +63,7 @@ class MemoryShop(Shop):
 
     def forget(self) -> None:
         assert self.only is not None
-        self.only.clear()
+        self.only.flush()
 
     def tags(self) -> list[str]:
         return [] if self.only is None else sorted(self.only._max_ids)

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from django_idgen.core.segment import STEP, Demand, Segment, SegmentSource, check_step, check_tag
+from django_idgen.core.segment import STEP, Demand, Segment, check_step, check_tag
+from django_idgen.core.source import Source
 from tests.redis_pool.shop import OwnedSource, pool
 
 from .source_contract import Shop, SourceContract
@@ -28,7 +29,7 @@ class PooledMemoryShop(Shop):
         self.alias = alias
         self.behind = Rows()
 
-    def make(self, default_step: int) -> SegmentSource:
+    def make(self, default_step: int) -> Source:
         self.behind.default_step = check_step(default_step)
         return pool(self.alias, self.behind)
 
@@ -36,7 +37,7 @@ class PooledMemoryShop(Shop):
         self.behind.set_step(tag, step)
 
     def forget(self) -> None:
-        self.behind.clear()
+        self.behind.flush()
 
     def tags(self) -> list[str]:
         return sorted(self.behind._max_ids)
@@ -61,9 +62,10 @@ class PooledServerShop(ServerShop):
         self.cache = cache
         self.whose = OwnedSource().whose
 
-    def make(self, default_step: int) -> SegmentSource:
+    def make(self, default_step: int) -> Source:
         behind = super().make(default_step)
-        behind.owner = lambda tag, *, max_age=0: self.whose  # type: ignore[attr-defined]
+        behind.owner = lambda tag, *, max_age=0: self.whose  # type: ignore[method-assign]
+        behind.can_be_pooled = True  # type: ignore[misc]
         return pool(self.cache, behind)
 
 

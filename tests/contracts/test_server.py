@@ -12,7 +12,7 @@ import pytest
 from django.db import connections
 
 from django_idgen.core.lease import LeaseRegistry, Namespace
-from django_idgen.core.segment import SegmentSource
+from django_idgen.core.source import Source
 from django_idgen.db.connection import OwnConnection
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.leases.server import ServerLeases
@@ -79,7 +79,7 @@ class ServerShop(Shop):
         make_missing_tables(connections[alias])
         self.forget()
 
-    def make(self, default_step: int) -> SegmentSource:
+    def make(self, default_step: int) -> Source:
         return ServerSource(
             alias=self.alias, default_step=default_step, timeout=30, own=next(self._own)
         )

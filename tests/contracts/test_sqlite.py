@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from django_idgen.core.lease import LeaseRegistry, Namespace
-from django_idgen.core.segment import SegmentSource
+from django_idgen.core.source import Source
 from django_idgen.db.sqlite.marks import MarksFile
 from django_idgen.leases.sqlite import SqliteLeases
 from django_idgen.sources.sqlite import SqliteSource
@@ -62,7 +62,7 @@ class SqliteShop(Shop):
         super().__init__()
         self.path = path
 
-    def make(self, default_step: int) -> SegmentSource:
+    def make(self, default_step: int) -> Source:
         return SqliteSource(marks=MarksFile(self.path), default_step=default_step)
 
     def set_step(self, tag: str, step: int) -> None:

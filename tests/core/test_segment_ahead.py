@@ -83,7 +83,7 @@ def test_a_row_removed_is_made_anew_and_readers_go_on():
         ids = generator.next_ids(7)
         assert ids[0] > last
         last = ids[-1]
-        source.clear()
+        source.flush()
         loader.run()
 
 
@@ -329,7 +329,7 @@ def test_an_answer_that_went_back_is_never_accepted_again():
     loader.run()
     source.fetch = fetch
     assert source.returned[-1] == ("order", range(11, 21))
-    source.clear()
+    source.flush()
     assert generator.next_id() == 21
 
 

@@ -308,7 +308,7 @@ def test_each_fetch_names_the_end_of_the_highest_grant():
     generator, source, loader, *_ = manual(step=10)
     generator.next_ids(5)
     loader.run()
-    source.clear()
+    source.flush()
     assert generator.next_ids(20)[-1] == 25
     assert source.floors == [0, 11, 21]
 

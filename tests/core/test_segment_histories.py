@@ -140,7 +140,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.source.clear()
+        self.source.flush()
 
     @rule()
     def another_process_takes_a_segment(self) -> None:

@@ -92,7 +92,7 @@ def test_ids_of_a_dropped_tag_go_on_above_also_after_a_flush():
     use(allocator, "order")
     pass_idle(allocator, time)
     gc.collect()
-    source.clear()
+    source.flush()
     assert use(allocator, "order") == 101
     assert source.floors[-1] == 101
 
@@ -245,7 +245,7 @@ def test_a_hundred_thousand_dropped_tags_take_little():
         for tag in tags:
             use(allocator, tag)
         allocator.loader.jobs.clear()
-        allocator.source.clear()
+        allocator.source.flush()
         pass_idle(allocator, time)
         gc.collect()
         used = tracemalloc.get_traced_memory()[0] - before

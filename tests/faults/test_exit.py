@@ -143,7 +143,8 @@ def test_what_was_stopped_repeats_nothing(site: Site) -> None:
 TOGETHER = """
 import traceback
 from django.db import connection
-from django_idgen import factory, generators, handlers
+from django_idgen import generators
+from django_idgen.process import factory, handlers
 from django_idgen.core.errors import RegistryUnavailable
 from tests.faults.site.children import join
 

@@ -22,6 +22,8 @@ PATIENT = 20.0
 class OwnedSource(MemorySource):
     """A memory source with an owner, so that its ids can be pooled; it counts its fetches."""
 
+    can_be_pooled = True
+
     def __init__(self, default_step: int = STEP_LENGTH) -> None:
         super().__init__(default_step)
         self.whose = secrets.token_hex(8)

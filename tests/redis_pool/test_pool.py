@@ -245,7 +245,7 @@ def test_a_restored_table_gives_out_nothing_that_was_pooled(
     """What was ever in the pool lies below the floor of later fetches (hazard 61)."""
     some = process()
     some.refill("t", 100)
-    source.clear()  # the table is back at the start
+    source.flush()  # the table is back at the start
     claims = Claims()
     for _ in range(3):
         claims.use(some.fetch("t", demand=Demand(at_least=60)).ids())
@@ -262,7 +262,7 @@ def test_a_refill_of_a_restored_table_is_above_what_was_pooled(
     some = process()
     some.refill("t", 50)
     taken = some.fetch("t", demand=Demand(at_least=50))
-    source.clear()  # the table is back at the start
+    source.flush()  # the table is back at the start
     assert some.refill("t", 50) == 50
     assert process().fetch("t").start >= taken.stop
 

@@ -121,7 +121,7 @@ def test_processes_that_come_and_go_repeat_nothing(farm: RedisFarm, postgres: st
     start = starter(server.url, postgres)
     code = """
         import os, random, signal, threading, time
-        from django_idgen import handlers
+        from django_idgen.process import handlers
         from django_idgen.core.errors import SegmentUnavailable
         from django_idgen.core.clock import SYSTEM_CLOCK
         dies = random.random() < 0.3

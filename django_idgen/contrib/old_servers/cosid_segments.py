@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.core.exceptions import ImproperlyConfigured
 from rest_framework.exceptions import NotFound, PermissionDenied
 
@@ -72,10 +70,7 @@ class Distributor:
         self._tags.check_segments(caller, tag)
         allocator = segments.allocator()
         allocator.check_process()
-        source: Any = allocator.source
-        while hasattr(source, "source"):
-            source = source.source
-        segment = source.fetch(tag, demand=Demand(times=0, at_least=step))
+        segment = allocator.source.behind.fetch(tag, demand=Demand(times=0, at_least=step))
         refusal = _refusal(segment, step)
         if refusal:
             allocator.give_back(tag, [segment.ids()])

@@ -30,7 +30,7 @@ class SeveralDatabases:
     """Takes segments from ``members`` in turn; one that is dead is passed over. Thread-safe.
 
     The first one to be asked is chosen at random, so that the load of a fleet spreads.
-    Raises what :class:`SegmentSource` says, and
+    Raises what :class:`Source` says, and
     :class:`ConfigurationError` where the databases were told otherwise.
     """
 

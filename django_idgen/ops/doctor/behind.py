@@ -30,7 +30,7 @@ ATTEMPTS = 5
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each tag whose next ids are in a table already, or lie below one that is."""
-    if not hasattr(source_behind_pool(), "marks"):
+    if not source_behind_pool().keeps_rows:
         return  # they come from a service
     for tag, columns in columns_by_tag(project).items():
         try:

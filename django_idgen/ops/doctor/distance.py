@@ -19,4 +19,4 @@ def usual_skip(tag: str, hours_ago: float = 0.0) -> int:
     longest = max((max(row.largest_step, row.step * row.delta) for row in rows), default=1)
     pace = sum(row.rate * max(row.delta, 1) for row in rows)
     used = math.ceil(SAFETY * pace * hours_ago * 3600)
-    return used + int(getattr(source_of_tags(), "failover_skip", 1)) * longest
+    return used + int(source_of_tags().failover_skip) * longest

@@ -31,7 +31,7 @@ HIGH = MAX_ID // 2
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each layout, tag or column that is used up within a few years."""
     yield from _layouts(project)
-    if not hasattr(source_behind_pool(), "marks"):
+    if not source_behind_pool().keeps_rows:
         return
     narrow = _narrow_by_tag(project)
     for alias in project.up():

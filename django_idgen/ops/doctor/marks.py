@@ -143,7 +143,7 @@ def _span(seconds: float) -> str:
 
 
 def _tags(project: Project) -> Iterator[Finding | Unexamined]:
-    if not hasattr(source_behind_pool(), "marks"):
+    if not source_behind_pool().keeps_rows:
         return
     for tag, columns in columns_by_tag(project, everywhere=True).items():
         try:

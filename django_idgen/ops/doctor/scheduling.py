@@ -25,7 +25,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each database whose tags are in use, while none lie ready in the pool."""
     pool = handlers.segments.allocator().source
     source = source_behind_pool()
-    if not hasattr(pool, "refill") or not hasattr(source, "databases"):
+    if not pool.is_pool:
         return
     for alias in source.databases():
         if alias in project.up() and project.has(alias, "LeafAlloc"):

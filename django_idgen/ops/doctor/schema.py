@@ -34,8 +34,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
 
 def _used() -> set[str]:
     source = source_behind_pool()
-    routed = not hasattr(source, "databases") or getattr(source, "is_routed", False)
-    return {*lease_databases(), *(() if routed else source.databases())}
+    return {*lease_databases(), *(() if source.is_routed else source.databases())}
 
 
 def _unmade(alias: str) -> Finding:

@@ -27,7 +27,7 @@ SHOWN = 5
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """What differs between databases that share tags, or that took over from another server."""
     source: Any = source_behind_pool()
-    if not hasattr(source, "marks"):
+    if not source.keeps_rows:
         return
     aliases = [
         alias

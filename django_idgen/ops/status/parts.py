@@ -42,8 +42,7 @@ IN_USE = (WorkerState.HELD, WorkerState.LAPSING, WorkerState.LAPSED)
 
 def tag_databases_in_use() -> list[str]:
     """The aliases of the databases that tags are fetched from; none if they are elsewhere."""
-    source = source_behind_pool()
-    return list(source.databases()) if hasattr(source, "marks") else []
+    return list(source_behind_pool().databases())
 
 
 def databases_in_use() -> list[str]:
@@ -64,7 +63,7 @@ def _databases_of(options: Mapping[str, Any]) -> list[str]:
 def pool_alias() -> str | None:
     """The alias in ``CACHES`` of the pool; None where there is none."""
     source: Any = handlers.segments.allocator().source
-    return str(source.alias) if hasattr(source, "memory") else None
+    return str(source.alias) if source.is_pool else None
 
 
 # --- generators ---------------------------------------------------------------------

@@ -48,7 +48,7 @@ def _of_row(row: LeafAlloc, now: datetime) -> float:
 
 
 def _of_history(tags: Sequence[str], database: str, now: datetime) -> Mapping[str, float]:
-    if not tags or not getattr(source_behind_pool(), "history", False):
+    if not tags or not source_behind_pool().history:
         return {}
     catch_up(database)
     rows = SegmentHistory.objects.using(database)

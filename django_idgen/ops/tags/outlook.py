@@ -161,14 +161,14 @@ def _is_of(tag: str, database: str) -> bool:
     """Whether the ids of ``tag`` come from there; a row may be another project's."""
     source = source_behind_pool()
     try:
-        return hasattr(source, "marks") and database in source.route(tag)
+        return database in source.route(tag)
     except ConfigurationError:  # a router that knows nothing of this tag
         return False
 
 
 def _stocks(tags: Sequence[str]) -> Mapping[str, Any]:
     pool: Any = handlers.segments.allocator().source
-    if not tags or not hasattr(pool, "stocks"):
+    if not tags:
         return {}
     try:
         stocks: Mapping[str, Any] = pool.stocks(tags)

@@ -141,4 +141,4 @@ def _open_pool(tag: str, word: str) -> None:
 
 def _pool() -> Any:
     pool: Any = handlers.segments.allocator().source
-    return pool if hasattr(pool, "shut") else None
+    return pool if pool.is_pool else None

@@ -87,7 +87,7 @@ def tag_databases() -> Sequence[str]:
     nothing to do with tags. Raises :class:`SegmentUnavailable` for any other.
     """
     source = source_behind_pool()
-    if not hasattr(source, "marks"):
+    if not source.keeps_rows:
         return ()
     found = []
     for alias in source.databases():
@@ -113,7 +113,7 @@ def is_fetched_from(tag: str, alias: str) -> bool:
     Raises :class:`ConfigurationError` (a router).
     """
     source = source_behind_pool()
-    return hasattr(source, "marks") and alias in source.route(tag)
+    return alias in source.route(tag)
 
 
 def _away(alias: str, error: Exception) -> SegmentUnavailable:
@@ -140,15 +140,12 @@ def half_migrated(alias: str, error: Exception) -> SegmentUnavailable | None:
 
 def source_behind_pool() -> Any:
     """The segment source, without the pool that stands before it."""
-    source: Any = handlers.segments.allocator().source
-    while not hasattr(source, "marks") and hasattr(source, "source"):
-        source = source.source
-    return source
+    return handlers.segments.allocator().source.behind
 
 
 def source_of_tags() -> Any:
     source = source_behind_pool()
-    if not hasattr(source, "marks"):
+    if not source.keeps_rows:
         raise TagsElsewhere(source)
     return source
 
@@ -164,7 +161,7 @@ def find_tag(tag: str) -> Tag | None:
     """
     check_tag(tag)
     source = source_behind_pool()
-    if not hasattr(source, "marks"):
+    if not source.keeps_rows:
         return None
     rows = {alias: row for alias in source.route(tag) if (row := _row(alias, tag)) is not None}
     if not rows and (mark := source.marks(tag).max_id(tag)) > 1:

@@ -54,7 +54,7 @@ def fill_pool(row: LeafAlloc) -> int | None:
     :class:`SegmentUnavailable`.
     """
     pool: Any = handlers.segments.allocator().source
-    if not hasattr(pool, "refill"):
+    if not pool.is_pool:
         return None
     outage = handlers.current_settings().segments.outage
     wanted = max(Forecast(row.pk, row.rate, 0).wanted(outage), row.step)
@@ -82,7 +82,7 @@ def clear_pool(tag: str) -> bool | None:
     False if it can't be asked, or doesn't let us: then it may hand them out yet.
     """
     pool: Any = handlers.segments.allocator().source
-    if not hasattr(pool, "refill"):
+    if not pool.is_pool:
         return None
     try:
         pool.clear([check_tag(tag)])

@@ -42,7 +42,7 @@ def taken_of_new(tag: str, fields: Sequence[Any]) -> int | None:
     None if that can't be told: the tag's database is away.
     """
     source = source_behind_pool()
-    if not fields or not hasattr(source, "is_new"):
+    if not fields or not source.keeps_rows:
         return 0  # a service that keeps the tags sees no tables
     try:
         if not source.is_new(tag):
@@ -59,11 +59,11 @@ def check_made(tag: str) -> None:
     :func:`~.rows.find_tag` does besides.
     """
     source = source_behind_pool()
-    if hasattr(source, "marks"):
+    if source.keeps_rows:
         if all(place_of(alias) is Place.FORBIDDEN for alias in source.route(tag)):
             return  # a test that allows no row to be there
         _aside(lambda: _check_in_databases(tag))
-    elif hasattr(source, "max_id") and source.max_id(tag) == 1:
+    elif source.is_new(tag):
         raise TagUnknown(tag, hint=MAKE_IT)
 
 

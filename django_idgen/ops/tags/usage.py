@@ -76,11 +76,10 @@ def usage(tag: str, span: Span, *, now: datetime | None = None) -> Usage:
     edges = _edges(span, now or timezone.now())
     source = source_behind_pool()
     taken: Counter[int] = Counter()
-    aliases = source.route(tag) if hasattr(source, "marks") else ()
-    for alias in aliases:
+    for alias in source.route(tag):
         taken.update(_taken(alias, tag, edges, MINUTE if span == "hour" else QUARTER))
     counts = _settled([taken[place] for place in range(len(edges) - 1)])
-    recorded = bool(getattr(source, "history", False)) or bool(taken)
+    recorded = source.history or bool(taken)
     return Usage(recorded, [_bucket(edges, place, ids) for place, ids in enumerate(counts)])
 
 

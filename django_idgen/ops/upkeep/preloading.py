@@ -8,15 +8,16 @@ nothing, and a tag that nobody uses gets nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from django.db import Error as DatabaseFailure
 from django.utils import timezone
 
 from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError, SegmentUnavailable, TagPaused, UpkeepFailed
+from ...core.source import Source, Stock
 from ...process import handlers
 from ...settings.config import read_settings
 from .consumption import Consumption, read_consumption
@@ -32,43 +33,10 @@ MEASURED_EVERY = 10.0
 Done = dict[str, Any]
 
 
-class Stock(Protocol):
-    """What lies in the pool of one tag."""
-
-    @property
-    def ids(self) -> int:
-        """All of it."""
-        ...
-
-    @property
-    def ready(self) -> int:
-        """What every process can use that has asked so far."""
-        ...
-
-    @property
-    def shut(self) -> str:
-        """The word that it was shut with; "" if it is open."""
-        ...
-
-
-class Pool(Protocol):
-    """What :class:`PoolSource` is for this module."""
-
-    source: Any
-
-    def stocks(self, tags: Sequence[str]) -> Mapping[str, Stock]: ...
-
-    def refill(self, tag: str, ids_wanted: int) -> int: ...
-
-    def shut(self, tags: Sequence[str]) -> None: ...
-
-    def drain_history(self) -> int: ...
-
-
 class Preloading:
     """One run: measure, forecast, refill. May be doubled, late or killed: at worst a gap."""
 
-    def __init__(self, pool: Pool, outage: float, *, budget: float = BUDGET) -> None:
+    def __init__(self, pool: Source, outage: float, *, budget: float = BUDGET) -> None:
         self.pool = pool
         self.outage = outage
         self._deadline = SYSTEM_CLOCK.stopwatch() + budget
@@ -102,7 +70,7 @@ class Preloading:
         return result
 
     def _read(self) -> dict[str, Consumption]:
-        used, failures = read_consumption(self.pool.source)
+        used, failures = read_consumption(self.pool.behind)
         self._away |= set(failures)
         self._errors |= failures
         return used
@@ -116,7 +84,7 @@ class Preloading:
         rate = used.rate
         if whole and due and not self._is_late() and not used.is_idle(stock.ids):
             try:
-                rate = self.pool.source.record_rate(used.tag, used.less(stock.ids), now)
+                rate = self.pool.behind.record_rate(used.tag, used.less(stock.ids), now)
             except IdgenError as error:
                 self._failed(used.tag, used.databases, error)
         return Forecast(used.tag, rate, stock.ready)
@@ -153,7 +121,7 @@ class Preloading:
 
     def _drain_history(self) -> Done:
         """Whatever became of the tags: what Redis has noted it does not keep for ever."""
-        if self._away or not getattr(self.pool, "history", False):
+        if self._away or not self.pool.history:
             return {}
         try:
             return {"history": self.pool.drain_history()}
@@ -187,6 +155,6 @@ def preload_segments(outage: float | None = None) -> Done:
     settings = read_settings().segments
     seconds = check_outage(settings.outage if outage is None else outage)
     source: Any = handlers.segments.allocator().source
-    if not hasattr(source, "refill"):
+    if not source.is_pool:
         return {"pool": False, "tags": {}}
     return Preloading(source, seconds).run()

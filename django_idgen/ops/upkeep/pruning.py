@@ -55,9 +55,7 @@ Prune = Callable[..., int | None]
 
 
 def _segments() -> Iterator[tuple[str, Prune]]:
-    source: Any = handlers.segments.allocator().source
-    source = getattr(source, "source", source)  # what stands behind a pool
-    for alias in source.databases() if hasattr(source, "databases") else ():
+    for alias in handlers.segments.allocator().source.behind.databases():
         yield alias, _if_there("SegmentHistory", history.prune_history)
 
 

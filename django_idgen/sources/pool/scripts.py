@@ -16,11 +16,12 @@ from secrets import token_hex
 from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import SegmentUnavailable
 from ...core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
+from ...core.source import Stock
 from ...db.redis_client import OwnRedis
 from ...db.redis_script import run_script
 from ..history import holder
 
-__all__ = ["POOL", "Notes", "PoolScripts", "Popped", "Pushed", "Stock", "history_of", "key_of"]
+__all__ = ["POOL", "Notes", "PoolScripts", "Popped", "Pushed", "history_of", "key_of"]
 
 MAX_RANGES = 256
 """Of one tag. Those that adjoin are one; of more than that the shortest are thrown away."""
@@ -53,25 +54,6 @@ class Pushed:
     dropped: int = 0
     unknown: bool = False
     """Whether nothing was put in, as there is no such pool yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stock:
-    """What lies in the pool of one tag."""
-
-    ids: int = 0
-    ranges: int = 0
-    highest: int = 0
-    """The end of the highest range that was ever here."""
-    ready: int = 0
-    """Ids above the floor of every process that has asked: what lies below is for newcomers."""
-    shut: str = ""
-    """The word that it was shut with, so that nothing is taken out; "" if it is open."""
-    taken_by: str = ""
-    """The holder of what was taken out last; "" if nothing was since it began."""
-    taken_us: int = 0
-    """When that was, in microseconds since 1970, by the holder's clock."""
-    taken_ids: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,22 +10,23 @@ back: see :mod:`.scripts`. What was pushed or popped without an answer is given 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.errors import ConfigurationError, SegmentUnavailable, TagPaused
 from ...core.events import Emit
-from ...core.loader import AnyLoader, InlineLoader
+from ...core.loader import AnyLoader
 from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag
+from ...core.source import Source, Stock
 from ...core.tails import joined
 from ...db.installation import NOBODY
 from ...db.redis_client import OwnRedis
 from ...signals import emit as emit_signal
 from ..lanes import Lanes
-from .keeping import PooledSource, PoolKeeping
+from .history import carry_over
 from .link import PoolLink
 from .scripts import MAX_RANGES, PoolScripts, Popped, Pushed
 
@@ -50,7 +51,7 @@ class _Fetched:
     step: int
 
 
-class PoolSource(PoolKeeping):
+class PoolSource(Source):
     """A pool in the Redis of the cache ``alias`` (django-redis'), before ``source``. Thread-safe.
 
     ``timeout`` (seconds, 0.01 to 60) bounds each call to Redis; after a failure the pool
@@ -60,22 +61,21 @@ class PoolSource(PoolKeeping):
     An edited step counts from the next fetch of any process from ``source``.
     """
 
-    nested: ClassVar[tuple[str, ...]] = ("source",)
-    nested_defaults: ClassVar[Mapping[str, Any]] = {"measures": False}
-    """Options of what stands behind: what is fetched for the pool is not used yet."""
+    nested = ("source",)
+    is_pool = True
 
     def __init__(
         self,
         *,
         alias: str,
-        source: PooledSource,
+        source: Source,
         timeout: float = TIMEOUT,
         max_ids: int = MAX_IDS,
         clock: Clock = SYSTEM_CLOCK,
         emit: Emit = emit_signal,
         own: OwnRedis | None = None,
     ) -> None:
-        if not callable(getattr(source, "owner", None)):
+        if not source.can_be_pooled:
             raise ConfigurationError(
                 f"'source' is a {type(source).__name__}, whose ids can't be pooled: it doesn't "
                 f"say whose they are. Use 'django_idgen.sources.database.DatabaseSource'."
@@ -83,22 +83,31 @@ class PoolSource(PoolKeeping):
         self.source = source
         self.alias = alias
         self.max_ids = _checked_max_ids(max_ids)
-        self.loader: AnyLoader = Lanes(lambda: self._behind.background)
-        self._behind: AnyLoader = getattr(source, "loader", None) or InlineLoader()
+        self._loader = Lanes(lambda: source.loader.background)
         self._own = own or OwnRedis(alias, timeout=_checked_timeout(timeout))
         _ = self._own.client  # so that an alias that can't be one is told of at once
-        self.history: bool = getattr(source, "history", False)
+        self.history = source.history
         """Whether it is written down who has which range."""
         self._scripts = PoolScripts(self._own, history=self.history)
         self._emit = emit
         self._link = PoolLink(alias, clock=clock, emit=emit)
         self._fetched: dict[str, _Fetched] = {}
 
+    @property
+    def loader(self) -> AnyLoader:
+        """Some threads, where the source behind the pool has any."""
+        return self._loader
+
+    @property
+    def behind(self) -> Source:
+        """The source that the pool is filled from."""
+        return self.source.behind
+
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """The lowest ids of the pool at or above ``floor``; else a segment of the source.
 
         From the pool there may be fewer than ``demand`` asks for, but for ``at_least``.
-        See :meth:`SegmentSource.fetch` for what it raises, and for
+        See :meth:`Source.fetch` for what it raises, and for
         :class:`ConfigurationError` :meth:`..PoolLink.ask`.
         """
         owner = self.source.owner(check_tag(tag))
@@ -142,15 +151,53 @@ class PoolSource(PoolKeeping):
 
     def _settle(self, owner: str, tag: str) -> bool:
         """Shut the pool of ``tag`` if that is paused; False if it can't be told, or done."""
-        is_paused: Callable[[str], bool] | None = getattr(self.source, "is_paused", None)
         try:
-            if is_paused is None or not is_paused(tag):
+            if not self.source.is_paused(tag):
                 return True
             return bool(self._link.ask(lambda: self._scripts.shut([(owner, tag)])))
         except (SegmentUnavailable, ConfigurationError):
             return False
 
-    # --- for whoever keeps a stock: see the base, too --------------------------------
+    # --- keeping a stock --------------------------------------------------------------
+
+    def stock(self, tags: Iterable[str]) -> Mapping[str, int]:
+        """How many ids of each of ``tags`` lie in the pool.
+
+        Raises :class:`SegmentUnavailable` if Redis can't be asked.
+        """
+        return {tag: stock.ids for tag, stock in self.stocks(tags).items()}
+
+    def stocks(self, tags: Iterable[str]) -> Mapping[str, Stock]:
+        """As :meth:`stock`, with all that is known of it."""
+        owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
+        pooled = [(owner, tag) for owner, tag in owners if owner]
+        found = self._link.demand(lambda: self._scripts.stock(pooled)) if pooled else []
+        stocks = {tag: Stock() for _, tag in owners}
+        return stocks | {tag: stock for (_, tag), stock in zip(pooled, found, strict=True)}
+
+    def clear(self, tags: Iterable[str]) -> None:
+        """Throw away what lies in the pool of ``tags``: a gap.
+
+        For when the database was restored to an earlier state while the pool could not be
+        asked, or ``max_id`` was lowered by hand. Raises
+        :class:`SegmentUnavailable` if Redis can't be asked.
+        """
+        owners = [(self.source.owner(tag), tag) for tag in tags]
+        if owners:
+            self._link.demand(lambda: self._scripts.clear(owners))
+
+    def drain_history(self) -> int:
+        """Move what Redis has noted on who popped which range into the history's rows.
+
+        Returns how many rows were written. May come late, be doubled, or be killed; Redis
+        keeps the last 50,000 notes of a database. Raises
+        :class:`SegmentUnavailable` if Redis can't be asked, and what the
+        database says.
+        """
+        if not self.history:
+            return 0
+        owners = self.source.owners().items()
+        return sum(carry_over(self._link, self._scripts, owner, alias) for alias, owner in owners)
 
     def refill(self, tag: str, ids_wanted: int) -> int:
         """Fetch ids of ``tag`` until ``ids_wanted`` (at most ``max_ids``) lie ready in the pool.
@@ -174,10 +221,37 @@ class PoolSource(PoolKeeping):
                 break
         return put_in
 
+    # --- paused tags ------------------------------------------------------------------
+
+    def shut(self, tags: Iterable[str]) -> None:
+        """Have nobody take anything of ``tags`` out of the pool. What is put in is kept.
+
+        It outlasts a restart of Redis that loses nothing. May be repeated. Raises
+        :class:`SegmentUnavailable` if Redis can't be asked.
+        """
+        owners = self._pooled(tags)
+        if owners:
+            self._link.demand(lambda: self._scripts.shut(owners))
+
+    def open(self, words: Mapping[str, str]) -> None:
+        """Open the pool of each tag that is still shut with the word given: see :class:`Stock`.
+
+        One that somebody shut anew since then stays so. Raises as :meth:`shut`.
+        """
+        owners = self._pooled(words)
+        if owners:
+            given = [words[tag] for _, tag in owners]
+            self._link.demand(lambda: self._scripts.open(owners, given))
+
+    def _pooled(self, tags: Iterable[str]) -> list[tuple[str, str]]:
+        owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
+        return [(owner, tag) for owner, tag in owners if owner]
+
+    # --- looking ----------------------------------------------------------------------
+
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """As of the source behind it, and of Redis: each can have ids while the other is away."""
-        behind = getattr(self.source, "probes", None)
-        return {f"redis {self._own.alias}": self._ping, **(behind() if behind else {})}
+        return {f"redis {self._own.alias}": self._ping, **self.source.probes()}
 
     def _ping(self) -> None:
         self._own.ask(lambda client: client.ping(), unavailable=SegmentUnavailable)
@@ -193,7 +267,7 @@ class PoolSource(PoolKeeping):
         """Drop what a forked child inherited."""
         self._link.reset()
         self._own.reset()
-        self.loader.reset()
+        self._loader.reset()
         self.source.abandon()
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ def test_long_texts_are_gone_through_once() -> None:
     """Two million characters of anything, which take hours if each one begins anew."""
     code = """
 import django; django.setup()
-from django_idgen.rest import redaction
+from django_idgen.contrib.old_servers import redaction
 for text in ("a", "%61", "a?", "a ", "idgen_", "token", "token=", "="):
     redaction._redacted(text * (2_000_000 // len(text)))
 """
