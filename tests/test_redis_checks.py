@@ -9,6 +9,7 @@ import pytest
 from django.core.checks import run_checks
 from django.test import override_settings
 
+from django_idgen.leases import redis  # noqa: F401  # as settings that name it do
 from tests.redis_servers import RedisFarm, cache_alias, redis_farm
 
 REDIS = "django_redis.cache.RedisCache"

@@ -17,6 +17,7 @@ from copy import copy
 from typing import Any, TypeVar
 
 from ..core.errors import ConfigurationError, IdgenError
+from . import redis_checks  # noqa: F401  # registers W005 and W006
 
 __all__ = ["SOCKET_TIMEOUT", "UNREACHABLE", "OwnRedis", "raw_client"]
 

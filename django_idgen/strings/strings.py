@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Warning  # noqa: A004
+from django.core.checks import CheckMessage, Tags, Warning  # noqa: A004
+from django.core.checks import register as register_check
 from django.db.models import Model
 
 from ..core.errors import ConfigurationError
@@ -107,6 +108,7 @@ BASES = {
 """The classes that a project inherits to show models as JSON."""
 
 
+@register_check(Tags.urls)
 def check_registered(**_kwargs: Any) -> list[CheckMessage]:
     """W012. One warning for each library that writes ids of this project as numbers."""
     found = {

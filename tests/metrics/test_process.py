@@ -308,7 +308,7 @@ except ImportError as error:
     assert "pip install django-idgen[prometheus]" in str(error)
 else:
     raise SystemExit("no error")
-from django_idgen.checks.metrics import check_metrics
+from django_idgen.ops.metrics import check_metrics
 print([(each.id, each.hint) for each in check_metrics()])
 """
     done = subprocess.run(

@@ -13,6 +13,7 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
+from django.core.checks import CheckMessage, Warning  # noqa: A004
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import URLPattern, path, register_converter
 from django.urls.converters import get_converters
@@ -31,6 +32,7 @@ from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
+from ...core.layout import BitLayout
 from ...core.presets import parse_layout
 from ...db.atomic_requests import never_atomic
 from ...process.handlers import current_settings
@@ -40,6 +42,7 @@ from ...rest.base import NEVER_CACHED, check_body, check_url, known_failure
 from ...rest.failures import Failure
 from ...rest.throttles import CallerThrottle, SubjectThrottle
 from ...rest.token_cache import TOKENS
+from ...settings.config import SettingsError
 
 __all__ = ["DEFAULT", "Authentication", "Door", "Mount", "OldKeyConverter", "View", "throttle"]
 
@@ -53,6 +56,10 @@ class Default(Enum):
 DEFAULT = Default.AUTHENTICATION
 Authentication = Iterable[type[BaseAuthentication]] | None | Default
 View = Callable[..., HttpResponse]
+NO_OWNERS = (
+    " Its machine ids have no owner: anybody can give back, and then have, the one that an "
+    "instance works with."
+)
 COUNTED = "idgen_counted"
 """An attribute of a request that a throttle has counted: who asks may be asked for twice."""
 
@@ -219,12 +226,8 @@ class Mount:
         self._failed = failed
         self._first = first
         self._end = "<idgen_slash:slash>" if slash else ""
-        self._snowflakes = epoch and (
-            name,
-            epoch,
-            parse_layout("standard", epoch=epoch),
-            tuple(dict.fromkeys(aliases)),
-        )
+        self.epoch = epoch
+        self.aliases = tuple(dict.fromkeys(aliases))
 
     def path(self, route: str, view: View | None = None, **methods: View) -> URLPattern:
         """``route`` to ``view``, whatever the method, or to one for each of ``methods``."""
@@ -251,11 +254,15 @@ class Mount:
                 response.headers[name] = value
             return response
 
-        mounted.idgen_open = self.name if self.door.is_open else ""  # type: ignore[attr-defined]
-        mounted.idgen_snowflakes = self._snowflakes  # type: ignore[attr-defined]
+        mounted.idgen_check = self._check  # type: ignore[attr-defined]
         if every is not None:
             mounted = wraps(every)(mounted)
         return never_atomic(csrf_exempt(mounted))
+
+    def _check(self, prefix: str) -> list[CheckMessage]:
+        """What the system checks say of this mount, which is below ``prefix``."""
+        open_to_all = check_open(self.name, prefix) if self.door.is_open else []
+        return [*open_to_all, *check_epoch(self.name, prefix, self.epoch, self.aliases)]
 
     def _told(self, error: Exception, request: HttpRequest) -> HttpResponse:
         failure = failure_in(error)
@@ -278,3 +285,47 @@ def failure_in(error: Exception) -> Failure | None:
             error.status_code, str(error.get_codes()), str(error.detail), None, wait and int(wait)
         )
     return known_failure(error)
+
+
+def check_open(name: str, prefix: str) -> list[CheckMessage]:
+    """W007."""
+    return [
+        Warning(
+            f"{name}.urls() at {'/' + prefix!r} gives ids to anybody who can reach it: it is "
+            f"mounted with authentication=None." + (NO_OWNERS if name == "cosid" else ""),
+            hint="Leave authentication out, and give each client an access token; or see that "
+            "nobody else can reach it, and silence this check.",
+            id="django_idgen.W007",
+        )
+    ]
+
+
+def check_epoch(
+    name: str, prefix: str, epoch: str | None, aliases: Iterable[str]
+) -> list[CheckMessage]:
+    """W011. One warning for each generator whose ids don't go on above the old server's."""
+    if epoch is None:
+        return []
+    theirs = parse_layout("standard", epoch=epoch)
+    try:
+        known = current_settings().generators
+    except SettingsError:
+        return []  # E001 says so
+    return [
+        Warning(
+            f"{name}.urls() at {'/' + prefix!r} gives ids of generator {alias!r}, whose time "
+            f"({known[alias].layout}) is not the old server's ({theirs}): its ids don't go on "
+            f"above those of the old server, and may come to some that it gave.",
+            hint=f'Add a generator with "EPOCH": "{epoch}" to IDGEN["GENERATORS"], and name it in '
+            f"{name}.urls(generator=...). If no client has snowflakes of the old server, silence "
+            f"this check.",
+            id="django_idgen.W011",
+        )
+        for alias in aliases
+        if alias in known and _time(known[alias].layout) != _time(theirs)
+    ]
+
+
+def _time(layout: BitLayout) -> tuple[int, int, int]:
+    """Where an id has its time; how the bits below it are split does not count."""
+    return layout.epoch_us, layout.tick_us, layout.time_shift

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.checks import CheckMessage
 
-from ...checks.redis import check_eviction, check_shared_redis, redis_aliases
 from ...core.errors import ConfigurationError, IdgenError, RegistryUnavailable
+from ...db.redis_checks import check_eviction, check_shared_redis, redis_aliases
 from .findings import Finding, Severity, Unexamined
 from .project import Project, unexamined
 from .strays import ledgers_of

@@ -78,13 +78,18 @@ of as many tags, the busiest ones.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from django.core.checks import CheckMessage, Error, register
+
+from ...settings.config import SettingsError, read_settings
 
 if TYPE_CHECKING:
     from .switch import start
     from .views import view
 
-__all__ = ["start", "view"]
+__all__ = ["check_metrics", "start", "view"]
 
 _HOMES = {"start": "switch", "view": "views"}
 
@@ -94,3 +99,21 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+
+
+@register("django_idgen")
+def check_metrics(**_kwargs: Any) -> list[CheckMessage]:
+    """E008. Registered on import, which ``IDGEN["METRICS"]`` causes at the start."""
+    try:
+        wanted = read_settings().metrics is not None
+    except SettingsError:
+        return []  # E001 says so
+    if not wanted or find_spec("prometheus_client") is not None:
+        return []
+    return [
+        Error(
+            "IDGEN['METRICS'] asks for metrics, and prometheus_client is not installed.",
+            hint="Run 'pip install django-idgen[prometheus]', or take METRICS out of IDGEN.",
+            id="django_idgen.E008",
+        )
+    ]

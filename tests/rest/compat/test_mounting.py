@@ -10,6 +10,7 @@ import types
 from typing import Any
 
 import pytest
+from django.core.checks import CheckMessage
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
@@ -18,7 +19,7 @@ from rest_framework.authentication import BasicAuthentication, SessionAuthentica
 from rest_framework.request import Request
 from rest_framework.throttling import UserRateThrottle
 
-from django_idgen.checks.rest import check_epochs, check_open_mounts
+from django_idgen.checks import check_mounts
 from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, tinyid
 from django_idgen.contrib.old_servers.mounting import Door, Mount
 from django_idgen.rest.authentication import TokenAuthentication
@@ -44,13 +45,17 @@ def mounted(settings: Any) -> Any:
 # --- the check -------------------------------------------------------------------------
 
 
+def warnings(number: str) -> list[CheckMessage]:
+    return [each for each in check_mounts() if each.id == f"django_idgen.{number}"]
+
+
 @pytest.mark.parametrize("nobody", [None, (), []])
 @pytest.mark.parametrize("module", MODULES)
 def test_an_open_mount_is_warned_of(mounted: Any, module: Any, nobody: Any) -> None:
     """Once, by the name of the module and its place, however deep that is."""
     patterns = include(module.urls(authentication=nobody))
     mounted(path("a/", include([path("b/", patterns), path("c/", include(module.urls()))])))
-    (warning,) = check_open_mounts()
+    (warning,) = warnings("W007")
     name = module.__name__.rpartition(".")[2]
     assert warning.id == "django_idgen.W007"
     assert f"{name}.urls() at '/a/b/'" in warning.msg
@@ -63,15 +68,15 @@ def test_closed_mounts_are_not_warned_of(mounted: Any) -> None:
         *(path("", include(module.urls())) for module in MODULES),
         path("", include(leaf.urls(authentication=[BasicAuthentication]))),
     )
-    assert check_open_mounts() == []
+    assert warnings("W007") == []
 
 
 def test_a_url_conf_that_is_broken_is_djangos_to_report(settings: Any) -> None:
     """And none at all is no fault."""
     settings.ROOT_URLCONF = "no.such.module"
-    assert check_open_mounts() == []
+    assert warnings("W007") == []
     settings.ROOT_URLCONF = None
-    assert check_open_mounts() == []
+    assert warnings("W007") == []
 
 
 def test_manage_check_warns() -> None:
@@ -102,8 +107,8 @@ def test_the_check_needs_no_rest_framework() -> None:
         "'ENGINE': 'django.db.backends.sqlite3', 'NAME': ':memory:'}}, INSTALLED_APPS=["
         "'django_idgen'], SECRET_KEY='x')\n"
         "django.setup()\n"
-        "from django_idgen.checks.rest import check_open_mounts\n"
-        "print(check_open_mounts())"
+        "from django_idgen.checks import check_mounts\n"
+        "print(check_mounts())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
@@ -129,7 +134,7 @@ def test_another_epoch_than_the_old_servers_is_warned_of(
     """Once a generator of a mount: its ids would be lower, and come to the old server's."""
     settings.IDGEN = {"GENERATORS": {"default": {}, "old": {"EPOCH": FINGER_MARKS}}}
     mounted(path("a/", include(urls())))
-    (warning,) = check_epochs()
+    (warning,) = warnings("W011")
     assert warning.id == "django_idgen.W011"
     assert f"at '/a/' gives ids of generator '{alias}'" in warning.msg
     assert "2025-01-01" in warning.msg
@@ -148,7 +153,7 @@ def test_with_the_old_servers_epoch_ids_go_on_above_its_own(
     old = {"EPOCH": epoch, "LAYOUT": bits}
     settings.IDGEN = {"GENERATORS": {"default": {}, "old": old}}
     mounted(path("", include(module.urls(authentication=None, generator="old"))))
-    assert check_epochs() == []
+    assert warnings("W011") == []
     before = (time.time_ns() // 1_000_000 - 60_000 - unix_ms) << 22
     url = "/api/snowflake/get/a" if module is leaf else "/idGen/getId"
     answer = json.loads(Client().get(url).content)
@@ -160,7 +165,7 @@ def test_a_tick_of_another_length_is_another_epoch(mounted: Any, settings: Any) 
     layout = {"time": 40, "worker": 10, "sequence": 12, "tick": 0.002}
     settings.IDGEN = {"GENERATORS": {"default": {"EPOCH": LEAFS, "LAYOUT": layout}}}
     mounted(path("", include(leaf.urls())), path("go/", include(go_leaf.urls())))
-    assert [warning.id for warning in check_epochs()] == ["django_idgen.W011"]
+    assert [warning.id for warning in warnings("W011")] == ["django_idgen.W011"]
 
 
 def test_where_settings_or_urls_are_broken_no_epoch_is_looked_at(
@@ -169,9 +174,9 @@ def test_where_settings_or_urls_are_broken_no_epoch_is_looked_at(
     """Other checks say so."""
     mounted(path("", include(leaf.urls())))
     settings.IDGEN = {"GENERATORS": {"default": {"EPOCH": "tomorrow"}}}
-    assert check_epochs() == []
+    assert warnings("W011") == []
     settings.ROOT_URLCONF = "no.such.module"
-    assert check_epochs() == []
+    assert warnings("W011") == []
 
 
 # --- who comes in ----------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""System checks of the Redis that lends worker ids or keeps the pool.
+"""W005, W006: the Redis that lends worker ids or keeps the pool.
 
-What is lost there is noticed, and repeats nothing; but each loss costs a piece of the
-id space, and makes stamps run ahead for a while. Both checks name how to lose less.
+What Redis loses is noticed, and repeats no id; but each loss costs a piece of the id space,
+and stamps run ahead for a while. Both checks name how to lose less. They are registered when
+a backend that uses Redis is imported.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Warning  # noqa: A004
+from django.core.checks import CheckMessage, Tags, Warning, register  # noqa: A004
 
 from ..core.errors import ConfigurationError
 from ..settings.config import BackendSettings, SettingsError, nested_leases, read_settings
@@ -22,6 +23,7 @@ USERS = ("django_idgen.leases.redis.RedisLeases", "django_idgen.sources.pool.Poo
 DEFAULT = "default"
 
 
+@register(Tags.caches)
 def check_shared_redis(**_kwargs: Any) -> list[CheckMessage]:
     """W005."""
     return [
@@ -37,6 +39,7 @@ def check_shared_redis(**_kwargs: Any) -> list[CheckMessage]:
     ]
 
 
+@register(Tags.database)
 def check_eviction(databases: Sequence[str] | None = None, **_kwargs: Any) -> list[CheckMessage]:
     """W006. Asks the server, so only where databases are asked as well."""
     if not databases:
@@ -83,13 +86,13 @@ def _shared_with(alias: str) -> Iterator[str]:
 
 
 def _evicting(alias: str) -> Iterator[str]:
-    from ..db.redis_client import OwnRedis
+    from .redis_client import OwnRedis
 
     own = OwnRedis(alias)
     try:
         memory = own.ask(lambda client: client.info("memory"), unavailable=ConfigurationError)
     except ConfigurationError:
-        return  # whoever needs it will say so
+        return  # what needs the server reports it
     finally:
         own.close()
     policy = str(memory.get("maxmemory_policy", "noeviction"))

@@ -1,27 +1,30 @@
-"""System checks: what would go wrong, said before it does.
+"""System checks: what would go wrong, named before it does.
 
-The fields make E002 to E007 and W009 themselves (:mod:`.fields`, :mod:`.generated`).
+E002 to E007 and W009 are made by the fields themselves (:mod:`.fields.base`). What a project
+may leave unused registers its own: Redis (:mod:`.db.redis_checks`), metrics
+(:mod:`.ops.metrics`), the libraries that write ids as JSON (:mod:`.strings.strings`). The
+views of an old server have an attribute that :func:`check_mounts` calls.
 
 ========  ======================================================================
 E001      ``settings.IDGEN`` asks for something that can't work
 E002      a field names a generator that ``IDGEN["GENERATORS"]`` doesn't have
 E003      a field's segment tag can't be used
 E004      a field's ``eager`` is neither True nor False
-E005      a field of ours was given a ``default`` or a ``db_default``
-E006      a field of ours is used without ``"django_idgen"`` in ``INSTALLED_APPS``
+E005      a field of this app was given a ``default`` or a ``db_default``
+E006      a field is used without ``"django_idgen"`` in ``INSTALLED_APPS``
 E007      a field's ``text_form`` or ``prefix`` can't be used
 E008      ``IDGEN["METRICS"]`` is there, and prometheus_client is not
-W001      ``DEFAULT_AUTO_FIELD`` is a field of ours, for every app at once
+W001      ``DEFAULT_AUTO_FIELD`` is a field of this app, for every app at once
 W002      a ``GenericForeignKey`` keeps ids in a column of 32 bits or fewer
-W003      a column in the database that has to hold our ids has 32 bits or fewer
+W003      a column in the database that has to hold ids has 32 bits or fewer
 W004      the time bits of a generator's layout are used up within five years
 W005      the Redis that django_idgen relies on is used as a cache, too
 W006      the Redis that django_idgen relies on evicts keys
 W007      an old server's URLs are mounted for anybody
-W008      templates write our ids with thousand separators
+W008      templates write ids with thousand separators
 W009      an id field is neither a key nor in a unique constraint
 W011      an old server's URLs give snowflakes with another epoch than its own
-W012      a library that makes JSON of models writes our ids as numbers
+W012      a library that makes JSON of models writes ids as numbers
 ========  ======================================================================
 
 W003 and W006 ask servers: they run with ``migrate`` and ``check --database``.
@@ -41,23 +44,23 @@ from django.core.checks import register as register_check
 from django.core.exceptions import FieldDoesNotExist
 from django.db import DatabaseError, connections, models, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.template.backends.django import DjangoTemplates
+from django.urls import URLPattern, get_resolver
 from django.utils.module_loading import import_string
 
-from ..fields.base import GeneratedOnSave
-from ..process.factory import build_allocator, build_generator
-from ..settings.config import SettingsError, read_settings
-from ..strings.strings import check_registered
-from .metrics import check_metrics
-from .redis import check_eviction, check_shared_redis
-from .rest import check_epochs, check_open_mounts
-from .templates import check_thousand_separators
+from .fields.base import GeneratedOnSave
+from .fields.relations import id_held_by
+from .process.factory import build_allocator, build_generator
+from .settings.config import SettingsError, read_settings
 
 __all__ = [
     "check_columns",
     "check_default_auto_field",
     "check_exhaustion",
     "check_generic_keys",
+    "check_mounts",
     "check_settings",
+    "check_thousand_separators",
     "generic_keys",
     "holds_ours",
     "narrow_columns",
@@ -82,19 +85,14 @@ AnyModel = type[models.Model]
 
 
 def register() -> None:
-    """Register all of them (done when the app is ready)."""
+    """Register the checks of this module (called when the app is ready)."""
     register_check(check_settings, "django_idgen")
     register_check(check_exhaustion, "django_idgen")
     register_check(check_default_auto_field, Tags.models)
     register_check(check_generic_keys, Tags.models)
     register_check(check_columns, Tags.database)
     register_check(check_thousand_separators, Tags.templates)
-    register_check(check_shared_redis, Tags.caches)
-    register_check(check_eviction, Tags.database)
-    register_check(check_open_mounts, Tags.urls)
-    register_check(check_epochs, Tags.urls)
-    register_check(check_registered, Tags.urls)
-    register_check(check_metrics, "django_idgen")
+    register_check(check_mounts, Tags.urls)
 
 
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
@@ -152,7 +150,7 @@ def check_generic_keys(
     app_configs: Sequence[AppConfig] | None = None, **_kwargs: Any
 ) -> list[CheckMessage]:
     """W002. Only where some model's key is ours: any of them may be pointed at."""
-    if not any(isinstance(model._meta.pk, GeneratedOnSave) for model in apps.get_models()):
+    if not _has_ids(lambda field: field.primary_key):
         return []
     return [
         Warning(
@@ -166,6 +164,62 @@ def check_generic_keys(
         for generic, column in generic_keys(model)
         if column.get_internal_type() in NARROW
     ]
+
+
+def check_thousand_separators(**_kwargs: Any) -> list[CheckMessage]:
+    """W008. Where a project has no templates of Django's, nothing groups digits."""
+    if not settings.USE_THOUSAND_SEPARATOR or not _has_ids() or not _has_django_templates():
+        return []
+    return [
+        Warning(
+            "USE_THOUSAND_SEPARATOR is True, so templates write {{ order.id }} as 1,234,567.",
+            hint="Write {{ order.id|id_text }} after {% load idgen %}, then silence this check.",
+            id="django_idgen.W008",
+        )
+    ]
+
+
+def _has_ids(of_kind: Callable[[Any], bool] = lambda _field: True) -> bool:
+    return any(
+        isinstance(field, GeneratedOnSave) and of_kind(field)
+        for model in apps.get_models()
+        for field in model._meta.concrete_fields
+    )
+
+
+def _has_django_templates() -> bool:
+    try:
+        kinds = [import_string(str(entry["BACKEND"])) for entry in settings.TEMPLATES]
+    except (ImportError, KeyError):
+        return False  # Django says so itself
+    return any(issubclass(kind, DjangoTemplates) for kind in kinds)
+
+
+def check_mounts(**_kwargs: Any) -> list[CheckMessage]:
+    """What mounted views say of themselves: ``view.idgen_check(prefix)``, once for each place.
+
+    W007 and W011 come so from the URLs of old servers.
+    """
+    if not getattr(settings, "ROOT_URLCONF", None):
+        return []
+    try:
+        checks = dict.fromkeys(_checks_in(get_resolver(), ""))
+    except Exception:  # noqa: BLE001  (a URL conf that can't be loaded is Django's to report)
+        return []
+    found: list[CheckMessage] = []
+    for check, prefix in checks:
+        found += [message for message in check(prefix) if message not in found]
+    return found
+
+
+def _checks_in(
+    resolver: Any, prefix: str
+) -> Iterator[tuple[Callable[[str], list[CheckMessage]], str]]:
+    for entry in resolver.url_patterns:
+        if not isinstance(entry, URLPattern):
+            yield from _checks_in(entry, prefix + str(entry.pattern))
+        elif check := getattr(entry.callback, "idgen_check", None):
+            yield check, prefix
 
 
 def check_columns(
@@ -248,7 +302,5 @@ def generic_keys(model: AnyModel) -> Iterator[tuple[Any, Any]]:
 
 
 def holds_ours(field: Any) -> bool:
-    """Whether ids of ours stand in the column of ``field``."""
-    while isinstance(field, models.ForeignKey):
-        field = field.target_field
-    return isinstance(field, GeneratedOnSave)
+    """Whether ids of this app stand in the column of ``field``."""
+    return id_held_by(field) is not None

@@ -1,1 +1,0 @@
-"""Template backends. ``django.DjangoTemplates`` writes ids without thousand separators."""
