@@ -23,7 +23,7 @@ from tests.ports import free_port
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NOT_RUN = re.compile(
-    r"python3 -m venv|\S*pip install|\S*tox$"  # this environment is what they make
+    r"python3 -m venv|\S*pip install|\S*tox( run-parallel.*)?$"  # this environment is what they make
     r"|python -m tests\.benchmarks"  # takes minutes
 )
 EXIT_CODES = {"idgen_doctor": {0, 1}}
