@@ -22,8 +22,9 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# This environment is what they make.
 NOT_RUN = re.compile(
-    r"python3 -m venv|\S*pip install|\S*tox( run-parallel.*)?$"  # this environment is what they make
+    r"python3 -m venv|\S*pip install|\S*tox( run-parallel.*)?$"
     r"|python -m tests\.benchmarks"  # takes minutes
 )
 EXIT_CODES = {"idgen_doctor": {0, 1}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_idgen import generators, segments
-from django_idgen.core import segment_tags
+from django_idgen.core import segment_allocator
 from django_idgen.leases.database import DatabaseLeases
 from django_idgen.process import factory
 from django_idgen.testing import no_registry
@@ -75,7 +75,7 @@ def in_segments() -> tuple[Any, Any, str, Callable[[], Any]]:
 
 
 def in_tags() -> tuple[Any, Any, str, Callable[[], Any]]:
-    return segments.allocator().segments, segment_tags, "_GENERATOR", lambda: segments["order"]
+    return segments.allocator().segments, segment_allocator, "_GENERATOR", lambda: segments["order"]
 
 
 def in_stores() -> tuple[Any, Any, str, Callable[[], Any]]:

@@ -10,17 +10,136 @@ from __future__ import annotations
 
 import threading
 import warnings
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
 from .clock import SYSTEM_CLOCK, AnchoredClock, Clock
 from .errors import ClockSkewed, IdgenError, LeaseError, LeaseExpired, LeaseLost
 from .events import Outbox, ignore
 from .holder import process_label
 from .lease import Grant, Lease, LeaseRegistry
-from .registry_calls import IO_PATIENCE, RegistryCalls
-from .renewal import RenewalThread
+from .threads import BackgroundThread
 
-__all__ = ["LeaseKeeper"]
+__all__ = ["LeaseKeeper", "RegistryCalls", "Renewable", "RenewalThread"]
+
+
+class Renewable(Protocol):
+    """What the thread calls, again and again."""
+
+    def renew_in_background(self) -> float:
+        """One turn; returns the seconds until the next. Never raises."""
+        ...
+
+
+class RenewalThread:
+    """Calls ``owner.renew_in_background()`` every so often, first after ``pause`` seconds.
+
+    The owner is held by a weak reference only: one that its user dropped must not
+    live on here. A fork ends the thread; the owner starts it again at its next use.
+    Not thread-safe: the owner starts and stops it under its lock.
+    """
+
+    __slots__ = ("_stop", "_thread")
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread: BackgroundThread | None = None
+
+    def is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, owner: Renewable, *, pause: float, name: str) -> None:
+        """Start it, unless it runs. Where no thread can be started nothing happens."""
+        if self.is_alive():
+            return
+        # An event of its own: a thread that was told to stop stays told.
+        self._stop = threading.Event()
+        turns = partial(_loop, weakref.ref(owner), self._stop, pause)
+        thread = BackgroundThread(name, turns, before_fork=self._stop.set)
+        if thread.start_if_possible():
+            self._thread = thread
+
+    def stop(self) -> None:
+        """Tell it to stop, without waiting. May be called twice, and before the start."""
+        self._stop.set()
+        self._thread = None
+
+
+def _loop(reference: weakref.ref[Renewable], stop: threading.Event, pause: float) -> None:
+    while not stop.wait(pause):
+        owner = reference()
+        if owner is None:
+            return
+        pause = owner.renew_in_background()
+        del owner
+
+
+IO_PATIENCE = 10.0
+"""Seconds that a caller waits for another thread's call to the registry to end."""
+
+
+class RegistryCalls:
+    """The calls of one process to the registry of ``namespace``. Thread-safe."""
+
+    __slots__ = ("_clock", "_namespace", "_refusal", "_troubled_ns", "lock", "refusals", "trouble")
+
+    def __init__(self, namespace: str, clock: Clock) -> None:
+        self._namespace = namespace
+        self._clock = clock
+        self.lock = threading.Lock()
+        """Held during a call."""
+        self.refusals = 0
+        """How many times no lease was to be had."""
+        self._refusal: LeaseError | ClockSkewed | None = None
+        self.trouble: IdgenError | None = None
+        """Why the last call for a lease got none; ``None`` since one was had, or renewed."""
+        self._troubled_ns = 0
+
+    @property
+    def seconds_since_trouble(self) -> float:
+        """How long ago a lease was last asked for in vain; only with :attr:`trouble`."""
+        return (self._clock.elapsed_ns() - self._troubled_ns) / 1e9
+
+    @contextmanager
+    def one_at_a_time(self) -> Iterator[None]:
+        """Wait for another thread's call, but not for ever.
+
+        Raises :class:`LeaseExpired` if that does not end.
+        """
+        if not self.lock.acquire(timeout=IO_PATIENCE):
+            raise LeaseExpired(
+                f"The registry of namespace {self._namespace!r} did not answer another "
+                f"thread's call for {IO_PATIENCE:g} s. Check that it can be reached, and that "
+                f"its timeouts are shorter; the next call tries again."
+            )
+        try:
+            yield
+        finally:
+            self.lock.release()
+
+    @contextmanager
+    def answering_for_all(self, refusals: int | None) -> Iterator[None]:
+        """Let one failure answer for those who stood in line behind it.
+
+        ``refusals`` is what :attr:`refusals` was before the caller stood in line. A
+        registry that times out after seconds would else be asked by each caller in
+        turn, and the last one wait for all of them.
+        """
+        if self._refusal is not None and refusals not in (None, self.refusals):
+            raise self._refusal.with_traceback(None)
+        try:
+            yield
+        except IdgenError as error:
+            self.trouble, self._troubled_ns = error, self._clock.elapsed_ns()
+            if isinstance(error, (LeaseError, ClockSkewed)):
+                self._refusal = error
+                self.refusals += 1
+            raise
+
 
 RETRY_SECONDS = 1.0
 """Shortest pause between two attempts to renew after one that failed."""

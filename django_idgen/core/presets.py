@@ -11,9 +11,8 @@ from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
 
-from .bitfields import MIN_TICK_US, Pairs, pairs
 from .errors import LayoutError
-from .layout import BitLayout
+from .layout import MIN_TICK_US, BitLayout, Pairs, pairs
 from .moments import MAX_UNIX_US, is_aware, unix_us
 
 __all__ = ["DEFAULT_EPOCH", "DEFAULT_TICK_US", "PRESETS", "parse_layout"]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
-from .chain import Chain
 from .clock import Clock
-from .counts import MAX_BATCH
 from .errors import (
     ConfigurationError,
     InvalidTag,
@@ -21,12 +20,168 @@ from .errors import (
     TagPaused,
 )
 from .events import Emit
+from .generator import MAX_BATCH
 from .loader import AnyLoader
-from .segment import Demand, Segment, check_tag
+from .segment import LONGEST_STEP, Demand, Segment, check_tag
 from .source import Source
-from .step import Growth
 
-__all__ = ["FINAL_ERRORS", "Load", "Services", "TagLoads"]
+__all__ = [
+    "CALM",
+    "FINAL_ERRORS",
+    "LONGEST_CHAIN",
+    "SEGMENT_DURATION",
+    "Chain",
+    "Growth",
+    "Load",
+    "Services",
+    "TagLoads",
+]
+
+SEGMENT_DURATION: Final = 900.0
+"""Seconds that a segment aims at."""
+LONGEST_CHAIN: Final = 8
+"""Segments kept ahead at most, unless told."""
+_MOST_AHEAD: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How far a tag's segments and its chain may grow. Frozen, freely shared.
+
+    A length is told as a multiple of the row's step, a power of two, so that an edit
+    of the row counts from the next fetch on. Raises :class:`ConfigurationError`.
+    """
+
+    duration: float = SEGMENT_DURATION
+    """Seconds, above 0, that a segment aims at."""
+    longest_step: int = LONGEST_STEP
+    """Ids, 1 to 1,000,000: no segment grows past it, and 1 keeps all to the row's step."""
+    longest_chain: int = LONGEST_CHAIN
+    """Segments, 1 to 64, that are kept loaded behind the current one at most."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.duration < math.inf:
+            raise ConfigurationError(
+                f"segment_duration must be a number of seconds above 0, not {self.duration!r}."
+            )
+        _check_whole("longest_step", self.longest_step, LONGEST_STEP)
+        _check_whole("longest_chain", self.longest_chain, _MOST_AHEAD)
+
+    def doubled(self, times: int, step: int) -> int:
+        """Twice ``times``, unless segments of ``step`` would be too long then."""
+        return times * 2 if step * times * 2 <= self.longest_step else times
+
+    def fitted(self, times: int, step: int) -> int:
+        """``times``, halved for as long as it makes too much of a ``step`` that was raised."""
+        while times > 1 and step * times > self.longest_step:
+            times //= 2
+        return times
+
+    def after(self, times: int, step: int, seconds: float) -> int:
+        """What follows ``times`` when a segment was used up in ``seconds``."""
+        if seconds < self.duration:
+            return self.doubled(times, step)
+        if seconds <= 2 * self.duration:
+            return times
+        return max(1, times // 2)
+
+
+def _check_whole(name: str, value: object, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ConfigurationError(f"{name} must be a whole number of 1 to {most}, not {value!r}.")
+
+
+CALM: Final = 5.0
+"""Seconds without hunger after which the distance is halved."""
+
+
+class Chain:
+    """What a tag has loaded, in order, and what it should load next.
+
+    Moments are seconds of one stopwatch. Not thread-safe: its owner has a lock.
+    """
+
+    __slots__ = (
+        "_calm_since",
+        "_dry",
+        "_opened",
+        "_opened_at",
+        "distance",
+        "hungers",
+        "segments",
+        "times",
+    )
+
+    def __init__(self) -> None:
+        self.hungers = 0
+        """How often callers came to wait since nothing was ahead."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Start over as a tag that was never used, except for what was counted."""
+        # A tuple, since most hold one: an empty deque takes more than all the rest.
+        self.segments: tuple[Segment, ...] = ()
+        self.distance = 1
+        """Segments to keep ahead."""
+        self.times = 1
+        """How often the row's step a segment should be: a power of two."""
+        self._opened: Segment | None = None
+        self._opened_at = self._calm_since = 0.0
+        self._dry = 0  # the `times` with which the chain ran dry, until someone is hungry
+
+    def append(self, segment: Segment) -> None:
+        self.segments = (*self.segments, segment)
+
+    def open_next(self, now: float) -> Segment | None:
+        """The next segment, the current one from now on."""
+        if not self.segments:
+            return None
+        self._opened, *others = self.segments
+        self.segments = tuple(others)
+        self._opened_at = now
+        self._dry = 0
+        return self._opened
+
+    def use_up(self, now: float, growth: Growth) -> None:
+        """Follow the consumption: the current segment has no ids left. May be called twice."""
+        used, self._opened = self._opened, None
+        if used is None:
+            return
+        before = self.times
+        if self._tells(used, now - self._opened_at, growth):
+            self.times = growth.after(before, used.step, now - self._opened_at)
+        if not self.segments:
+            self._dry = before
+        elif self.distance > 1 and now - self._calm_since >= CALM:
+            self.distance //= 2
+            self._calm_since = now
+
+    def _tells(self, used: Segment, seconds: float, growth: Growth) -> bool:
+        # Of several that were asked for alike, one is enough: the effect of what it
+        # changed is to be seen first.
+        times = len(used.ids()) / used.step
+        return times * 2 >= self.times if seconds < growth.duration else times <= self.times * 2
+
+    def hunger(self, now: float, step: int, growth: Growth) -> None:
+        """Somebody waits: keep more ahead from now on. Once for each time it ran dry."""
+        if self._dry:
+            # Its pace may have doubled it just now: not twice for the same thing.
+            self.times = max(self.times, growth.doubled(self._dry, step))
+            self.distance = min(self.distance * 2, growth.longest_chain)
+            self.hungers += 1
+            self._calm_since = now
+            self._dry = 0
+
+    def is_short(self, *, past_mark: bool) -> bool:
+        """Whether another one is to be loaded; with the current one's mark passed, one more."""
+        ahead = self.distance if past_mark or self._opened is None else self.distance - 1
+        return len(self.segments) < ahead
+
+    def demand(self, at_least: int, step: int, growth: Growth) -> Demand:
+        """What to ask for, where the row said ``step`` the last time (0: not known)."""
+        self.times = growth.fitted(self.times, step)
+        return Demand(self.times, max(at_least, 1))
+
 
 REFUSALS: Final = 3
 """Segments refused in a row before the load counts as failed."""

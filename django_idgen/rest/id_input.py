@@ -10,7 +10,7 @@ from typing import Any
 from django.http import QueryDict
 from rest_framework.exceptions import ParseError, ValidationError
 
-from ..core.counts import MAX_BATCH
+from ..core.generator import MAX_BATCH
 from ..process.handlers import current_settings
 from .failures import few_of
 

@@ -19,8 +19,8 @@ from ..core.layout import BitLayout
 from ..core.presets import parse_layout
 from ..core.segment import check_step
 from ..core.segment_allocator import IDLE_AFTER
+from ..core.segment_loads import SEGMENT_DURATION, Growth
 from ..core.source import Source
-from ..core.step import SEGMENT_DURATION, Growth
 from .backends import BackendSettings
 from .metrics import MetricsSettings, metrics_settings
 from .rest import RestSettings, rest_settings

@@ -7,7 +7,7 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 LAYOUT = "django_idgen/core/layout.py"
-FIELDS = "django_idgen/core/bitfields.py"
+FIELDS = "django_idgen/core/layout.py"
 ENCODING = "django_idgen/core/encoding.py"
 SUCCESSION = "django_idgen/core/succession.py"
 EDITS = "django_idgen/ops/tags/edits.py"

@@ -8,8 +8,8 @@ __all__ = ["BREAKS"]
 
 SEGMENT = "django_idgen/core/segment.py"
 LOADS = "django_idgen/core/segment_loads.py"
-PARTS = "django_idgen/core/segment_parts.py"
-TAGS = "django_idgen/core/segment_tags.py"
+PARTS = "django_idgen/core/segment_generator.py"
+TAGS = "django_idgen/core/segment_allocator.py"
 MOVE = "django_idgen/sources/row_move.py"
 SERVER = "django_idgen/sources/server.py"
 OPENING = "django_idgen/sources/row_opening.py"
@@ -308,7 +308,7 @@ BREAKS = (
     Break(
         "the tail holds what others took of it meanwhile",
         "I1, hazard 54",
-        "django_idgen/core/tails.py",
+        "django_idgen/core/segment.py",
         "            if values[index] - values[index - 1] != delta:",
         "            if values[index] - values[index - 1] < delta:",
         ("tests/core/test_segment_rules.py::test_values_that_others_took_are_left_out",),
@@ -316,7 +316,7 @@ BREAKS = (
     Break(
         "a later segment is used before an earlier one",
         "I2, hazard 25",
-        "django_idgen/core/chain.py",
+        "django_idgen/core/segment_loads.py",
         "        self._opened, *others = self.segments\n",
         "        *others, self._opened = self.segments\n",
         (f"{AHEAD}::test_the_chain_is_used_in_order",),

@@ -7,7 +7,7 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 KEEPER = "django_idgen/core/keeper.py"
-WALK = "django_idgen/core/tick_walk.py"
+WALK = "django_idgen/core/snowflake.py"
 SNOWFLAKE = "django_idgen/core/snowflake.py"
 CLOCK = "django_idgen/core/clock.py"
 KEPT = "tests/core/test_keeper.py"
@@ -154,7 +154,7 @@ BREAKS = (
     Break(
         "marks of another layout are walked",
         "I8",
-        "django_idgen/core/snowflake_options.py",
+        "django_idgen/core/snowflake.py",
         "    if (space.tick_us, space.epoch_us, space.max_ticks) != (",
         "    if (space.tick_us,) != (layout.tick_us,) and () != (",
         (f"{TESTS}::test_a_registry_that_does_not_fit_the_layout_is_refused",),
@@ -162,7 +162,7 @@ BREAKS = (
     Break(
         "worker ids that the layout has no room for are walked",
         "I1, hazard 9",
-        "django_idgen/core/snowflake_options.py",
+        "django_idgen/core/snowflake.py",
         "if space.workers.stop > len(layout.workers):",
         "if space.workers.start > len(layout.workers):",
         (f"{TESTS}::test_a_registry_that_does_not_fit_the_layout_is_refused",),

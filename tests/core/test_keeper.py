@@ -9,7 +9,6 @@ import warnings
 import pytest
 
 from django_idgen.core import keeper as keeper_module
-from django_idgen.core import registry_calls
 from django_idgen.core.errors import (
     ClockSkewed,
     LeaseExpired,
@@ -18,8 +17,7 @@ from django_idgen.core.errors import (
     RegistryUnavailable,
 )
 from django_idgen.core.events import Outbox
-from django_idgen.core.keeper import LeaseKeeper
-from django_idgen.core.renewal import RenewalThread
+from django_idgen.core.keeper import LeaseKeeper, RenewalThread
 from tests.simulation.world import Link, World, layout_of
 
 LAYOUT = layout_of(("time", 41), ("worker", 2), ("sequence", 4))
@@ -312,7 +310,7 @@ def test_an_expired_lease_says_so_with_its_cause_and_recovers(kept):
 
 def test_a_caller_does_not_wait_for_ever_for_another_threads_call(kept, monkeypatch):
     """A registry that hangs in one thread is an error in the next."""
-    monkeypatch.setattr(registry_calls, "IO_PATIENCE", 0.01)
+    monkeypatch.setattr(keeper_module, "IO_PATIENCE", 0.01)
     kept.keeper.acquire()
     with (
         kept.keeper._calls.lock,

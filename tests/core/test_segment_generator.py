@@ -9,9 +9,8 @@ from enum import Enum
 
 import pytest
 
-from django_idgen.core import segment_tags
+from django_idgen.core import segment_allocator
 from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.core.counts import MAX_BATCH
 from django_idgen.core.errors import (
     ConfigurationError,
     GeneratorClosed,
@@ -20,6 +19,7 @@ from django_idgen.core.errors import (
     SegmentExhausted,
     SegmentUnavailable,
 )
+from django_idgen.core.generator import MAX_BATCH
 from django_idgen.core.loader import InlineLoader, Loader
 from django_idgen.core.segment import MAX_ID, Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
@@ -422,7 +422,7 @@ def test_64_threads_at_first_use_get_one_generator(monkeypatch):
         SYSTEM_CLOCK.sleep(0)  # here the others come in
         return SegmentGenerator(tag, services, floor)
 
-    monkeypatch.setattr(segment_tags, "_GENERATOR", make)
+    monkeypatch.setattr(segment_allocator, "_GENERATOR", make)
     allocator = SegmentAllocator(MemorySource(), InlineLoader())
     barrier = threading.Barrier(64)
 

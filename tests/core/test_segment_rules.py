@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_idgen.core.chain import CALM, Chain
 from django_idgen.core.errors import ConfigurationError
-from django_idgen.core.segment import LONGEST_STEP, STEP, Demand, Segment
-from django_idgen.core.step import Growth
-from django_idgen.core.tails import drained, joined, runs
+from django_idgen.core.segment import LONGEST_STEP, STEP, Demand, Segment, drained, joined, runs
+from django_idgen.core.segment_loads import CALM, Chain, Growth
 
 MINUTE = 60.0
 LEAF = Growth()

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import pytest
 
-from django_idgen.core import segment_tags
+from django_idgen.core import segment_allocator
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.loader import InlineLoader, Loader
 from django_idgen.core.segment_allocator import SegmentAllocator
@@ -61,7 +61,7 @@ class SteppingGenerator(LockedSegmentGenerator):
 @pytest.mark.parametrize("kind", [SegmentGenerator, SteppingGenerator])
 def test_threads_never_share_an_id_and_each_sees_its_own_rise(monkeypatch, loader, kind):
     """I1, I2, hazard 27: 16 threads through hundreds of segments: each id once, in order."""
-    monkeypatch.setattr(segment_tags, "_GENERATOR", kind)
+    monkeypatch.setattr(segment_allocator, "_GENERATOR", kind)
     generator = SegmentAllocator(MemorySource(53), loader, timeout=LIMIT).generator("order")
     rounds = 60 if kind is SteppingGenerator else 600
 

@@ -11,16 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.core.counts import MAX_BATCH
 from django_idgen.core.errors import (
     ConfigurationError,
     GeneratorClosed,
     InvalidId,
     RegistryUnavailable,
 )
+from django_idgen.core.generator import MAX_BATCH
 from django_idgen.core.presets import PRESETS, parse_layout
-from django_idgen.core.snowflake import SnowflakeGenerator, locked_next_id, locked_next_ids
-from django_idgen.core.tick_walk import TickWalk
+from django_idgen.core.snowflake import (
+    SnowflakeGenerator,
+    TickWalk,
+    locked_next_id,
+    locked_next_ids,
+)
 from django_idgen.leases.memory import MemoryLeases
 from tests.simulation.world import EPOCH_US, World, layout_of
 from tests.snowflake_tools import STANDARD, real, space_of

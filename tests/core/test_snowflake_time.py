@@ -19,7 +19,7 @@ from django_idgen.core.errors import (
     RegistryUnavailable,
     TimeExhausted,
 )
-from django_idgen.core.snowflake_options import whole_ticks
+from django_idgen.core.snowflake import whole_ticks
 from tests.simulation.world import EPOCH_US, World, layout_of
 
 TINY = layout_of(("time", 41), ("worker", 2), ("sequence", 2))

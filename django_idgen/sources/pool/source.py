@@ -19,9 +19,8 @@ from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.errors import ConfigurationError, SegmentUnavailable, TagPaused
 from ...core.events import Emit
 from ...core.loader import AnyLoader
-from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag
+from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag, joined
 from ...core.source import Source, Stock
-from ...core.tails import joined
 from ...db.installation import NOBODY
 from ...db.redis_client import OwnRedis
 from ...signals import emit as emit_signal

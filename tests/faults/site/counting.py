@@ -20,9 +20,8 @@ django.setup()
 from django.db import connection  # noqa: E402 - needs the settings
 
 from django_idgen import segments  # noqa: E402
-from django_idgen.core.segment import Segment  # noqa: E402
-from django_idgen.core.segment_stats import SegmentStats  # noqa: E402
-from django_idgen.core.tails import runs  # noqa: E402
+from django_idgen.core.segment import Segment, runs  # noqa: E402
+from django_idgen.core.segment_generator import SegmentStats  # noqa: E402
 from django_idgen.signals import segment_loaded, segment_waited  # noqa: E402
 
 from .taking import TAG, wait_for  # noqa: E402
