@@ -19,7 +19,7 @@ class IdgenConfig(AppConfig):
         from . import checks, signals
         from .db import tables
         from .db.sqlite import occasions
-        from .fields import loaded
+        from .ops.tags import loaded
         from .process import factory, handlers, lifecycle
         from .strings import strings
 

@@ -24,7 +24,6 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_idgen import next_id, segments
-from django_idgen.contrib.adopt.swap_operations import taker
 from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeAutoField, SnowflakeField
 from django_idgen.fields.operations import FillIds
 from django_idgen.process import handlers
@@ -351,19 +350,16 @@ def test_what_others_do_during_a_batch(shop: Shop, monkeypatch: pytest.MonkeyPat
     shop.rows("Thing").bulk_create([old(pk=pk) for pk in range(10, 15)])
     shop.migrate(AddField("Thing", "number", SegmentIdField(null=True)))
 
-    def interrupted(field: Any) -> Any:
-        take = taker(field)
+    take = SegmentIdField.next_values
 
-        def take_late(count: int) -> Any:
-            if not shop.rows("Thing").filter(pk=5).exists():
-                shop.rows("Thing").filter(pk=11).update(number=-7)
-                shop.rows("Thing").create(pk=5)
-                shop.rows("Thing").filter(pk=5).update(number=None)
-            return take(count)
+    def take_late(field: SegmentIdField, count: int) -> list[int]:
+        if not shop.rows("Thing").filter(pk=5).exists():
+            shop.rows("Thing").filter(pk=11).update(number=-7)
+            shop.rows("Thing").create(pk=5)
+            shop.rows("Thing").filter(pk=5).update(number=None)
+        return take(field, count)
 
-        return take_late
-
-    monkeypatch.setattr("django_idgen.fields.operations.taker", interrupted)
+    monkeypatch.setattr(SegmentIdField, "next_values", take_late)
     shop.migrate(FillIds("Thing", "number"))
     found = dict(shop.rows("Thing").values_list("pk", "number"))
     assert found[11] == -7

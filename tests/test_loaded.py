@@ -18,8 +18,9 @@ from django.test.utils import CaptureQueriesContext, isolate_apps
 
 from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.db.tables import make_missing_tables
-from django_idgen.fields import SegmentIdField, loaded
+from django_idgen.fields import SegmentIdField
 from django_idgen.models import LeafAlloc
+from django_idgen.ops.tags import loaded
 from django_idgen.ops.tags.edits import find_tag, make_tag, pause_tag, raise_tag, resume_tag
 from django_idgen.process import handlers
 from django_idgen.signals import segment_skipped

@@ -24,7 +24,7 @@ from django_idgen.core.errors import LayoutError
 from django_idgen.core.layout import BitLayout
 from django_idgen.core.moments import MAX_UNIX_US, moment
 from django_idgen.core.presets import PRESETS, parse_layout
-from django_idgen.fields.created import last_id, span
+from django_idgen.fields.lookups import last_id, span
 from tests import servers
 from tests.aliases import alias, on_every_database
 from tests.app.models import Bill, Customer, Folder, Invoice, Line, Order, Purchase, Sheet

@@ -64,6 +64,9 @@ class SnowflakeSource(GeneratedOnSave):
     def next_value(self) -> int:
         return generators[self.generator].next_id()
 
+    def next_values(self, count: int) -> list[int]:
+        return generators[self.generator].next_ids(count)
+
     def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
         name, path, args, kwargs = super().deconstruct()
         if self.generator != "default":
@@ -125,6 +128,9 @@ class SegmentSource(GeneratedOnSave):
     def next_value(self) -> int:
         # What is in the map is found there at once.
         return (segments.get(self.resolved_tag) or segments.of_field(self)).next_id()
+
+    def next_values(self, count: int) -> list[int]:
+        return segments.of_field(self).next_ids(count)
 
     def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
         name, path, args, kwargs = super().deconstruct()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partialmethod, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 
     FieldMixin = models.Field[Any, Any]
 else:
-    FieldMixin = object
+
+    class FieldMixin: ...
+
 
 __all__ = ["GeneratedAuto", "GeneratedOnSave"]
 
 
-class GeneratedOnSave(FieldMixin):
-    """What the four fields share. Subclasses say where the next id comes from."""
+class GeneratedOnSave(FieldMixin, ABC):
+    """The base of the four fields. Subclasses say where the next id comes from."""
 
     default_validators = [MinValueValidator(1), MaxValueValidator(MAX_ID)]  # noqa: RUF012
     # Nothing is read back, also where the base class is an AutoField.
@@ -55,9 +58,17 @@ class GeneratedOnSave(FieldMixin):
         """
         return TextForm(self.text_form, self.prefix)
 
+    @abstractmethod
     def next_value(self) -> int:
         """The next id; raises :class:`~django_idgen.core.errors.IdgenError`."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def next_values(self, count: int) -> list[int]:
+        """The next ``count`` ids; raises likewise."""
+
+    @abstractmethod
+    def _check_source(self) -> list[checks.CheckMessage]:
+        """What is wrong with what the ids are to come from."""
 
     def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
         name, path, args, kwargs = super().deconstruct()
@@ -185,9 +196,6 @@ class GeneratedOnSave(FieldMixin):
                 id="django_idgen.E006",
             )
         ]
-
-    def _check_source(self) -> list[checks.CheckMessage]:
-        raise NotImplementedError
 
     def _check_default(self) -> list[checks.CheckMessage]:
         if self.default is NOT_PROVIDED and self.db_default is NOT_PROVIDED:

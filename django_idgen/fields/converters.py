@@ -18,10 +18,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.encoding import DECIMAL, TextForm
-from .text import text_form
+from .relations import text_form
 
 if TYPE_CHECKING:
-    from .text import IdTarget
+    from .relations import IdTarget
 
 __all__ = ["IdConverter", "converter_for"]
 

@@ -19,11 +19,10 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core.encoding import DECIMAL, TextForm
 from ..core.errors import InvalidId
-from .relations import id_behind
-from .text import text_form
+from .relations import id_behind, text_form
 
 if TYPE_CHECKING:
-    from .text import IdTarget
+    from .relations import IdTarget
 
     MultipleChoice = forms.ModelMultipleChoiceField[Any]
 else:

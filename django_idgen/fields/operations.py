@@ -7,17 +7,14 @@ from typing import Any
 from django.core.exceptions import FieldDoesNotExist
 from django.db import models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor as Editor
+from django.db.backends.utils import strip_quotes
 from django.db.migrations.operations import RunPython
 from django.db.migrations.operations.fields import FieldOperation
 from django.db.migrations.state import ProjectState as State
 
-from ..contrib.adopt.filling import MOST_IN_BATCH, Filling
-from ..contrib.adopt.links import Keyed
-from ..contrib.adopt.plain_words import in_words
-from ..contrib.adopt.reading import stop_writers
-from ..contrib.adopt.swap_operations import taker
 from ..core.errors import ConfigurationError
 from .base import GeneratedOnSave
+from .filling import MOST_IN_BATCH, ColumnFilling, in_words, stop_writers
 
 __all__ = ["FillIds"]
 
@@ -31,7 +28,7 @@ class FillIds(FieldOperation):
     ``batch_size`` (1 to 5000) is the number of rows of one ``UPDATE``. In a migration with
     ``atomic = False`` each batch is a transaction, and a ``migrate`` that was killed goes on
     where it ended. Else PostgreSQL and SQLite do all of it in the migration's transaction,
-    in which nobody else writes to the table. The way back does nothing.
+    which keeps other writers off the table. The way back does nothing.
 
     ``migrate`` fails with ``CommandError`` if there is no such model or field, if the field
     is not one of this app's, or can't be empty.
@@ -66,18 +63,16 @@ class FillIds(FieldOperation):
         field = self._field(app_label, to_state)
         connection = schema_editor.connection
         if self.allow_migrate_model(connection.alias, field.model):
-            table = Keyed(field.model, ())
-            stop_writers(connection, table.table)
-            first, *others = _key_columns(field.model)
-            Filling(
+            table = strip_quotes(field.model._meta.db_table)
+            stop_writers(connection, table)
+            ColumnFilling(
                 connection,
                 table,
-                old=first,
-                also=others,
+                key=_key_columns(field.model),
                 new=field.column,
-                take=taker(field),
+                take=field.next_values,
                 batch=self.batch_size,
-            ).run(lambda _line: None)
+            ).run()
 
     def database_backwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State

@@ -1,18 +1,22 @@
-"""Which id, if any, an attribute of a model holds, and how it is written."""
+"""Which id an attribute of a model holds, if any, and how it is written."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import FieldDoesNotExist
 from django.db import models
 
 from ..core.encoding import TextForm
+from ..core.errors import ConfigurationError
 from ..core.segment import MAX_ID
 from .base import GeneratedOnSave
 
-__all__ = ["id_behind", "id_held_by", "key_behind", "written"]
+__all__ = ["id_behind", "id_held_by", "key_behind", "text_form", "written"]
+
+if TYPE_CHECKING:
+    IdTarget = type[models.Model] | models.Field[Any, Any] | TextForm
 
 
 @lru_cache(maxsize=4096)
@@ -50,6 +54,23 @@ def id_held_by(field: Any) -> GeneratedOnSave | None:
         else:
             return None
     return field
+
+
+def text_form(target: IdTarget) -> TextForm:
+    """The form in which ids of ``target`` are written; a model stands for its primary key.
+
+    Raises :class:`ConfigurationError` where that is no field of ours.
+    """
+    if isinstance(target, TextForm):
+        return target
+    field = target._meta.pk if isinstance(target, type) else target
+    found = id_held_by(field)
+    if found is None:
+        raise ConfigurationError(
+            f"{field} is no field of django_idgen, nor a foreign key to one, so its values have "
+            f"no text form. Give the form itself, such as TextForm('base62', 'ord_')."
+        )
+    return found.text
 
 
 def written(text: TextForm, value: Any) -> Any:

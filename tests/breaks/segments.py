@@ -356,7 +356,7 @@ BREAKS = (
     Break(
         "a tag is raised to a row that was loaded, and not past it",
         "I1, hazard 97",
-        "django_idgen/fields/loaded.py",
+        "django_idgen/ops/tags/loaded.py",
         "_raise(tag, top + 1)",
         "_raise(tag, top)",
         ("tests/test_loaded.py::test_new_keys_lie_past_those_that_were_loaded",),

@@ -10,42 +10,25 @@ from django.db.migrations.operations import AlterField
 from ...core.errors import ConfigurationError
 from ...fields import SegmentIdField, SegmentSource
 from ...fields.base import GeneratedOnSave
-from .counter_operations import DropCounter, FreeCounter
-from .files import MigrationFile, edit_of_model
-from .key_operations import AdoptKey, ReturnKey
-from .key_states import counter_behind
-from .links import keyed
-from .plans import Plan
-from .project import Project
-from .wishes import Wishes
+from .key_operations import AdoptKey, DropCounter, FreeCounter, ReturnKey, counter_behind
+from .plans import Plan, Stages, edit_of_model
+from .tables import keyed
 
-__all__ = ["OPERATIONS", "IntegerKey"]
-
-OPERATIONS = (AdoptKey, DropCounter, ReturnKey, FreeCounter)
-BIG = "django.db.models.BigAutoField"
+__all__ = ["IntegerKey"]
 
 
-class IntegerKey:
-    """What is to be done next with the integer key of ``project``'s model."""
+class IntegerKey(Stages):
+    """The stages of an integer key."""
 
-    def __init__(self, project: Project, wishes: Wishes) -> None:
-        self.project = project
-        self.wishes = wishes
-        self.name = project.key.name
-        self._written = list(project.written(OPERATIONS))
+    operations = (AdoptKey, DropCounter, ReturnKey, FreeCounter)
 
     def plan(self) -> Plan:
-        """Raises :class:`ConfigurationError` where there is no way on."""
-        return self._back() if self.wishes.back else self._forward()
-
-    @property
-    def _last(self) -> Any:
-        return self._written[-1].operation if self._written else None
+        return self._back() if self.options.back else self._forward()
 
     # --- there -----------------------------------------------------------------------
 
     def _forward(self) -> Plan:
-        last, key = self._last, self.project.migrated_key
+        last, key = self.last, self.project.migrated_key
         if isinstance(last, AdoptKey) and not last.at_once:
             return self._drop()
         if isinstance(last, AdoptKey | DropCounter):
@@ -55,7 +38,7 @@ class IntegerKey:
                 f"The key of {self.project.name} is a {type(key).__name__} already. --back would "
                 f"give it back to the database."
             )
-        if not isinstance(key, models.BigAutoField) and not self.wishes.at_once:
+        if not isinstance(key, models.BigAutoField) and not self.options.at_once:
             return self._widen(key)
         return self._adopt()
 
@@ -64,13 +47,13 @@ class IntegerKey:
         field = _big_auto(key)
         return Plan(
             [
-                f"{self._rows()} Its key ({type(key).__name__}) has 32 bits or fewer.",
+                f"{self.rows()} Its key ({type(key).__name__}) has 32 bits or fewer.",
                 f"First the key and {len(table.links)} columns that refer to it are widened to 64 "
                 f"bits. PostgreSQL, MariaDB and MySQL write such a table anew and lock it "
                 f"meanwhile; choose a quiet hour if that takes too long.",
             ],
-            self._file("widen", AlterField(self.project.model.__name__.lower(), self.name, field)),
-            self._edit(f"{self.name} = models.BigAutoField(primary_key=True{_column(key)})", []),
+            self.file("widen", AlterField(self.model_name, self.name, field)),
+            self._edit_back(),
             after=[
                 "Make this edit, and commit it with the migration.",
                 f"Deploy, with 'manage.py migrate {self.project.app}'. 'manage.py check --database "
@@ -82,26 +65,26 @@ class IntegerKey:
         )
 
     def _adopt(self) -> Plan:
-        wishes, key = self.wishes, self.project.migrated_key
-        field = wishes.field(db_column=key.db_column)
-        line = f"{self.name} = {wishes.field_text(_column(key))}"
+        options, key = self.options, self.project.migrated_key
+        field = options.field(db_column=key.db_column)
+        line = f"{self.name} = {options.field_text(_column(key))}"
         operation = AdoptKey(
-            self.project.model.__name__.lower(),
+            self.model_name,
             self.name,
             field,
-            margin=wishes.margin,
-            at_once=wishes.at_once,
+            margin=options.margin,
+            at_once=options.at_once,
         )
         return Plan(
-            [self._rows(), *self._how(isinstance(field, SegmentIdField))],
-            self._file(type(field).__name__.removesuffix("Field").lower(), operation),
-            self._edit(line, [f"from django_idgen.fields import {type(field).__name__}"]),
+            [self.rows(), *self._how(isinstance(field, SegmentIdField))],
+            self.file(type(field).__name__.removesuffix("Field").lower(), operation),
+            self._edit(line, f"from django_idgen.fields import {type(field).__name__}"),
             after=self._after_adopting(),
         )
 
     def _how(self, segments: bool) -> list[str]:
         kept = "All ids are kept."
-        if self.wishes.at_once:
+        if self.options.at_once:
             return [f"{kept} The database stops giving ids in the migration itself."]
         new = "New ones go on above a margin" if segments else "New ones are snowflakes, far above"
         return [
@@ -114,7 +97,7 @@ class IntegerKey:
         app = self.project.app
         commit = "Make this edit, and commit it with the migration."
         migrate = f"'manage.py migrate {app}'"
-        if self.wishes.at_once:
+        if self.options.at_once:
             return [commit, f"Stop all processes, run {migrate}, and start them anew. That is all."]
         return [
             commit,
@@ -126,10 +109,10 @@ class IntegerKey:
 
     def _drop(self) -> Plan:
         self._check_code(GeneratedOnSave)
-        operation = DropCounter(self.project.model.__name__.lower(), self.name)
+        operation = DropCounter(self.model_name, self.name)
         return Plan(
-            [self._rows(), "The database's counter is dropped: no process may need it any more."],
-            self._file("drop_counter", operation),
+            [self.rows(), "The database's counter is dropped: no process may need it any more."],
+            self.file("drop_counter", operation),
             after=[
                 f"Commit the migration, and deploy with 'manage.py migrate {self.project.app}'."
             ],
@@ -138,7 +121,7 @@ class IntegerKey:
     # --- and back ----------------------------------------------------------------------
 
     def _back(self) -> Plan:
-        last, key = self._last, self.project.migrated_key
+        last, key = self.last, self.project.migrated_key
         if isinstance(last, FreeCounter) or (isinstance(last, ReturnKey) and last.at_once):
             return Plan([f"The ids of {self.project.name} come from the database again."])
         if isinstance(last, ReturnKey):
@@ -149,21 +132,21 @@ class IntegerKey:
                 f"database already."
             )
         operation = ReturnKey(
-            self.project.model.__name__.lower(),
+            self.model_name,
             self.name,
             _big_auto(key),
-            margin=self.wishes.margin,
-            at_once=self.wishes.at_once,
+            margin=self.options.margin,
+            at_once=self.options.at_once,
         )
         return Plan(
             [
-                self._rows(),
+                self.rows(),
                 "The key becomes a BigAutoField. The database's counter goes on above every id "
                 "that is in the table or was handed out; processes that still take ids of ours "
                 "get none that the counter gives.",
             ],
-            self._file("back", operation),
-            self._edit(f"{self.name} = models.BigAutoField(primary_key=True{_column(key)})", []),
+            self.file("back", operation),
+            self._edit_back(),
             after=[
                 "Make this edit, and commit it with the migration.",
                 f"Deploy, with 'manage.py migrate {self.project.app}' before the first process "
@@ -176,40 +159,29 @@ class IntegerKey:
 
     def _free(self) -> Plan:
         self._check_code(models.AutoField)
-        former = self._written[-1].node
+        former = self.written[-1].node
         before = self.project.loader.project_state(former, at_end=False)
         ours = before.apps.get_model(self.project.app, self.project.model.__name__)._meta.pk
         tag = ours.resolved_tag if isinstance(ours, SegmentSource) else ""
-        operation = FreeCounter(self.project.model.__name__.lower(), self.name, tag=tag)
+        operation = FreeCounter(self.model_name, self.name, tag=tag)
         return Plan(
-            [self._rows(), "The database's counter goes on without bounds."],
-            self._file("free_counter", operation),
+            [self.rows(), "The database's counter goes on without bounds."],
+            self.file("free_counter", operation),
             after=[
                 f"Commit the migration, and deploy with 'manage.py migrate {self.project.app}'."
             ],
         )
 
-    # --- how far it is -------------------------------------------------------------------
+    # --- both ----------------------------------------------------------------------------
 
     def status(self) -> list[str]:
-        """How far the table is, in words."""
+        lines = super().status()
         counter = counter_behind(self.project.connection, self.project.migrated_key)
-        lines = [
-            self._rows(),
-            f"Key in the code: {type(self.project.key).__name__}; in the migrations: "
-            f"{type(self.project.migrated_key).__name__}.",
-            *(f"Applied: {each.node[1]} ({each.operation.describe()})" for each in self._written),
-        ]
         if not counter.exists():
             return [*lines, "The database gives this column no ids."]
         limit = counter.limit()
         end = "without bounds" if limit is None else f"and ends at {limit}"
         return [*lines, f"The database's counter stands at {counter.position()}, {end}."]
-
-    # --- both ----------------------------------------------------------------------------
-
-    def _rows(self) -> str:
-        return f"{self.project.name}: {self.project.rows()} rows in {self.project.alias!r}."
 
     def _check_code(self, kind: Any) -> None:
         if not isinstance(self.project.key, kind):
@@ -220,13 +192,12 @@ class IntegerKey:
                 f"migration was written, deploy it, and run this again."
             )
 
-    def _file(self, what: str, operation: Any) -> MigrationFile:
-        ours = self.project.leaf_of("django_idgen")
-        name = f"{self.project.model.__name__.lower()}_{self.name}_{what}"
-        return MigrationFile(self.project.leaf, name, [operation], [ours] if ours else [])
-
-    def _edit(self, line: str, imports: list[str]) -> str:
+    def _edit(self, line: str, *imports: str) -> str:
         return edit_of_model(self.project.model, [line], [self.name], imports)
+
+    def _edit_back(self) -> str:
+        column = _column(self.project.migrated_key)
+        return self._edit(f"{self.name} = models.BigAutoField(primary_key=True{column})")
 
 
 def _big_auto(key: Any) -> models.Field[Any, Any]:

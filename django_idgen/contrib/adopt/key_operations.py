@@ -1,30 +1,42 @@
-"""Migration operations that change who gives the ids of a key: the database, or we.
+"""Migration operations that change who gives the ids of a key: the database, or this package.
 
-They are written by ``manage.py idgen_adopt``, and can be run again when they were broken
-off where the database can't take DDL back (MySQL, MariaDB). What they see of the table
-they see when they run, so that one migration is right for each database of a project.
-On a table that has never had a row, such as a test database's, they only change the column.
+``manage.py idgen_adopt`` writes them. They can be run again when they were broken off where
+the database can't take DDL back (MySQL, MariaDB). What they need to know of a table they find
+out when they run, so that one migration is right for each database of a project. On a table
+that has never had a row, such as a test database's, they only change the column.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor as Editor
 from django.db.migrations.operations import AlterField
+from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState as State
 
 from ...core.errors import ConfigurationError
 from ...core.segment import MAX_ID
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
-from .counters import Counter
-from .key_states import begin_above, counter_behind, field_of, lock_and_look, pause_unless_shared
-from .marks import first_id_of, grant_of, next_after
-from .plain_words import in_words
+from ...fields.filling import in_words, stop_writers
+from ...ops.tags.pausing import pause_tag, resume_tag
+from ...ops.tags.rows import TagUnknown, find_tag
+from .counters import Counter, counter_of
+from .marks import first_id_of, grant_of, lift, next_after
 
-__all__ = ["LEAST_MARGIN", "AdoptKey", "ReturnKey", "margin_after"]
+__all__ = [
+    "LEAST_MARGIN",
+    "AdoptKey",
+    "DropCounter",
+    "FreeCounter",
+    "ReturnKey",
+    "counter_behind",
+    "margin_after",
+]
 
 LEAST_MARGIN = 100_000
 UNSEEN = 1_000
@@ -171,3 +183,168 @@ class ReturnKey(_KeyOperation):
 
     def describe(self) -> str:
         return f"Have ids of {self.model_name} come from the database"
+
+
+# --- the counter alone, when a deploy is over ---------------------------------------
+
+
+class _CounterOperation(Operation):
+    """What changes the counter alone, when a deploy is over."""
+
+    def __init__(self, model_name: str, name: str) -> None:
+        self.model_name = model_name
+        self.name = name
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        kwargs = {"model_name": self.model_name, "name": self.name}
+        return type(self).__name__, [], kwargs
+
+    def state_forwards(self, app_label: str, state: State) -> None:
+        """Nothing: the models have said so before."""
+
+    def references_model(self, name: str, app_label: str) -> bool:  # noqa: ARG002
+        return name.lower() == self.model_name.lower()
+
+    def _allowed(self, app_label: str, editor: Editor, state: State) -> bool:
+        model = state.apps.get_model(app_label, self.model_name)
+        return bool(self.allow_migrate_model(editor.connection.alias, model))
+
+
+class DropCounter(_CounterOperation):
+    """Take the database's counter from a key that is ours. No process may count on it."""
+
+    @in_words
+    def database_forwards(
+        self,
+        app_label: str,
+        schema_editor: Editor,
+        from_state: State,
+        to_state: State,
+    ) -> None:
+        del from_state
+        ours = field_of(to_state, app_label, self)
+        counter = counter_behind(schema_editor.connection, ours)
+        if self._allowed(app_label, schema_editor, to_state) and counter.exists():
+            before = field_of(with_auto_key(to_state, app_label, self), app_label, self)
+            schema_editor.alter_field(before.model, before, ours)
+            counter.forget()
+
+    @in_words
+    def database_backwards(
+        self,
+        app_label: str,
+        schema_editor: Editor,
+        from_state: State,
+        to_state: State,
+    ) -> None:
+        """As the first half of the way back: see :class:`ReturnKey`."""
+        del from_state
+        auto = with_auto_key(to_state, app_label, self)
+        key = ReturnKey(self.model_name, self.name, models.BigAutoField(primary_key=True))
+        key.database_forwards(app_label, schema_editor, to_state, auto)
+
+    def describe(self) -> str:
+        return f"Drop the database's counter of {self.model_name}.{self.name}"
+
+
+class FreeCounter(_CounterOperation):
+    """Let the database's counter go on without bounds. No process may take ids of ``tag``."""
+
+    def __init__(self, model_name: str, name: str, tag: str = "") -> None:
+        super().__init__(model_name, name)
+        self.tag = tag
+
+    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
+        name, args, kwargs = super().deconstruct()
+        return name, args, {**kwargs, **({"tag": self.tag} if self.tag else {})}
+
+    @in_words
+    def database_forwards(
+        self,
+        app_label: str,
+        schema_editor: Editor,
+        from_state: State,
+        to_state: State,
+    ) -> None:
+        del from_state
+        if not self._allowed(app_label, schema_editor, to_state):
+            return
+        counter = counter_behind(schema_editor.connection, field_of(to_state, app_label, self))
+        if counter.limit() is None:  # it never was bounded here, or is not any more
+            counter.forget()
+            return
+        following = counter.reached() + 1
+        if self.tag:
+            pause_tag_unless_shared(self.tag, to_state)
+            found = find_tag(self.tag)
+            following = max(following, found.max_id if found else 1)
+        counter.free(following)
+
+    @in_words
+    def database_backwards(
+        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
+    ) -> None:
+        """Nothing: a counter without bounds is that of any auto field."""
+
+    def describe(self) -> str:
+        return f"Let the database's counter of {self.model_name}.{self.name} go on"
+
+
+# --- what the operations look at --------------------------------------------------
+
+
+def field_of(state: State, app_label: str, operation: Any) -> Any:
+    model = state.apps.get_model(app_label, operation.model_name)
+    return model._meta.get_field(operation.name)
+
+
+def with_auto_key(state: State, app_label: str, operation: Any) -> State:
+    """``state`` with an auto field for a key."""
+    column = field_of(state, app_label, operation).db_column
+    auto: models.Field[Any, Any] = models.BigAutoField(primary_key=True, db_column=column)
+    after = state.clone()
+    AlterField(operation.model_name, operation.name, auto).state_forwards(app_label, after)
+    return after
+
+
+def counter_behind(connection: BaseDatabaseWrapper, field: Any) -> Counter:
+    return counter_of(connection, field.model._meta.db_table, field.column)
+
+
+def lock_and_look(counter: Counter) -> int:
+    """The largest id of the table so far; nobody adds one meanwhile, where that can be had."""
+    stop_writers(counter.connection, counter.table)
+    return counter.reached()
+
+
+def begin_above(field: Any, reached: int) -> None:
+    """Have ids of ``field`` begin above ``reached``; raises :class:`ConfigurationError`."""
+    if isinstance(field, SegmentSource):
+        lift(field, reached + 1)
+        resume_tag(field.resolved_tag)
+        return
+    first = first_id_of(field)
+    if first <= reached:
+        raise ConfigurationError(
+            f"Table {field.model._meta.db_table} has ids up to {reached}, but snowflakes of "
+            f"generator {field.generator!r} begin at {first} today: they would meet. Use "
+            f"--field segment, or a generator whose ids are larger (an earlier EPOCH)."
+        )
+
+
+def pause_unless_shared(field: Any, state: State) -> None:
+    if isinstance(field, SegmentSource):
+        pause_tag_unless_shared(field.resolved_tag, state)
+
+
+def pause_tag_unless_shared(tag: str, state: State) -> None:
+    """Nobody is to be given more ids of ``tag``, unless another table uses it, too."""
+    users = [
+        field
+        for model in state.apps.get_models()
+        for field in model._meta.local_fields
+        if isinstance(field, SegmentSource) and field.resolved_tag == tag
+    ]
+    if not users:
+        with suppress(TagUnknown):
+            pause_tag(tag)

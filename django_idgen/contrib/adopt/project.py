@@ -17,9 +17,9 @@ from django.db.migrations.state import ProjectState
 from django.db.migrations.writer import MigrationWriter
 
 from ...core.errors import ConfigurationError
-from .reading import count_of
+from ...fields.filling import count_of
 
-__all__ = ["Project", "Written"]
+__all__ = ["Node", "Project", "Written"]
 
 Node = tuple[str, str]
 INSTALLED = {"site-packages", "dist-packages"}

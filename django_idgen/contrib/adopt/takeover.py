@@ -16,24 +16,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import DatabaseError, connections, transaction
 from django.utils import timezone
 
 from ...core.errors import ConfigurationError, InvalidTag
-from ...core.segment import MAX_ID, check_tag
+from ...core.segment import MAX_ID, MAX_STEP, check_tag
 from ...db.row_writes import insert_row
 from ...db.tables import make_missing_tables, missing_tables, refuse_unfit_columns
+from ...fields.filling import Report, rows_of
 from ...models import Installation, LeafAlloc, SegmentHistory
 from ...ops.tags.rows import find_tag, source_of_tags
 from .marks import raise_tag
-from .other_servers import KINDS, Theirs, rows_of_server
-from .plans import Report
+from .tables import columns_of
 
 __all__ = ["KINDS", "Takeover"]
 
+KINDS = ("leaf", "go-leaf", "tinyid")
+_TABLES = {"leaf": "leaf_alloc", "go-leaf": "leaf_alloc", "tinyid": "tiny_id_info"}
+_COLUMNS = {
+    "leaf": ("biz_tag", "max_id", "step", "description"),
+    "go-leaf": ("biz_tag", "max_id", "step", "description"),
+    "tinyid": ("biz_type", "max_id", "step", "delta", "remainder"),
+}
+
+
 FETCHES = 10_000
 LEAST = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """A row of the other server."""
+
+    tag: str
+    first_free: int
+    """The first id that it has given to none of its processes."""
+    step: int
+    description: str
+    delta: int = 1
+    remainder: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +161,7 @@ class Takeover:
         found: dict[str, list[Theirs]] = {}
         for alias in self.sources:
             self._refuse_shared(alias)
-            for theirs in rows_of_server(self.kind, alias, tag):
+            for theirs in _rows_of_server(self.kind, alias, tag):
                 found.setdefault(theirs.tag, []).append(theirs)
         if tag and tag not in found:
             raise ConfigurationError(f"There is no tag {tag!r} in {self._where()}.")
@@ -277,3 +300,34 @@ def _identity(alias: str) -> str | None:
     except DatabaseError:
         return None
     return None if identity is None else f"{identity}/{connections.settings[alias]['NAME']}"
+
+
+def _rows_of_server(kind: str, alias: str, tag: str) -> list[Theirs]:
+    """Tags of server ``kind`` in ``alias``, or just ``tag``. Raises ConfigurationError."""
+    table, names = _TABLES[kind], _COLUMNS[kind]
+    connection = connections[alias]
+    try:
+        there = columns_of(connection, table)
+        if not set(names) <= set(there):
+            missing = ", ".join(sorted(set(names) - set(there)))
+            raise ConfigurationError(
+                f"Database {alias!r} has no table of a {kind}: {table} "
+                f"{f'lacks {missing}' if there else 'is not there'}."
+            )
+        q = connection.ops.quote_name
+        listed = ", ".join(q(name) for name in names)
+        rows = rows_of(connection, f"SELECT {listed} FROM {q(table)} ORDER BY {q(names[0])}")  # noqa: S608 - Django quotes the names
+    except DatabaseError as error:
+        words = " ".join(str(error).split())
+        raise ConfigurationError(f"Database {alias!r} can't be asked: {words}") from error
+    return [_theirs(kind, row) for row in rows if not tag or row[0] == tag]
+
+
+def _theirs(kind: str, row: Sequence[Any]) -> Theirs:
+    name, max_id, step, *rest = row
+    # Leaf gives out what is below max_id, TinyID max_id as well. One id more is no loss.
+    first_free = max(int(max_id), 0) + 1
+    steps = min(max(int(step or 1), 1), MAX_STEP)
+    if kind != "tinyid":
+        return Theirs(name, first_free, steps, str(rest[0] or ""))
+    return Theirs(name, first_free, steps, "", int(rest[0] or 1), int(rest[1] or 0))

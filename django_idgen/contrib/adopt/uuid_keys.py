@@ -10,62 +10,51 @@ from django.db.migrations.writer import MigrationWriter
 
 from ...core.errors import ConfigurationError
 from ...fields.base import GeneratedOnSave
-from .files import MigrationFile, edit_of_model
+from ...fields.filling import Report, count_of
 from .filling import Filling
-from .links import Keyed, keyed, refuse_unsupported
-from .plans import Plan, Report
+from .plans import MigrationFile, Options, Plan, Stages, edit_of_model
 from .project import Project
-from .reading import columns_of, count_of
-from .swap_operations import AddNewKey, SwitchKey, taker
-from .wishes import Wishes
+from .swap_operations import AddNewKey, SwitchKey
+from .tables import Keyed, columns_of, keyed, refuse_unsupported
 
-__all__ = ["OPERATIONS", "UuidKey"]
-
-OPERATIONS = (AddNewKey, SwitchKey)
+__all__ = ["UuidKey"]
 
 
-class UuidKey:
-    """What is to be done next with the key of ``project``'s model, a UUID now or before."""
+class UuidKey(Stages):
+    """The stages of a key that is a UUID now, or was before."""
 
-    def __init__(self, project: Project, wishes: Wishes) -> None:
-        self.project = project
-        self.wishes = wishes
-        self.name = project.key.name
-        self._written = list(project.written(OPERATIONS))
+    operations = (AddNewKey, SwitchKey)
+
+    def __init__(self, project: Project, options: Options) -> None:
+        super().__init__(project, options)
         self._state = project.state
 
     def plan(self) -> Plan:
-        """Raises :class:`ConfigurationError` where there is no way on."""
-        last = self._last
+        last = self.last
         if isinstance(last, AddNewKey):
-            if self.wishes.back != (last.source is not None):
+            if self.options.back != (last.source is not None):
                 raise self._half_way()
             return self._fill() if self._open_rows() else self._switch(last)
         switched = isinstance(last, SwitchKey)
-        if switched and not self._written[-1].applied:
+        if switched and not self.written[-1].applied:
             return self._before_switch()
-        if switched and self.wishes.back == (last.source is not None):
+        if switched and self.options.back == (last.source is not None):
             return Plan([f"{self.project.name} has its new key: nothing is left to be done."])
         return self._add(last)
-
-    @property
-    def _last(self) -> Any:
-        return self._written[-1].operation if self._written else None
 
     # --- add -------------------------------------------------------------------------
 
     def _add(self, last: Any) -> Plan:
-        source = last.kept if self.wishes.back else None
+        source = last.kept if self.options.back else None
         field = self._field(source)
         table = self._table()
         refuse_unsupported(self.project.connection, table, apps)
         _free_name(table, self._kept, besides=source)
-        operation = AddNewKey(self._model_name, self.name, field, source=source)
-        rows = [f"{name} ({self._count(name)} rows)" for name in table.tables]
+        operation = AddNewKey(self.model_name, self.name, field, source=source)
         return Plan(
             [
                 f"The key of {self.project.name} becomes a {type(field).__name__}, and so does "
-                f"what refers to it. Tables: {', '.join(rows)}.",
+                f"what refers to it. Tables: {self._counts(table)}.",
                 "First they get columns for the new key, which are empty and which no model "
                 "knows of. That locks each table for a moment, and rewrites none.",
             ],
@@ -80,7 +69,7 @@ class UuidKey:
     def _field(self, source: str | None) -> models.Field[Any, Any]:
         """The new key."""
         if source is None:
-            return self.wishes.field("snowflake", db_column=self.project.key.db_column)
+            return self.options.field("snowflake", db_column=self.project.key.db_column)
         kept: Any = self.project.model._meta.get_field(source)
         field = kept.clone()
         field.primary_key, field._unique, field.serialize = True, False, False
@@ -91,13 +80,12 @@ class UuidKey:
 
     def _fill(self) -> Plan:
         table = self._table()
-        counts = [f"{name} ({self._count(name)} rows)" for name in table.tables]
         return Plan(
             [
                 f"{self._open_rows()} rows have no new key, or no new reference, yet: "
-                f"{', '.join(counts)}.",
-                f"They are filled {self.wishes.batch} at a time, while the site is up. This may be "
-                f"broken off and run again.",
+                f"{self._counts(table)}.",
+                f"They are filled {self.options.batch} at a time, while the site is up. It may be "
+                "broken off and run again.",
             ],
             work=self._run_filling,
             after=[
@@ -110,10 +98,10 @@ class UuidKey:
         return f"{filled} rows were filled; {self._open_rows()} are empty by now."
 
     def _filling(self) -> Filling:
-        last: Any = self._last
+        last: Any = self.last
         table = self._table()
         source = last.source
-        take = None if source else taker(_bound(last.field, self.project.model))
+        take = None if source else _bound(last.field, self.project.model).next_values
         for each in [table.table] if source is None else []:
             self._check_column(each, table.new_column)
         for link in table.links:
@@ -126,7 +114,7 @@ class UuidKey:
             old=table.column,
             new=str(new),
             take=take,
-            batch=self.wishes.batch,
+            batch=self.options.batch,
         )
 
     def _check_column(self, table: str, column: str) -> None:
@@ -134,7 +122,7 @@ class UuidKey:
             raise ConfigurationError(
                 f"Table {table} has no column {column}, though the migration that adds it is "
                 f"applied: another one has rewritten the table since, or the reference is newer. "
-                f"Migrate back to before {self._written[-1].node[1]}, and forward again."
+                f"Migrate back to before {self.written[-1].node[1]}, and forward again."
             )
 
     def _open_rows(self) -> int:
@@ -147,15 +135,14 @@ class UuidKey:
         kept_field = self._kept_field()
         _free_name(table, self._kept, besides=last.source)
         operation = SwitchKey(
-            self._model_name, self.name, last.field, self._kept, kept_field, source=last.source
+            self.model_name, self.name, last.field, self._kept, kept_field, source=last.source
         )
-        counts = [f"{name} ({self._count(name)} rows)" for name in table.tables]
         return Plan(
             [
                 "Everything is filled here. The new key takes the place of the old one, which "
                 f"stays as {self._kept!r}, a unique column.",
                 f"The tables are locked meanwhile, and their indexes made anew: "
-                f"{', '.join(counts)}. On MariaDB and MySQL they are written anew.",
+                f"{self._counts(table)}. On MariaDB and MySQL they are written anew.",
             ],
             self._file("switch", operation, table),
             self._switch_edit(last, kept_field),
@@ -190,8 +177,8 @@ class UuidKey:
 
     def _before_switch(self) -> Plan:
         """The switch is written, and not applied here: it may be that rows are to be filled."""
-        self._written = self._written[:-1]
-        self._state = self.project.loader.project_state(self._written[-1].node)
+        self.written = self.written[:-1]
+        self._state = self.project.loader.project_state(self.written[-1].node)
         if self._open_rows():
             return self._fill()
         return Plan(
@@ -205,49 +192,34 @@ class UuidKey:
     # --- how far it is -----------------------------------------------------------------
 
     def status(self) -> list[str]:
-        """How far the table is, in words."""
-        lines = [
-            f"{self.project.name}: {self.project.rows()} rows in {self.project.alias!r}.",
-            f"Key in the code: {type(self.project.key).__name__}; in the migrations: "
-            f"{type(self.project.migrated_key).__name__}.",
-            *(
-                f"{'Applied' if each.applied else 'Not applied'}: {each.node[1]} "
-                f"({each.operation.describe()})"
-                for each in self._written
-            ),
-        ]
-        if isinstance(self._last, AddNewKey) and self._written[-1].applied:
+        lines = super().status()
+        if isinstance(self.last, AddNewKey) and self.written[-1].applied:
             lines.append(f"{self._open_rows()} rows are to be filled.")
         return lines
 
     # --- all ---------------------------------------------------------------------------
 
     @property
-    def _model_name(self) -> str:
-        return self.project.model.__name__.lower()
-
-    @property
     def _kept(self) -> str:
-        return self.wishes.keep_as or ("number" if self.wishes.back else "uuid")
+        return self.options.keep_as or ("number" if self.options.back else "uuid")
 
     def _table(self) -> Keyed:
         return keyed(self._state.apps, self.project.app, self.project.model.__name__)
 
-    def _count(self, table: str) -> int:
-        return count_of(self.project.connection, table)
+    def _counts(self, table: Keyed) -> str:
+        connection = self.project.connection
+        return ", ".join(f"{name} ({count_of(connection, name)} rows)" for name in table.tables)
 
     def _file(self, what: str, operation: Any, table: Keyed) -> MigrationFile:
         others = {link.model._meta.app_label for link in table.links} - {self.project.app}
-        needs = [self.project.leaf_of(app) for app in sorted({*others, "django_idgen"})]
-        name = f"{self._model_name}_{self.name}_{what}"
-        return MigrationFile(self.project.leaf, name, [operation], [n for n in needs if n])
+        return self.file(what, operation, *others)
 
     def _half_way(self) -> ConfigurationError:
-        node = self._written[-1].node
+        node = self.written[-1].node
         return ConfigurationError(
             f"{self.project.name} is half-way to another key ({node[1]}). To give that up, migrate "
             f"back to before that migration, which drops the new columns, and delete its file; "
-            f"to go on, run this command {'without' if self.wishes.back else 'with'} --back."
+            f"to go on, run this command {'without' if self.options.back else 'with'} --back."
         )
 
 

@@ -6,17 +6,20 @@ import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
-from django.db import DEFAULT_DB_ALIAS, Error
+from django.db import DEFAULT_DB_ALIAS, Error, models
 
-from ...contrib.adopt.plans import Plan
+from ...contrib.adopt.integer_keys import IntegerKey
+from ...contrib.adopt.plans import Options, Plan, Stages
 from ...contrib.adopt.project import Project
-from ...contrib.adopt.stages import stages_of
 from ...contrib.adopt.swap_operations import SwitchKey
 from ...contrib.adopt.takeover import KINDS, Takeover
-from ...contrib.adopt.wishes import Wishes
+from ...contrib.adopt.uuid_keys import UuidKey
 from ...core.errors import ConfigurationError, IdgenError
+from ...fields.base import GeneratedOnSave
 
 __all__ = ["Command"]
+
+INTEGERS = (models.AutoField, models.BigAutoField, models.SmallAutoField, GeneratedOnSave)
 
 
 class Command(BaseCommand):
@@ -68,7 +71,7 @@ class Command(BaseCommand):
     def _adopt(self, options: dict[str, Any]) -> None:
         if len(options["target"]) > 1 or options["into"]:
             raise ConfigurationError("Name one APP.MODEL. (--into, and several, go with --from.)")
-        wishes = Wishes(
+        asked = Options(
             kind=options["field"],
             generator=options["generator"],
             tag=options["tag"],
@@ -79,7 +82,7 @@ class Command(BaseCommand):
             keep_as=options["keep_as"],
         )
         project = Project(options["target"][0], options["database"])
-        stages = stages_of(project, wishes)
+        stages = _stages_of(project, asked)
         if options["status"]:
             self.stdout.write("\n".join(stages.status()))
             return
@@ -149,3 +152,18 @@ class Command(BaseCommand):
             return False
         self.stdout.write("Nothing was done yet. Run it again with --yes to do it.")
         return False
+
+
+def _stages_of(project: Project, options: Options) -> Stages:
+    """Raises :class:`ConfigurationError` for a key of a kind that can't be adopted."""
+    written = list(project.written((*IntegerKey.operations, *UuidKey.operations)))
+    key = project.migrated_key
+    was_uuid = bool(written) and isinstance(written[-1].operation, UuidKey.operations)
+    if was_uuid or isinstance(key, models.UUIDField):
+        return UuidKey(project, options)
+    if isinstance(key, INTEGERS):
+        return IntegerKey(project, options)
+    raise ConfigurationError(
+        f"The key of {project.name} is a {type(key).__name__}. AutoField, BigAutoField, "
+        f"SmallAutoField and UUIDField can be adopted."
+    )

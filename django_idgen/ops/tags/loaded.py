@@ -25,12 +25,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Model
 from django.db.models.signals import class_prepared, post_save
 
-from ..core.errors import IdgenError
-from ..ops.tags.edits import raise_tag
-from ..ops.tags.supply import clear_pool
-from ..ops.tags.tables import HIGHEST
-from ..process import handlers
-from . import SegmentSource
+from ...core.errors import IdgenError
+from ...fields import SegmentSource
+from ...process import handlers
+from .edits import raise_tag
+from .supply import clear_pool
+from .tables import HIGHEST
 
 __all__ = ["watch"]
 

@@ -1,4 +1,8 @@
-"""A table whose key changes its type, the foreign keys to it, and what speaks against it."""
+"""A table whose key changes its type, with the foreign keys to it: what its database says of it.
+
+The database is asked anew each time, since DDL may be going on. Each step at indexes and
+constraints looks first whether it is done, so that all of it can be repeated.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,27 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import strip_quotes, truncate_name
 
 from ...core.errors import ConfigurationError
-from .reading import columns_of, is_partitioned
+from ...fields.filling import rows_of
 
-__all__ = ["Keyed", "Link", "keyed", "refuse_unsupported"]
+__all__ = [
+    "Keyed",
+    "Link",
+    "columns_of",
+    "drop_constraints",
+    "keyed",
+    "make_constraints",
+    "refuse_unsupported",
+]
 
 AnyModel = type[models.Model]
+Editor = Any  # what it offers for constraints has no public name
+
+_PARTITIONED = {
+    "postgresql": "SELECT count(*) FROM pg_class WHERE oid = to_regclass(%s) "
+    "AND (relkind = 'p' OR relispartition)",
+    "mysql": "SELECT count(*) FROM information_schema.partitions WHERE partition_name IS NOT NULL "
+    "AND table_schema = database() AND table_name = %s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +109,18 @@ def keyed(apps: Apps | Any, app_label: str, model_name: str) -> Keyed:
     return Keyed(model, tuple(links))
 
 
+def columns_of(connection: BaseDatabaseWrapper, table: str) -> list[str]:
+    """The names of the columns of ``table``; none if there is no such table."""
+    with connection.cursor() as cursor:
+        if table not in connection.introspection.table_names(cursor):
+            return []
+        cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)} WHERE 1 = 0")  # noqa: S608 - Django quotes the names
+        return [str(column[0]) for column in cursor.description]
+
+
+# --- what stands in the way ------------------------------------------------------
+
+
 def refuse_unsupported(connection: BaseDatabaseWrapper, table: Keyed, apps: Apps | Any) -> None:
     """Raise :class:`ConfigurationError` with all that stands in the way of another type of key."""
     found = [*_about_model(table), *_about_links(table), *_about_database(connection, table, apps)]
@@ -155,3 +187,87 @@ def _generic_rows(
             rows = model._base_manager.using(connection.alias).filter(**named)
             if count := rows.count():
                 yield f"{model._meta.label}.{field.name}", count
+
+
+def is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:
+    sql = _PARTITIONED.get(connection.vendor)
+    if sql is None:
+        return False
+    name = connection.ops.quote_name(table) if connection.vendor == "postgresql" else table
+    return bool(rows_of(connection, sql, [name])[0][0])
+
+
+# --- indexes and constraints -----------------------------------------------------
+
+
+def drop_constraints(editor: Editor, link: Link) -> None:
+    """Take from the table whatever names the column of ``link``, but the column."""
+    model, meta = link.model, link.model._meta
+    for name in editor._constraint_names(model, [link.column], foreign_key=True):
+        editor.execute(editor._delete_fk_sql(model, name))
+    there = _names(editor, model)
+    for index in _with(meta.indexes, link):
+        if index.name in there:
+            editor.remove_index(model, index)
+    for constraint in _with(meta.constraints, link):
+        if constraint.name in there:
+            editor.remove_constraint(model, constraint)
+    for columns, fields in _unique_together(link):
+        for name in _unique_names(editor, model, columns):
+            if hasattr(editor, "_create_missing_fk_index"):
+                # MySQL may have used it for another foreign key of the table.
+                editor._create_missing_fk_index(model, fields=[field.name for field in fields])
+            editor.execute(editor._delete_unique_sql(model, name))
+
+
+def make_constraints(editor: Editor, link: Link) -> None:
+    """Make what a new table of this model would have for the field of ``link``."""
+    model, field, meta = link.model, link.field, link.model._meta
+    if field.unique and not _unique_names(editor, model, [link.column]):
+        editor.execute(editor._create_unique_sql(model, [field]))
+    for columns, fields in _unique_together(link):
+        if not _unique_names(editor, model, columns):
+            editor.execute(editor._create_unique_sql(model, fields))
+    there = _names(editor, model)
+    for index in _with(meta.indexes, link):
+        if index.name not in there:
+            editor.add_index(model, index)
+    for constraint in _with(meta.constraints, link):
+        if constraint.name not in there:
+            editor.add_constraint(model, constraint)
+    if editor._field_should_be_indexed(model, field) and not editor._constraint_names(
+        model, [link.column], index=True, unique=False
+    ):
+        editor.execute(editor._create_index_sql(model, fields=[field]))
+    if field.db_constraint and not editor._constraint_names(model, [link.column], foreign_key=True):
+        editor.execute(editor._create_fk_sql(model, field, "_fk_%(to_table)s_%(to_column)s"))
+
+
+def _names(editor: Editor, model: type[models.Model]) -> set[str]:
+    connection = editor.connection
+    with connection.cursor() as cursor:
+        return set(connection.introspection.get_constraints(cursor, model._meta.db_table))
+
+
+def _unique_names(editor: Editor, model: type[models.Model], columns: list[str]) -> list[str]:
+    named = {constraint.name for constraint in model._meta.constraints}
+    found: list[str] = editor._constraint_names(
+        model, columns, unique=True, primary_key=False, exclude=named
+    )
+    return found
+
+
+def _unique_together(link: Link) -> Iterator[tuple[list[str], list[Any]]]:
+    meta = link.model._meta
+    for names in meta.unique_together:
+        if link.field.name in names:
+            fields: list[Any] = [meta.get_field(name) for name in names]
+            yield [field.column for field in fields], fields
+
+
+def _with(parts: Any, link: Link) -> Iterator[Any]:
+    """Those of the indexes or constraints that say the field's name, in a condition perhaps."""
+    for part in parts:
+        said = repr(part.deconstruct()[1:])
+        if f"'{link.field.name}'" in said or f"'{link.field.attname}'" in said:
+            yield part
