@@ -71,8 +71,8 @@ BREAKS = (
         "who keeps a machine id is refused by a throttle",
         "a limit that refuses an honest holder",
         COSID,
-        "        caller = self._door.caller(request, counted=new)",
-        "        caller = self._door.caller(request)",
+        "        caller = self.door.caller(request, counted=new)",
+        "        caller = self.door.caller(request)",
         (f"{MOUNTED}::test_who_keeps_a_machine_id_is_not_counted",),
     ),
     Break(

@@ -46,19 +46,36 @@ from django.urls import URLPattern
 from django.utils.dateparse import parse_duration
 from rest_framework.exceptions import NotFound, ParseError, PermissionDenied
 
-from ...core.errors import NoFreeWorker
+from ...core.errors import (
+    ConfigurationError,
+    IdgenError,
+    InvalidTag,
+    NoFreeWorker,
+    SegmentExhausted,
+)
 from ...core.generator import Generator
-from ...core.segment import MAX_ID
-from ...process.handlers import current_settings, generators
+from ...core.segment import MAX_ID, Demand, Segment, check_tag
+from ...ops.tags import edits as tag_edits
+from ...ops.tags.rows import Tag, find_tag
+from ...ops.tags.trail import record
+from ...process.handlers import current_settings, generators, segments
+from ...rest.access import Caller
 from ...rest.failures import Failure
 from ...rest.holders import MOST_LABEL, Owner
+from ...rest.known_tags import UnknownTag
 from ...settings.config import DEFAULT_ALIAS
 from .cosid_machines import Instance, MachineIds, MachineLost, MachineNotFound, MachineState, Rules
-from .cosid_segments import Distributor, checked_namespace, tag_of
-from .mounting import DEFAULT, Authentication, Door, Mount, throttle
-from .taking import Tags, checked_alias, of_generator
+from .mounting import (
+    DEFAULT,
+    Authentication,
+    OldServer,
+    Tags,
+    checked_alias,
+    of_generator,
+    throttle,
+)
 
-__all__ = ["urls"]
+__all__ = ["Distributor", "urls"]
 
 JSON = "application/json"
 TEXT = "text/plain;charset=UTF-8"
@@ -66,6 +83,7 @@ SHARED = "__share__"
 """CosId's name for the one generator that everybody uses."""
 NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
 MOST_BITS = 62
+ADD = "django_idgen.add_leafalloc"
 CODES = ((NoFreeWorker, "M-01"), (MachineNotFound, "M-02"), (MachineLost, "M-03"))
 
 
@@ -102,7 +120,6 @@ def urls(
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
-    door = Door(authentication)
     rules = Rules(
         _seconds("guard", guard),
         _seconds("clock_skew", clock_skew, most=1),
@@ -111,33 +128,49 @@ def urls(
     lenders = {
         alias: MachineIds(checked_alias(alias), rules) for alias in set((machines or {}).values())
     }
-    served = Tags(tags, make_tags)
-    ids = _Ids(door, checked_alias(generator), checked_namespace(namespace), served)
-    lent = _Machines(door, {name: lenders[alias] for name, alias in (machines or {}).items()})
-    ranges = _Segments(door, Distributor(served))
-    mount = Mount("cosid", door, _failed, slash=False)
+    server = CosId(
+        authentication,
+        checked_alias(generator),
+        _checked_namespace(namespace),
+        Tags(tags, make_tags),
+        {name: lenders[alias] for name, alias in (machines or {}).items()},
+    )
     return [
-        mount.path("ids", get=ids.shared),
-        mount.path("ids/as-string", get=ids.shared_as_text),
-        mount.path("ids/as-string/<idgen_old_key:name>", get=ids.named_as_text),
-        mount.path("ids/<idgen_old_key:name>", get=ids.named),
-        mount.path(
+        server.path("ids", get=server.shared),
+        server.path("ids/as-string", get=server.shared_as_text),
+        server.path("ids/as-string/<idgen_old_key:name>", get=server.named_as_text),
+        server.path("ids/<idgen_old_key:name>", get=server.named),
+        server.path(
             "machines/<idgen_old_key:namespace>",
-            post=lent.distribute,
-            patch=lent.guard,
-            delete=lent.revert,
+            post=server.distribute,
+            patch=server.guard,
+            delete=server.revert,
         ),
-        mount.path("segments/distributor/<str:namespace>/<idgen_old_key:name>", post=ranges.open),
-        mount.path("segments/<str:namespace>/<idgen_old_key:name>", patch=ranges.take),
+        server.path("segments/distributor/<str:namespace>/<idgen_old_key:name>", post=server.open),
+        server.path("segments/<str:namespace>/<idgen_old_key:name>", patch=server.take),
     ]
 
 
-class _Ids:
-    def __init__(self, door: Door, alias: str, namespace: str, tags: Tags) -> None:
-        self._door = door
+class CosId(OldServer):
+    name = "cosid"
+    slash = False
+
+    def __init__(
+        self,
+        authentication: Authentication,
+        alias: str,
+        namespace: str,
+        tags: Tags,
+        lenders: Mapping[str, MachineIds],
+    ) -> None:
+        super().__init__(authentication)
         self._alias = alias
         self._namespace = namespace
         self._tags = tags
+        self._lenders = lenders
+        self._distributor = Distributor(tags)
+
+    # --- ids ---------------------------------------------------------------------------
 
     def shared(self, request: HttpRequest) -> HttpResponse:
         return self.named(request, SHARED)
@@ -152,18 +185,14 @@ class _Ids:
         return HttpResponse(str(self._generator(request, name).next_id()), content_type=TEXT)
 
     def _generator(self, request: HttpRequest, name: str) -> Generator:
-        caller = self._door.caller(request)
+        caller = self.door.caller(request)
         if name == SHARED:
             return of_generator(caller, self._alias)
         if name in generators:
             return of_generator(caller, name)
-        return self._tags.generator(caller, tag_of(self._namespace, name))
+        return self._tags.generator(caller, _tag_of(self._namespace, name))
 
-
-class _Machines:
-    def __init__(self, door: Door, lenders: Mapping[str, MachineIds]) -> None:
-        self._door = door
-        self._lenders = lenders
+    # --- machine ids -------------------------------------------------------------------
 
     def distribute(self, request: HttpRequest, namespace: str) -> HttpResponse:
         lender, owner = self._lender(request, namespace, new=True)
@@ -192,7 +221,7 @@ class _Machines:
         self, request: HttpRequest, namespace: str, *, new: bool = False
     ) -> tuple[MachineIds, Owner]:
         # Only who asks for a machine id is counted: who keeps one would have to stop.
-        caller = self._door.caller(request, counted=new)
+        caller = self.door.caller(request, counted=new)
         found = self._lenders.get(namespace)
         if found is None:
             raise NotFound(
@@ -205,24 +234,30 @@ class _Machines:
             throttle(alias=found.alias)
         return found, Owner.of(caller.token if caller else None)
 
-
-class _Segments:
-    def __init__(self, door: Door, distributor: Distributor) -> None:
-        self._door = door
-        self._distributor = distributor
+    # --- segments ----------------------------------------------------------------------
 
     def open(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-        caller = self._door.caller(request)
+        caller = self.door.caller(request)
         step = _number(request, "step", least=1, most=current_settings().rest.max_skip)
         offset = _number(request, "offset", most=MAX_ID - 1, default=0)
-        last = self._distributor.open(caller, tag_of(namespace, name), offset, step)
+        last = self._distributor.open(caller, _tag_of(namespace, name), offset, step)
         return HttpResponse(str(last), content_type=JSON)
 
     def take(self, request: HttpRequest, namespace: str, name: str) -> HttpResponse:
-        caller = self._door.caller(request)
+        caller = self.door.caller(request)
         step = _number(request, "step", least=1, most=current_settings().rest.max_skip)
-        last = self._distributor.take(caller, tag_of(namespace, name), step)
+        last = self._distributor.take(caller, _tag_of(namespace, name), step)
         return HttpResponse(str(last), content_type=JSON)
+
+    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
+        known = next((code for kind, code in CODES if isinstance(error, kind)), None)
+        content = {
+            "code": known or str(failure.status),
+            "msg": str(error) if known else failure.detail,
+            "errors": [],
+        }
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        return HttpResponse(text, status=400 if known else failure.status, content_type=JSON)
 
 
 # --- what a request says ---------------------------------------------------------------
@@ -287,20 +322,93 @@ def _seconds(name: str, value: object, *, most: int = 86_400) -> float:
     return float(value)
 
 
-# --- answers ---------------------------------------------------------------------------
-
-
 def _state(state: MachineState) -> HttpResponse:
     text = f'{{"machineId":{state.machine_id},"lastTimeStamp":{state.last_ms}}}'
     return HttpResponse(text, content_type=JSON)
 
 
-def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
-    known = next((code for kind, code in CODES if isinstance(error, kind)), None)
-    content = {
-        "code": known or str(failure.status),
-        "msg": str(error) if known else failure.detail,
-        "errors": [],
-    }
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return HttpResponse(text, status=400 if known else failure.status, content_type=JSON)
+# --- segments ----------------------------------------------------------------------------
+
+
+def _tag_of(namespace: str, name: str) -> str:
+    """The tag of CosId's IdSegmentDistributor ``name``; CosId joins the two likewise."""
+    return f"{namespace}.{name}"
+
+
+def _checked_namespace(namespace: object) -> str:
+    """``namespace``, if a tag can begin with it; raises :class:`ImproperlyConfigured`."""
+    try:
+        return check_tag(namespace)
+    except InvalidTag as error:
+        raise ImproperlyConfigured(
+            f"namespace must be a CosId namespace, such as 'cosid': {error}"
+        ) from error
+
+
+class Distributor:
+    """What CosId calls an IdSegmentDistributor: one for each tag. Thread-safe."""
+
+    def __init__(self, tags: Tags) -> None:
+        self._tags = tags
+
+    def open(self, caller: Caller | None, tag: str, offset: int, step: int) -> int:
+        """See that ``tag`` is there; a new one begins above ``offset``. The last id given out.
+
+        Raises :class:`UnknownTag` where the caller may not make it.
+        """
+        self._tags.check(caller, tag, may_make=True)
+        found = find_tag(tag)
+        if found is None:
+            most, may_add = current_settings().rest.max_skip, caller and caller.has_perm(ADD)
+            if not self._tags.makes() and not may_add:
+                raise UnknownTag(tag)
+            if offset > most and not may_add:
+                raise PermissionDenied(
+                    f"An offset of {offset} would skip that many ids of the new tag {tag!r}, and a "
+                    f"request may skip {most} (max_skip). A user who may add tags can make it."
+                )
+            found = _made(tag, offset, step)
+            user = caller.user if caller else "anybody"
+            record(user, tag, "added", step=(None, step), max_id=(None, offset + 1))
+        return found.max_id - 1
+
+    def take(self, caller: Caller | None, tag: str, step: int) -> int:
+        """The last id of a range of ``step`` ids, which is the caller's alone.
+
+        Not out of a pool: a CosId client wants each range to be above the one before.
+        """
+        self._tags.check_segments(caller, tag)
+        allocator = segments.allocator()
+        allocator.check_process()
+        segment = allocator.source.behind.fetch(tag, demand=Demand(times=0, at_least=step))
+        refusal = _refusal(segment, step)
+        if refusal:
+            allocator.give_back(tag, [segment.ids()])
+            raise refusal
+        return int(segment.ids()[-1])
+
+
+def _refusal(segment: Segment, step: int) -> IdgenError | None:
+    """Why a client that takes any range for ``step`` ids without a gap can't have this one."""
+    if segment.delta != 1:
+        return ConfigurationError(
+            f"Tag {segment.tag!r} comes from {segment.delta} databases, each of which gives out "
+            f"every {segment.delta}th id: CosId's clients know ranges without gaps alone."
+        )
+    left = len(segment.ids())
+    if left < step:
+        return SegmentExhausted(
+            f"Tag {segment.tag!r} gave {left} ids, fewer than {step}: it is near its end, or comes "
+            f"from a service that lends no more at a time (max_segment)."
+        )
+    return None
+
+
+def _made(tag: str, offset: int, step: int) -> Tag:
+    try:
+        return tag_edits.make_tag(check_tag(tag), step=step, max_id=offset + 1)
+    except tag_edits.TagExists:
+        found = find_tag(tag)
+    if found is None:
+        raise NotFound(f"Tag {tag!r} could not be made.")
+    return found

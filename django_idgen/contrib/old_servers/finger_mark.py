@@ -21,13 +21,11 @@ from django.urls import URLPattern
 from ...process.handlers import generators
 from ...rest.failures import Failure
 from ...settings.config import DEFAULT_ALIAS
-from .mounting import DEFAULT, Authentication, Door, Mount
-from .taking import checked_alias, of_generator
+from .mounting import DEFAULT, Authentication, OldServer, checked_alias, of_generator
 
 __all__ = ["urls"]
 
 JSON = "application/json;charset=UTF-8"
-EPOCH = "1970-01-01T00:00:00Z"
 NO_ID, NO_ID_MESSAGE = -1, "system error!"
 CLOSED = (401, 403, 413, 429)
 
@@ -48,20 +46,22 @@ def urls(
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
-    door = Door(authentication)
     known = None if app_keys is None else {key: checked_alias(app_keys[key]) for key in app_keys}
-    views = _Views(door, checked_alias(generator), known)
-    aliases = [generator, *(known or {}).values()]
-    mount = Mount("finger_mark", door, _failed, epoch=EPOCH, aliases=aliases)
+    server = FingerMark(authentication, checked_alias(generator), known)
     return [
-        mount.path("idGen/getId", get=views.of_default),
-        mount.path("idGen/getIdByAppKey/<idgen_old_key:key>", get=views.of_application),
+        server.path("idGen/getId", get=server.of_default),
+        server.path("idGen/getIdByAppKey/<idgen_old_key:key>", get=server.of_application),
     ]
 
 
-class _Views:
-    def __init__(self, door: Door, alias: str, app_keys: Mapping[str, str] | None) -> None:
-        self._door = door
+class FingerMark(OldServer):
+    name = "finger_mark"
+    epoch = "1970-01-01T00:00:00Z"
+
+    def __init__(
+        self, authentication: Authentication, alias: str, app_keys: Mapping[str, str] | None
+    ) -> None:
+        super().__init__(authentication, [alias, *(app_keys or {}).values()])
         self._alias = alias
         self._app_keys = app_keys
 
@@ -73,16 +73,15 @@ class _Views:
         return self._id(request, alias if alias in generators else self._alias)
 
     def _id(self, request: HttpRequest, alias: str) -> HttpResponse:
-        value = of_generator(self._door.caller(request), alias).next_id()
+        value = of_generator(self.door.caller(request), alias).next_id()
         return _answer(value, "SUCCESS", None)
+
+    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
+        status = failure.status if failure.status in CLOSED else 200
+        return _answer(NO_ID, "ERROR", NO_ID_MESSAGE, status)
 
 
 def _answer(value: int, state: str, message: str | None, status: int = 200) -> HttpResponse:
     content = {"id": value, "status": state, "msg": message}
     text = json.dumps(content, separators=(",", ":"))
     return HttpResponse(text, status=status, content_type=JSON)
-
-
-def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:  # noqa: ARG001
-    status = failure.status if failure.status in CLOSED else 200
-    return _answer(NO_ID, "ERROR", NO_ID_MESSAGE, status)

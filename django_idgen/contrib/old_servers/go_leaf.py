@@ -39,8 +39,7 @@ from ...process.handlers import current_settings, segments
 from ...rest.failures import Failure
 from ...rest.known_tags import UnknownTag
 from ...rest.parsers import StrictJSONParser
-from .mounting import DEFAULT, Authentication, Door, Mount
-from .taking import Tags
+from .mounting import DEFAULT, Authentication, OldServer, Tags
 
 __all__ = ["urls"]
 
@@ -71,29 +70,29 @@ def urls(
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
-    door = Door(authentication)
-    if writes and not door.is_open:
+    server = GoLeaf(authentication, Tags(tags, make_tags), open_writes=writes)
+    if writes and not server.door.is_open:
         raise ImproperlyConfigured(
             "writes=True opens the making of tags to anybody, so it goes with "
             "authentication=None alone: elsewhere Django's permissions say who may."
         )
-    views = _Views(door, Tags(tags, make_tags), open_writes=writes)
-    mount = Mount("go_leaf", door, _failed)
     return [
-        mount.path("api/leaf", get=views.take, post=views.make),
-        mount.path("api/leaf/init/cache", put=views.load),
-        mount.path("api/leaf/step", put=views.change_step),
+        server.path("api/leaf", get=server.take, post=server.make),
+        server.path("api/leaf/init/cache", put=server.load),
+        server.path("api/leaf/step", put=server.change_step),
     ]
 
 
-class _Views:
-    def __init__(self, door: Door, tags: Tags, *, open_writes: bool) -> None:
-        self._door = door
+class GoLeaf(OldServer):
+    name = "go_leaf"
+
+    def __init__(self, authentication: Authentication, tags: Tags, *, open_writes: bool) -> None:
+        super().__init__(authentication)
         self._tags = tags
         self._open_writes = open_writes
 
     def take(self, request: HttpRequest) -> HttpResponse:
-        caller = self._door.caller(request)
+        caller = self.door.caller(request)
         tag = request.GET.get("biz_tag", "")
         value = self._tags.generator(caller, tag).next_id()
         return _answer(OK, SUCCESS, {"ID": value})
@@ -126,12 +125,22 @@ class _Views:
 
     def _need(self, request: HttpRequest, permission: str) -> Any:
         """The user who has the permission; at a door that is open for writes, anybody."""
-        return "anybody" if self._open_writes else self._door.need(request, permission)
+        return "anybody" if self._open_writes else self.door.need(request, permission)
 
     def _served(self, tag: str) -> str:
         if not self._tags.serves(tag):
             raise UnknownTag(tag)
         return tag
+
+    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
+        if failure.status in CLOSED:
+            return _answer(ERROR, failure.detail, status=failure.status)
+        if isinstance(error, (InvalidTag, tag_edits.TagExists, TagUnknown, TagsElsewhere)):
+            return _answer(ERROR, str(error))
+        if isinstance(error, tag_edits.Unstorable):
+            return _answer(BAD_PARAMETER, str(error))
+        is_bad = 400 <= failure.status < 500 and failure.status not in (404, 409)
+        return _answer(BAD_PARAMETER if is_bad else ERROR, failure.detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +206,3 @@ def _answer(code: int, message: str, data: object = None, status: int = 200) -> 
     content = {"code": code, **({"data": data} if code == OK else {}), "msg": message}
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return HttpResponse(text, status=status, content_type=JSON)
-
-
-def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
-    if failure.status in CLOSED:
-        return _answer(ERROR, failure.detail, status=failure.status)
-    if isinstance(error, (InvalidTag, tag_edits.TagExists, TagUnknown, TagsElsewhere)):
-        return _answer(ERROR, str(error))
-    if isinstance(error, tag_edits.Unstorable):
-        return _answer(BAD_PARAMETER, str(error))
-    is_bad = 400 <= failure.status < 500 and failure.status not in (404, 409)
-    return _answer(BAD_PARAMETER if is_bad else ERROR, failure.detail)

@@ -19,27 +19,37 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.encoding import escape_uri_path
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.timezone import get_default_timezone
 from rest_framework.exceptions import ParseError
 
 from ...core.errors import InvalidTag, SegmentError, TimeOutOfRange
 from ...core.layout import BitLayout
 from ...core.moments import in_zone, unix_us
-from ...process.handlers import current_settings
+from ...core.segment import Segment
+from ...db.stores import catch_up
+from ...models import LeafAlloc
+from ...ops.tags.rows import is_row_of, tag_databases
+from ...process.handlers import current_settings, segments
 from ...rest.failures import Failure
 from ...rest.known_tags import UnknownTag
 from ...settings.config import DEFAULT_ALIAS
-from . import leaf_pages
-from .mounting import DEFAULT, Authentication, Door, Mount
-from .taking import Tags, checked_alias, of_generator
+from .mounting import (
+    DEFAULT,
+    Authentication,
+    OldServer,
+    Tags,
+    checked_alias,
+    of_generator,
+)
 
 __all__ = ["urls"]
 
@@ -48,10 +58,12 @@ JSON = "application/json;charset=UTF-8"
 HTML = "text/html;charset=UTF-8"
 PAGE = "<html><body><h1>{status} {reason}</h1><p>{message}</p></body></html>"
 THROWN = "com.sankuai.inf.leaf.server.exception.LeafServerException"
-EPOCH = "2010-11-04T01:42:54.657Z"
-"""Twitter's, of which Leaf's snowflakes count their milliseconds."""
 NOT_READY, NO_KEY, NO_SEGMENT = -1, -2, -3
 NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
+VIEW = "django_idgen.view_leafalloc"
+MOST_ROWS = 1000
+"""Rows that a page shows; the admin has them all, by pages."""
+SHOWN = ("biz_tag", "max_id", "step", "description", "update_time", "delta", "remainder", "rate")
 
 
 def urls(
@@ -73,35 +85,36 @@ def urls(
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
-    door = Door(authentication)
-    alias = checked_alias(generator)
-    views = _Views(door, alias, Tags(tags, make_tags))
-    mount = Mount("leaf", door, _failed, epoch=EPOCH, aliases=[alias])
+    server = Leaf(authentication, checked_alias(generator), Tags(tags, make_tags))
     return [
-        mount.path("api/segment/get/<idgen_old_key:key>", views.segment),
-        mount.path("api/snowflake/get/<idgen_old_key:key>", views.snowflake),
-        mount.path("decodeSnowflakeId", views.decode),
-        mount.path("cache", views.cache),
-        mount.path("db", views.db),
+        server.path("api/segment/get/<idgen_old_key:key>", server.segment),
+        server.path("api/snowflake/get/<idgen_old_key:key>", server.snowflake),
+        server.path("decodeSnowflakeId", server.decode),
+        server.path("cache", server.cache),
+        server.path("db", server.db),
     ]
 
 
-class _Views:
-    def __init__(self, door: Door, alias: str, tags: Tags) -> None:
-        self._door = door
+class Leaf(OldServer):
+    name = "leaf"
+    epoch = "2010-11-04T01:42:54.657Z"
+    """Twitter's, from which Leaf's snowflakes count milliseconds."""
+
+    def __init__(self, authentication: Authentication, alias: str, tags: Tags) -> None:
+        super().__init__(authentication, [alias])
         self._alias = alias
         self._tags = tags
 
     def segment(self, request: HttpRequest, key: str) -> HttpResponse:
-        generator = self._tags.generator(self._door.caller(request), key)
+        generator = self._tags.generator(self.door.caller(request), key)
         return HttpResponse(str(generator.next_id()), content_type=TEXT)
 
     def snowflake(self, request: HttpRequest, key: str) -> HttpResponse:  # noqa: ARG002
-        generator = of_generator(self._door.caller(request), self._alias)
+        generator = of_generator(self.door.caller(request), self._alias)
         return HttpResponse(str(generator.next_id()), content_type=TEXT)
 
     def decode(self, request: HttpRequest) -> HttpResponse:
-        self._door.caller(request)
+        self.door.caller(request)
         given = request.GET.get("snowflakeId")
         if given is None and request.method == "POST":
             given = request.POST.get("snowflakeId")
@@ -110,12 +123,37 @@ class _Views:
         return _json(_decoded(given, current_settings().generators[self._alias].layout))
 
     def cache(self, request: HttpRequest) -> HttpResponse:
-        self._door.need(request, leaf_pages.PERMISSION)
-        return leaf_pages.cache(self._tags.serves)
+        """The tags that this process has used, with the segments that it holds."""
+        self.door.need(request, VIEW)
+        made = sorted(
+            (tag, each) for tag, each in segments.made().items() if self._tags.serves(tag)
+        )
+        rows = [_held(tag, generator.stats()) for tag, generator in made[:MOST_ROWS]]
+        header = ("tag", "segment", "remaining", "ahead", "issued", "loads", "failures")
+        return _page("Segments of this process", header, rows, len(made))
 
     def db(self, request: HttpRequest) -> HttpResponse:
-        self._door.need(request, leaf_pages.PERMISSION)
-        return leaf_pages.db(self._tags.serves)
+        """The rows of ``leaf_alloc``, in every database that has tags."""
+        self.door.need(request, VIEW)
+        found: list[Sequence[object]] = []
+        for alias in tag_databases():
+            catch_up(alias)
+            rows = LeafAlloc.objects.using(alias).order_by("biz_tag").values_list(*SHOWN)
+            found.extend(
+                (alias, *row)
+                for row in rows
+                if self._tags.serves(row[0]) and is_row_of(row[0], alias)
+            )
+        return _page("leaf_alloc", ("database", *SHOWN), found[:MOST_ROWS], len(found))
+
+    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:
+        if isinstance(error, (UnknownTag, InvalidTag)):
+            return _exception(NO_KEY, request)
+        if isinstance(error, SegmentError):
+            return _exception(NO_SEGMENT, request)
+        if failure.status >= 500:
+            return _exception(NOT_READY, request)
+        return _error(failure.status, failure.detail, request)
 
 
 def _decoded(text: str, layout: BitLayout) -> dict[str, str]:
@@ -142,16 +180,6 @@ def _json(content: Mapping[str, object], status: int = 200) -> HttpResponse:
     return HttpResponse(text, status=status, content_type=JSON)
 
 
-def _failed(error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:
-    if isinstance(error, (UnknownTag, InvalidTag)):
-        return _exception(NO_KEY, request)
-    if isinstance(error, SegmentError):
-        return _exception(NO_SEGMENT, request)
-    if failure.status >= 500:
-        return _exception(NOT_READY, request)
-    return _error(failure.status, failure.detail, request)
-
-
 def _exception(number: int, request: HttpRequest) -> HttpResponse:
     return _error(500, f"Result{{id={number}, status=EXCEPTION}}", request, exception=THROWN)
 
@@ -171,3 +199,32 @@ def _error(status: int, message: str, request: HttpRequest, **more: str) -> Http
         "path": escape_uri_path(request.path),
     }
     return _json(content, status)
+
+
+# --- pages -------------------------------------------------------------------------------
+
+
+def _held(tag: str, stats: Any) -> Sequence[object]:
+    names = ("remaining", "ahead", "issued", "loads", "failures")
+    current: Segment | None = getattr(stats, "current", None)
+    span = "" if current is None else f"[{current.start}, {current.stop})"
+    return (tag, span, *(getattr(stats, name, "") for name in names))
+
+
+def _page(
+    title: str, header: Iterable[str], rows: Sequence[Sequence[object]], count: int
+) -> HttpResponse:
+    cells = ((format_html_join("", "<td>{}</td>", ((each,) for each in row)),) for row in rows)
+    html = format_html(
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        "<style>body{{font:14px sans-serif;margin:2em}}table{{border-collapse:collapse}}"
+        "th,td{{border:1px solid #ccc;padding:.3em .7em;text-align:left}}</style></head>\n"
+        "<body><h1>{title}</h1><p>{shown} of {count}</p>\n"
+        "<table><thead><tr>{header}</tr></thead>\n<tbody>\n{rows}</tbody></table></body></html>\n",
+        title=title,
+        shown=len(rows),
+        count=count,
+        header=format_html_join("", "<th>{}</th>", ((each,) for each in header)),
+        rows=format_html_join("", "<tr>{}</tr>\n", cells),
+    )
+    return HttpResponse(html)

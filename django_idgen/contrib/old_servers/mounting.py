@@ -1,19 +1,21 @@
-"""What the old servers' URL modules have in common: who may ask, and how views are mounted.
+"""What the old servers have in common: who may ask, for which ids, and how views are mounted.
 
-The views are plain Django ones, which cost less than Django REST framework's; that is
-asked only who sent a request, and only where a token seen lately doesn't say so already.
+The views are plain Django ones, which cost less than Django REST framework's. DRF is asked
+only who sent a request, and only where no token that was seen lately says so.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from copy import copy
 from enum import Enum
 from functools import wraps
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from django.core.checks import CheckMessage, Warning  # noqa: A004
+from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import URLPattern, path, register_converter
 from django.urls.converters import get_converters
@@ -32,19 +34,35 @@ from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
+from ...core.generator import Generator
 from ...core.layout import BitLayout
 from ...core.presets import parse_layout
+from ...core.segment import STEP, Segment, check_tag
 from ...db.atomic_requests import never_atomic
-from ...process.handlers import current_settings
+from ...process.handlers import current_settings, generators, segments
 from ...rest.access import Caller, default_authentication
 from ...rest.authentication import TokenAuthentication, TokenUser, check_credentials, secret_of
 from ...rest.base import NEVER_CACHED, check_body, check_url, known_failure
 from ...rest.failures import Failure
+from ...rest.known_tags import KNOWN_TAGS, UnknownTag
+from ...rest.lending_segments import Lending
 from ...rest.throttles import CallerThrottle, SubjectThrottle
 from ...rest.token_cache import TOKENS
+from ...rest.tokens import fits
 from ...settings.config import SettingsError
 
-__all__ = ["DEFAULT", "Authentication", "Door", "Mount", "OldKeyConverter", "View", "throttle"]
+__all__ = [
+    "DEFAULT",
+    "Authentication",
+    "Door",
+    "OldKeyConverter",
+    "OldServer",
+    "Tags",
+    "View",
+    "checked_alias",
+    "of_generator",
+    "throttle",
+]
 
 
 class Default(Enum):
@@ -56,6 +74,8 @@ class Default(Enum):
 DEFAULT = Default.AUTHENTICATION
 Authentication = Iterable[type[BaseAuthentication]] | None | Default
 View = Callable[..., HttpResponse]
+Failed = Callable[[Exception, Failure, HttpRequest], HttpResponse]
+"""Writes what went wrong as the old server does."""
 NO_OWNERS = (
     " Its machine ids have no owner: anybody can give back, and then have, the one that an "
     "instance works with."
@@ -179,6 +199,100 @@ def _check(limit: BaseThrottle, asking: Request, view: Any) -> None:
         raise Throttled(limit.wait())
 
 
+# --- which ids ---------------------------------------------------------------------------
+
+
+class Tags:
+    """The tags that match one of ``patterns`` (“*” stands for any characters).
+
+    ``make``: whether a request for an unknown one makes it; None: as the setting
+    ``IDGEN["REST"]["make_tags"]`` says.
+    """
+
+    def __init__(self, patterns: Iterable[str], make: bool | None) -> None:
+        self._patterns = _patterns(patterns)
+        self._serves_all = "*" in self._patterns
+        if make is not None and not isinstance(make, bool):
+            raise ImproperlyConfigured(f"make_tags must be True, False or None, not {make!r}.")
+        self._make = make
+
+    def generator(self, caller: Caller | None, tag: str) -> Generator:
+        """What gives ids of ``tag`` to ``caller``.
+
+        Raises :class:`UnknownTag`, DRF's exceptions and :class:`IdgenError`.
+        """
+        self.check(caller, tag)
+        return segments.get(tag) or segments.open(tag)
+
+    def segment(self, caller: Caller | None, tag: str) -> Segment:
+        """A whole segment out of the source, for ``caller`` alone; raises likewise.
+
+        As long as the row's step says, up to ``max_segment``.
+        """
+        self.check_segments(caller, tag)
+        allocator = segments.allocator()
+        allocator.check_process()
+        return Lending(allocator, tag, current_settings().rest.max_segment).take(STEP, 0)
+
+    def makes(self) -> bool:
+        """Whether an unknown tag is made by a request for it."""
+        return current_settings().rest.make_tags if self._make is None else self._make
+
+    def check(self, caller: Caller | None, tag: str, *, may_make: bool = False) -> None:
+        """Raise unless ``caller`` (None: anybody) may take ids of ``tag``, and the tag is there.
+
+        ``may_make``: the tag need not be there, as what calls this makes it.
+        """
+        check_tag(tag)
+        if caller is not None and not caller.may_take_of_tag(tag):
+            raise PermissionDenied(caller.refusal("tag"))
+        throttle(tag=tag)
+        if not self.serves(tag):
+            raise UnknownTag(tag)
+        if not may_make and not self.makes() and not KNOWN_TAGS.has(tag):
+            raise UnknownTag(tag)
+
+    def check_segments(self, caller: Caller | None, tag: str, *, may_make: bool = False) -> None:
+        """As :meth:`check`, for whole segments."""
+        self.check(caller, tag, may_make=may_make)
+        if caller is not None:
+            caller.check_segments_of(tag)
+
+    def serves(self, tag: str) -> bool:
+        return self._serves_all or any(fits(each, tag) for each in self._patterns)
+
+
+def of_generator(caller: Caller | None, alias: str) -> Generator:
+    """What gives ids of the generator ``alias``; raises as :meth:`Tags.generator`."""
+    if caller is not None and not caller.may_take_of_generator(alias):
+        raise PermissionDenied(caller.refusal("generator"))
+    throttle(alias=alias)
+    return generators[alias]
+
+
+def checked_alias(alias: object) -> str:
+    """``alias``, if ``IDGEN["GENERATORS"]`` has it; raises :class:`ImproperlyConfigured`."""
+    known = current_settings().generators
+    if not isinstance(alias, str) or alias not in known:
+        raise ImproperlyConfigured(
+            f"There is no generator {alias!r} in IDGEN['GENERATORS']. There are "
+            f"{', '.join(map(repr, known))}."
+        )
+    return alias
+
+
+def _patterns(given: object) -> tuple[str, ...]:
+    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
+    if not all(isinstance(each, str) and each for each in found):
+        raise ImproperlyConfigured(
+            f"tags must be a list of patterns, such as ['*'], not {given!r}."
+        )
+    return found
+
+
+# --- how -----------------------------------------------------------------------------------
+
+
 class OldKeyConverter:
     """What a client wrote as a key, whatever it is: the old server's own error answers it."""
 
@@ -202,38 +316,38 @@ if "idgen_old_key" not in get_converters():
     register_converter(SlashConverter, "idgen_slash")
 
 
-class Mount:
-    """Makes the views of one old server: ``failed`` writes what went wrong in its own words.
+class OldServer(ABC):
+    """The base of each old server, whose views are its methods. Thread-safe.
 
-    ``first`` is called with each request before anything else is done about it. ``slash``:
-    whether its paths may end with a slash, too, which is none of the key. ``epoch``: that of
-    the old server's snowflakes, which ``aliases`` give here: a system check compares them.
+    ``authentication``: see :class:`Door`. ``aliases``: the generators whose snowflakes it
+    gives; a system check compares their time with :attr:`epoch`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        door: Door,
-        failed: Callable[[Exception, Failure, HttpRequest], HttpResponse],
-        *,
-        first: Callable[[HttpRequest], None] | None = None,
-        slash: bool = True,
-        epoch: str | None = None,
-        aliases: Iterable[str] = (),
-    ) -> None:
-        self.name = name
-        self.door = door
-        self._failed = failed
-        self._first = first
-        self._end = "<idgen_slash:slash>" if slash else ""
-        self.epoch = epoch
+    name: ClassVar[str]
+    slash: ClassVar[bool] = True
+    """Whether its paths may end with a slash, which is no part of a key."""
+    epoch: ClassVar[str | None] = None
+    """That of the old server's snowflakes."""
+
+    def __init__(self, authentication: Authentication, aliases: Iterable[str] = ()) -> None:
+        self.door = Door(authentication)
         self.aliases = tuple(dict.fromkeys(aliases))
 
-    def path(self, route: str, view: View | None = None, **methods: View) -> URLPattern:
-        """``route`` to ``view``, whatever the method, or to one for each of ``methods``."""
-        return path(route + self._end, self._mounted(view, methods))
+    @abstractmethod
+    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:
+        """What went wrong, as the old server writes it."""
 
-    def _mounted(self, every: View | None, methods: dict[str, View]) -> View:
+    def begin(self, request: HttpRequest) -> None:  # noqa: B027  # most have nothing to do
+        """Called with each request before anything else is done with it."""
+
+    def path(
+        self, route: str, view: View | None = None, *, failed: Failed | None = None, **methods: View
+    ) -> URLPattern:
+        """``route`` to ``view``, whatever the method, or to one for each of ``methods``."""
+        end = "<idgen_slash:slash>" if self.slash else ""
+        return path(route + end, self._mounted(view, methods, failed or self.failed))
+
+    def _mounted(self, every: View | None, methods: dict[str, View], failed: Failed) -> View:
         by_method = {name.upper(): view for name, view in methods.items()}
 
         def mounted(request: HttpRequest, slash: str = "", **kwargs: str) -> HttpResponse:  # noqa: ARG001
@@ -244,12 +358,11 @@ class Mount:
                 try:
                     check_url(request)
                 finally:  # which cuts what is too long
-                    if self._first is not None:
-                        self._first(request)
+                    self.begin(request)
                 check_body(request)
                 response = view(request, **kwargs)
             except Exception as error:  # noqa: BLE001  (what is a bug is raised again)
-                response = self._told(error, request)
+                response = _told(error, request, failed)
             for name, value in NEVER_CACHED.items():
                 response.headers[name] = value
             return response
@@ -264,17 +377,18 @@ class Mount:
         open_to_all = check_open(self.name, prefix) if self.door.is_open else []
         return [*open_to_all, *check_epoch(self.name, prefix, self.epoch, self.aliases)]
 
-    def _told(self, error: Exception, request: HttpRequest) -> HttpResponse:
-        failure = failure_in(error)
-        if failure is None:
-            raise error
-        response = self._failed(error, failure, request)
-        if failure.retry_after is not None:
-            response.headers["Retry-After"] = str(failure.retry_after)
-        header = getattr(error, "auth_header", None)
-        if header is not None:
-            response.headers["WWW-Authenticate"] = header
-        return response
+
+def _told(error: Exception, request: HttpRequest, failed: Failed) -> HttpResponse:
+    failure = failure_in(error)
+    if failure is None:
+        raise error
+    response = failed(error, failure, request)
+    if failure.retry_after is not None:
+        response.headers["Retry-After"] = str(failure.retry_after)
+    header = getattr(error, "auth_header", None)
+    if header is not None:
+        response.headers["WWW-Authenticate"] = header
+    return response
 
 
 def failure_in(error: Exception) -> Failure | None:

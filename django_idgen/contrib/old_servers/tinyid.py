@@ -44,8 +44,7 @@ from ...process.handlers import current_settings
 from ...rest.access import Caller
 from ...rest.failures import Failure
 from . import redaction
-from .mounting import DEFAULT, Authentication, Door, Mount
-from .taking import Tags
+from .mounting import DEFAULT, Authentication, OldServer, Tags
 
 __all__ = ["urls"]
 
@@ -80,22 +79,26 @@ def urls(
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
     redaction.install()
-    door = Door(authentication)
-    views = _Views(door, Tags(tags, make_tags))
-    full = Mount("tinyid", door, _failed, first=_take_token)
-    simple = Mount("tinyid", door, _failed_simply, first=_take_token)
+    server = TinyId(authentication, Tags(tags, make_tags))
+    simply = server.failed_simply
     return [
-        full.path("id/nextId", views.ids),
-        simple.path("id/nextIdSimple", views.ids_simply),
-        full.path("id/nextSegmentId", views.segment),
-        simple.path("id/nextSegmentIdSimple", views.segment_simply),
+        server.path("id/nextId", server.ids),
+        server.path("id/nextIdSimple", server.ids_simply, failed=simply),
+        server.path("id/nextSegmentId", server.segment),
+        server.path("id/nextSegmentIdSimple", server.segment_simply, failed=simply),
     ]
 
 
-class _Views:
-    def __init__(self, door: Door, tags: Tags) -> None:
-        self._door = door
+class TinyId(OldServer):
+    name = "tinyid"
+
+    def __init__(self, authentication: Authentication, tags: Tags) -> None:
+        super().__init__(authentication)
         self._tags = tags
+
+    @sensitive_variables()
+    def begin(self, request: HttpRequest) -> None:
+        setattr(request, SECRET, redaction.take_token(request))
 
     def ids(self, request: HttpRequest) -> HttpResponse:
         return _answer(OK, "", f"[{','.join(map(str, self._ids(request)))}]")
@@ -129,12 +132,17 @@ class _Views:
         secret = getattr(request, SECRET, None)
         if request.method == "POST":
             secret = redaction.take_token_of_form(request) or secret
-        return self._door.caller(request, secret or None)
+        return self.door.caller(request, secret or None)
 
+    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
+        status = failure.status if failure.status in SAID else 200
+        if isinstance(error, (AuthenticationFailed, NotAuthenticated, PermissionDenied)):
+            return _answer(TOKEN_ERROR, TOKEN_MESSAGE, status=status)
+        return _answer(SYSTEM_ERROR, failure.detail, status=status)
 
-@sensitive_variables()
-def _take_token(request: HttpRequest) -> None:
-    setattr(request, SECRET, redaction.take_token(request))
+    def failed_simply(self, _error: Exception, failure: Failure, _: HttpRequest) -> HttpResponse:
+        status = failure.status if failure.status in SAID else 200
+        return HttpResponse(status=status, content_type=TEXT)
 
 
 def _parameter(request: HttpRequest, name: str) -> str:
@@ -175,15 +183,3 @@ def _answer(code: int, message: str, data: str = "null", status: int = 200) -> H
     said = json.dumps(message, ensure_ascii=False)
     text = f'{{"data":{data},"code":{code},"message":{said}}}'
     return HttpResponse(text, status=status, content_type=JSON)
-
-
-def _failed(error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
-    status = failure.status if failure.status in SAID else 200
-    if isinstance(error, (AuthenticationFailed, NotAuthenticated, PermissionDenied)):
-        return _answer(TOKEN_ERROR, TOKEN_MESSAGE, status=status)
-    return _answer(SYSTEM_ERROR, failure.detail, status=status)
-
-
-def _failed_simply(_error: Exception, failure: Failure, _request: HttpRequest) -> HttpResponse:
-    status = failure.status if failure.status in SAID else 200
-    return HttpResponse(status=status, content_type=TEXT)

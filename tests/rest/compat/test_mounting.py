@@ -21,7 +21,7 @@ from rest_framework.throttling import UserRateThrottle
 
 from django_idgen.checks import check_mounts
 from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, tinyid
-from django_idgen.contrib.old_servers.mounting import Door, Mount
+from django_idgen.contrib.old_servers.mounting import OldServer
 from django_idgen.rest.authentication import TokenAuthentication
 from django_idgen.rest.tokens import make_token
 
@@ -241,10 +241,17 @@ def test_a_token_seen_lately_costs_no_query(
 def test_a_bug_is_no_answer(db: None) -> None:
     """It is Django's to report: a 500 there, a traceback here."""
 
-    def broken(_request: HttpRequest) -> HttpResponse:
-        raise ZeroDivisionError
+    class Broken(OldServer):
+        name = "x"
 
-    view = Mount("x", Door(None), lambda *_: HttpResponse()).path("", broken)
+        def failed(self, *_: Any) -> HttpResponse:
+            return HttpResponse()
+
+        def broken(self, _request: HttpRequest) -> HttpResponse:
+            raise ZeroDivisionError
+
+    server = Broken(None)
+    view = server.path("", server.broken)
     with pytest.raises(ZeroDivisionError):
         view.callback(HttpRequest())  # type: ignore[misc]
     assert not connection.in_atomic_block or transaction.get_connection()

@@ -12,8 +12,8 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from django_idgen import segments
-from django_idgen.contrib.old_servers.cosid_segments import Distributor
-from django_idgen.contrib.old_servers.taking import Tags
+from django_idgen.contrib.old_servers.cosid import Distributor
+from django_idgen.contrib.old_servers.mounting import Tags
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags import supply as tag_supply
