@@ -25,11 +25,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_idgen import generators, segments
-from django_idgen.contrib.bench.measure import in_threads, interleaved, shares, take
-from django_idgen.contrib.bench.proof import Ledger, NotAnId, Run, prove
+from django_idgen.contrib.bench.measure import (
+    PEERS,
+    PeerMissing,
+    Target,
+    in_threads,
+    interleaved,
+    peer,
+    shares,
+    take,
+    target_of,
+)
+from django_idgen.contrib.bench.proof import Journal, NotAnId, Run, prove
 from django_idgen.contrib.bench.report import ProgressBar, faults, figures_of
 from django_idgen.contrib.bench.run import BenchFailed, Plan, run_here, run_in_processes
-from django_idgen.contrib.bench.targets import PEERS, PeerMissing, Target, peer, target_of
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.management.commands.idgen_bench import set_up
 from tests.benchmarks.generators import segment, snowflake
@@ -49,17 +58,17 @@ def _small_heap() -> Iterator[None]:
 # --- the proof ---------------------------------------------------------------
 
 
-def written(folder: Path, *threads: list[int]) -> list[Ledger]:
-    """The ledgers of threads that took their ids a few at a time."""
-    ledgers = [Ledger(folder / str(number), f"thread {number}") for number in range(len(threads))]
-    for ledger, taken in zip(ledgers, threads, strict=True):
+def written(folder: Path, *threads: list[int]) -> list[Journal]:
+    """The journals of threads that took their ids a few at a time."""
+    journals = [Journal(folder / str(number), f"thread {number}") for number in range(len(threads))]
+    for journal, taken in zip(journals, threads, strict=True):
         for at in range(0, len(taken), 3):
-            ledger.add(taken[at : at + 3])
-    return ledgers
+            journal.add(taken[at : at + 3])
+    return journals
 
 
-def runs_of(ledgers: list[Ledger]) -> list[Run]:
-    return list(chain.from_iterable(ledger.runs for ledger in ledgers))
+def runs_of(journals: list[Journal]) -> list[Run]:
+    return list(chain.from_iterable(journal.runs for journal in journals))
 
 
 @settings(max_examples=150, deadline=None)
@@ -82,24 +91,24 @@ def test_the_first_place_where_ids_do_not_rise_is_named(
     tmp_path_factory: pytest.TempPathFactory, taken: list[int]
 ) -> None:
     """Whether ids rose is seen within blocks and from one block to the next."""
-    (ledger,) = written(tmp_path_factory.mktemp("ids"), taken)
+    (journal,) = written(tmp_path_factory.mktemp("ids"), taken)
     falls = [(one, two) for one, two in pairwise(taken) if two <= one]
-    found = ledger.fall
+    found = journal.fall
     assert (None if found is None else (found.before, found.after)) == (falls[0] if falls else None)
 
 
 def test_rising_ids_are_one_run(tmp_path: Path) -> None:
     """However many blocks there are, rising ids are merged as one, so few files are read."""
-    (ledger,) = written(tmp_path, list(range(1, 1000)))
-    assert [(run.start, run.stop) for run in ledger.runs] == [(0, 999)]
+    (journal,) = written(tmp_path, list(range(1, 1000)))
+    assert [(run.start, run.stop) for run in journal.runs] == [(0, 999)]
 
 
 @pytest.mark.parametrize("value", [None, 0, -1, 2**63, "7", 1.5])
 def test_what_is_no_id_is_named(tmp_path: Path, value: object) -> None:
     """A generator that returns 0, -1, None or worse is caught, not counted."""
-    ledger = Ledger(tmp_path / "ids", "thread 0")
+    journal = Journal(tmp_path / "ids", "thread 0")
     with pytest.raises(NotAnId) as caught:
-        ledger.add([7, value])
+        journal.add([7, value])
     assert repr(value) in str(caught.value)
 
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from secrets import token_hex
 
-from django_idgen.contrib.bench.measure import call_ns
-from django_idgen.contrib.bench.targets import peer
+from django_idgen.contrib.bench.measure import call_ns, peer
 from django_idgen.core.loader import Loader
 from django_idgen.core.segment_allocator import SegmentAllocator
 from tests import servers

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from django_idgen.contrib.bench.measure import call_ns
-from django_idgen.contrib.bench.targets import peer
+from django_idgen.contrib.bench.measure import call_ns, peer
 
 from .bars import Row, at_most, paired
 from .generators import segment, snowflake

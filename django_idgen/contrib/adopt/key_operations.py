@@ -122,16 +122,9 @@ class AdoptKey(_KeyOperation):
     def database_backwards(
         self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
     ) -> None:
-        if not self._allowed(app_label, schema_editor, to_state):
-            return
-        ours = field_of(from_state, app_label, self)
-        counter = counter_behind(schema_editor.connection, ours)
-        reached = lock_and_look(counter)
-        if not counter.exists():
-            super().database_forwards(app_label, schema_editor, from_state, to_state)
-        if reached:
-            pause_unless_shared(ours, to_state)
-            counter.free(max(counter.largest() + 1, next_after(ours)))
+        auto = field_of(to_state, app_label, self).clone()
+        back = ReturnKey(self.model_name, self.name, auto, at_once=True)
+        back.database_forwards(app_label, schema_editor, from_state, to_state)
 
     def describe(self) -> str:
         return f"Have ids of {self.model_name} come from django_idgen"

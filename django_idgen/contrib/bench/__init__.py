@@ -2,8 +2,7 @@
 
 Standard library alone; ``manage.py idgen_bench`` is its Django side.
 
-* :mod:`.targets`: what is measured: our generators, and peers of other packages;
-* :mod:`.measure`: timing, in one process;
+* :mod:`.measure`: what is measured (generators, and peers of other packages), and timing;
 * :mod:`.proof`: every id of every thread and process compared with every other;
 * :mod:`.run`: a plan carried out in rounds, in this process or in several at once;
 * :mod:`.report`: the figures as a table and as JSON.

@@ -1,33 +1,45 @@
-"""Timing, in one process.
+"""What is measured, and how long it takes, in one process.
 
-Throughput is timed over whole passes: nothing but the calls and the keeping of
-their results happens meanwhile. Latency is sampled in a pass of its own, in
-which each call is timed by itself, so that reading the clock twice a call
-doesn't count as the cost of an id.
+Throughput is timed over whole passes, in which only the calls are made and their results
+kept. Latency is sampled in a pass of its own, which times each call by itself, so that
+reading the clock twice a call does not count as the cost of an id.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
+import itertools
+import random
 import threading
+import uuid
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from itertools import chain, repeat
 from statistics import median
 from time import perf_counter_ns
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from .targets import Target
+from ...core.errors import ConfigurationError
 
 __all__ = [
+    "PEERS",
+    "IdSource",
+    "Opener",
+    "PeerMissing",
     "Taken",
+    "Target",
     "call_ns",
     "in_threads",
     "interleaved",
+    "peer",
     "quiet_gc",
     "shares",
     "take",
+    "target_of",
     "time_calls",
     "timer_ns",
 ]
@@ -35,6 +47,106 @@ __all__ = [
 T = TypeVar("T")
 Taken = list[list[Any]]
 """The ids of one pass of one thread, in pieces as they came."""
+
+# --- targets -----------------------------------------------------------------
+
+Opener = Callable[[str], "Target"]
+"""Makes the target of a name in the process that will measure it."""
+
+
+class IdSource(Protocol):
+    """What every generator of this package offers."""
+
+    def next_id(self) -> int: ...
+    def next_ids(self, count: int, /) -> list[int]: ...
+    def stats(self) -> Any: ...
+
+
+class PeerMissing(Exception):
+    """The package that a peer comes from is not installed."""
+
+    def __init__(self, name: str, package: str) -> None:
+        self.name = name
+        self.package = package
+        super().__init__(f"{package} is not installed")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One way to get ids. As safe to share between threads as what it wraps."""
+
+    name: str
+    next_id: Callable[[], Any]
+    next_ids: Callable[[int], list[Any]]
+    ours: bool = False
+    """Whether it is of this package: its ids are integers that must rise and never repeat."""
+    stats: Callable[[], Mapping[str, Any]] = dict
+
+
+def target_of(name: str, generator: IdSource) -> Target:
+    """``generator``, of this package, as a target: its ids will be proven unique."""
+    return Target(
+        name,
+        generator.next_id,
+        generator.next_ids,
+        ours=True,
+        stats=lambda: _fields(generator.stats()),
+    )
+
+
+def peer(name: str) -> Target:
+    """The peer of that name, one of :data:`PEERS`, made anew.
+
+    Raises :class:`ConfigurationError` for an unknown name and
+    :class:`PeerMissing` for one whose package is not installed.
+    """
+    try:
+        package, make = PEERS[name]
+    except KeyError:
+        raise ConfigurationError(
+            f"There is no peer {name!r} to measure against. Known are: {', '.join(PEERS)}."
+        ) from None
+    try:
+        next_id = make()
+    except (ImportError, AttributeError):
+        raise PeerMissing(name, package) from None
+    return Target(name, next_id, lambda count: [next_id() for _ in repeat(None, count)])
+
+
+def _uuid7() -> Callable[[], Any]:
+    # The fastest there is: the one in Rust before the standard library's (3.14).
+    try:
+        found: Callable[[], Any] = _from("uuid_utils", "uuid7")
+    except ImportError:
+        found = _from("uuid", "uuid7")
+    return found
+
+
+def _from(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+PEERS: Mapping[str, tuple[str, Callable[[], Callable[[], Any]]]] = {
+    "uuid4": ("the standard library", lambda: uuid.uuid4),
+    "uuid7": ("uuid-utils", _uuid7),
+    "uuid6": ("uuid6", lambda: _from("uuid6", "uuid6")),
+    "snowflake-id": ("snowflake-id", lambda: _from("snowflake", "SnowflakeGenerator")(1).__next__),
+    "count": ("the standard library", lambda: itertools.count(1).__next__),
+    "getrandbits": ("the standard library", lambda: partial(random.getrandbits, 63)),
+}
+"""By name: the package it comes from, and what makes its ``next_id``."""
+
+
+def _fields(value: Any) -> Any:
+    """``value`` as JSON has it; a lease's token, which would let others renew it, left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _fields(item) for key, item in value.items() if key != "token"}
+    return value
+
+
+# --- timing ------------------------------------------------------------------
 
 
 def take(target: Target, count: int, batch: int) -> Taken:
@@ -84,19 +196,19 @@ def in_threads(job: Callable[[int], T], threads: int) -> tuple[int, list[T]]:
         result = job(0)
         return perf_counter_ns() - begun, [result]
     gate = threading.Barrier(threads)
-    lanes = [_Lane(job, index, gate) for index in range(threads)]
-    for lane in lanes:
-        lane.start()
-    for lane in lanes:
-        lane.join()
-    for lane in lanes:
-        if lane.error is not None:
-            raise lane.error
-    elapsed = max(lane.ended for lane in lanes) - min(lane.begun for lane in lanes)
-    return elapsed, [lane.result for lane in lanes]
+    runs = [_Thread(job, index, gate) for index in range(threads)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    for run in runs:
+        if run.error is not None:
+            raise run.error
+    elapsed = max(run.ended for run in runs) - min(run.begun for run in runs)
+    return elapsed, [run.result for run in runs]
 
 
-class _Lane(threading.Thread):
+class _Thread(threading.Thread):
     def __init__(self, job: Callable[[int], Any], index: int, gate: threading.Barrier) -> None:
         super().__init__(name=f"bench-{index}", daemon=True)
         self.job, self.index, self.gate = job, index, gate

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...core.errors import IdgenError
 
-__all__ = ["Fall", "Ledger", "NotAnId", "Proof", "Run", "prove"]
+__all__ = ["Fall", "Journal", "NotAnId", "Proof", "Run", "prove"]
 
 WIDTH = 8
 """Bytes of an id in a file."""
@@ -27,7 +27,7 @@ IN_MEMORY = 400_000
 
 
 class NotAnId(IdgenError):
-    """A generator of ours returned something else than an integer of 1 to 2**63 - 1."""
+    """A generator returned something other than an integer of 1 to 2**63 - 1."""
 
     def __init__(self, value: object, holder: str) -> None:
         self.value = value
@@ -64,7 +64,7 @@ class Fall:
 
 
 @dataclass(slots=True)
-class Ledger:
+class Journal:
     """The ids of one thread, in the order in which it got them. Used by one thread at a time."""
 
     path: Path
@@ -132,7 +132,25 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        return not self.repeats and self.fall is None
+        return not self.repeated and not self.fell
+
+    @property
+    def repeated(self) -> str:
+        """Which ids repeat, in words; empty if none does."""
+        if not self.repeats:
+            return ""
+        return (
+            f"{self.repeats:,} of {self.compared:,} ids REPEAT, such as {self.example}, "
+            f"given to {' and to '.join(self.holders)}."
+        )
+
+    @property
+    def fell(self) -> str:
+        """Where ids did not rise, in words; empty if they did."""
+        fall = self.fall
+        if fall is None:
+            return ""
+        return f"ids did NOT RISE: {fall.holder} got {fall.before}, then {fall.after}."
 
 
 def prove(

@@ -133,7 +133,7 @@ def table(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
     yield from _notes(figures, plan)
     for row in figures:
         if row.proof is not None:
-            yield from _verdict(row, plan)
+            yield from _verdict(row.name, row.proof, row.holders, plan)
 
 
 def _notes(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
@@ -149,44 +149,22 @@ def _notes(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
     )
 
 
-def _verdict(row: Figures, plan: Plan) -> Iterator[str]:
-    proof = row.proof
-    assert proof is not None  # noqa: S101  # nosec B101  # for the type checker
-    workers = [str(holder.worker) for holder in row.holders if holder.worker is not None]
+def _verdict(name: str, proof: Proof, holders: Sequence[Holder], plan: Plan) -> Iterator[str]:
+    workers = [str(holder.worker) for holder in holders if holder.worker is not None]
     held = f" (worker ids {', '.join(workers)})" if workers else ""
     who = f"{plan.threads} thread(s) of {plan.processes} process(es){held}"
-    if proof.repeats:
-        yield f"{row.name}: {repeat_found(row)}"
-    else:
-        yield f"{row.name}: {proof.compared:,} ids of {who} compared: none repeats."
-    if proof.fall is not None:
-        yield f"{row.name}: {fall_found(proof)}"
-    else:
-        yield f"{row.name}: the ids of each thread rose strictly."
-
-
-def repeat_found(row: Figures) -> str:
-    proof = row.proof
-    assert proof is not None  # noqa: S101  # nosec B101  # for the type checker
-    return (
-        f"{proof.repeats:,} of {proof.compared:,} ids REPEAT, such as {proof.example}, "
-        f"given to {' and to '.join(proof.holders)}."
-    )
-
-
-def fall_found(proof: Proof) -> str:
-    fall = proof.fall
-    assert fall is not None  # noqa: S101  # nosec B101  # for the type checker
-    return f"ids did NOT RISE: {fall.holder} got {fall.before}, then {fall.after}."
+    unique = f"{proof.compared:,} ids of {who} compared: none repeats."
+    yield f"{name}: {proof.repeated or unique}"
+    yield f"{name}: {proof.fell or 'the ids of each thread rose strictly.'}"
 
 
 def faults(figures: Iterable[Figures]) -> Iterator[str]:
     """What is wrong with the ids, a sentence each; nothing if all is well."""
     for row in figures:
-        if row.proof is not None and row.proof.repeats:
-            yield f"{row.name}: {repeat_found(row)}"
-        if row.proof is not None and row.proof.fall is not None:
-            yield f"{row.name}: {fall_found(row.proof)}"
+        if row.proof is not None:
+            yield from (
+                f"{row.name}: {each}" for each in (row.proof.repeated, row.proof.fell) if each
+            )
 
 
 def _span(nanoseconds: float) -> str:

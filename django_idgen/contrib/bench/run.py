@@ -21,24 +21,20 @@ from threading import BrokenBarrierError
 from typing import Any
 
 from ...core.errors import ConfigurationError, IdgenError
-from .measure import Taken, in_threads, quiet_gc, shares, take, time_calls
-from .proof import Fall, Ledger, Run
-from .targets import Opener, Target
+from .measure import Opener, Taken, Target, in_threads, quiet_gc, shares, take, time_calls
+from .proof import Fall, Journal, Run
 
 __all__ = ["BenchFailed", "Measured", "Plan", "run_here", "run_in_processes"]
 
-MAX_COUNT = 1_000_000_000
-MAX_THREADS = 256
-MAX_PROCESSES = 64
-MAX_BATCH = 100_000
+MOST = {"count": 1_000_000_000, "threads": 256, "processes": 64, "batch": 100_000}
 ROUNDS = 7
 """At least so many, if there are ids enough."""
 IDS_A_PASS = 200_000
 """Ids that a process holds in memory before it writes them down."""
 TIMED_CALLS = 100_000
 """Calls whose latency is sampled, a target and process, in all rounds together."""
-FAREWELL = 10.0
-"""Seconds that a process is given to end by itself, and so to give its worker id back."""
+LAST_WAIT = 10.0
+"""Seconds that a process has to end, and so to release its worker id."""
 
 
 class BenchFailed(IdgenError):
@@ -60,13 +56,8 @@ class Plan:
     """1: by ``next_id()``; more: so many a call of ``next_ids()``."""
 
     def __post_init__(self) -> None:
-        for name, value, most in (
-            ("count", self.count, MAX_COUNT),
-            ("threads", self.threads, MAX_THREADS),
-            ("processes", self.processes, MAX_PROCESSES),
-            ("batch", self.batch, MAX_BATCH),
-        ):
-            _check_whole(name, value, most)
+        for name, most in MOST.items():
+            _check_whole(name, getattr(self, name), most)
         if self.count < self.threads * self.processes:
             raise ConfigurationError(
                 f"--count {self.count} is not enough for {self.threads} threads in each of "
@@ -115,21 +106,21 @@ class Measured:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Course:
     """One target in this process: what is measured, and where its ids are written down."""
 
     target: Target
-    ledgers: list[Ledger]
+    journals: list[Journal]
     found: Measured
 
     def keep(self, taken: list[Taken]) -> None:
         if self.target.ours:
-            for ledger, pieces in zip(self.ledgers, taken, strict=False):
-                ledger.add(chain.from_iterable(pieces))
+            for journal, pieces in zip(self.journals, taken, strict=False):
+                journal.add(chain.from_iterable(pieces))
 
     def finish(self) -> Measured:
-        self.found.runs = [run for ledger in self.ledgers for run in ledger.runs]
-        self.found.falls = [ledger.fall for ledger in self.ledgers]
+        self.found.runs = [run for journal in self.journals for run in journal.runs]
+        self.found.falls = [journal.fall for journal in self.journals]
         self.found.stats = self.target.stats()
         return self.found
 
@@ -148,47 +139,47 @@ def run_here(
     ``gate`` is passed before each pass; ids are written to files in ``folder``,
     which the caller removes. Raises what a generator raises, and :class:`OSError`.
     """
-    lanes = [_open(plan, open_target, folder, part, number) for number in range(len(plan.names))]
+    courses = [_open(plan, open_target, folder, part, number) for number in range(len(plan.names))]
     ids, calls = plan.ids_of(part), plan.calls_of(part)
     for turn in range(plan.rounds):
-        for number in range(len(lanes)):
-            lane = lanes[(number + turn) % len(lanes)]
-            _time_pass(lane, ids[turn], plan.batch, gate)
-            _time_latency(lane, calls[turn], gate)
+        for number in range(len(courses)):
+            course = courses[(number + turn) % len(courses)]
+            _time_pass(course, ids[turn], plan.batch, gate)
+            _time_latency(course, calls[turn], gate)
             on_step()
-    return [lane.finish() for lane in lanes]
+    return [course.finish() for course in courses]
 
 
-def _open(plan: Plan, open_target: Opener, folder: Path, part: int, number: int) -> _Lane:
+def _open(plan: Plan, open_target: Opener, folder: Path, part: int, number: int) -> _Course:
     target = open_target(plan.names[number])
-    ledgers = [
-        Ledger(folder / f"{number}-{part}-{thread}", f"thread {thread} of process {os.getpid()}")
+    journals = [
+        Journal(folder / f"{number}-{part}-{thread}", f"thread {thread} of process {os.getpid()}")
         for thread in range(plan.threads)
     ]
-    lane = _Lane(target, ledgers, Measured(target.name, target.ours, os.getpid()))
+    course = _Course(target, journals, Measured(target.name, target.ours, os.getpid()))
     # The first id waits for a worker id or a segment: that is not what is measured.
-    lane.keep([take(target, 1, 1)])
-    return lane
+    course.keep([take(target, 1, 1)])
+    return course
 
 
-def _time_pass(lane: _Lane, ids: list[int], batch: int, gate: Callable[[], object]) -> None:
-    target = lane.target
+def _time_pass(course: _Course, ids: list[int], batch: int, gate: Callable[[], object]) -> None:
+    target = course.target
     with quiet_gc():
         gate()
         elapsed, taken = in_threads(lambda thread: take(target, ids[thread], batch), len(ids))
-    lane.found.ids.append(sum(ids))
-    lane.found.elapsed_ns.append(elapsed)
-    lane.keep(taken)
+    course.found.ids.append(sum(ids))
+    course.found.elapsed_ns.append(elapsed)
+    course.keep(taken)
 
 
-def _time_latency(lane: _Lane, calls: list[int], gate: Callable[[], object]) -> None:
-    target = lane.target
+def _time_latency(course: _Course, calls: list[int], gate: Callable[[], object]) -> None:
+    target = course.target
     with quiet_gc():
         gate()
         _, timed = in_threads(lambda thread: time_calls(target, calls[thread]), len(calls))
     for spans, _ in timed:
-        lane.found.latency_ns.extend(spans)
-    lane.keep([taken for _, taken in timed])
+        course.found.latency_ns.extend(spans)
+    course.keep([taken for _, taken in timed])
 
 
 # --- several processes -------------------------------------------------------
@@ -224,7 +215,7 @@ def run_in_processes(
         raise
     finally:
         for pipe, child in children.items():
-            child.join(FAREWELL)
+            child.join(LAST_WAIT)
             pipe.close()
 
 
@@ -277,14 +268,14 @@ def _receive(pipe: Connection, child: SpawnProcess) -> tuple[str, Any]:
     try:
         message: tuple[str, Any] = pipe.recv()
     except EOFError:
-        child.join(FAREWELL)
+        child.join(LAST_WAIT)
         return "failed", f"it ended with exit code {child.exitcode} before it had finished."
     return message
 
 
 def _stop(children: Mapping[Connection, SpawnProcess]) -> None:
     for child in children.values():
-        child.join(FAREWELL / len(children))
+        child.join(LAST_WAIT / len(children))
         if child.is_alive():
             child.terminate()
 

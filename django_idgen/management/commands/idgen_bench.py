@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
+from ...contrib.bench.measure import PEERS, PeerMissing, Target, peer, target_of
 from ...contrib.bench.proof import WIDTH
 from ...contrib.bench.report import (
     Figures,
@@ -27,7 +28,6 @@ from ...contrib.bench.report import (
     table,
 )
 from ...contrib.bench.run import Measured, Plan, run_here, run_in_processes
-from ...contrib.bench.targets import PEERS, PeerMissing, Target, peer, target_of
 from ...core.errors import IdgenError
 
 __all__ = ["Command", "open_target", "set_up"]
