@@ -119,7 +119,11 @@ class Console:
         ]
         databases = {alias: self._database(alias) for alias in self.aliases}
         # As the page on segments has it, before it grows.
-        source = {"OPTIONS": {"databases": ["default", "second"]}} if len(databases) > 2 else {}
+        shared = {
+            "BACKEND": "django_idgen.contrib.sharding.ShardedSource",
+            "OPTIONS": {"databases": ["default", "second"]},
+        }
+        source = shared if len(databases) > 2 else {}
         self.environment = {
             **{key: value for key, value in os.environ.items() if "DJANGO" not in key},
             "DOCS_DATABASES": json.dumps(databases),

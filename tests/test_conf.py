@@ -23,6 +23,8 @@ from django_idgen.process.factory import build_allocator, build_generator, build
 from django_idgen.settings.config import SettingsError, read_settings
 from django_idgen.testing import no_registry
 
+SHARDED = {"BACKEND": "django_idgen.contrib.sharding.ShardedSource"}
+
 
 def build(idgen: dict[str, Any]) -> None:
     with override_settings(IDGEN=idgen):
@@ -188,7 +190,10 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ({"SEGMENTS": {"OPTIONS": {"longest_step": 1_000_001}}}, ["longest_step", "1000001"]),
     ({"SEGMENTS": {"OPTIONS": {"longest_chain": True}}}, ["longest_chain", "True"]),
     ({"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": "nowhere"}}}}, ["'nowhere'"]),
-    ({"SEGMENTS": {"SOURCE": {"OPTIONS": {"databases": []}}}}, ["'databases'", "database"]),
+    (
+        {"SEGMENTS": {"SOURCE": {**SHARDED, "OPTIONS": {"databases": []}}}},
+        ["'databases'", "database"],
+    ),
 ]
 
 

@@ -39,11 +39,14 @@ def rows(tag: str, aliases: list[str]) -> list[LeafAlloc]:
     return [LeafAlloc.objects.using(alias).get(pk=tag) for alias in aliases]
 
 
+SHARED = {"BACKEND": "django_idgen.contrib.sharding.ShardedSource"}
+
+
 @contextmanager
 def source_of(**options: Any) -> Iterator[None]:
     idgen = {
         "SEGMENTS": {
-            "SOURCE": {"OPTIONS": options},
+            "SOURCE": {**({} if "database" in options else SHARED), "OPTIONS": options},
             "OPTIONS": {"default_step": 10, "timeout": 30},
         }
     }

@@ -51,7 +51,9 @@ def redis_leases_on(redis: str, alias: str, **options: Any) -> dict[str, Any]:
 
 def pool_on(redis: str, alias: str, *, max_ids: int = 1_000_000, **behind: Any) -> dict[str, Any]:
     """``IDGEN["SEGMENTS"]`` with a pool in Redis, before the database ``alias``."""
-    source = {"OPTIONS": {"database": alias, **behind} if alias else behind}
+    source: dict[str, Any] = {"OPTIONS": {"database": alias, **behind} if alias else behind}
+    if "databases" in behind:
+        source["BACKEND"] = "django_idgen.contrib.sharding.ShardedSource"
     options = {"alias": redis, "timeout": 20, "source": source, "max_ids": max_ids}
     return {"SEGMENTS": {"SOURCE": {"BACKEND": POOL, "OPTIONS": options}}}
 

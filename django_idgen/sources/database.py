@@ -11,7 +11,6 @@ from typing import Any
 
 from django.db import connections
 
-from ..contrib.sharding.source import SeveralDatabases
 from ..core.errors import ConfigurationError, SegmentUnavailable
 from ..core.loader import AnyLoader
 from ..core.segment import STEP, Demand, Segment, check_tag
@@ -23,7 +22,7 @@ from ..db.stores import PlacedLoader
 from .health import Health
 from .lanes import Lanes
 from .placed import PlacedSource
-from .router import Route, check_databases, fixed, router_of
+from .router import Route, Router, check_databases, router_of
 from .server import FAILOVER_SKIP, ServerSource, check_failover_skip
 
 __all__ = ["DatabaseSource"]
@@ -34,15 +33,13 @@ DEFAULT_DATABASE = "default"
 class DatabaseSource(Source):
     """Segments of ``LeafAlloc`` in ``database`` (an alias of ``DATABASES``). Thread-safe.
 
-    ``databases``, a list of aliases, has each tag come from all of them, each giving
-    out the ids that leave its place in the list when divided by their number; one that
-    is dead is passed over. ``router`` is the dotted path of a function from a tag to
-    its alias, or list of aliases. Give one of the three at most.
+    ``router`` is the dotted path of a function from a tag to its alias; give it or
+    ``database``, not both. Several databases share a tag through
+    :class:`~django_idgen.contrib.sharding.ShardedSource`.
 
     A new tag takes ``default_step`` ids at a time. ``failover_skip``,
-    ``server_identity``, ``history`` and ``measures``: see
-    :class:`ServerSource`. On SQLite the marks stand in a file beside the
-    database, and ``LeafAlloc`` is their mirror.
+    ``server_identity``, ``history`` and ``measures``: see :class:`ServerSource`. On SQLite
+    the marks stand in a file beside the database, and ``LeafAlloc`` is their mirror.
 
     Raises :class:`ConfigurationError`.
     """
@@ -50,20 +47,21 @@ class DatabaseSource(Source):
     can_be_pooled = True
     keeps_rows = True
     wired = ("default_step", "measures")
+    _option = "database"
+    _most = 1
+    """Databases that may share a tag."""
 
     def __init__(
         self,
         *,
         default_step: int,
-        database: str | None = None,
-        databases: Sequence[str] | None = None,
+        database: str | Sequence[str] | None = None,
         router: str | Callable[[str], str | Sequence[str]] | None = None,
         failover_skip: int = FAILOVER_SKIP,
         server_identity: bool = True,
         history: bool = False,
         measures: bool = True,
     ) -> None:
-        _check_one_of(database, databases, router)
         self._default_step = default_step
         self.history = _flag("history", history)
         self.failover_skip = check_failover_skip(failover_skip)
@@ -75,24 +73,24 @@ class DatabaseSource(Source):
         }
         self._placed: dict[tuple[str, Grid | None], PlacedSource] = {}
         self._health: dict[str, Health] = {}
-        self._several: dict[Route, SeveralDatabases] = {}
         self._owners: dict[str, DatabaseOwner] = {}
-        self._databases: Route = ()
+        self._route: Router
+        self._databases: Route
         self._loader: AnyLoader
-        if databases is None and router is None:
-            route = check_databases("'database' is", database or DEFAULT_DATABASE)
-            self._route, self._databases = fixed(route), route
-            self._place(route[0], None)
-            self._loader = PlacedLoader(route[0])
-        elif router is not None:
-            self._route, self.is_routed = router_of(router), True
+        if router is not None:
+            if database is not None:
+                raise ConfigurationError(f"Give only one of {self._option!r} and 'router'.")
+            self._route, self._databases = router_of(router, most=self._most), ()
+            self.is_routed = True
             # As far as is known: no tag was routed yet.
             self._loader = Lanes(lambda: bool(self._placed) and self._are_servers())
         else:
-            route = check_databases("'databases' is", databases)
-            self._route, self._databases = fixed(route), route
-            self._source(route)
-            self._loader = Lanes(self._are_servers)
+            given = DEFAULT_DATABASE if database is None else database
+            route = check_databases(f"{self._option!r} is", given, most=self._most)
+            self._route, self._databases = (lambda _tag: route), route
+            self._members_on(route)
+            alone = len(route) == 1
+            self._loader = PlacedLoader(route[0]) if alone else Lanes(self._are_servers)
 
     @property
     def loader(self) -> AnyLoader:
@@ -101,10 +99,7 @@ class DatabaseSource(Source):
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """See :meth:`Source.fetch`."""
-        route = self._route(check_tag(tag))
-        if len(route) > 1:
-            return self._source(route).fetch(tag, floor=floor, demand=demand)
-        source = self._place(route[0], None)
+        source = self._members(tag)[0]
         if source.server is None or own_connection(source.database).loader.inside:
             # It is done in this very thread: nobody else waits for it with us.
             return source.fetch(tag, floor=floor, demand=demand)
@@ -116,8 +111,7 @@ class DatabaseSource(Source):
 
         Where databases share the tag it is the first one's row that is measured.
         """
-        route = self._route(check_tag(tag))
-        server = self._place(route[0], _grid_of(route, 0)).server
+        server = self._members(tag)[0].server
         return server.record_rate(tag, used, now) if server is not None else 0.0
 
     def databases(self) -> Sequence[str]:
@@ -128,31 +122,20 @@ class DatabaseSource(Source):
         """The aliases that share ``tag``; raises as :meth:`fetch` for one that can't be."""
         return self._route(check_tag(tag))
 
-    def agree(self, tag: str) -> None:
-        """Have the databases that share ``tag`` know of each other, before a row of it is made.
-
-        Raises as :meth:`fetch` does; all of them must be there for the first time.
-        """
-        route = self._route(check_tag(tag))
-        if len(route) > 1 and self._place(route[0], _grid_of(route, 0)).server is not None:
-            self._source(route).agree()
-
     def marks(self, tag: str) -> PlacedSource:
         """Where the marks of ``tag`` stand that are not in its row (SQLite)."""
-        route = self._route(check_tag(tag))
-        return self._place(route[0], _grid_of(route, 0))
+        return self._members(tag)[0]
 
     def is_new(self, tag: str) -> bool:
         """Whether none of its databases has given out ids of ``tag``.
 
         Of those that answer; raises :class:`SegmentUnavailable` if none does.
         """
-        route = self._route(check_tag(tag))
         failure: SegmentUnavailable | None = None
         answers = []
-        for n, alias in enumerate(route):
+        for member in self._members(tag):
             try:
-                answers.append(self._place(alias, _grid_of(route, n)).is_new(tag))
+                answers.append(member.is_new(tag))
             except SegmentUnavailable as error:
                 failure = error
         if failure is not None and not answers:
@@ -164,10 +147,7 @@ class DatabaseSource(Source):
 
         Raises :class:`SegmentUnavailable` if one of them can't be asked.
         """
-        route = self._route(check_tag(tag))
-        return any(
-            self._place(each, _grid_of(route, n)).is_paused(tag) for n, each in enumerate(route)
-        )
+        return any(member.is_paused(tag) for member in self._members(tag))
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """By database: what raises unless it answers. Ids can be had if one of them does.
@@ -179,8 +159,7 @@ class DatabaseSource(Source):
 
     def owner(self, tag: str, *, max_age: float = math.inf) -> str:
         """See :meth:`Source.owner`. Of databases that share the tag it is the first's."""
-        alias = self._route(check_tag(tag))[0]
-        return self._owner_of(alias).current(max_age=max_age)
+        return self._owner_of(self.route(tag)[0]).current(max_age=max_age)
 
     def owners(self) -> Mapping[str, str]:
         """The owners of the ids in the databases that this process has used, by alias."""
@@ -192,7 +171,6 @@ class DatabaseSource(Source):
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
         self._health = {}
-        self._several = {}
         self._loader.reset()
         for source in list(self._placed.values()):
             source.abandon()
@@ -205,13 +183,12 @@ class DatabaseSource(Source):
     def _are_servers(self) -> bool:
         return all(place_of(alias) is Place.SERVER for alias, _ in list(self._placed))
 
-    def _source(self, route: Route) -> SeveralDatabases:
-        found = self._several.get(route)
-        if found is None:
-            placed = [self._place(alias, _grid_of(route, n)) for n, alias in enumerate(route)]
-            members = [(source, self._health_of(source)) for source in placed]
-            found = self._several.setdefault(route, SeveralDatabases(members))
-        return found
+    def _members(self, tag: str) -> Sequence[PlacedSource]:
+        return self._members_on(self.route(tag))
+
+    def _members_on(self, route: Route) -> Sequence[PlacedSource]:
+        """The sources of the databases of ``route``, in its order."""
+        return [self._place(route[0], None)]
 
     def _place(self, alias: str, grid: Grid | None) -> PlacedSource:
         found = self._placed.get((alias, grid))
@@ -238,15 +215,6 @@ def _probe(source: PlacedSource) -> Future[None]:
             source.server.ping()
 
     return own_connection(source.database).loader.submit(ping)
-
-
-def _grid_of(route: Route, number: int) -> Grid | None:
-    return Grid(len(route), number) if len(route) > 1 else None
-
-
-def _check_one_of(*given: object) -> None:
-    if sum(value is not None for value in given) > 1:
-        raise ConfigurationError("Of 'database', 'databases' and 'router' only one can be given.")
 
 
 def _flag(name: str, value: object) -> bool:

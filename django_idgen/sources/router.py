@@ -11,22 +11,18 @@ from django.utils.module_loading import import_string
 from ..core.errors import ConfigurationError
 from ..core.shard import MAX_DELTA
 
-__all__ = ["Route", "Router", "check_databases", "fixed", "router_of"]
+__all__ = ["Route", "Router", "check_databases", "router_of"]
 
 Route = tuple[str, ...]
 """Aliases, each once: the remainder of a database is its place."""
 Router = Callable[[str], Route]
 
 
-def fixed(route: Route) -> Router:
-    """The router of those who have none: all tags come from ``route``."""
-    return lambda _tag: route
-
-
-def router_of(function: object) -> Router:
+def router_of(function: object, *, most: int = MAX_DELTA) -> Router:
     """What asks ``function``, or the one at that dotted path, and checks the answer.
 
-    It is given the tag, and returns an alias or a list of them. Its answer for a tag
+    It is given the tag, and returns an alias, or a list of
+    up to ``most`` of them. Its answer for a tag
     must never change: another database knows nothing of the ids given out.
     Raises :class:`ConfigurationError`, now or when a tag is routed.
     """
@@ -43,13 +39,16 @@ def router_of(function: object) -> Router:
             answer = ask(tag)
         except Exception as error:
             raise ConfigurationError(f"Router {name} failed for tag {tag!r}: {error!r}.") from error
-        return check_databases(f"Router {name} says for tag {tag!r}", answer)
+        return check_databases(f"Router {name} says for tag {tag!r}", answer, most)
 
     return route
 
 
-def check_databases(whose: str, value: object) -> Route:
-    """``value``, an alias or a list of them, as a route; raises :class:`ConfigurationError`."""
+def check_databases(whose: str, value: object, most: int = MAX_DELTA) -> Route:
+    """``value``, an alias or a list of up to ``most``, as a route.
+
+    Raises :class:`ConfigurationError`.
+    """
     aliases = [value] if isinstance(value, str) else value
     if (
         not isinstance(aliases, Sequence)
@@ -58,9 +57,14 @@ def check_databases(whose: str, value: object) -> Route:
         or not all(isinstance(alias, str) and alias in connections.settings for alias in aliases)
     ):
         known = ", ".join(map(repr, connections.settings))
+        several = "" if most == 1 else f", or a list of 1 to {MAX_DELTA} different ones"
         raise ConfigurationError(
-            f"{whose} {value!r}; it must be a database alias, or a list of 1 to {MAX_DELTA} "
-            f"different ones, out of DATABASES ({known})."
+            f"{whose} {value!r}; it must be a database alias{several}, out of DATABASES ({known})."
+        )
+    if len(aliases) > most:
+        raise ConfigurationError(
+            f"{whose} {value!r}. Several databases share a tag through "
+            f"'django_idgen.contrib.sharding.ShardedSource': name it as the source's BACKEND."
         )
     return tuple(aliases)
 

@@ -264,7 +264,7 @@ class RowOpening:
         if stored == ALONE:
             raise GridUnknown(
                 f"Database {self.alias!r} has never shared its tags, so that tag {tag!r} can't be "
-                f"made with {ours}. Use it through DatabaseSource(databases=[...])."
+                f"made with {ours}. Use it through ShardedSource(databases=[...])."
             )
         raise self._other_grid("tags", stored)
 

@@ -30,18 +30,9 @@ ROOMS = (
 FLOORS = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 """The rooms from the ground up: each may import those below it."""
 TO_TURN_ROUND = {
-    ("fields.loaded", "ops.tags.edits"),
-    ("fields.loaded", "ops.tags.supply"),
-    ("fields.loaded", "ops.tags.tables"),
-    ("fields.operations", "contrib.adopt.filling"),
-    ("fields.operations", "contrib.adopt.links"),
-    ("fields.operations", "contrib.adopt.plain_words"),
-    ("fields.operations", "contrib.adopt.reading"),
-    ("fields.operations", "contrib.adopt.swap_operations"),
     ("leases.redis.borrowed_history", "process.lifecycle"),
     ("process.handlers", "ops.tags.tables"),
     ("remote.generators", "leases.http"),
-    ("sources.database", "contrib.sharding.source"),
     ("strings.schema_extension", "rest.openapi_views"),
 }
 """Imports that point upwards still: take one out of here when it is turned round; add none."""

@@ -20,10 +20,10 @@ TAGS = ("orders", "bills")
 def main(databases: dict[str, Any], names: list[str], stop: Path) -> None:
     settings.DATABASES.update(databases)
     django.setup()
+    from django_idgen.contrib.sharding import ShardedSource
     from django_idgen.core.errors import IdgenError
-    from django_idgen.sources.database import DatabaseSource
 
-    source = DatabaseSource(default_step=5, databases=names)
+    source = ShardedSource(default_step=5, databases=names)
     floors = dict.fromkeys(TAGS, 0)
     turn = 0
     while not stop.exists():

@@ -9,6 +9,7 @@ import pytest
 from django.test import override_settings
 
 from django_idgen import segments
+from django_idgen.contrib.sharding import ShardedSource
 from django_idgen.core.errors import ConfigurationError, InvalidTag
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.database import DatabaseSource
@@ -32,7 +33,7 @@ def tags(alias: str) -> list[str]:
 
 def test_each_tag_comes_from_the_database_that_the_router_names(shards: list[str]) -> None:
     """One of them, or several that share it; ids start at 1 in each."""
-    source = DatabaseSource(default_step=10, router=PATH)
+    source = ShardedSource(default_step=10, router=PATH)
     assert [source.fetch(tag).start for tag in ("a", "b", "c", "a")] == [1, 1, 1, 11]
     shared = [source.fetch("shared.t") for _ in range(6)]
     ids = [number for segment in shared for number in segment.ids()]
@@ -44,7 +45,13 @@ def test_the_settings_name_the_router(shards: list[str]) -> None:
     """By its dotted path; the tags of a process go where it says, each in order."""
     options = {"router": PATH}
     idgen: dict[str, Any] = {
-        "SEGMENTS": {"SOURCE": {"OPTIONS": options}, "OPTIONS": {"timeout": 30}}
+        "SEGMENTS": {
+            "SOURCE": {
+                "BACKEND": "django_idgen.contrib.sharding.ShardedSource",
+                "OPTIONS": options,
+            },
+            "OPTIONS": {"timeout": 30},
+        }
     }
     with override_settings(IDGEN=idgen):
         used = ("a", "b", "shared.u")
@@ -56,7 +63,7 @@ def test_the_settings_name_the_router(shards: list[str]) -> None:
 
 def test_a_database_is_in_one_list(shards: list[str]) -> None:
     """One that gives out ids alone can't share a tag: its new rows would be made both ways."""
-    source = DatabaseSource(default_step=10, router=lambda tag: tag.split(","))
+    source = ShardedSource(default_step=10, router=lambda tag: tag.split(","))
     source.fetch("east")
     with pytest.raises(ConfigurationError, match=r"delta=1, remainder=0.*delta=2, remainder=0"):
         source.fetch("east,west")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.db import connections, transaction
 
+from django_idgen.contrib.sharding import ShardedSource
 from django_idgen.contrib.sharding import source as several
 from django_idgen.contrib.sharding.source import SKIP_AFTER
 from django_idgen.core.clock import SYSTEM_CLOCK
@@ -28,7 +29,7 @@ REFUSING_PORT = "1"
 
 
 def source_of(databases: list[str], step: int = 10, **options: Any) -> DatabaseSource:
-    return DatabaseSource(default_step=step, databases=databases, **options)
+    return ShardedSource(default_step=step, databases=databases, **options)
 
 
 def ids_of(segments: list[Segment]) -> list[int]:
@@ -283,7 +284,7 @@ def test_the_installation_knows_its_place(shards: list[str]) -> None:
         ({"databases": ["default", "nowhere"]}, "nowhere"),
         ({"databases": 5}, "5"),
         ({"database": "nowhere"}, "nowhere"),
-        ({"database": "default", "databases": ["default"]}, "only one"),
+        ({"router": "os.path.join", "databases": ["default"]}, "only one"),
         ({"router": "tests.nowhere.at_all"}, "tests.nowhere"),
         ({"router": 5}, "function"),
         ({"failover_skip": 0}, "failover_skip"),
@@ -293,7 +294,17 @@ def test_the_installation_knows_its_place(shards: list[str]) -> None:
 def test_impossible_options_are_refused(options: dict[str, Any], words: str) -> None:
     """When the source is made, with the value named."""
     with pytest.raises(ConfigurationError, match=words):
-        DatabaseSource(default_step=10, **options)
+        (ShardedSource if "databases" in options else DatabaseSource)(default_step=10, **options)
+
+
+def test_several_databases_need_the_source_for_that(shards: list[str]) -> None:
+    """A list of them, or a router that returns one, is refused by name."""
+    with pytest.raises(ConfigurationError, match="ShardedSource"):
+        DatabaseSource(default_step=10, database=shards[:2])
+    with pytest.raises(ConfigurationError, match="ShardedSource"):
+        DatabaseSource(default_step=10, router=lambda _tag: shards[:2]).fetch("t")
+    with pytest.raises(ConfigurationError, match="'databases' or 'router'"):
+        ShardedSource(default_step=10)
 
 
 def test_sqlite_can_not_be_one_of_several(shards: list[str], django_db_blocker: Any) -> None:

@@ -1,32 +1,104 @@
-"""One tag over several databases, each of which gives out its own remainder."""
+"""The source of tags that several databases share."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
 from django.db import connections
 
 from ...core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable, TagPaused
 from ...core.segment import STEP, Demand, Segment
+from ...core.shard import MAX_DELTA, Grid
 from ...db.connection import place_of
+from ...sources.database import DatabaseSource
 from ...sources.health import Health
 from ...sources.placed import PlacedSource
+from ...sources.router import Route
 from ...sources.row_opening import GridUnknown, Sharing
-from ...sources.server import ServerSource
+from ...sources.server import FAILOVER_SKIP, ServerSource
 
-__all__ = ["SKIP_AFTER", "SeveralDatabases"]
+__all__ = ["SKIP_AFTER", "ShardGroup", "ShardedSource"]
 
 SKIP_AFTER = 1.0
 """Seconds after which the next database is asked, as long as there is one."""
+
+
+class ShardedSource(DatabaseSource):
+    """Segments of tags that several databases share. Thread-safe.
+
+    ``databases`` (a list of aliases of ``DATABASES``) share each tag: each gives out the
+    ids that leave its place in the list when divided by their number, and one that is
+    dead is passed over. Or ``router`` is the dotted path of a function from a tag to such
+    a list, or to one alias. For the other options see :class:`DatabaseSource`.
+
+    Raises :class:`ConfigurationError`.
+    """
+
+    _option = "databases"
+    _most = MAX_DELTA
+
+    def __init__(
+        self,
+        *,
+        default_step: int,
+        databases: Sequence[str] | None = None,
+        router: str | Callable[[str], str | Sequence[str]] | None = None,
+        failover_skip: int = FAILOVER_SKIP,
+        server_identity: bool = True,
+        history: bool = False,
+        measures: bool = True,
+    ) -> None:
+        if databases is None and router is None:
+            raise ConfigurationError("Give 'databases' or 'router'.")
+        self._groups: dict[Route, ShardGroup] = {}
+        super().__init__(
+            default_step=default_step,
+            database=databases,
+            router=router,
+            failover_skip=failover_skip,
+            server_identity=server_identity,
+            history=history,
+            measures=measures,
+        )
+
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
+        """See :meth:`Source.fetch`."""
+        route = self.route(tag)
+        if len(route) == 1:
+            return super().fetch(tag, floor=floor, demand=demand)
+        return self._group(route).fetch(tag, floor=floor, demand=demand)
+
+    def agree(self, tag: str) -> None:
+        """See :meth:`Source.agree`; all of them must be there for the first time."""
+        route = self.route(tag)
+        if len(route) > 1 and self._members(tag)[0].server is not None:
+            self._group(route).agree()
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited."""
+        self._groups = {}
+        super().abandon()
+
+    def _members_on(self, route: Route) -> Sequence[PlacedSource]:
+        if len(route) == 1:
+            return super()._members_on(route)
+        return [self._place(alias, Grid(len(route), place)) for place, alias in enumerate(route)]
+
+    def _group(self, route: Route) -> ShardGroup:
+        found = self._groups.get(route)
+        if found is None:
+            members = [(source, self._health_of(source)) for source in self._members_on(route)]
+            found = self._groups.setdefault(route, ShardGroup(members))
+        return found
 
 
 class NotAgreed(SegmentUnavailable):
     """A database is away that the others have never shared a tag with."""
 
 
-class SeveralDatabases:
+class ShardGroup:
     """Takes segments from ``members`` in turn; one that is dead is passed over. Thread-safe.
 
     The first one to be asked is chosen at random, so that the load of a fleet spreads.

@@ -316,7 +316,10 @@ def served_by(databases: list[str]) -> dict[str, Any]:
     return {
         "GENERATORS": {"default": {}, "second": {}},
         "SEGMENTS": {
-            "SOURCE": {"OPTIONS": {"databases": databases}},
+            "SOURCE": {
+                "BACKEND": "django_idgen.contrib.sharding.ShardedSource",
+                "OPTIONS": {"databases": databases},
+            },
             "OPTIONS": {"timeout": 30},
         },
     }

@@ -219,7 +219,10 @@ def test_clients_and_our_own_processes_never_meet(
 ) -> None:
     """Of one tag, whether it comes from one database or from several."""
     used = shards[:databases]
-    source = {"OPTIONS": {"databases": used}}
+    source = {
+        "BACKEND": "django_idgen.contrib.sharding.ShardedSource",
+        "OPTIONS": {"databases": used},
+    }
     settings.IDGEN = {
         "SEGMENTS": {"SOURCE": source, "OPTIONS": {"default_step": 10, "timeout": 30}}
     }
