@@ -112,7 +112,7 @@ def check_exhaustion(**_kwargs: Any) -> list[CheckMessage]:
     try:
         entries = read_settings().generators.values()
     except SettingsError:
-        return []  # E001 has said so
+        return []  # E001 says so
     now = datetime.now(UTC)
     soon = now + EXHAUSTION_NOTICE
     return [
@@ -133,7 +133,7 @@ def check_default_auto_field(**_kwargs: Any) -> list[CheckMessage]:
     try:
         ours = issubclass(import_string(settings.DEFAULT_AUTO_FIELD), GeneratedOnSave)
     except (ImportError, TypeError):
-        return []  # Django says so itself
+        return []  # Django says so
     if not ours:
         return []
     return [
@@ -149,7 +149,7 @@ def check_default_auto_field(**_kwargs: Any) -> list[CheckMessage]:
 def check_generic_keys(
     app_configs: Sequence[AppConfig] | None = None, **_kwargs: Any
 ) -> list[CheckMessage]:
-    """W002. Only where some model's key is ours: any of them may be pointed at."""
+    """W002. Only where some model has a key of this app, which a generic key may point at."""
     if not _has_ids(lambda field: field.primary_key):
         return []
     return [
@@ -227,7 +227,7 @@ def check_columns(
     databases: Sequence[str] | None = None,
     **_kwargs: Any,
 ) -> list[CheckMessage]:
-    """W003. A database or table that can't be asked is left to those who need it."""
+    """W003. Skips a database or table that it can't read: what needs it reports that."""
     found: list[CheckMessage] = []
     for alias in databases or ():
         connection = connections[alias]
@@ -255,9 +255,9 @@ def _narrow_columns(connection: BaseDatabaseWrapper, model: AnyModel) -> list[Ch
 def narrow_columns(
     connection: BaseDatabaseWrapper, model: AnyModel, holds: Callable[[Any], bool]
 ) -> Iterator[tuple[Any, str]]:
-    """Field and kind of each column of 32 bits or fewer whose field ``holds`` our ids.
+    """Field and kind of each column of 32 bits or fewer whose field ``holds`` ids of this app.
 
-    The table of ``model`` has to be there; it is not asked if no field holds any.
+    The table of ``model`` has to be there, if any field holds such ids.
     """
     wanted = {f.column: f for f in model._meta.local_concrete_fields if holds(f)}
     if not wanted:

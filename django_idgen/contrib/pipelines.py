@@ -1,4 +1,4 @@
-"""Rows whose ids are known before the insert need not wait for each other's.
+"""``pipelined()``: rows whose ids are known before the insert don't wait for each other.
 
 A parent's row that gets its id from the database must be answered before the
 first child's can be sent. Where the id is there beforehand, PostgreSQL's
@@ -49,10 +49,10 @@ def pipelined(using: Any = None, *, savepoint: bool = True, durable: bool = Fals
     ``atomic()`` blocks work as ever. Elsewhere it is ``transaction.atomic()``, whose
     arguments these are. It may be used as a decorator, with and without parentheses.
 
-    A row that is refused is told of later than usual: by the next statement that
-    waits, or by the end of the block, with the error that ``save()`` would have
-    raised. No row of the block is kept then, even if somebody catches that error.
-    A row that may be refused goes into a nested ``atomic()``, where each is waited for.
+    The error of a refused row comes later than usual: from the next statement that
+    waits, or from the end of the block; it is the error that ``save()`` would have
+    raised. Then the block keeps no row, even if the error is caught. Put a row that may
+    be refused into a nested ``atomic()``, where each statement waits for its answer.
 
     ``iterator()`` reads all its rows at once, as server-side cursors don't go with
     pipelines; one that was begun before the block can't go on inside it, and psycopg's
@@ -114,7 +114,7 @@ class _Inserts:
                 raise
             self.settle()
         if self._failure is not None:
-            # Somebody caught it: the rows must not vanish without a word.
+            # It was caught: the rows must not vanish without a word.
             raise self._failure
 
     def __call__(
@@ -157,7 +157,7 @@ class _Inserts:
             self._mode = mode
 
     def settle(self) -> None:
-        """Wait for all answers. Raises what the first row that was refused was refused for."""
+        """Wait for all answers. Raises the error of the first row that was refused."""
         try:
             self._leave()
         except BaseException as error:  # an interrupted wait leaves in doubt what was refused
@@ -180,7 +180,7 @@ class _Inserts:
             try:
                 self._pipeline.sync()
             except BaseException:
-                # What follows the error is "aborted", which nobody needs to know.
+                # All that follows the error is "aborted", which says nothing more.
                 with suppress(Exception):
                     mode.__exit__(None, None, None)
                 raise
@@ -192,7 +192,7 @@ class _Inserts:
 
         status = self._connection.connection.info.transaction_status
         if status not in (TransactionStatus.INTRANS, TransactionStatus.IDLE):
-            # psycopg raises an error but once: to whoever asks first.
+            # psycopg raises an error only once: to the first who asks.
             raise InternalError(
                 f"The transaction is {status.name}: a row of this pipelined() was refused, but its "
                 "error came out of something else, and was lost there. Use psycopg's own "
@@ -208,7 +208,7 @@ class _Inserts:
 
 
 class _Cursor:
-    """psycopg's cursor. To whoever looks at more than its ``execute()``, all is answered."""
+    """psycopg's cursor. It waits for all answers when more than ``execute()`` is used."""
 
     def __init__(self, inserts: _Inserts, cursor: Any) -> None:
         self.inserts = inserts

@@ -50,7 +50,7 @@ __all__ = ["SegmentAutoField", "SegmentIdField", "SnowflakeAutoField", "Snowflak
 
 
 class SnowflakeSource(GeneratedOnSave):
-    """Ids of ``generators[generator]``; with ``eager`` as soon as an instance is made."""
+    """Ids of ``generators[generator]``; with ``eager`` when an instance is made."""
 
     non_db_attrs = (*GeneratedOnSave.non_db_attrs, "generator", "eager")
 
@@ -82,7 +82,7 @@ class SnowflakeSource(GeneratedOnSave):
         try:
             known = read_settings().generators
         except SettingsError:
-            return []  # django_idgen.E001 has said so
+            return []  # django_idgen.E001 says so
         if isinstance(self.generator, str) and self.generator in known:
             return []
         return [
@@ -107,7 +107,7 @@ class SnowflakeSource(GeneratedOnSave):
 
 
 class SegmentSource(GeneratedOnSave):
-    """Ids of ``segments[tag]``; the tag is ``app_label.modelname`` unless told.
+    """Ids of ``segments[tag]``; by default the tag is ``app_label.modelname``.
 
     Inherited tables and proxies share the parent's. A renamed model has another
     tag, which goes on above the rows of the table: see :mod:`..ops.tags.migrated`.
@@ -150,10 +150,10 @@ class SegmentSource(GeneratedOnSave):
 class SnowflakeField(SnowflakeSource, IntegerColumn):
     """A ``bigint`` that is given a time-ordered id when the row is first saved.
 
-    ``generator`` is an alias of ``IDGEN["GENERATORS"]``. With ``eager=True`` the
-    id is there as soon as an instance is made; then every form and every
-    discarded instance uses one up, and ``save()`` of a new instance always inserts,
-    as with any key that has a default. Not editable, and blank in forms.
+    ``generator`` is an alias of ``IDGEN["GENERATORS"]``. With ``eager=True`` an
+    instance has its id from the start; then every form and every discarded instance
+    uses one up, and ``save()`` of a new instance always inserts, as with any key that
+    has a default. Not editable, and blank in forms.
 
     Saving raises :class:`~django_idgen.core.errors.IdgenError` when no id can
     be had. Works as the primary key, off it, and in a ``CompositePrimaryKey``.

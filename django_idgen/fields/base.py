@@ -111,10 +111,10 @@ class GeneratedOnSave(FieldMixin, ABC):
         return self.text.read(value) if isinstance(value, str) and not self.text.is_plain else value
 
     def has_default(self) -> bool:
-        # Of a key it says that no row can have it yet, which is true only of one made with
-        # the instance: a key that the user gave may be a row's, to be updated.
-        # The fields that makemigrations asks are of no model: it must find out that there is
-        # no value for the rows which a table has already, or MySQL would make all of them 0.
+        # A key with a default is one that no row can have yet. That is true only of a key made
+        # with the instance: a key that the user gave may be a row's, to be updated.
+        # The fields that makemigrations asks have no model: it must learn that there is no
+        # value for the rows of an existing table, or MySQL would make all of them 0.
         return self.eager if self.primary_key else hasattr(self, "model")
 
     def get_default(self) -> int | None:
@@ -136,8 +136,8 @@ class GeneratedOnSave(FieldMixin, ABC):
         return value
 
     def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
-        # Our own values need none of the conversions, of which bulk_create would
-        # otherwise feel the cost: it calls this for every row.
+        # A generator's values need no conversion, which bulk_create would feel: it calls
+        # this for every row.
         if type(value) is int and self._prepares_as_django_does:
             return connection.ops.adapt_integerfield_value(value, "BigIntegerField")
         return super().get_db_prep_save(value, connection)
@@ -163,7 +163,7 @@ class GeneratedOnSave(FieldMixin, ABC):
         ]
 
     def _check_unique(self) -> list[checks.CheckMessage]:
-        # A generator repeats nothing; people who edit rows, or a tag, may.
+        # Generators repeat nothing; people who edit rows, or a tag, may.
         if self.unique or self.name in _names_in_unique_constraints(self.model):
             return []
         return [
@@ -185,7 +185,7 @@ class GeneratedOnSave(FieldMixin, ABC):
         return []
 
     def _check_installed(self) -> list[checks.CheckMessage]:
-        # Ours to say: without the app, none of its own checks run.
+        # The field says so: without the app, none of the app's checks run.
         if apps.is_installed("django_idgen"):
             return []
         return [
@@ -213,11 +213,10 @@ class GeneratedOnSave(FieldMixin, ABC):
 class GeneratedAuto(GeneratedOnSave):
     """What makes a ``BigAutoField``: its place, but not its identity column.
 
-    Two kinds of tables get an ordinary ``BigAutoField`` instead: automatic
-    many-to-many tables and ``django_migrations``. Nobody sees their keys, no
-    migration can widen them, and for the former a migration goes by the global
-    setting while the running model goes by its app's: with a key of ours in one
-    of the two places, every insert would fail.
+    Two kinds of tables get an ordinary ``BigAutoField`` instead: automatic many-to-many
+    tables and ``django_migrations``. Their keys show nowhere, no migration can widen them,
+    and for the former a migration goes by the global setting while the running model goes
+    by its app's: with this field in one of the two places, every insert would fail.
     """
 
     forced = {"blank": True}  # noqa: RUF012
@@ -256,9 +255,9 @@ def _display(instance: models.Model, *, field: GeneratedOnSave) -> str:
 def _insert_new_keys(model: type[models.Model]) -> None:
     """Have ``save()`` of ``model`` INSERT a row without a key at once, under a key made for it.
 
-    Django knows two kinds of keys: with a default, which are never tried as an UPDATE even if
-    the user gave them, and without, for which a field's own key is tried as an UPDATE first.
-    Only ``_save_table()`` sees which of the two a row is.
+    Django never tries an UPDATE for a key with a default, even if the user gave it; without a
+    default it tries an UPDATE first, even if the field made the key. Only ``_save_table()``
+    sees which of the two a row is.
     """
     save_table = cast(Any, model)._save_table
     if hasattr(save_table, "makes_keys"):
@@ -299,7 +298,7 @@ def _is_unset(instance: models.Model, field: Any) -> bool:
 
 
 def _names_in_unique_constraints(model: type[models.Model]) -> set[str]:
-    """The fields that a composite key, or a unique constraint over all rows, has."""
+    """The fields of composite keys, and of unique constraints over all rows."""
     meta = model._meta
     names = {field.name for field in meta.pk_fields}
     for together in meta.unique_together:
@@ -307,7 +306,7 @@ def _names_in_unique_constraints(model: type[models.Model]) -> set[str]:
     for constraint in meta.constraints:
         if isinstance(constraint, models.UniqueConstraint) and constraint.condition is None:
             names.update(constraint.fields)
-            # Only the column itself: an expression of it may be the same for many of its values.
+            # Only the column itself: many of its values may have the same expression.
             plain: list[Any] = [e for e in constraint.expressions if isinstance(e, models.F)]
             names.update(each.name for each in plain)
     return names

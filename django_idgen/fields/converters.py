@@ -8,9 +8,9 @@ or a text form. Register them where the URLs are::
 
     path("invoices/<id:pk>/", ...), path("orders/<order_id:pk>/", ...)
 
-A view is given an ``int``. ``reverse()`` takes an ``int``, or a text that is an id. What is
-no id in the form (another alphabet, another prefix, a leading zero, an id past 2**63 - 1)
-doesn't match: 404.
+A view gets an ``int``. ``reverse()`` takes an ``int``, or the text of an id. What is no id in
+the form (another alphabet, another prefix, a leading zero, an id past 2**63 - 1) doesn't
+match: 404.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class IdConverter:
 def converter_for(target: IdTarget) -> type[IdConverter]:
     """A converter of ``target``'s ids: a model (its primary key), a field, or a text form.
 
-    Raises :class:`ConfigurationError` for a field that is none of ours.
+    Raises :class:`ConfigurationError` for a field of another kind.
     """
     form = text_form(target)
     return type("IdConverter", (IdConverter,), {"form": form, "regex": form.pattern})

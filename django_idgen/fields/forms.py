@@ -36,8 +36,8 @@ class IdFormField(forms.Field):
 
     ``target`` says in which form: a model (its primary key), a field, a
     :class:`TextForm`, or nothing for plain decimal. The value is None where
-    the field is not required and was left empty. Whatever is no id is the form's error
-    ``invalid``. It doesn't ask whether there is a row: that is a ``ModelChoiceField``'s.
+    the field is not required and was left empty. What is no id is the form's error
+    ``invalid``. To check that there is a row, use a ``ModelChoiceField``.
     """
 
     widget = forms.TextInput
@@ -64,7 +64,7 @@ class IdFormField(forms.Field):
             ) from error
 
     def prepare_value(self, value: Any) -> Any:
-        # What was typed wrong is shown as it was typed.
+        # Shows wrong input as it was typed.
         with suppress(InvalidId):
             return value if isinstance(value, str) else self.text.format(value)
         return value

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=4096)
 def id_behind(model: type[models.Model], path: tuple[str, ...]) -> GeneratedOnSave | None:
-    """The field of ours whose value ``path`` leads to from ``model``, or None.
+    """The field of this app whose value ``path`` leads to from ``model``, or None.
 
     ``path`` is made of names of fields, columns (``order_id``) and reverse accessors, or
-    ``pk``. What ends in a relation means the key that it holds. ``model`` may be anything
-    that has that name in another library: there is no field of ours behind it.
+    ``pk``. A path that ends in a relation means the key that it holds. ``model`` may be what
+    another library calls a model: then the result is None.
     """
     if not (isinstance(model, type) and issubclass(model, models.Model)):
         return None
@@ -40,12 +40,12 @@ def id_behind(model: type[models.Model], path: tuple[str, ...]) -> GeneratedOnSa
 
 
 def key_behind(model: type[models.Model]) -> GeneratedOnSave | None:
-    """The field of ours that is the primary key of ``model``, or that its key refers to."""
+    """The field of this app that is the primary key of ``model``, or that its key refers to."""
     return id_behind(model, ("pk",))
 
 
 def id_held_by(field: Any) -> GeneratedOnSave | None:
-    """The field of ours whose ids ``field`` holds: itself, or what a relation refers to."""
+    """The field of this app whose ids ``field`` holds: itself, or what a relation refers to."""
     while field is not None and not isinstance(field, GeneratedOnSave):
         if isinstance(field, models.ForeignKey):
             field = field.target_field
@@ -59,7 +59,7 @@ def id_held_by(field: Any) -> GeneratedOnSave | None:
 def text_form(target: IdTarget) -> TextForm:
     """The form in which ids of ``target`` are written; a model stands for its primary key.
 
-    Raises :class:`ConfigurationError` where that is no field of ours.
+    Raises :class:`ConfigurationError` where that is no field of this app.
     """
     if isinstance(target, TextForm):
         return target
@@ -76,8 +76,8 @@ def text_form(target: IdTarget) -> TextForm:
 def written(text: TextForm, value: Any) -> Any:
     """``value`` of an id's column in its text form; None stays None.
 
-    A key that no generator of ours gave, such as 0, is written as its digits: to refuse it
-    would keep the whole page from being shown.
+    A key that no generator gives, such as 0, is written as its digits: refusing it would keep
+    the whole page from being shown.
     """
     if type(value) is int and text.is_plain:
         return str(value)

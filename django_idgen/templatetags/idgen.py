@@ -26,9 +26,9 @@ def id_text(value: Any, form: str = "") -> str:
     * A number: decimal digits, or what ``form`` says: an alphabet, or an alphabet and a
       prefix (``"base62:ord_"``).
 
-    Nothing for None. A text stays as it is, and a number that can't be an id is written
-    as plain digits. Raises :class:`~django_idgen.core.errors.ConfigurationError` for a form
-    or a field that is not there.
+    None is empty. A text stays as it is, and a number that can't be an id becomes plain
+    digits. Raises :class:`~django_idgen.core.errors.ConfigurationError` for an unknown form
+    or field.
     """
     if isinstance(value, models.Model):
         name, form = ("pk", form) if _is_form(form) else (form, "")

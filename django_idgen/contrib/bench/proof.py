@@ -1,8 +1,8 @@
 """The proof that no id came twice, in memory that does not grow with their number.
 
-Each thread's ids go to a file as they come. As long as they rise, the file is
-one sorted run. At the end all runs of all threads and processes are merged in
-blocks, and each id is compared with the next: equal ids are neighbours then.
+Each thread's ids go to a file as they come. While they rise, the file is one sorted
+run. At the end all runs of all threads and processes are merged in blocks, and each id
+is compared with the next: equal ids are neighbours then.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from .run import Measured, Plan
 
 __all__ = [
     "Figures",
-    "Holder",
     "ProgressBar",
     "as_json",
     "environment",
@@ -29,19 +28,6 @@ __all__ = [
 ]
 
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A process that took part."""
-
-    pid: int
-    stats: Mapping[str, Any]
-
-    @property
-    def worker(self) -> object:
-        """Its worker id, where the generator has one."""
-        return (self.stats.get("lease") or {}).get("worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +45,7 @@ class Figures:
     latency_calls: int
     proof: Proof | None
     """None for a peer: its ids are measured, not proven."""
-    holders: tuple[Holder, ...]
+    processes: tuple[Measured, ...]
 
     @property
     def ids_per_second(self) -> float:
@@ -86,7 +72,7 @@ def _figures(parts: Sequence[Measured], first: Sequence[float]) -> Figures:
         latency_ns=_percentiles(spans),
         latency_calls=len(spans),
         proof=_proof(parts) if parts[0].ours else None,
-        holders=tuple(Holder(part.pid, part.stats) for part in parts),
+        processes=tuple(parts),
     )
 
 
@@ -133,7 +119,7 @@ def table(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
     yield from _notes(figures, plan)
     for row in figures:
         if row.proof is not None:
-            yield from _verdict(row.name, row.proof, row.holders, plan)
+            yield from _verdict(row.name, row.proof, row.processes, plan)
 
 
 def _notes(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
@@ -149,8 +135,8 @@ def _notes(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
     )
 
 
-def _verdict(name: str, proof: Proof, holders: Sequence[Holder], plan: Plan) -> Iterator[str]:
-    workers = [str(holder.worker) for holder in holders if holder.worker is not None]
+def _verdict(name: str, proof: Proof, processes: Sequence[Measured], plan: Plan) -> Iterator[str]:
+    workers = [str(each.worker) for each in processes if each.worker is not None]
     held = f" (worker ids {', '.join(workers)})" if workers else ""
     who = f"{plan.threads} thread(s) of {plan.processes} process(es){held}"
     unique = f"{proof.compared:,} ids of {who} compared: none repeats."
@@ -218,8 +204,8 @@ def _row(row: Figures) -> dict[str, Any]:
         "latency_calls": row.latency_calls,
         "proof": None if row.proof is None else {**asdict(row.proof), "holds": row.proof.holds},
         "processes": [
-            {"pid": holder.pid, "worker": holder.worker, "stats": dict(holder.stats)}
-            for holder in row.holders
+            {"pid": each.pid, "worker": each.worker, "stats": dict(each.stats)}
+            for each in row.processes
         ],
     }
 

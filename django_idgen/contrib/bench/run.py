@@ -1,8 +1,8 @@
 """A benchmark carried out: all targets in turn, in rounds, in one process or in several.
 
-In each round every target is measured once, in an order that turns, so that
-whatever slows the machine down for a while slows all of them. With several
-processes all of them measure the same target at the same time.
+Each round measures every target once, in an order that turns, so that what slows the
+machine down for a while slows all targets. Several processes measure the same target at
+the same time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BenchFailed(IdgenError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure. Raises :class:`ConfigurationError` if it can't be done."""
+    """What to measure. Raises :class:`ConfigurationError` for what can't be measured."""
 
     names: tuple[str, ...]
     """The targets, peers included; the first one is what the others are compared with."""
@@ -104,10 +104,15 @@ class Measured:
     falls: list[Fall | None] = field(default_factory=list)
     stats: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def worker(self) -> object:
+        """The worker id of this process, where the generator has one."""
+        return (self.stats.get("lease") or {}).get("worker")
+
 
 @dataclass(slots=True)
 class _Course:
-    """One target in this process: what is measured, and where its ids are written down."""
+    """One target in this process: its figures, and where its ids are written down."""
 
     target: Target
     journals: list[Journal]
@@ -157,7 +162,7 @@ def _open(plan: Plan, open_target: Opener, folder: Path, part: int, number: int)
         for thread in range(plan.threads)
     ]
     course = _Course(target, journals, Measured(target.name, target.ours, os.getpid()))
-    # The first id waits for a worker id or a segment: that is not what is measured.
+    # The first id waits for a worker id or a segment, which is not measured.
     course.keep([take(target, 1, 1)])
     return course
 
@@ -257,7 +262,7 @@ def _gather(
                 continue
             if word == "failed":
                 raise BenchFailed(f"Process {children[pipe].pid} could not go on: {content}")
-            # One that was stopped has no figures: the one that failed will say why.
+            # A stopped process has no figures: the one that failed says why.
             waited_for.discard(pipe)
             if word == "done":
                 found[pipe] = content

@@ -1,9 +1,9 @@
-"""URL modules that answer as earlier id servers do, so that their clients change only the address.
+"""URL modules that answer as earlier id servers do, so that clients change only the address.
 
-None of them is served unless it is mounted::
+Mount those that you need::
 
     path("", include(leaf.urls()))
 
-Callers authenticate as for the native API; ``urls(authentication=None)`` leaves the
-door open, of which a system check warns.
+Callers authenticate as for the native API; ``urls(authentication=None)`` lets anybody in,
+and a system check warns of it.
 """

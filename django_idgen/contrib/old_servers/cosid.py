@@ -18,24 +18,23 @@ are ``{"code":"M-02","msg":"…","errors":[]}``, with HTTP status 400 and M-01 i
 is free, M-02 if the instance has none, M-03 if it has lost it; else with a status that
 says so, and that as the code.
 
-**Machine ids** are worker ids of a generator of ``IDGEN["GENERATORS"]``, whose leases
-have to be in the database. One that is lent to a CosId instance is lent to nobody else,
-our own processes included; so CosId's and our processes may make ids of one kind, if the
-generator has CosId's layout and epoch (41/10/12 from 1577203200000 unless configured). An
-instance belongs to the tokens of the name that made it: with another one its instance id is
-another instance, until ``idgen_token hand-over``. Those of an open mount have no owner. What
-CosId itself leaves open stays so: an instance that can't guard for longer than ``guard``
-and goes on, or one that starts with a state file older than that, isn't stopped by anybody;
-two instances with one instance id are one; and clocks may differ by ``clock_skew`` only.
+**Machine ids** are worker ids of a generator of ``IDGEN["GENERATORS"]``, whose leases have
+to be in the database. One worker id has one holder, be it a CosId instance or a process of
+this project; so both may make ids of one kind, if the generator has CosId's layout and epoch
+(by default 41/10/12 from 1577203200000). An instance belongs to the access tokens of the name
+that made it: with another one its instance id is another instance, until ``idgen_token
+hand-over``. Instances of an open mount have no owner. What CosId leaves open stays so:
+nothing stops an instance that goes on without guarding for longer than ``guard``, or one that
+starts with a state file older than that; two instances with one instance id are one; and
+clocks may differ by ``clock_skew`` only.
 
-**Segments**: a client that is answered n owns n - step + 1 to n of the tag ``<ns>.<name>``.
-It asks for longer ranges as it gets hungry, and takes no shorter one for an answer: each is as
-long as it asks, up to ``max_skip``.
+**Segments**: a client that gets n owns n - step + 1 to n of the tag ``<ns>.<name>``. A busy
+client asks for longer ranges, and takes no shorter one for an answer: each is as long as it
+asks, up to ``max_skip``.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -71,7 +70,9 @@ from .mounting import (
     OldServer,
     Tags,
     checked_alias,
+    json_answer,
     of_generator,
+    parameter,
     throttle,
 )
 
@@ -80,7 +81,7 @@ __all__ = ["Distributor", "urls"]
 JSON = "application/json"
 TEXT = "text/plain;charset=UTF-8"
 SHARED = "__share__"
-"""CosId's name for the one generator that everybody uses."""
+"""CosId's name for the default generator."""
 NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
 MOST_BITS = 62
 ADD = "django_idgen.add_leafalloc"
@@ -111,12 +112,12 @@ def urls(
     who may not add tags (``django_idgen.add_leafalloc``); None: as
     ``IDGEN["REST"]["make_tags"]`` says.
 
-    ``guard``: seconds for which an instance that is not heard of keeps its machine id; it
-    may ask for no more. ``clock_skew``: seconds, 1 at most, by which clients' clocks may
-    differ from the registry's. CosId's clients sleep for so long when they take up an id that
-    was in use, and refuse more than 0.5; past 0.24 the service waits before it answers.
-    ``late``: seconds for which a DELETE may be held up on its way; a machine
-    id that was registered more lately lapses, instead of being free at once.
+    ``guard``: seconds for which a silent instance keeps its machine id; it may ask for no
+    more. ``clock_skew``: seconds, 1 at most, by which clients' clocks may differ from the
+    registry's. CosId's clients sleep for so long when they take up an id that was in use, and
+    refuse more than 0.5; past 0.24 the service waits before it answers. ``late``: seconds for
+    which a DELETE may be held up on its way; a machine id that was registered more lately
+    expires, instead of being free at once.
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
@@ -220,7 +221,7 @@ class CosId(OldServer):
     def _lender(
         self, request: HttpRequest, namespace: str, *, new: bool = False
     ) -> tuple[MachineIds, Owner]:
-        # Only who asks for a machine id is counted: who keeps one would have to stop.
+        # Only requests for a machine id are throttled: without its guard an instance stops.
         caller = self.door.caller(request, counted=new)
         found = self._lenders.get(namespace)
         if found is None:
@@ -256,22 +257,16 @@ class CosId(OldServer):
             "msg": str(error) if known else failure.detail,
             "errors": [],
         }
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        return HttpResponse(text, status=400 if known else failure.status, content_type=JSON)
+        return json_answer(content, JSON, 400 if known else failure.status)
 
 
 # --- what a request says ---------------------------------------------------------------
 
 
-def _parameter(request: HttpRequest, name: str) -> str | None:
-    found = request.GET.get(name)
-    return request.POST.get(name) if found is None and request.method == "POST" else found
-
-
 def _number(
     request: HttpRequest, name: str, *, least: int = 0, most: int, default: int | None = None
 ) -> int:
-    text = _parameter(request, name)
+    text = parameter(request, name)
     if text is None and default is not None:
         return default
     if text is None or not NUMBER.fullmatch(text) or not least <= int(text) <= most:
@@ -280,10 +275,10 @@ def _number(
 
 
 def _instance(request: HttpRequest, namespace: str, owner: Owner) -> Instance:
-    stable = (_parameter(request, "stable") or "false").lower()
+    stable = (parameter(request, "stable") or "false").lower()
     if stable not in ("true", "false"):
         raise ParseError("stable must be true or false.")
-    found = Instance(namespace, _parameter(request, "instanceId") or "", stable == "true", owner)
+    found = Instance(namespace, parameter(request, "instanceId") or "", stable == "true", owner)
     if not found.fits:
         raise ParseError(
             f"instanceId must be printable ASCII, of {MOST_LABEL} characters at most together with "
@@ -293,7 +288,7 @@ def _instance(request: HttpRequest, namespace: str, owner: Owner) -> Instance:
 
 
 def _check_guard(request: HttpRequest, most: float) -> None:
-    text = _parameter(request, "safeGuardDuration")
+    text = parameter(request, "safeGuardDuration")
     if text is None:
         return
     asked = _duration(text)
@@ -323,8 +318,7 @@ def _seconds(name: str, value: object, *, most: int = 86_400) -> float:
 
 
 def _state(state: MachineState) -> HttpResponse:
-    text = f'{{"machineId":{state.machine_id},"lastTimeStamp":{state.last_ms}}}'
-    return HttpResponse(text, content_type=JSON)
+    return json_answer({"machineId": state.machine_id, "lastTimeStamp": state.last_ms}, JSON)
 
 
 # --- segments ----------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Machine ids for CosId's clients: worker ids, each with a real lease.
 
-A CosId client is known by its instance id and the name of its access token, and sends no
-lease. So the one that stands in the instance's name is looked up in the registry, and then
-changed by its own token: of two requests at once, and of two server processes, one comes
-first, and what the other knew is void. Nothing that counts is kept in the process.
+A CosId client has an instance id and the name of its access token, and sends no lease. So
+each request looks up the lease in the instance's name, and changes it by the lease's own
+token: of two requests at once, also in two server processes, one comes first, and what the
+other knew is void. The process keeps nothing that counts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MachineNotFound(IdgenError):
 
 
 class MachineLost(IdgenError):
-    """The instance had a machine id, which may be another's by now."""
+    """The instance had a machine id, which may have another holder now."""
 
 
 class NotYet(APIException):
@@ -77,7 +77,7 @@ class Instance:
 
     @property
     def label(self) -> str:
-        """The holder's name in the registry; no process of ours has such a one."""
+        """The holder's name in the registry; no process of this project has such a name."""
         return self.owner.instance_label(self.namespace, self.name)
 
     @property
@@ -90,7 +90,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """What a client is told."""
+    """The answer to a client."""
 
     machine_id: int
     last_ms: int
@@ -102,7 +102,7 @@ class Rules:
     """How leases fit what CosId's clients do; all in seconds."""
 
     guard: float
-    """How long an instance that is not heard of keeps its machine id."""
+    """How long a silent instance keeps its machine id."""
     skew: float
     """How far a client's clock may run ahead of the registry's, or behind it."""
     late: float
@@ -131,8 +131,8 @@ class MachineIds:
     def distribute(self, instance: Instance) -> MachineState:
         """The machine id of ``instance``: the one it has, else another that is free.
 
-        Returns when CosId's clients accept the time of it. Raises :class:`NotYet` where that
-        takes longer than :data:`PATIENCE`.
+        Waits until CosId's clients accept its time. Raises :class:`NotYet` where that takes
+        longer than :data:`PATIENCE`.
         """
         avoid, ahead = None, 0.0
         for _ in range(ATTEMPTS):
@@ -167,11 +167,11 @@ class MachineIds:
     def revert(self, instance: Instance) -> MachineState:
         """Take back what ``instance`` has. Raises :class:`MachineNotFound`.
 
-        Nobody can tell a DELETE that was held up on its way, and comes when the instance
-        has been started again, from one that was just sent. So what was registered within
-        ``late`` seconds is left to lapse, and so is a stable instance's: the one that
-        lives goes on guarding it. What is freed begins where the guard would have ended,
-        since a client may still stamp while its DELETE is on its way.
+        A DELETE that was held up on its way, and comes after the instance was started again,
+        looks like one that was just sent. So what was registered within ``late`` seconds
+        expires in its own time, and so does a stable instance's: the living one goes on
+        guarding it. The next lease begins where the guard would have ended, since a client
+        may still stamp while its DELETE is on its way.
         """
         found = None
         for lease in self._held(instance):

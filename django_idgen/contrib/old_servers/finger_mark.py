@@ -12,7 +12,6 @@ for callers who may not have ids, and 413 for a request that is too large.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from django.http import HttpRequest, HttpResponse
@@ -21,7 +20,7 @@ from django.urls import URLPattern
 from ...process.handlers import generators
 from ...rest.failures import Failure
 from ...settings.config import DEFAULT_ALIAS
-from .mounting import DEFAULT, Authentication, OldServer, checked_alias, of_generator
+from .mounting import DEFAULT, Authentication, OldServer, checked_alias, json_answer, of_generator
 
 __all__ = ["urls"]
 
@@ -82,6 +81,4 @@ class FingerMark(OldServer):
 
 
 def _answer(value: int, state: str, message: str | None, status: int = 200) -> HttpResponse:
-    content = {"id": value, "status": state, "msg": message}
-    text = json.dumps(content, separators=(",", ":"))
-    return HttpResponse(text, status=status, content_type=JSON)
+    return json_answer({"id": value, "status": state, "msg": message}, JSON, status)

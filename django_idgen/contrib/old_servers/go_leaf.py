@@ -17,7 +17,6 @@ that is too large.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,7 +38,7 @@ from ...process.handlers import current_settings, segments
 from ...rest.failures import Failure
 from ...rest.known_tags import UnknownTag
 from ...rest.parsers import StrictJSONParser
-from .mounting import DEFAULT, Authentication, OldServer, Tags
+from .mounting import DEFAULT, Authentication, OldServer, Tags, json_answer
 
 __all__ = ["urls"]
 
@@ -204,5 +203,4 @@ def _cached(stats: SegmentStats) -> dict[str, Any]:
 def _answer(code: int, message: str, data: object = None, status: int = 200) -> HttpResponse:
     # Go writes the keys of a map in this order, and errors have no data.
     content = {"code": code, **({"data": data} if code == OK else {}), "msg": message}
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return HttpResponse(text, status=status, content_type=JSON)
+    return json_answer(content, JSON, status)

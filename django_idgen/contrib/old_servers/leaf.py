@@ -7,19 +7,17 @@
 ``cache``, ``db``                      pages, for users who may see tags
 =====================================  ===============================================
 
-Any method does. What is no id is an HTTP error, as Spring Boot 1.5 sends it, in JSON:
+Any method does. An error is an HTTP error as Spring Boot 1.5 sends it, in JSON:
 ``timestamp``, ``status``, ``error``, ``exception``, ``message`` and ``path``. The message of
-a 500 is ``Result{id=-2, status=EXCEPTION}`` for an unknown key, ``-3`` if no segment can be
-had, ``-1`` if the generator can't give ids. 401, 403 and 429 are for callers who may not have
-any.
+a 500 is ``Result{id=-2, status=EXCEPTION}`` for an unknown key, ``-3`` if there is no segment,
+``-1`` if the generator can't give ids. 401, 403 and 429 are for callers who may not have ids.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any
@@ -48,7 +46,9 @@ from .mounting import (
     OldServer,
     Tags,
     checked_alias,
+    json_answer,
     of_generator,
+    parameter,
 )
 
 __all__ = ["urls"]
@@ -115,12 +115,11 @@ class Leaf(OldServer):
 
     def decode(self, request: HttpRequest) -> HttpResponse:
         self.door.caller(request)
-        given = request.GET.get("snowflakeId")
-        if given is None and request.method == "POST":
-            given = request.POST.get("snowflakeId")
+        given = parameter(request, "snowflakeId")
         if given is None:
             raise ParseError("snowflakeId is missing.")
-        return _json(_decoded(given, current_settings().generators[self._alias].layout))
+        layout = current_settings().generators[self._alias].layout
+        return json_answer(_decoded(given, layout), JSON)
 
     def cache(self, request: HttpRequest) -> HttpResponse:
         """The tags that this process has used, with the segments that it holds."""
@@ -175,11 +174,6 @@ def _local(moment: datetime) -> str:
     return f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
 
 
-def _json(content: Mapping[str, object], status: int = 200) -> HttpResponse:
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return HttpResponse(text, status=status, content_type=JSON)
-
-
 def _exception(number: int, request: HttpRequest) -> HttpResponse:
     return _error(500, f"Result{{id={number}, status=EXCEPTION}}", request, exception=THROWN)
 
@@ -198,7 +192,7 @@ def _error(status: int, message: str, request: HttpRequest, **more: str) -> Http
         "message": message,
         "path": escape_uri_path(request.path),
     }
-    return _json(content, status)
+    return json_answer(content, JSON, status)
 
 
 # --- pages -------------------------------------------------------------------------------

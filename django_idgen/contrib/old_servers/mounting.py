@@ -6,6 +6,7 @@ only who sent a request, and only where no token that was seen lately says so.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -60,7 +61,9 @@ __all__ = [
     "Tags",
     "View",
     "checked_alias",
+    "json_answer",
     "of_generator",
+    "parameter",
     "throttle",
 ]
 
@@ -81,11 +84,11 @@ NO_OWNERS = (
     "instance works with."
 )
 COUNTED = "idgen_counted"
-"""An attribute of a request that a throttle has counted: who asks may be asked for twice."""
+"""An attribute of a request that throttles have counted: a view may ask for the caller twice."""
 
 
 class Door:
-    """Who may come in: those whom one of ``authentication`` knows; anybody if it is empty."""
+    """Lets in the callers that one of ``authentication`` knows; anybody if it is empty."""
 
     def __init__(self, authentication: Authentication) -> None:
         self._classes = None if isinstance(authentication, Default) else tuple(authentication or ())
@@ -98,9 +101,9 @@ class Door:
     def caller(
         self, request: HttpRequest, secret: str | None = None, *, counted: bool = True
     ) -> Caller | None:
-        """Who sent the request; None if anybody may. ``secret`` is one not in the header.
+        """Who sent the request; None at an open door. ``secret``: one that is in no header.
 
-        It is counted, unless ``counted`` is False. Raises DRF's exceptions.
+        ``counted``: whether throttles count the request. Raises DRF's exceptions.
         """
         found = None if self.is_open else self._known(request, secret)
         if counted:
@@ -108,13 +111,13 @@ class Door:
         return found
 
     def user(self, request: HttpRequest) -> Caller:
-        """The same at a closed door; at an open one those whom the native API knows come in."""
+        """The same at a closed door; an open one lets in those whom the native API knows."""
         found = (Door(DEFAULT) if self.is_open else self)._known(request, None)
         _count(request, found)
         return found
 
     def need(self, request: HttpRequest, permission: str) -> Any:
-        """The user with that permission who sent the request. Raises :class:`PermissionDenied`."""
+        """The user who sent it and has the permission. Raises :class:`PermissionDenied`."""
         caller = self.user(request)
         if not caller.has_perm(permission):
             raise PermissionDenied
@@ -169,7 +172,7 @@ def _authenticated(classes: Iterable[type[BaseAuthentication]], request: HttpReq
 
 
 def _count(request: HttpRequest, caller: Caller | None) -> None:
-    """Raise :class:`Throttled` by the project's throttles and ours; once for each request."""
+    """Raise :class:`Throttled` by the throttles of the project and of this app, once a request."""
     if hasattr(request, COUNTED):
         return
     setattr(request, COUNTED, True)
@@ -294,7 +297,7 @@ def _patterns(given: object) -> tuple[str, ...]:
 
 
 class OldKeyConverter:
-    """What a client wrote as a key, whatever it is: the old server's own error answers it."""
+    """Any text as a key: a wrong one gets the old server's own error."""
 
     regex = r"[\s\S]+?"
 
@@ -391,8 +394,19 @@ def _told(error: Exception, request: HttpRequest, failed: Failed) -> HttpRespons
     return response
 
 
+def parameter(request: HttpRequest, name: str) -> str | None:
+    """A parameter in the query, else in a form that was posted."""
+    found = request.GET.get(name)
+    return request.POST.get(name) if found is None and request.method == "POST" else found
+
+
+def json_answer(content: object, content_type: str, status: int = 200) -> HttpResponse:
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return HttpResponse(text, status=status, content_type=content_type)
+
+
 def failure_in(error: Exception) -> Failure | None:
-    """What to say to ``error``; None if it is a bug."""
+    """How to answer ``error``; None for a bug."""
     if isinstance(error, APIException):
         wait = getattr(error, "wait", None)
         return Failure(

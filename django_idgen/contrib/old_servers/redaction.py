@@ -1,18 +1,17 @@
 """Secrets that clients put into URLs, kept out of logs and error reports.
 
 TinyID's clients send their token as a parameter. Mounting its URLs installs
-:class:`RedactTokens` on Django's own loggers, and each request is stripped of the token
-as soon as it was read. A server in front of Django writes logs of its own: gunicorn's
-takes the request line from the environment that we strip, but only of requests that
-came as far as our view; so have it filter, too, in its ``gunicorn.conf.py``::
+:class:`RedactTokens` on Django's own loggers, and each view strips the token from the request
+once it has read it. A server in front of Django writes logs of its own: gunicorn takes the
+request line from the stripped environment, but only of requests that came as far as the view;
+so have it filter, too, in its ``gunicorn.conf.py``::
 
     def on_starting(server):
         import logging
         from django_idgen.contrib.old_servers.redaction import RedactTokens
         logging.getLogger("gunicorn.access").addFilter(RedactTokens())
 
-The same goes for ``uvicorn.access`` and ``granian.access``. A proxy has to be told in its
-own way.
+Do the same for ``uvicorn.access`` and ``granian.access``, and configure a proxy in its own way.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ LOGGERS = ("django.server", "django.request")
 IN_URL = ("QUERY_STRING", "RAW_URI", "REQUEST_URI", "HTTP_REFERER")
 """Where servers put a query into a request's environment."""
 MOST_TEXT = 8192
-"""Characters that are looked at; the rest is left out. Servers take longer headers than URLs."""
+"""Characters to look at; the rest is left out. Servers take longer headers than URLs."""
 # A name begins where the last one ended, and gives nothing back: else a long text without "="
 # would be gone through once for each of its characters.
 _PAIR = re.compile(r"(?<![^?&;=\s\"'])([^?&;=\s\"']++)=([^&;\s\"']*+)")
@@ -85,7 +84,7 @@ def install() -> None:
 
 
 def take_token(request: HttpRequest) -> str | None:
-    """The ``token`` in the query of ``request``, which has it no more from now on.
+    """Take the ``token`` out of the query of ``request``.
 
     Raises what reading a query does; the query is cleaned then, too.
     """

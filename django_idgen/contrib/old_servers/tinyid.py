@@ -12,8 +12,8 @@ TinyID's own server stands under ``/tinyid``, and its Java client asks there.
 ``bizType`` is the tag, ``batchSize`` how many (default 1, no more than ``max_count`` and
 100000), and
 ``token`` the secret of an access token that names the tag; in the query or in a form, with any
-method. A token in a header does as well, and is the better place: from a query it gets
-into logs, of which see :mod:`.redaction`.
+method. A header is a better place for the token: from a query it gets into logs, see
+:mod:`.redaction`.
 
 The HTTP status is 200 and ``code`` tells: 200 well, 5 a token that won't do or no
 ``bizType``, 6 anything else; the Simple forms then answer with an empty body. Only throttled
@@ -44,7 +44,7 @@ from ...process.handlers import current_settings
 from ...rest.access import Caller
 from ...rest.failures import Failure
 from . import redaction
-from .mounting import DEFAULT, Authentication, OldServer, Tags
+from .mounting import DEFAULT, Authentication, OldServer, Tags, parameter
 
 __all__ = ["urls"]
 
@@ -52,9 +52,9 @@ OK, TOKEN_ERROR, SYSTEM_ERROR = 200, 5, 6
 TOKEN_MESSAGE = "token is error"  # noqa: S105  # nosec B105  # what TinyID says
 MOST_IDS = 100_000
 SAID = (413, 429)
-"""Statuses that are said as such."""
+"""Statuses that are sent as such."""
 LOADING_PERCENT = 20
-"""Of a segment, used up when the client loads the next one."""
+"""How much of a segment is used up when the client loads the next one."""
 JSON = "application/json;charset=UTF-8"
 TEXT = "text/plain;charset=UTF-8"
 COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -121,7 +121,7 @@ class TinyId(OldServer):
 
     def _ids(self, request: HttpRequest) -> list[int]:
         caller = self._caller(request)
-        count = _count(_parameter(request, "batchSize"))
+        count = _count(parameter(request, "batchSize") or "")
         return self._tags.generator(caller, _tag(request)).next_ids(count)
 
     def _segment(self, request: HttpRequest) -> Segment:
@@ -145,15 +145,8 @@ class TinyId(OldServer):
         return HttpResponse(status=status, content_type=TEXT)
 
 
-def _parameter(request: HttpRequest, name: str) -> str:
-    found = request.GET.get(name)
-    if found is None and request.method == "POST":
-        found = request.POST.get(name)
-    return found or ""
-
-
 def _tag(request: HttpRequest) -> str:
-    found = _parameter(request, "bizType")
+    found = parameter(request, "bizType")
     if not found:
         raise PermissionDenied("bizType is missing.")  # TinyID: a tag that no token may visit
     return found

@@ -61,12 +61,12 @@ class RowFound:
     field: GeneratedOnSave
     row: models.Model | None
     problem: str = ""
-    """Why it could not be looked up."""
+    """Why the look-up failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One number that was meant, perhaps, and what it is an id of. Frozen."""
+    """One number that the text may mean, and what it is an id of. Frozen."""
 
     spelling: Spelling
     snowflakes: tuple[SnowflakeReading, ...]

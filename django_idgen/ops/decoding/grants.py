@@ -1,4 +1,4 @@
-"""Which segment an id came out of: by the history, else by what was given out so far."""
+"""Which segment an id came from: by the history, else by what was given out so far."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..tags.rows import is_row_of, tag_databases
 __all__ = ["Grant", "SegmentReading", "Standing", "TagDatabases", "TagReadings", "tag_readings"]
 
 MOST_TAGS = 50
-"""Tags that are told of an id; where there are thousands, any small id may be of most."""
+"""Tags shown for an id; where there are thousands, any small id may be of most of them."""
 
 
 class Standing(Enum):
@@ -32,9 +32,9 @@ class Standing(Enum):
     GRANTED = "granted"
     """The history has the range that it was in."""
     POSSIBLE = "possible"
-    """Ids up to a higher one were given out; no history says who got it."""
+    """Ids up to a higher one were given out; no history says to whom."""
     AHEAD = "ahead"
-    """The tag has not come to it yet."""
+    """The tag has not reached it yet."""
     UNKNOWN = "unknown"
     """There is no such tag (yet)."""
 
@@ -82,11 +82,11 @@ class TagReadings:
     more: int = 0
     """How many further tags it may be of."""
     notes: tuple[str, ...] = field(default=())
-    """What could not be asked, and why."""
+    """What could not be read, and why."""
 
 
 class TagDatabases:
-    """The databases that have tags, and why one can't be asked: each is tried once."""
+    """The databases that have tags, and why one can't be reached: each is tried once."""
 
     def __init__(self) -> None:
         self.away: dict[str, str] = {}
@@ -108,8 +108,8 @@ def tag_readings(
 ) -> TagReadings:
     """The tags (of ``tags``; else all) that ``number`` was, or may have been, given out under.
 
-    Never raises for a database that is away: its words are a note, and who passes the same
-    ``databases`` does not ask it again. Raises :class:`InvalidTag`.
+    A database that can't be reached becomes a note; with the same ``databases`` it is not
+    tried again. Raises :class:`InvalidTag`.
     """
     asked = databases or TagDatabases()
     aliases, met = asked.found

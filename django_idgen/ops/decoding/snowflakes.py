@@ -1,4 +1,4 @@
-"""What an id means to each generator of the settings: its parts, its bits, whose they were."""
+"""What an id means to each generator of the settings: its parts, its bits, its holder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 AT_THE_EPOCH = timedelta(hours=1)
-"""What any small number is read as; a project's own ids of that hour are few."""
+"""Any small number reads as a time in it; a project's own ids of that hour are few."""
 WINDOWS_AHEAD = 4
 """Windows that a stamp may be ahead of the time: after a loss, by the stride and its own."""
 
@@ -72,9 +72,9 @@ class SnowflakeReading:
     doubts: tuple[str, ...]
     """Why it can hardly be an id of this generator, in words."""
     tenure: Tenure | None = None
-    """Who held the worker id at that time, if that is known."""
+    """Who held the worker id at that time, if known."""
     tenure_unknown: str = ""
-    """Why it can't be told who held it."""
+    """Why its holder is not known."""
 
     @property
     def is_plausible(self) -> bool:
@@ -90,10 +90,10 @@ def snowflake_readings(
 ) -> tuple[SnowflakeReading, ...]:
     """What each generator (of ``aliases``; else all that make snowflakes) takes ``number`` for.
 
-    Plausible ones first, and of those the ones whose worker id somebody is known to have
-    held. ``registries`` are asked for that, and whether it was made before the layout or the
-    epoch was changed; one that is away is told in the reading. Raises
-    :class:`SettingsError` for an alias that there is not.
+    Plausible ones first, and of those the ones with a known holder of the worker id.
+    ``registries`` say that, and whether the id was made before the layout or the epoch was
+    changed; the reading names one that can't be reached. Raises :class:`SettingsError` for
+    an unknown alias.
     """
     settings = current_settings().generators
     chosen = settings if aliases is None else aliases
@@ -176,7 +176,7 @@ class Registries:
         return next((era for era in self._eras[entry.alias] if _has(era, number)), None)
 
     def tenure(self, alias: str, parts: IdParts) -> tuple[Tenure | None, str]:
-        """Who held the worker id at that time; or why that can't be told."""
+        """Who held the worker id at that time; or why that is not known."""
         if alias in self._away:
             return None, self._away[alias]
         try:
