@@ -39,7 +39,7 @@ class Counter:
         self.column = column
 
     def exists(self) -> bool:
-        """Whether the column gives values by itself."""
+        """Whether the database fills the column."""
         raise NotImplementedError
 
     def position(self) -> int:

@@ -68,13 +68,7 @@ class IntegerKey(Stages):
         options, key = self.options, self.project.migrated_key
         field = options.field(db_column=key.db_column)
         line = f"{self.name} = {options.field_text(_column(key))}"
-        operation = AdoptKey(
-            self.model_name,
-            self.name,
-            field,
-            margin=options.margin,
-            at_once=options.at_once,
-        )
+        operation = AdoptKey(self.model_name, self.name, field, **options.for_operation())
         return Plan(
             [self.rows(), *self._how(isinstance(field, SegmentIdField))],
             self.file(type(field).__name__.removesuffix("Field").lower(), operation),
@@ -131,13 +125,8 @@ class IntegerKey(Stages):
                 f"The key of {self.project.name} is a {type(key).__name__}: its ids come from the "
                 f"database already."
             )
-        operation = ReturnKey(
-            self.model_name,
-            self.name,
-            _big_auto(key),
-            margin=self.options.margin,
-            at_once=self.options.at_once,
-        )
+        auto, how = _big_auto(key), self.options.for_operation()
+        operation = ReturnKey(self.model_name, self.name, auto, **how)
         return Plan(
             [
                 self.rows(),
@@ -162,8 +151,8 @@ class IntegerKey(Stages):
         former = self.written[-1].node
         before = self.project.loader.project_state(former, at_end=False)
         ours = before.apps.get_model(self.project.app, self.project.model.__name__)._meta.pk
-        tag = ours.resolved_tag if isinstance(ours, SegmentSource) else ""
-        operation = FreeCounter(self.model_name, self.name, tag=tag)
+        tag = {"tag": ours.resolved_tag} if isinstance(ours, SegmentSource) else {}
+        operation = FreeCounter(self.model_name, self.name, **tag)
         return Plan(
             [self.rows(), "The database's counter goes on without bounds."],
             self.file("free_counter", operation),

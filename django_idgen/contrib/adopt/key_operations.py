@@ -49,7 +49,7 @@ def margin_after(reached: int, margin: int | None) -> int:
 
 
 class _KeyOperation(AlterField):
-    """An ``AlterField`` of a primary key between an auto field and one of ours."""
+    """An ``AlterField`` of a primary key between an auto field and one of this app."""
 
     def __init__(
         self,
@@ -63,13 +63,7 @@ class _KeyOperation(AlterField):
         self.margin = margin
         self.at_once = at_once
 
-    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        name, args, kwargs = super().deconstruct()
-        if self.margin is not None:
-            kwargs["margin"] = self.margin
-        if self.at_once:
-            kwargs["at_once"] = True
-        return name, list(args), kwargs
+    deconstruct = Operation.deconstruct  # what it was made with
 
     def _allowed(self, app_label: str, editor: Editor, state: State) -> bool:
         model = state.apps.get_model(app_label, self.model_name)
@@ -77,11 +71,11 @@ class _KeyOperation(AlterField):
 
 
 class AdoptKey(_KeyOperation):
-    """Have a table's ids come from ``field``, one of ours; those that it has are kept.
+    """Have a table's ids come from ``field``, of this app; the table keeps those that it has.
 
-    ``margin``: how many more ids the database's counter may give to processes that don't
-    know of it yet; by default a tenth of what it ever gave, and 100,000 at least. With
-    ``at_once`` it gives none: stop those processes before.
+    ``margin``: ids that the database's counter may still give to processes with the old
+    code; by default a tenth of all that it gave, and 100,000 at least. ``at_once``: none;
+    stop those processes before.
     """
 
     @in_words
@@ -99,7 +93,7 @@ class AdoptKey(_KeyOperation):
             self._fence(counter, field, reached)
             return
         if reached and (had or isinstance(field, SegmentSource)):
-            # Before: what can't work is to be said while nothing was changed.
+            # First, so that what can't work fails before anything is changed.
             begin_above(field, reached)
         super().database_forwards(app_label, schema_editor, from_state, to_state)
         counter.forget()
@@ -108,9 +102,9 @@ class AdoptKey(_KeyOperation):
             begin_above(field, max(reached, counter.largest()) + unseen)
 
     def _fence(self, counter: Counter, field: GeneratedOnSave, reached: int) -> None:
-        """Ours begin above, first of all; then the counter is stopped below."""
+        """Have the generator begin above the fence, and then hold the counter below it."""
         last = counter.limit()
-        if last is not None:  # broken off earlier: there may be rows of ours by now
+        if last is not None:  # broken off earlier: the generator may have given ids by now
             begin_above(field, max(last, reached) if isinstance(field, SegmentSource) else last)
             return
         last = min(reached + margin_after(reached, self.margin), MAX_ID - 1)
@@ -133,10 +127,10 @@ class AdoptKey(_KeyOperation):
 class ReturnKey(_KeyOperation):
     """Have a table's ids come from the database again: ``field`` is a ``BigAutoField``.
 
-    Where it can be held, the counter is given a grant of ``margin`` ids of the tag, which
-    no process is given that still takes ours. Elsewhere the tag is paused: they use up
-    what they hold, and get an error. For snowflakes it begins above all that can be made
-    within :data:`GRACE`.
+    Where the counter can be held, it gets a grant of ``margin`` ids of the tag, which no
+    process gets. Elsewhere the tag is paused: processes use up what they hold, and then get
+    an error. For snowflakes the counter begins above all that can be made within
+    :data:`GRACE`.
     """
 
     @in_words
@@ -151,7 +145,7 @@ class ReturnKey(_KeyOperation):
         counter = counter_behind(schema_editor.connection, ours)
         reached = lock_and_look(counter)
         if reached and isinstance(ours, SegmentSource) and counter.fenceable and not self.at_once:
-            # The column takes values from us and from the counter.
+            # The column takes values from the tag and from the counter.
             grant = grant_of(ours, margin_after(reached, self.margin), above=reached)
             counter.fence(grant.stop - 1, first=grant.start)
             return
@@ -182,15 +176,11 @@ class ReturnKey(_KeyOperation):
 
 
 class _CounterOperation(Operation):
-    """What changes the counter alone, when a deploy is over."""
+    """Changes the counter alone, when a deploy is over."""
 
     def __init__(self, model_name: str, name: str) -> None:
         self.model_name = model_name
         self.name = name
-
-    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        kwargs = {"model_name": self.model_name, "name": self.name}
-        return type(self).__name__, [], kwargs
 
     def state_forwards(self, app_label: str, state: State) -> None:
         """Nothing: the models have said so before."""
@@ -204,7 +194,7 @@ class _CounterOperation(Operation):
 
 
 class DropCounter(_CounterOperation):
-    """Take the database's counter from a key that is ours. No process may count on it."""
+    """Drop the database's counter of an adopted key. No process may use it any more."""
 
     @in_words
     def database_forwards(
@@ -241,15 +231,11 @@ class DropCounter(_CounterOperation):
 
 
 class FreeCounter(_CounterOperation):
-    """Let the database's counter go on without bounds. No process may take ids of ``tag``."""
+    """Lift the bounds of the database's counter. No process may take ids of ``tag`` any more."""
 
     def __init__(self, model_name: str, name: str, tag: str = "") -> None:
         super().__init__(model_name, name)
         self.tag = tag
-
-    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        name, args, kwargs = super().deconstruct()
-        return name, args, {**kwargs, **({"tag": self.tag} if self.tag else {})}
 
     @in_words
     def database_forwards(
@@ -263,7 +249,7 @@ class FreeCounter(_CounterOperation):
         if not self._allowed(app_label, schema_editor, to_state):
             return
         counter = counter_behind(schema_editor.connection, field_of(to_state, app_label, self))
-        if counter.limit() is None:  # it never was bounded here, or is not any more
+        if counter.limit() is None:  # it has no bounds here (any more)
             counter.forget()
             return
         following = counter.reached() + 1
@@ -305,7 +291,7 @@ def counter_behind(connection: BaseDatabaseWrapper, field: Any) -> Counter:
 
 
 def lock_and_look(counter: Counter) -> int:
-    """The largest id of the table so far; nobody adds one meanwhile, where that can be had."""
+    """The largest id of the table; the table is locked for writers, where that is possible."""
     stop_writers(counter.connection, counter.table)
     return counter.reached()
 
@@ -331,7 +317,7 @@ def pause_unless_shared(field: Any, state: State) -> None:
 
 
 def pause_tag_unless_shared(tag: str, state: State) -> None:
-    """Nobody is to be given more ids of ``tag``, unless another table uses it, too."""
+    """Pause ``tag``, unless another table uses it, too."""
     users = [
         field
         for model in state.apps.get_models()

@@ -1,4 +1,4 @@
-"""Where ids of ours stand, and where they are to begin: for a tag, and for a generator."""
+"""Where the ids of a tag or a generator stand, and where they are to begin."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ...settings.config import GeneratorSettings
 __all__ = ["GRACE", "first_id_of", "grant_of", "lift", "next_after", "raise_tag"]
 
 GRACE = timedelta(days=30)
-"""How long processes may go on taking snowflakes after the way back was begun."""
+"""How long processes may take snowflakes once the way back was begun."""
 BEHIND = timedelta(days=1)
-"""How far the clock of a registry may be behind this one."""
+"""How far a registry's clock may be behind this one."""
 MICROSECOND = timedelta(microseconds=1)
 
 
 def lift(field: GeneratedOnSave, first: int) -> None:
-    """Have no process be given ids of the tag of ``field`` below ``first``, from now on.
+    """From now on no process gets ids below ``first`` of the tag of ``field``.
 
-    Nothing to do for a snowflake. Raises :class:`IdgenError`.
+    Does nothing for a snowflake. Raises :class:`IdgenError`.
     """
     if not isinstance(field, SegmentSource) or first <= 1:
         return
@@ -49,11 +49,11 @@ def lift(field: GeneratedOnSave, first: int) -> None:
 
 
 def raise_tag(tag: str, first: int, *, step: int = 0, description: str = "") -> None:
-    """As :func:`lift`. A tag that is made gets ``step`` and ``description``."""
+    """As :func:`lift`. A new tag gets ``step`` and ``description``."""
     found = find_tag(tag)
     if found is None:
         step = step or handlers.current_settings().segments.default_step
-        with suppress(TagExists):  # a process was quicker
+        with suppress(TagExists):  # by another process
             make_tag(tag, step=step, max_id=first, description=description)
         found = find_tag(tag)
     if found is None:
@@ -71,7 +71,7 @@ def raise_tag(tag: str, first: int, *, step: int = 0, description: str = "") -> 
 
 
 def _elsewhere(tag: str) -> int:
-    """The first id that a service gives by now; what it lends us for that is a gap."""
+    """The first id that a service gives now; the segment it sends becomes a gap."""
     source: Any = source_behind_pool()
     segment: Segment = source.fetch(tag)
     return segment.start
@@ -86,10 +86,10 @@ def first_id_of(field: SnowflakeSource) -> int:
 
 
 def next_after(field: GeneratedOnSave) -> int:
-    """The first id that ``field`` has given to no process, nor will within :data:`GRACE`.
+    """The first id that no process has of ``field``, or gets within :data:`GRACE`.
 
-    Raises :class:`RegistryUnavailable` where it can't be told how far ahead
-    of the time its generator is.
+    Raises :class:`RegistryUnavailable` where the registry can't say how far ahead of the
+    time its windows reach.
     """
     if isinstance(field, SegmentSource):
         found = find_tag(field.resolved_tag)
@@ -101,7 +101,7 @@ def next_after(field: GeneratedOnSave) -> int:
 
 
 def _lent_until_us(entry: GeneratorSettings) -> int:
-    """The end of what was lent of its worker ids: after a skip that may be far ahead."""
+    """The end of the last window of its worker ids: after a skip it may be far ahead."""
     ledgers: list[Ledger] = getattr(registry_of(entry), "ledgers", list)()
     found = [stored for ledger in ledgers if (stored := ledger.read()) is not None]
     return max((_end_us(stored, entry.layout) for stored in found), default=0)
@@ -113,7 +113,7 @@ def _end_us(stored: Stored, usual: BitLayout) -> int:
 
 
 def grant_of(field: SegmentSource, length: int, *, above: int) -> Segment:
-    """``length`` ids of the tag of ``field``, above ``above``, that nobody else is given."""
+    """``length`` ids of the tag of ``field``, all above ``above``, for the caller alone."""
     source: Any = source_behind_pool()
     demand = Demand(at_least=length)
     segment: Segment = source.fetch(field.resolved_tag, floor=above + 1, demand=demand)

@@ -41,7 +41,7 @@ class Options:
     """The options of ``idgen_adopt``; raises :class:`ConfigurationError` when made."""
 
     kind: str = ""
-    """``segment`` or ``snowflake``; empty: what suits the table's key."""
+    """``segment`` or ``snowflake``; empty: by the table's key."""
     generator: str = ""
     tag: str = ""
     margin: int | None = None
@@ -76,8 +76,13 @@ class Options:
         return "snowflake" if self.generator else "segment" if self.tag else default
 
     def for_field(self) -> dict[str, Any]:
-        named = {"generator": self.generator, "tag": self.tag}
-        return {name: value for name, value in named.items() if value}
+        return self._given("generator", "tag")
+
+    def for_operation(self) -> dict[str, Any]:
+        return self._given("margin", "at_once")
+
+    def _given(self, *names: str) -> dict[str, Any]:
+        return {name: value for name in names if (value := getattr(self, name))}
 
     def field(self, default: str = "segment", **options: Any) -> models.Field[Any, Any]:
         """The key that the table is to have."""

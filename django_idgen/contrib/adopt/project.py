@@ -28,7 +28,7 @@ INSTALLED = {"site-packages", "dist-packages"}
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An operation of ours in a migration file of the app."""
+    """An operation of ``idgen_adopt`` in a migration file of the app."""
 
     node: Node
     operation: Operation

@@ -37,7 +37,7 @@ from .tables import (
 __all__ = ["MOST_AT_SWITCH", "AddNewKey", "SwitchKey"]
 
 MOST_AT_SWITCH = 10_000
-"""Rows that a switch fills itself; more are to be filled before, while the site is up."""
+"""Rows that a switch fills itself; fill more before, while the site is up."""
 INTEGER = "bigint"
 
 
@@ -59,12 +59,6 @@ class _SwapOperation(Operation):
         self.source = source
         """The field that has the new keys already, on the way back."""
 
-    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        kwargs = {"model_name": self.model_name, "name": self.name, "field": self.field}
-        if self.source is not None:
-            kwargs["source"] = self.source
-        return type(self).__name__, [], kwargs
-
     def references_model(self, name: str, app_label: str) -> bool:  # noqa: ARG002
         return True  # foreign keys from anywhere
 
@@ -76,7 +70,7 @@ class _SwapOperation(Operation):
 
 
 class AddNewKey(_SwapOperation):
-    """Add the columns of a new key, and of the references to it; no model knows of them."""
+    """Add the columns of a new key, and of the references to it, unknown to the models."""
 
     def state_forwards(self, app_label: str, state: State) -> None:
         """Nothing: processes go on with the models that they have."""
@@ -117,8 +111,8 @@ class AddNewKey(_SwapOperation):
 class SwitchKey(_SwapOperation):
     """Have the columns of :class:`AddNewKey` take the places of the old ones.
 
-    The old key stays as ``kept``, a unique field. Rows that are not filled yet are, up
-    to :data:`MOST_AT_SWITCH`; with more it refuses.
+    The old key stays as ``kept``, a unique field. Fills the last rows, and refuses if there
+    are more than :data:`MOST_AT_SWITCH`.
     """
 
     def __init__(
@@ -134,10 +128,6 @@ class SwitchKey(_SwapOperation):
         self.kept = kept
         self.kept_field = kept_field
 
-    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        name, args, kwargs = super().deconstruct()
-        return name, args, {**kwargs, "kept": self.kept, "kept_field": self.kept_field}
-
     def state_forwards(self, app_label: str, state: State) -> None:
         key = app_label, self.model_name.lower()
         fields = {
@@ -150,7 +140,7 @@ class SwitchKey(_SwapOperation):
             self.kept: self.kept_field.clone(),
             **fields,
         }
-        # All that refers to it changes its type.
+        # All references to it change their type.
         state.clear_delayed_apps_cache()
         state.__dict__.pop("apps", None)
         state._relations = None  # type: ignore[attr-defined]
@@ -170,7 +160,7 @@ class SwitchKey(_SwapOperation):
         kept = str(self._column(after, self.kept))
         kind = SqliteSwap if connection.vendor == "sqlite" else ServerSwap
         swap = kind(schema_editor, before, after, new=source or before.new_column, kept=kept)
-        # Broken off earlier, where DDL is for good, the rows are known by the kept column.
+        # After a break, where DDL is for good, the kept column identifies the rows.
         done = swap.is_parent_done()
         filling = Filling(
             connection,
@@ -183,7 +173,7 @@ class SwitchKey(_SwapOperation):
         swap.run(filling)
 
     def _with_columns(self, editor: Editor, table: Keyed, *, parent: bool) -> Keyed:
-        """``table``; what a migration in between has lost, or brought, is added."""
+        """``table``, with the columns that a migration in between has lost, or needs."""
         kind = _type_of(self.field, editor)
         if parent and self.source is None:
             _add_column(editor, table.table, table.new_column, kind)
@@ -386,7 +376,7 @@ class ServerSwap(Swap):
             rows_of(self.connection, "SET SESSION sql_mode = %s", [mode])
 
     def _locks(self) -> Iterator[str]:
-        """Written ones; and those that their foreign keys look at."""
+        """For the tables that are written, and for those that their foreign keys look at."""
         written = self.before.tables
         for name in written:
             yield f"{self._q(name)} WRITE"
@@ -402,7 +392,7 @@ class ServerSwap(Swap):
 
     def _check_constraints_now(self) -> None:
         if self._postgresql:
-            # Else it refuses to alter tables with checks that are still to come.
+            # PostgreSQL alters no table that has deferred checks left.
             self._execute("SET CONSTRAINTS ALL IMMEDIATE")
             self._execute("SET CONSTRAINTS ALL DEFERRED")
 

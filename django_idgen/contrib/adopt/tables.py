@@ -61,7 +61,7 @@ class Link:
 
     @property
     def new_column(self) -> str:
-        """The one beside it, that takes its place."""
+        """The column beside it that takes its place."""
         return truncate_name(f"idgen_new_{self.column}", 60)
 
     @property
@@ -87,7 +87,7 @@ class Keyed:
 
     @property
     def new_column(self) -> str:
-        """Where the new key is made, if no column has it already."""
+        """Where the new key is made, unless a column has it already."""
         return truncate_name(f"idgen_new_{self.column}", 60)
 
     @property
@@ -122,7 +122,7 @@ def columns_of(connection: BaseDatabaseWrapper, table: str) -> list[str]:
 
 
 def refuse_unsupported(connection: BaseDatabaseWrapper, table: Keyed, apps: Apps | Any) -> None:
-    """Raise :class:`ConfigurationError` with all that stands in the way of another type of key."""
+    """Raise :class:`ConfigurationError` with all that is in the way of another type of key."""
     found = [*_about_model(table), *_about_links(table), *_about_database(connection, table, apps)]
     if found:
         raise ConfigurationError(
@@ -175,7 +175,7 @@ def _generic_rows(
 ) -> Iterator[tuple[str, int]]:
     """Models whose GenericForeignKey leads to the table, with how many rows do so.
 
-    States of migrations have no such fields: it is the project's models that are asked.
+    States of migrations have no such fields, so ``apps`` is the project's.
     """
     meta = table.model._meta
     for model in apps.get_models():
@@ -201,7 +201,7 @@ def is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:
 
 
 def drop_constraints(editor: Editor, link: Link) -> None:
-    """Take from the table whatever names the column of ``link``, but the column."""
+    """Take all that names the column of ``link`` from the table, but the column."""
     model, meta = link.model, link.model._meta
     for name in editor._constraint_names(model, [link.column], foreign_key=True):
         editor.execute(editor._delete_fk_sql(model, name))
@@ -266,7 +266,7 @@ def _unique_together(link: Link) -> Iterator[tuple[list[str], list[Any]]]:
 
 
 def _with(parts: Any, link: Link) -> Iterator[Any]:
-    """Those of the indexes or constraints that say the field's name, in a condition perhaps."""
+    """The indexes or constraints with the field's name in them, if only in a condition."""
     for part in parts:
         said = repr(part.deconstruct()[1:])
         if f"'{link.field.name}'" in said or f"'{link.field.attname}'" in said:

@@ -1,15 +1,14 @@
-"""Taking over the tags of a Leaf, a Go version of it, or a TinyID, that goes on running.
+"""Taking over the tags of a Leaf, a Go version of it, or a TinyID, which goes on running.
 
-Nothing is written to its tables. It keeps the ids up to a distance above its mark, and
-ours begin there: however its buffers stand, what it holds lies below its mark, and what
-it takes from then on below ours, until it has used up the distance. So its clients can
-move over one after the other. By default the distance is 10,000 of its fetches, of
-which one is meant to last for ten minutes, and no less than 10,000,000 ids, since Leaf
-grows its steps to a million.
+Its tables stay as they are. The old server keeps the ids up to a distance above its mark,
+and this project's tags begin there: what the old server holds lies below its mark, and
+what it takes from then on lies below the tag here, until it has used up the distance. So
+its clients can move over one after the other. By default the distance is 10,000 of its
+fetches, each of which is meant to last ten minutes, and no less than 10,000,000 ids, since
+Leaf grows its steps to a million.
 
-Who was given what stands in the history: one row a tag, for all ids below ours. Run
-again, it knows from that row where ours began, and says whether the server has kept its
-distance.
+The history has one row a tag, for all ids of the old server. From that row a later run
+knows where the tag here began, and says whether the old server has kept its distance.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Theirs:
 
     tag: str
     first_free: int
-    """The first id that it has given to none of its processes."""
+    """The first id that none of its processes has."""
     step: int
     description: str
     delta: int = 1
@@ -61,13 +60,13 @@ class Theirs:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """Where a tag of ours is to begin."""
+    """Where a tag of this project is to begin."""
 
     theirs: Theirs
     ours: int
-    """Where it stands now; 0 if there is none."""
+    """Where it stands now; 0 for a new one."""
     began: int
-    """Where ours began when it was taken over before; 0 if it wasn't."""
+    """Where it began when it was taken over before; 0 if it wasn't."""
     first: int
     """Where it is to begin."""
 
@@ -75,8 +74,8 @@ class _Move:
 class Takeover:
     """Takes over the tags of server ``kind`` in the databases ``sources``.
 
-    ``into``: the database that our tags are to be in; it must be one that the settings
-    lead to. Raises :class:`ConfigurationError`, before anything is changed.
+    ``into``: the database that the tags go to; it must be one that the settings lead to.
+    Raises :class:`ConfigurationError`, before anything is changed.
     """
 
     def __init__(
@@ -98,13 +97,13 @@ class Takeover:
         self.moves = list(self._moves(tag))
 
     def plan(self) -> list[str]:
-        """What there is, and what is to be done, a line a tag."""
+        """What is there, and what :meth:`run` does, a line a tag."""
         left_out = [f"{tag!r} is left out. {why}" for tag, why in self.left_out.items()]
         lines = [self._line(move) for move in self.moves] + left_out
         return lines or ["There are no tags to take over."]
 
     def run(self, report: Report) -> None:
-        """Do it; may be repeated, and broken off. Never lowers a tag of ours."""
+        """Begin the tags; may be repeated, and broken off. Never lowers a tag."""
         for move in self.moves:
             if self._is_done(move):
                 continue
@@ -119,7 +118,7 @@ class Takeover:
             report(f"{move.theirs.tag}: begins at {move.first}")
 
     def met(self) -> list[str]:
-        """Tags of which the other server has come to where ours began."""
+        """Tags in which the old server has come to where this project began."""
         return [move.theirs.tag for move in self.moves if self._is_met(move)]
 
     def after(self) -> list[str]:
@@ -174,7 +173,7 @@ class Takeover:
                 self.left_out[name] = str(error)
 
     def _joined(self, rows: list[Theirs]) -> Theirs:
-        """One tag in all of its databases: all must have been asked."""
+        """One tag in all of its databases, each of which must be named."""
         first = rows[0]
         check_tag(first.tag)
         places = sorted((row.delta, row.remainder) for row in rows)
@@ -195,7 +194,7 @@ class Takeover:
         )
 
     def _refuse_shared(self, alias: str) -> None:
-        """Leaf's own table in our database needs no takeover: both use it."""
+        """Leaf's own table in a database of this project needs no takeover: both use it."""
         if self.kind == "tinyid":
             return
         ours = [a for a in source_of_tags().databases() if _is_one_database(a, alias)]
@@ -230,7 +229,7 @@ class Takeover:
         return max(rows.values_list("stop", flat=True), default=0)
 
     def _is_done(self, move: _Move) -> bool:
-        """Ours began above where the other server is, and were not left behind."""
+        """The tag here began above where the old server is, and has not been set back."""
         return 0 < move.began <= move.ours and move.theirs.first_free <= move.began
 
     @staticmethod
@@ -263,7 +262,7 @@ class Takeover:
         return f"{self.kind} in {', '.join(self.sources)}"[:200]
 
     def _remember(self, move: _Move) -> None:
-        """Write down what is theirs, before ours begins."""
+        """Write down the old server's ids, before the tag here begins."""
         alias = source_of_tags().route(move.theirs.tag)[0]
         make_missing_tables(connections[alias], only=("SegmentHistory",))
         row = SegmentHistory(

@@ -50,7 +50,8 @@ class UuidKey(Stages):
         table = self._table()
         refuse_unsupported(self.project.connection, table, apps)
         _free_name(table, self._kept, besides=source)
-        operation = AddNewKey(self.model_name, self.name, field, source=source)
+        back = {"source": source} if source else {}
+        operation = AddNewKey(self.model_name, self.name, field, **back)
         return Plan(
             [
                 f"The key of {self.project.name} becomes a {type(field).__name__}, and so does "
@@ -134,8 +135,9 @@ class UuidKey(Stages):
         table = self._table()
         kept_field = self._kept_field()
         _free_name(table, self._kept, besides=last.source)
+        back = {"source": last.source} if last.source else {}
         operation = SwitchKey(
-            self.model_name, self.name, last.field, self._kept, kept_field, source=last.source
+            self.model_name, self.name, last.field, self._kept, kept_field, **back
         )
         return Plan(
             [
@@ -176,7 +178,7 @@ class UuidKey(Stages):
         return _cleaned(key)
 
     def _before_switch(self) -> Plan:
-        """The switch is written, and not applied here: it may be that rows are to be filled."""
+        """The switch is written, and not applied here: rows may have to be filled first."""
         self.written = self.written[:-1]
         self._state = self.project.loader.project_state(self.written[-1].node)
         if self._open_rows():
@@ -233,14 +235,14 @@ def _free_name(table: Keyed, name: str, *, besides: str | None) -> None:
 
 
 def _bound(field: models.Field[Any, Any], model: type[models.Model]) -> Any:
-    """A copy that knows its model, of whose name the tag is made."""
+    """A copy that knows its model, from whose name the tag is made."""
     copy: Any = field.clone()
     copy.model = model
     return copy
 
 
 def _cleaned(field: Any) -> models.Field[Any, Any]:
-    """A copy that is built from what the field says of itself by now."""
+    """A copy built from what the field says of itself now."""
     copy: models.Field[Any, Any] = field.clone()
     return copy
 
