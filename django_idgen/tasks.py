@@ -5,7 +5,7 @@
 ``prune_history`` deletes old rows. Each may come late, run twice at once, or be
 killed in its middle; none needs a result backend; each returns what it did, as JSON.
 
-What the tasks do is in :mod:`.ops.upkeep`;
+What the tasks do is in :mod:`.ops.upkeep` and :mod:`.ops.preloading`;
 ``manage.py idgen_upkeep`` does the same without Celery. This module can be imported
 before Django is set up (from the project's ``celery.py`` or its settings), and where
 Celery is not installed: then only the use of a name says so, since other task queues
@@ -55,7 +55,7 @@ def renewed_every() -> float:
 
 
 def _task(work: str, expires: float, time_limit: int) -> Any:
-    """The task of ``work``, a "module.function" of :mod:`.ops.upkeep`, imported when it runs.
+    """The task of ``work``, a "module.function" of :mod:`.ops`, imported when it runs.
 
     An older message asks for nothing that a newer one doesn't: it expires when the next
     one comes. Said of the task, too, since django-celery-beat drops the schedule's.
@@ -64,12 +64,12 @@ def _task(work: str, expires: float, time_limit: int) -> Any:
 
     def run(*args: Any, **kwargs: Any) -> Any:
         # Not before Django is set up.
-        found = import_module(f"{__package__}.ops.upkeep.{module}")
+        found = import_module(f"{__package__}.ops.{module}")
         function: Callable[..., Any] = getattr(found, name)
         return function(*args, **kwargs)
 
     run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"See :func:`{__package__}.ops.upkeep.{work}`."
+    run.__doc__ = f"See :func:`{__package__}.ops.{work}`."
     decorate = shared_task(
         name=f"{__name__}.{name}",
         expires=expires,
@@ -87,9 +87,9 @@ if shared_task is not None:
     _renewed_every = renewed_every()
     _renewal_expires = max(_renewed_every, CLOCKS_DIFFER)
 
-    renew_worker_leases = _task("leases.renew_worker_leases", _renewal_expires, 60)
+    renew_worker_leases = _task("upkeep.renew_worker_leases", _renewal_expires, 60)
     preload_segments = _task("preloading.preload_segments", PRELOADED_EVERY, 60)
-    prune_history = _task("pruning.prune_history", PRUNED_EVERY, 600)
+    prune_history = _task("upkeep.prune_history", PRUNED_EVERY, 600)
 
     BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
         "idgen-renew-worker-leases": _entry(

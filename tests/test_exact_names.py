@@ -19,6 +19,7 @@ from django_idgen.db.tables import make_missing_tables
 from django_idgen.leases.database import DatabaseLeases
 from django_idgen.models import AccessToken, LeafAlloc, WorkerLease
 from django_idgen.ops.tags import edits
+from django_idgen.process.tags import TagUnknown
 from django_idgen.rest.tokens import find_token, make_token
 from django_idgen.sources.server import ServerSource
 from tests.http.service import EVERYTHING, one_token
@@ -60,7 +61,7 @@ def test_a_tag_alike_is_refused_and_moves_none(alias: str, tag: str) -> None:
                 attempt()
         assert not edits.change_row(alias, tag, max_id=10**6, step=7)
         for change in (edits.pause_tag, lambda tag: edits.change_tag(tag, step=7)):
-            with pytest.raises(edits.TagUnknown):
+            with pytest.raises(TagUnknown):
                 change(tag)
     with pytest.raises(IntegrityError):
         LeafAlloc(biz_tag=tag, max_id=10**6).save(using=alias)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_idgen.core.errors import ConfigurationError
-from django_idgen.ops.upkeep.consumption import Consumption
-from django_idgen.ops.upkeep.forecast import Forecast, check_outage
+from django_idgen.ops.preloading import Consumption, Forecast, check_outage
 from django_idgen.sources.rates import Rate
 
 OUTAGE = 1200.0

@@ -22,7 +22,7 @@ from django_idgen.db.stores import catch_up
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.status import VERSION, status
-from django_idgen.ops.status.text import span, table, told
+from django_idgen.ops.status_text import span, table, told
 from django_idgen.process import handlers
 from tests import servers
 from tests.places import place

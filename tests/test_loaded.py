@@ -21,8 +21,9 @@ from django_idgen.db.tables import make_missing_tables
 from django_idgen.fields import SegmentIdField
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import loaded
-from django_idgen.ops.tags.edits import find_tag, make_tag, pause_tag, raise_tag, resume_tag
+from django_idgen.ops.tags.edits import make_tag, pause_tag, raise_tag, resume_tag
 from django_idgen.process import handlers
+from django_idgen.process.tags import find_tag
 from django_idgen.signals import segment_skipped
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource

@@ -13,8 +13,9 @@ from django.test import override_settings
 
 from django_idgen import segments
 from django_idgen.core.errors import SegmentUnavailable
-from django_idgen.ops.tags.edits import TagUnknown, find_tag, make_tag
+from django_idgen.ops.tags.edits import make_tag
 from django_idgen.process import handlers
+from django_idgen.process.tags import TagUnknown, find_tag
 from django_idgen.settings.config import SettingsError, read_settings
 from tests.app.models import Invoice
 from tests.places import idgen_on

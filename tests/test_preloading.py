@@ -15,8 +15,8 @@ from django.utils import timezone
 from django_idgen.core.errors import ConfigurationError, SegmentUnavailable, UpkeepFailed
 from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.upkeep import preloading
-from django_idgen.ops.upkeep.preloading import preload_segments
+from django_idgen.ops import preloading
+from django_idgen.ops.preloading import preload_segments
 from django_idgen.process import handlers
 from django_idgen.settings.config import SettingsError, read_settings
 from django_idgen.sources.history import holder, who_issued
@@ -227,7 +227,7 @@ def test_a_run_that_is_killed_leaves_a_gap_at_worst(pooled: str) -> None:
     pass_time(pooled)
     killed_while_waiting(
         pooled,
-        "from django_idgen.ops.upkeep.preloading import preload_segments; preload_segments()",
+        "from django_idgen.ops.preloading import preload_segments; preload_segments()",
         "SELECT biz_tag FROM leaf_alloc WHERE biz_tag = 'tea' FOR UPDATE",
     )
     done = preload_segments()["tags"]["tea"]

@@ -15,7 +15,7 @@ from django_idgen.db.connection import own_connection
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.metrics.definitions import SHARED
 from django_idgen.ops.status import status
-from django_idgen.ops.tags.rows import find_tag
+from django_idgen.process.tags import find_tag
 from django_idgen.rest.tags import shown
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.rates import INTERVAL, Rate

@@ -19,9 +19,9 @@ from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
-from django_idgen.ops.tags import rows as tag_rows
 from django_idgen.ops.tags import supply as tag_supply
 from django_idgen.process import handlers
+from django_idgen.process import tags as tag_rows
 from django_idgen.rest.tag_lists import TagList
 from django_idgen.sources.memory import MemorySource
 from tests.places import STEP, place, sqlite

@@ -24,8 +24,7 @@ from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, Up
 from django_idgen.core.lease import Grant
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeaseHistory, NamespaceRecord, SegmentHistory, WorkerLease
-from django_idgen.ops.upkeep.leases import renew_worker_leases
-from django_idgen.ops.upkeep.pruning import prune_history
+from django_idgen.ops.upkeep import prune_history, renew_worker_leases
 from django_idgen.process import factory, lifecycle
 from django_idgen.settings.config import SettingsError, read_settings
 from tests.places import place
@@ -140,7 +139,7 @@ def test_a_run_that_is_killed_changes_nothing(alias: str) -> None:
     lease = acquire().lease
     killed_while_waiting(
         alias,
-        "from django_idgen.ops.upkeep.leases import renew_worker_leases; renew_worker_leases()",
+        "from django_idgen.ops.upkeep import renew_worker_leases; renew_worker_leases()",
         "SELECT name FROM django_idgen_namespace FOR UPDATE",
     )
     assert rows(alias).get().until == lease.until
@@ -318,9 +317,9 @@ def test_pruning_that_is_killed_goes_on_the_next_time(archive: str) -> None:
         archive,
         "from functools import partial\n"
         "from django_idgen.sources import history\n"
-        "from django_idgen.ops.upkeep import pruning\n"
+        "from django_idgen.ops import upkeep\n"
         "history.prune_history = partial(history.prune_history, batch=2)\n"
-        "pruning.prune_history()",
+        "upkeep.prune_history()",
         f"SELECT id FROM django_idgen_history WHERE id = {third} FOR UPDATE",
     )
     assert left(archive) == [3, 4]

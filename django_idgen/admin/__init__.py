@@ -6,9 +6,9 @@ Nothing here may make an id come again: nothing lowers a mark, and nothing delet
 from __future__ import annotations
 
 from .decode import DecodeAdmin
-from .leases import NamespaceRecordAdmin, WorkerLeaseAdmin
-from .tags import LeafAllocAdmin, SegmentHistoryAdmin
+from .tags.pages import LeafAllocAdmin, SegmentHistoryAdmin
 from .tokens import AccessTokenAdmin
+from .workers.pages import NamespaceRecordAdmin, WorkerLeaseAdmin
 
 __all__ = [
     "AccessTokenAdmin",

@@ -28,7 +28,7 @@ from ..models import LeafAlloc, SegmentHistory, WorkerLease
 from ..ops.decoding import BitField, Reading, RowFound, SnowflakeReading, label, readings
 from ..settings.config import SettingsError
 from .base import UnwrittenAdmin
-from .error_words import error_words
+from .words import error_words
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[models.Model]

@@ -132,7 +132,7 @@ class SegmentMap(dict[str, Generator]):
 
     def __missing__(self, tag: str) -> Generator:
         # At first use only, and not before there are models.
-        from ..ops.tags.tables import check_made
+        from .tags import check_made
 
         if tag not in self.fields and not current_settings().segments.make_tags:
             try:
@@ -155,7 +155,7 @@ class SegmentMap(dict[str, Generator]):
 
         It begins above the rows of ``fields``, and of all that are known to have this tag.
         """
-        from ..ops.tags.tables import taken_of_new
+        from .tags import taken_of_new
 
         fields = (*fields, *self.fields.get(check_tag(tag), ()))
         if is_prefork():

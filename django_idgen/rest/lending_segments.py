@@ -23,9 +23,9 @@ from rest_framework.throttling import BaseThrottle
 from ..core.errors import IdgenError, SegmentUnavailable
 from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
 from ..core.segment_allocator import SegmentAllocator
-from ..ops.tags.rows import find_tag, source_behind_pool
-from ..ops.tags.trail import record
+from ..ops.tags.change_log import record
 from ..process.handlers import current_settings, segments
+from ..process.tags import find_tag, source_behind_pool
 from .known_tags import check_known
 from .lending_base import LendingRefused, LendingView
 from .lending_input import SegmentInput

@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 from ..core.errors import SegmentUnavailable
 from ..db.stores import catch_up
 from ..models import LeafAlloc
-from ..ops.tags.rows import Tag, is_row_of, tag_databases
+from ..process.tags import Tag, is_row_of, tag_databases
 
 __all__ = ["ORDERINGS", "TagList"]
 

@@ -15,9 +15,9 @@ from ..core.segment import MAX_STEP, check_tag
 from ..models import LeafAlloc
 from ..ops.tags import edits as tag_edits
 from ..ops.tags import supply as tag_supply
-from ..ops.tags.rows import Tag, TagsElsewhere, find_tag
-from ..ops.tags.trail import Change, record
+from ..ops.tags.change_log import Change, record
 from ..process.handlers import current_settings
+from ..process.tags import Tag, TagsElsewhere, find_tag
 from ..sources.history import holder
 from .management import Conflict, ManagementView, UnknownTag
 from .pagination import PageInput, page_of

@@ -23,8 +23,8 @@ from django.views.decorators.debug import sensitive_variables
 
 from ..core.errors import IdgenError
 from ..models import LONGEST_LIFE, AccessToken, validate_patterns
-from ..ops.tags.rows import find_tag, source_behind_pool
 from ..process.handlers import current_settings
+from ..process.tags import find_tag, source_behind_pool
 
 __all__ = [
     "PREFIX",

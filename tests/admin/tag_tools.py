@@ -12,7 +12,7 @@ from django.contrib.messages import get_messages
 from django.test import Client
 
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags import trail
+from django_idgen.ops.tags import change_log as trail
 
 TAGS = "/admin/django_idgen/leafalloc/"
 

@@ -18,8 +18,8 @@ from django.test import Client
 from django.utils import translation
 
 from django_idgen import generators
-from django_idgen.admin.lease_map import clock_offset, state_name, time_left
-from django_idgen.admin.tag_words import count_words, duration_words, pool_words, rate_words
+from django_idgen.admin.words import count_words, duration_words, pool_words, rate_words
+from django_idgen.admin.workers.map import clock_offset, state_name, time_left
 from django_idgen.db.stores import catch_up
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.fields.forms import IdFormField

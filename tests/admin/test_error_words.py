@@ -7,7 +7,7 @@ from django.db import OperationalError
 from django.test import Client
 from django.utils import translation
 
-from django_idgen.admin.error_words import error_words
+from django_idgen.admin.words import error_words
 from django_idgen.core.errors import (
     ClockMovedBackwards,
     ConfigurationError,
@@ -27,12 +27,11 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.edits import (
     PoolStillOpen,
     SkipRefused,
+    StepOvertaken,
     TagExists,
-    TagsElsewhere,
-    TagUnknown,
     Unstorable,
 )
-from django_idgen.ops.tags.steps import StepOvertaken
+from django_idgen.process.tags import TagsElsewhere, TagUnknown
 from django_idgen.settings.config import SettingsError
 
 from .chinese import ADMIN, HAN, client_of_china, english, look, tag, told

@@ -16,8 +16,8 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client, override_settings
 
 from django_idgen import generators
-from django_idgen.admin import lease_pages
-from django_idgen.admin.lease_map import (
+from django_idgen.admin.workers import pages as lease_pages
+from django_idgen.admin.workers.map import (
     MOST_CELLS,
     cells_of,
     clock_offset,

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from django_idgen import segments
-from django_idgen.admin.tag_losses import Standing, standing
+from django_idgen.admin.tags.skips import Standing, standing
 from django_idgen.core.errors import TagPaused
 from django_idgen.core.segment import MAX_ID
 from django_idgen.db.stores import catch_up
@@ -150,7 +150,7 @@ def test_of_several_databases_each_says_what_it_loses(
 
 def test_a_loss_of_all_ids_is_counted() -> None:
     """More than a sequence may have."""
-    from django_idgen.admin.tag_losses import Part
+    from django_idgen.admin.tags.skips import Part
 
     (loss,) = Standing("t", [Part("default", 1)]).lost(MAX_ID)
     assert (loss.first, loss.last, loss.count) == (1, MAX_ID - 1, MAX_ID - 1)

@@ -14,7 +14,7 @@ from django_idgen import segments
 from django_idgen.db.stores import catch_up
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
-from django_idgen.ops.tags import steps as tag_steps
+from django_idgen.ops.tags import edits as tag_steps
 from django_idgen.ops.tags import supply as tag_supply
 from tests.redis_pool.test_project import idgen_on, project
 from tests.redis_servers import cache_alias, free_port

@@ -13,13 +13,14 @@ from django.test import Client, override_settings
 from django.utils import translation
 
 from django_idgen import segments
-from django_idgen.admin.tag_chart import draw
-from django_idgen.admin.tag_words import duration_words, rate_words, short_number
+from django_idgen.admin.tags.details import draw
+from django_idgen.admin.words import duration_words, rate_words, short_number
 from django_idgen.db.stores import catch_up
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags.usage import Bucket
+from django_idgen.process.tags import TagUnknown
 from tests.test_admin_skip import one
 from tests.test_tag_edits import source_of
 
@@ -218,7 +219,7 @@ def test_what_was_done_before_a_failure_is_in_the_history(
     tag = stored("t")
 
     def overtaken(*args: Any, **kwargs: Any) -> None:
-        raise tag_edits.TagUnknown("t")
+        raise TagUnknown("t")
 
     monkeypatch.setattr("django_idgen.ops.tags.edits.change_tag", overtaken)
     monkeypatch.setattr("django_idgen.ops.tags.edits.change_row", overtaken)

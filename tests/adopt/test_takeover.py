@@ -14,7 +14,7 @@ from django.test import override_settings
 from django_idgen import segments
 from django_idgen.contrib.adopt.takeover import Takeover
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags.rows import find_tag
+from django_idgen.process.tags import find_tag
 from django_idgen.sources.history import who_issued
 from tests.adopt.old_servers import Running, make
 from tests.places import idgen_on

@@ -24,7 +24,7 @@ BREAKS = (
     Break(
         "a list is sorted by the tokens of leases",
         "hazard 73",
-        "django_idgen/admin/leases.py",
+        "django_idgen/admin/workers/pages.py",
         '        ordering=Case(When(token="", then=0), default=1, output_field=IntegerField()),',
         '        ordering="token",',
         (f"{LOOKUPS}::test_sorting_by_state_says_nothing_of_the_tokens",),

@@ -436,7 +436,7 @@ BREAKS = (
     Break(
         "a new tag begins at 1 though its table has rows",
         "hazard 81",
-        "django_idgen/ops/tags/tables.py",
+        "django_idgen/process/tags.py",
         "    return _aside(lambda: max(map(highest_in, fields), default=0))",
         "    return 0",
         ("tests/test_renamed_models.py::test_a_new_tag_begins_above_the_rows_of_its_table",),

@@ -31,7 +31,6 @@ FLOORS = {room: floor for floor, rooms in enumerate(ROOMS) for room in rooms}
 """The rooms from the ground up: each may import those below it."""
 TO_TURN_ROUND = {
     ("leases.redis.borrowed_history", "process.lifecycle"),
-    ("process.handlers", "ops.tags.tables"),
     ("remote.generators", "leases.http"),
     ("strings.schema_extension", "rest.openapi_views"),
 }

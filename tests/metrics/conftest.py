@@ -35,7 +35,8 @@ def script(metrics_site: Site) -> Script:
 
 
 PREAMBLE = """
-from django_idgen import generators, handlers, next_id, segments
+from django_idgen import generators, next_id, segments
+from django_idgen.process import handlers
 from django_idgen.ops.metrics.switch import start
 from django_idgen.ops.metrics.views import exposition
 from tests.metrics.samples import Scraped

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
-from django_idgen.ops.metrics.tally import OTHER, TagNames, Tally
+from django_idgen.ops.metrics.process import OTHER, TagNames, Tally
 from django_idgen.settings.config import SettingsError, read_settings
 from tests.faults.processes import Site
 

@@ -18,7 +18,7 @@ from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags.edits import make_tag, pause_tag
 from django_idgen.ops.tags.outlook import outlook, outlooks
-from django_idgen.ops.tags.rows import TagUnknown, known_tag
+from django_idgen.process.tags import TagUnknown, known_tag
 from tests.places import STEP, place
 from tests.redis_pool.test_project import project
 from tests.several.conftest import _shards, shards

@@ -21,8 +21,8 @@ from django_idgen.core.errors import SegmentUnavailable, TagPaused
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag, skip_tag
-from django_idgen.ops.tags.rows import TagsElsewhere, TagUnknown, find_tag
 from django_idgen.process import handlers
+from django_idgen.process.tags import TagsElsewhere, TagUnknown, find_tag
 from django_idgen.sources.database import DatabaseSource
 from tests.places import STEP, place, sqlite
 from tests.server_tools import execute

@@ -17,8 +17,8 @@ from django_idgen import segments
 from django_idgen.client import Client as IdClient
 from django_idgen.core.errors import TagPaused
 from django_idgen.models import LeafAlloc
+from django_idgen.ops.tags.change_log import told
 from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag
-from django_idgen.ops.tags.trail import told
 from django_idgen.process import handlers
 from django_idgen.rest.known_tags import KNOWN_TAGS
 from django_idgen.sources.http import HttpSource

@@ -12,10 +12,10 @@ from django.test import override_settings
 from django_idgen import segments
 from django_idgen.core.errors import SegmentUnavailable, TagPaused
 from django_idgen.models import LeafAlloc
+from django_idgen.ops.preloading import preload_segments
 from django_idgen.ops.tags.edits import PoolStillOpen, pause_tag, resume_tag
 from django_idgen.ops.tags.outlook import outlook
 from django_idgen.ops.tags.supply import clear_pool
-from django_idgen.ops.upkeep.preloading import preload_segments
 from django_idgen.process import handlers
 from django_idgen.sources.history import holder
 from django_idgen.sources.pool.scripts import key_of

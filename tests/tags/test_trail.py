@@ -10,7 +10,7 @@ from django.test import modify_settings
 from django.utils import translation
 
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags.trail import ACTIONS, record, told
+from django_idgen.ops.tags.change_log import ACTIONS, record, told
 from tests.rest.tags.people import Person
 
 pytestmark = pytest.mark.django_db

@@ -23,8 +23,8 @@ from ...core.segment import MAX_ID
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
 from ...fields.filling import in_words, stop_writers
-from ...ops.tags.pausing import pause_tag, resume_tag
-from ...ops.tags.rows import TagUnknown, find_tag
+from ...ops.tags.edits import pause_tag, resume_tag
+from ...process.tags import TagUnknown, find_tag
 from .counters import Counter, counter_of
 from .marks import first_id_of, grant_of, lift, next_after
 

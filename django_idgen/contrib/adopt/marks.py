@@ -14,11 +14,11 @@ from ...core.segment import MAX_ID, Demand, Segment
 from ...core.succession import layout_of
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
-from ...ops.tags.edits import TagExists, find_tag, make_tag, skip_tag
-from ...ops.tags.rows import TagsElsewhere, source_behind_pool
+from ...ops.tags.edits import TagExists, make_tag, skip_tag
 from ...ops.tags.supply import let_go
 from ...process import handlers
 from ...process.registries import registry_of
+from ...process.tags import TagsElsewhere, find_tag, source_behind_pool
 from ...settings.config import GeneratorSettings
 
 __all__ = ["GRACE", "first_id_of", "grant_of", "lift", "next_after", "raise_tag"]

@@ -26,7 +26,7 @@ from ...db.row_writes import insert_row
 from ...db.tables import make_missing_tables, missing_tables, refuse_unfit_columns
 from ...fields.filling import Report, rows_of
 from ...models import Installation, LeafAlloc, SegmentHistory
-from ...ops.tags.rows import find_tag, source_of_tags
+from ...process.tags import find_tag, source_of_tags
 from .marks import raise_tag
 from .tables import columns_of
 

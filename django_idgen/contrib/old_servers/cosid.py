@@ -55,9 +55,9 @@ from ...core.errors import (
 from ...core.generator import Generator
 from ...core.segment import MAX_ID, Demand, Segment, check_tag
 from ...ops.tags import edits as tag_edits
-from ...ops.tags.rows import Tag, find_tag
-from ...ops.tags.trail import record
+from ...ops.tags.change_log import record
 from ...process.handlers import current_settings, generators, segments
+from ...process.tags import Tag, find_tag
 from ...rest.access import Caller
 from ...rest.failures import Failure
 from ...rest.holders import MOST_LABEL, Owner

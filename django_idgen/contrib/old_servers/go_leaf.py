@@ -32,9 +32,9 @@ from ...core.errors import InvalidTag
 from ...core.segment import MAX_ID, MAX_STEP, check_tag
 from ...core.segment_generator import SegmentStats
 from ...ops.tags import edits as tag_edits
-from ...ops.tags.rows import TagsElsewhere, TagUnknown
-from ...ops.tags.trail import record
+from ...ops.tags.change_log import record
 from ...process.handlers import current_settings, segments
+from ...process.tags import TagsElsewhere, TagUnknown, find_tag
 from ...rest.failures import Failure
 from ...rest.known_tags import UnknownTag
 from ...rest.parsers import StrictJSONParser
@@ -117,7 +117,7 @@ class GoLeaf(OldServer):
         user = self._need(request, "django_idgen.change_leafalloc")
         body = _Body.of(request)
         tag, step = self._served(body.tag()), body.number("step", MAX_STEP)
-        before = tag_edits.find_tag(tag)
+        before = find_tag(tag)
         tag_edits.change_tag(tag, step=step)
         record(user, tag, "changed", step=(before and before.first.step, step))
         return _answer(OK, SUCCESS)

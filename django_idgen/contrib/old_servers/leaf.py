@@ -35,8 +35,8 @@ from ...core.moments import in_zone, unix_us
 from ...core.segment import Segment
 from ...db.stores import catch_up
 from ...models import LeafAlloc
-from ...ops.tags.rows import is_row_of, tag_databases
 from ...process.handlers import current_settings, segments
+from ...process.tags import is_row_of, tag_databases
 from ...rest.failures import Failure
 from ...rest.known_tags import UnknownTag
 from ...settings.config import DEFAULT_ALIAS

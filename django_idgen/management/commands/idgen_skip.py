@@ -19,7 +19,7 @@ from django_idgen.ops.doctor.skipping import (
     all_tags,
     raise_new_tags,
 )
-from django_idgen.ops.tags.rows import TagUnknown, find_tag
+from django_idgen.process.tags import TagUnknown, find_tag
 from django_idgen.settings.config import SettingsError, read_settings
 
 FAILURES = (IdgenError, AnyDatabaseError, OSError, TimeoutError)

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from ...core.errors import ConfigurationError, InvalidTag
 from ...core.segment import check_tag
 from ...ops.status import MOST_TAGS, WITHIN, Questions, status
-from ...ops.status.text import told
+from ...ops.status_text import told
 from ...settings.config import SettingsError
 
 __all__ = ["Command"]

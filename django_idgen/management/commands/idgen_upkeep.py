@@ -10,9 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...core.errors import IdgenError
-from ...ops.upkeep.leases import renew_worker_leases
-from ...ops.upkeep.preloading import preload_segments
-from ...ops.upkeep.pruning import KEPT_DAYS, prune_history
+from ...ops.preloading import preload_segments
+from ...ops.upkeep import KEPT_DAYS, prune_history, renew_worker_leases
 
 __all__ = ["Command"]
 

@@ -18,7 +18,7 @@ from ...db.stores import catch_up
 from ...db.tables import missing_tables
 from ...fields import SegmentSource
 from ...models import LeafAlloc, SegmentHistory
-from ..tags.rows import is_row_of, tag_databases
+from ...process.tags import is_row_of, tag_databases
 
 __all__ = ["Grant", "SegmentReading", "Standing", "TagDatabases", "TagReadings", "tag_readings"]
 

@@ -13,8 +13,8 @@ from ...core.errors import IdgenError
 from ...core.segment import MAX_ID
 from ...core.shard import Grid
 from ...models import Installation
+from ...process.tags import find_tag, source_behind_pool
 from ..tags.edits import raise_tag
-from ..tags.rows import find_tag, source_behind_pool
 from ..tags.supply import let_go
 from .distance import usual_skip
 from .findings import Finding, Fix, Severity, Unexamined

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..tags.rows import find_tag, source_of_tags
+from ...process.tags import find_tag, source_of_tags
 
 __all__ = ["usual_skip"]
 

@@ -13,7 +13,7 @@ from ...core.errors import IdgenError
 from ...core.moments import moment
 from ...core.segment import MAX_ID
 from ...models import LeafAlloc
-from ..tags.rows import is_row_of, source_behind_pool
+from ...process.tags import is_row_of, source_behind_pool
 from .columns import Narrow, narrow_in
 from .findings import Finding, Severity, Unexamined
 from .project import Project, unexamined

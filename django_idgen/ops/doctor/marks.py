@@ -17,9 +17,9 @@ from ...core.errors import IdgenError, SegmentUnavailable
 from ...core.ledger import Ledger, Stored, Successor
 from ...db.connection import Place, place_of
 from ...models import LeafAlloc
+from ...process.tags import find_tag, source_behind_pool
 from ...settings.config import GeneratorSettings
-from ..tags.row_edits import edit_rows
-from ..tags.rows import find_tag, source_behind_pool
+from ..tags.edits import edit_rows
 from ..tags.supply import let_go
 from .behind import columns_by_tag, stands_at
 from .findings import Finding, Fix, Severity, Unexamined

@@ -9,8 +9,8 @@ from django.db import Error as AnyDatabaseError
 from ...core.errors import IdgenError
 from ...models import LeafAlloc
 from ...process import handlers
+from ...process.tags import is_row_of, source_behind_pool, source_in_use
 from ..tags.outlook import outlooks
-from ..tags.rows import is_row_of, source_behind_pool
 from .findings import Finding, Severity, Unexamined
 from .project import Project, unexamined
 
@@ -23,11 +23,9 @@ LOOKED_AT = 1000
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each database whose tags are in use, while none lie ready in the pool."""
-    pool = handlers.segments.allocator().source
-    source = source_behind_pool()
-    if not pool.is_pool:
+    if not source_in_use().is_pool:
         return
-    for alias in source.databases():
+    for alias in source_behind_pool().databases():
         if alias in project.up() and project.has(alias, "LeafAlloc"):
             try:
                 yield from _of_database(alias)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ...db.tables import MODELS, table_of, unfit_columns
 from ...process.registries import lease_databases
-from ..tags.rows import source_behind_pool
+from ...process.tags import source_behind_pool
 from .findings import Finding, Severity, Unexamined
 from .project import Project
 

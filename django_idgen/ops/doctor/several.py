@@ -13,7 +13,7 @@ from ...core.shard import ALONE, Grid
 from ...db import dialects
 from ...db.connection import Place, place_of
 from ...models import Installation, LeafAlloc
-from ..tags.rows import source_behind_pool
+from ...process.tags import source_behind_pool
 from .findings import Finding, Severity, Unexamined
 from .project import Project, unexamined
 

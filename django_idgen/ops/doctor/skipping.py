@@ -19,11 +19,10 @@ from ...core.ledger import Ledger, Stored, Successor
 from ...core.segment import MAX_ID
 from ...db.connection import Place, place_of
 from ...models import Installation, LeafAlloc
+from ...process.tags import is_row_of, tag_databases
 from ...settings.config import GeneratorSettings
-from ..tags.edits import skip_tag
+from ..tags.edits import edit_rows, skip_tag
 from ..tags.outlook import outlook
-from ..tags.row_edits import edit_rows
-from ..tags.rows import is_row_of, tag_databases
 from ..tags.supply import let_go
 from .behind import columns_by_tag, highest_behind, stands_at
 from .distance import usual_skip

@@ -1,35 +1,48 @@
 """What this process gave out and holds, as metrics of prometheus_client.
 
-Nothing is added to the giving out of ids. Generators count by themselves, on their slow
-path; these counts are read at a *look*: when a scrape comes, or (where processes write
-to the files of ``PROMETHEUS_MULTIPROC_DIR``) every few seconds, and once more when a
-generator is closed. What happened in between is added to counters of the library, which
-never go down. A look takes no id and no lease, makes no generator, and does no I/O but
-to those files.
+Nothing is added to the giving out of ids. Generators count on their slow path; these counts
+are read at a *look*: when a scrape comes, or (where processes write to the files of
+``PROMETHEUS_MULTIPROC_DIR``) every few seconds, and once more when a generator is closed.
+What happened in between is added to counters of the library, which never go down. A look
+takes no id and no lease, makes no generator, and does no I/O but to those files.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import Counter as Sums
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.keeper import LeaseKeeper
 from ...core.loader import process_lock
 from ...db.forking import no_fork
 from ...process import handlers
-from . import library
 from .definitions import BUCKETS, PROCESS, Definition
-from .tally import Smoothed, TagNames, Tally
 
+try:
+    from prometheus_client import Counter, Gauge, Histogram, values
+    from prometheus_client.metrics_core import Metric
+except ImportError as error:
+    raise ImportError(
+        "Metrics need prometheus_client, which is not installed. Install it by "
+        "'pip install django-idgen[prometheus]', or take METRICS out of IDGEN and "
+        "django_idgen.ops.metrics out of your URLs."
+    ) from error
+
+__all__ = ["EVENTS", "OTHER", "ProcessMetrics", "TagNames", "Tally", "is_multiprocess"]
+
+OTHER: Final = "other"
+"""The tag that stands for all those without a name of their own."""
+SMOOTHING: Final = 60.0
+"""Seconds after which an old rate counts for 1/e."""
 # After ours, which says what to do where it is missing.
-from prometheus_client import Counter, Gauge, Histogram  # isort: skip
-from prometheus_client.metrics_core import Metric  # isort: skip
 
-__all__ = ["EVENTS", "ProcessMetrics"]
 
 GENERATOR_COUNTS: Final[Mapping[str, str]] = {
     "ids_issued": "issued",
@@ -72,6 +85,14 @@ Metrics = Mapping[str, Any]
 Counts = tuple[float, ...]
 
 
+def is_multiprocess() -> bool:
+    """Whether figures go to the files of ``PROMETHEUS_MULTIPROC_DIR``.
+
+    The library settles that when it is imported, and never again.
+    """
+    return bool(getattr(values.ValueClass, "_multiprocess", False))
+
+
 class ProcessMetrics:
     """The metrics of one process. Thread-safe; a forked child begins at 0.
 
@@ -88,7 +109,7 @@ class ProcessMetrics:
         self._lock = threading.Lock()
         self._metrics: Metrics | None = None
         self._tally = Tally()
-        self._names = TagNames(self._most_tags, for_good=library.is_multiprocess())
+        self._names = TagNames(self._most_tags, for_good=is_multiprocess())
         self._rates: dict[str, Smoothed] = {}
         self._since_rates: Sums[str] = Sums()
         self._rates_at = self._clock.stopwatch()
@@ -251,3 +272,75 @@ def _add(metrics: Metrics, names: Iterable[str], label: str, counts: Counts) -> 
 def _read(stats: Any, counts: Mapping[str, str]) -> list[float]:
     """The counts of ``stats``; 0 for what a generator of somebody else's doesn't have."""
     return [getattr(stats, name, 0) for name in counts.values()]
+
+
+# --- what was told already ----------------------------------------------------------------
+
+
+class Tally:
+    """The counts of generators that were told already. Not thread-safe.
+
+    A generator's own counts may be read at a moment when they are a little short, so
+    that the next reading is the lower one: what was told once is never taken back.
+    """
+
+    def __init__(self) -> None:
+        self._told: WeakKeyDictionary[Any, tuple[float, ...]] = WeakKeyDictionary()
+
+    def since(self, generator: object, counts: Sequence[float]) -> tuple[float, ...]:
+        """What ``counts`` of ``generator`` have grown by; never less than 0."""
+        told = self._told.get(generator)
+        if told is None:
+            told = (0,) * len(counts)
+        self._told[generator] = tuple(map(max, told, counts))
+        return tuple(max(now - before, 0) for now, before in zip(counts, told, strict=True))
+
+
+class TagNames:
+    """Which tags go by their names: ``most`` of them. Not thread-safe.
+
+    Of those that are new at a look, the busiest ones come first. With ``for_good`` a name
+    once given is never taken away (where a series can't be removed).
+    """
+
+    def __init__(self, most: int, *, for_good: bool) -> None:
+        self.most = most
+        self.named: set[str] = set()
+        self._for_good = for_good
+
+    def name_of(self, tag: str) -> str:
+        """The tag's own name, or :data:`OTHER`."""
+        return tag if tag in self.named else OTHER
+
+    def admit(self, used: Mapping[str, float]) -> AbstractSet[str]:
+        """Name new ones among the tags that are ``used`` so much; returns who had to go.
+
+        Only tags that are not in use any more (not in ``used``) make room.
+        """
+        new = sorted((tag for tag in used if tag not in self.named), key=lambda t: -used[t])
+        new = new[: self.most]
+        lacking = len(self.named) + len(new) - self.most
+        gone: set[str] = set()
+        if lacking > 0 and not self._for_good:
+            gone = set(sorted(self.named - used.keys())[:lacking])
+            self.named -= gone
+        self.named.update(new[: max(self.most - len(self.named), 0)])
+        return gone
+
+
+class Smoothed:
+    """A rate that forgets. Not thread-safe."""
+
+    __slots__ = ("a_second",)
+
+    def __init__(self) -> None:
+        self.a_second = math.nan
+
+    def update(self, count: float, seconds: float) -> float:
+        """The rate after ``count`` more in so many seconds (more than 0)."""
+        sample = count / seconds
+        if math.isnan(self.a_second):
+            self.a_second = sample
+        else:
+            self.a_second += (sample - self.a_second) * (1 - math.exp(-seconds / SMOOTHING))
+        return self.a_second

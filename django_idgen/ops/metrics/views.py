@@ -14,8 +14,8 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_safe
 
 from ...db.atomic_requests import never_atomic
-from .library import is_multiprocess
-from .registered import FilesCollector, ProcessCollector
+from .collectors import ProcessCollector
+from .process import is_multiprocess
 from .switch import Switched, start
 
 from prometheus_client import CollectorRegistry  # isort: skip
@@ -47,8 +47,7 @@ def view(request: HttpRequest) -> HttpResponse:
 def exposition(switched: Switched, accept: str = "") -> tuple[bytes, str]:
     """The figures as bytes, and their content type."""
     registry = CollectorRegistry()
-    kind = FilesCollector if is_multiprocess() else ProcessCollector
-    registry.register(kind(switched.process))
+    registry.register(ProcessCollector(switched.process, files=is_multiprocess()))
     if switched.settings.shared:
         registry.register(switched.shared)
     # The library fails at a version that is none, and repeats what follows a good one.

@@ -1,62 +1,82 @@
-"""Tags made and changed by people, so that no id comes again.
+"""Tags made, changed, paused and resumed by people, so that no id comes again.
 
-``max_id`` only goes up, in one statement that knows nothing of what somebody saw
-before; a tag is made by an INSERT, never an UPDATE, since a process may make it in the
-same moment by using it; nothing deletes one (it would start at 1 again).
+``max_id`` only goes up, in one statement that does not depend on what somebody saw before.
+A tag is made by an INSERT, never an UPDATE: a process may make it in the same moment by
+using it. Nothing deletes a tag, which would start at 1 again.
 
-Where a tag's rows are, the segment source says: in one database, in several that share
-it, or where a router leads. On a server an edit is a transaction of our own, outside of
-the caller's. On SQLite the row is a mirror: the mark itself, which stands in a file
-beside the database or in this process, is raised first.
+The segment source says where a tag's rows are: in one database, in several that share it,
+or where a router leads. On a server each edit is a transaction on a connection of its own.
+A SQLite database has one writer: there it is the caller's connection, and the mark, which
+is kept outside of the row, is raised first.
+
+A fetch sees in the row that a tag is paused. On SQLite the marks say it, too, from the
+commit on. The ranges of a paused tag in the pool are closed as well, and kept for later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
-from ...core.errors import IdgenError
+from ...core.errors import ConfigurationError, IdgenError, InvalidTag, SegmentUnavailable
 from ...core.segment import MAX_ID, check_step, check_tag
-from ...db.connection import Place, place_of
-from ...models import LeafAlloc
+from ...core.source import Stock
+from ...db.connection import Place, own_connection, place_of
+from ...db.row_writes import insert_row, why_alike
+from ...db.tables import make_missing_tables, missing_tables
+from ...db.transactions import Transactions
+from ...models import Installation, LeafAlloc
 from ...process import handlers
-from .pausing import PoolStillOpen, pause_tag, resume_tag
-from .row_edits import TagExists, Unstorable, edit_rows, insert_tag_row
-from .rows import (
+from ...process.tags import (
     Tag,
-    TagsElsewhere,
-    TagUnknown,
     find_tag,
+    half_migrated,
+    is_fetched_from,
     known_tag,
+    source_in_use,
     source_of_tags,
-    table_is_missing,
-    tag_databases,
 )
 
 __all__ = [
     "PoolStillOpen",
     "SkipRefused",
-    "Tag",
+    "StepOvertaken",
     "TagExists",
-    "TagUnknown",
-    "TagsElsewhere",
     "Unstorable",
     "change_row",
     "change_tag",
-    "find_tag",
+    "edit_rows",
     "insert_tag_row",
     "make_tag",
     "pause_tag",
     "raise_tag",
+    "replace_step",
     "resume_tag",
     "skip_tag",
-    "table_is_missing",
-    "tag_databases",
 ]
+
+T = TypeVar("T")
+MODELS = ("LeafAlloc", "Installation")
+TIMEOUT = 5.0
+"""Seconds for one edit on a database server."""
+
+
+class TagExists(IdgenError):
+    """A tag that was to be made is there already."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        super().__init__(f"There is a tag {tag!r} already.")
+
+
+class Unstorable(IdgenError):
+    """The database has no place for a value, such as an emoji in a column of 3-byte UTF-8."""
 
 
 class SkipRefused(IdgenError):
@@ -87,7 +107,34 @@ class SkipRefused(IdgenError):
         )
 
 
-# --- making -------------------------------------------------------------------------
+class StepOvertaken(IdgenError):
+    """Somebody else changed a step in between; it was left so."""
+
+    def __init__(self, tag: str, *, seen: int, stored: int | None) -> None:
+        self.tag = tag
+        self.seen = seen
+        self.stored = stored
+        """The step as it is by now; None if the tag is not there any more."""
+        stands = "is gone" if stored is None else f"has a step of {stored} by now, not of {seen}"
+        super().__init__(f"Tag {tag!r} {stands}: it was not changed.")
+
+
+class PoolStillOpen(SegmentUnavailable):
+    """A tag is paused in its databases, but ids of it may come out of its pool yet."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        super().__init__(tag)
+
+    def __str__(self) -> str:
+        return (
+            f"Tag {self.tag!r} is paused, but its pool in Redis can't be asked just now: what "
+            f"lies there may still be handed out, until the next preloading closes it. Pause "
+            f"the tag again when Redis answers."
+        )
+
+
+# --- making --------------------------------------------------------------------------------
 
 
 def make_tag(tag: str, *, step: int, description: str = "", max_id: int = 1) -> Tag:
@@ -118,7 +165,7 @@ def make_tag(tag: str, *, step: int, description: str = "", max_id: int = 1) -> 
     return known_tag(tag)
 
 
-# --- changing -----------------------------------------------------------------------
+# --- changing ------------------------------------------------------------------------------
 
 
 def change_tag(tag: str, *, step: int | None = None, description: str | None = None) -> Tag:
@@ -153,11 +200,7 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
     # On SQLite the mark stands outside of the row, and goes first.
     source.marks(tag).raise_mark(tag, target)
     for alias in source.route(tag):
-        row = known.rows.get(alias)
-        if row is None:  # this database gave out none of its ids yet
-            first = known.first
-            row = LeafAlloc(biz_tag=tag, step=first.step, description=first.description)
-        _change_or_insert(alias, row, max_id=target)
+        _change_or_insert(alias, known.rows.get(alias) or _unused_row(known), max_id=target)
     return known_tag(tag)
 
 
@@ -190,16 +233,14 @@ def change_row(
     step: int | None = None,
     description: str | None = None,
     max_id: int | None = None,
+    paused: bool | None = None,
 ) -> bool:
     """Change the tag's row in ``alias``, in the caller's transaction; False if there is none.
 
     ``max_id`` is raised, whatever it is by now, and never lowered.
     """
-    changes: dict[str, Any] = {}
-    if step is not None:
-        changes["step"] = step
-    if description is not None:
-        changes["description"] = description
+    given = {"step": step, "description": description, "paused": paused}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if max_id is not None:
         changes["max_id"] = Greatest(F("max_id"), max_id)
         changes["measured_at"] = None  # what is skipped was not used
@@ -209,7 +250,6 @@ def change_row(
 
 def _change_or_insert(alias: str, row: LeafAlloc, **changes: Any) -> None:
     """Change the row of a known tag; where it is not written yet, write it."""
-
     change = partial(change_row, alias, row.pk, **changes)
     if edit_rows(alias, change):
         return
@@ -220,3 +260,169 @@ def _change_or_insert(alias: str, row: LeafAlloc, **changes: Any) -> None:
         edit_rows(alias, partial(insert_tag_row, row, alias))
     except TagExists:  # a process was quicker
         edit_rows(alias, change)
+
+
+def replace_step(tag: str, database: str, *, seen: int, to: int) -> None:
+    """Change the step of ``tag`` from ``seen``, which ``database`` had, in all its databases.
+
+    Where its ids don't come from ``database``, as of another site's rows, in that row alone
+    and in the caller's transaction. Raises :class:`StepOvertaken` and what
+    :func:`change_tag` does.
+    """
+    check_step(to)
+    swap = partial(_swap, tag, database, seen, to)
+    if not is_fetched_from(tag, database):
+        swap()
+        return
+    others = [alias for alias in known_tag(tag).rows if alias != database]
+    edit_rows(database, swap)
+    for alias in others:
+        edit_rows(alias, partial(change_row, alias, tag, step=to))
+
+
+def _swap(tag: str, alias: str, seen: int, to: int) -> None:
+    rows = LeafAlloc.objects.using(alias).filter(pk=tag)
+    if rows.filter(step=seen).update(step=to, update_time=Now()):
+        return
+    stored = rows.values_list("step", flat=True).first()
+    if stored != to:
+        raise StepOvertaken(tag, seen=seen, stored=stored)
+
+
+# --- pausing -------------------------------------------------------------------------------
+
+
+def pause_tag(tag: str) -> Tag:
+    """Have nobody be given more ids of ``tag``, from now on; may be repeated.
+
+    Processes use up what they hold. Where the calling thread is in a transaction on a
+    SQLite database, it counts from that one's commit on.
+
+    Raises :class:`.TagUnknown`, :class:`.TagsElsewhere`,
+    :class:`SegmentUnavailable` if one of the tag's databases can't be
+    asked (then it may be paused in some), and :class:`PoolStillOpen`.
+    """
+    known = known_tag(tag)
+    source = source_of_tags()
+    for alias in source.route(tag):
+        # A database that has given out none of its ids makes its row at the first fetch.
+        row = known.rows.get(alias) or _unused_row(known)
+        _change_or_insert(alias, row, paused=True)
+        _tell_marks(alias, tag, paused=True)
+    if not _shut_pool(tag):
+        raise PoolStillOpen(tag)
+    return known_tag(tag)
+
+
+def resume_tag(tag: str) -> Tag:
+    """Have ids of ``tag`` be given out again; may be repeated.
+
+    The next call of each process gets some. A pool that can't be asked is opened by the
+    next process that takes ids. Raises as :func:`pause_tag`, but for :class:`PoolStillOpen`.
+    """
+    known = known_tag(tag)
+    source_of_tags()
+    # Asked for before: who pauses the tag anew meanwhile shuts the pool with another one.
+    word = _word_of_pool(tag)
+    for alias, row in known.rows.items():
+        _change_or_insert(alias, row, paused=False)
+        _tell_marks(alias, tag, paused=False)
+    if word:
+        # Else the next fetch opens it.
+        with suppress(SegmentUnavailable, ConfigurationError):
+            source_in_use().open({tag: word})
+    return known_tag(tag)
+
+
+def _unused_row(known: Tag) -> LeafAlloc:
+    """Of a database that gave out none of the tag's ids yet."""
+    first = known.first
+    return LeafAlloc(
+        biz_tag=known.name, max_id=known.max_id, step=first.step, description=first.description
+    )
+
+
+def _tell_marks(alias: str, tag: str, *, paused: bool) -> None:
+    """On SQLite, once the row's change is committed: what is rolled back was not paused."""
+    if place_of(alias) is Place.SERVER:
+        return
+    marks: Any = source_of_tags().marks(tag)
+    transaction.on_commit(partial(marks.set_paused, tag, paused=paused), using=alias)
+
+
+def _shut_pool(tag: str) -> bool:
+    """Whether nothing comes out of it any more; True where there is none."""
+    source = source_in_use()
+    with suppress(SegmentUnavailable, ConfigurationError):
+        source.shut([tag])
+        return True
+    return False
+
+
+def _word_of_pool(tag: str) -> str:
+    """What the pool of ``tag`` is shut with; "" if it is open, or can't be asked."""
+    source = source_in_use()
+    with suppress(SegmentUnavailable, ConfigurationError):
+        return source.stocks([tag]).get(tag, Stock()).shut
+    return ""
+
+
+# --- rows, each in one transaction of its database -----------------------------------------
+
+
+def edit_rows(alias: str, body: Callable[[], T]) -> T:
+    """``body`` as one transaction of the database ``alias``.
+
+    Raises what it raises, :class:`Unstorable` and :class:`SegmentUnavailable`.
+    """
+    try:
+        return _on_server(alias, body) if place_of(alias) is Place.SERVER else _here(alias, body)
+    except SegmentUnavailable as error:
+        if isinstance(error.__cause__, DataError):
+            raise _unstorable(alias, error.__cause__) from error
+        raise
+    except DataError as error:
+        raise _unstorable(alias, error) from error
+    except DatabaseError as error:
+        raise half_migrated(alias, error) or SegmentUnavailable(
+            f"Database {alias!r} failed: {error}"
+        ) from error
+
+
+def _on_server(alias: str, body: Callable[[], T]) -> T:
+    transactions = Transactions(
+        own_connection(alias), timeout=TIMEOUT, models=MODELS, unavailable=SegmentUnavailable
+    )
+    return transactions.run(lambda _connection: body())
+
+
+def _here(alias: str, body: Callable[[], T]) -> T:
+    if missing_tables(connections[alias], MODELS):
+        make_missing_tables(connections[alias], only=MODELS)
+    with transaction.atomic(using=alias):
+        return body()
+
+
+def _unstorable(alias: str, error: Exception) -> Unstorable:
+    words = " ".join(str(error).split())
+    return Unstorable(f"Database {alias!r} can't store this: {words}")
+
+
+def insert_tag_row(row: LeafAlloc, alias: str) -> None:
+    """INSERT ``row``, a tag's first one in ``alias``, with that database's part of the ids.
+
+    In the caller's transaction. Raises :class:`TagExists`, and
+    :class:`InvalidTag` where the database takes it for another tag.
+    """
+    # Locked as a fetch does it, before the tag: nobody may divide the ids anew meanwhile.
+    rows = Installation.objects.using(alias).filter(pk=1)
+    installation = rows.select_for_update().first()
+    if installation is not None:
+        row.delta, row.remainder = installation.delta, installation.remainder
+    if why := why_alike(row, alias):
+        raise InvalidTag(row.pk, why)
+    try:
+        with transaction.atomic(using=alias):
+            insert_row(row, alias)
+    except IntegrityError as error:
+        raise TagExists(row.pk) from error

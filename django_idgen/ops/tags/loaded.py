@@ -28,9 +28,9 @@ from django.db.models.signals import class_prepared, post_save
 from ...core.errors import IdgenError
 from ...fields import SegmentSource
 from ...process import handlers
+from ...process.tags import HIGHEST
 from .edits import raise_tag
 from .supply import clear_pool
-from .tables import HIGHEST
 
 __all__ = ["watch"]
 

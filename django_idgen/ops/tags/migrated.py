@@ -21,9 +21,8 @@ from django.db.migrations.operations.base import Operation
 from ...core.errors import IdgenError
 from ...fields import SegmentSource
 from ...process import handlers
+from ...process.tags import TagsElsewhere, find_tag, highest_in, source_of_tags
 from .edits import raise_tag
-from .rows import TagsElsewhere, find_tag, source_of_tags
-from .tables import highest_in
 
 __all__ = ["after_migrate", "before_migrate"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 from django.utils import timezone
@@ -14,10 +14,10 @@ from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.moments import moment
 from ...core.segment import MAX_ID
 from ...core.shard import Grid
+from ...core.source import Stock
 from ...models import LeafAlloc
-from ...process import handlers
-from .fleet_rates import rates_of
-from .rows import Tag, known_tag, source_behind_pool
+from ...process.tags import Tag, is_fetched_from, known_tag, source_in_use
+from .usage import rates_of
 
 __all__ = ["TagOutlook", "outlook", "outlooks"]
 
@@ -96,7 +96,7 @@ def _over_all(tag: Tag) -> TagOutlook:
     )
 
 
-def _outlook(row: LeafAlloc, database: str, rate: float, stock: Any) -> TagOutlook:
+def _outlook(row: LeafAlloc, database: str, rate: float, stock: Stock | None) -> TagOutlook:
     grid = Grid(row.delta, row.remainder)
     first = grid.first(max(row.max_id, 1)) if grid.sound else MAX_ID
     left = len(range(first, MAX_ID, max(row.delta, 1)))
@@ -128,7 +128,7 @@ class _Taken(NamedTuple):
     ids: int
 
 
-def _last_taken(row: LeafAlloc, stock: Any) -> _Taken:
+def _last_taken(row: LeafAlloc, stock: Stock | None) -> _Taken:
     """Whoever fetched, or whoever took from the pool, if that was later.
 
     What is fetched for the pool is of whoever fills it.
@@ -159,19 +159,14 @@ def _lasts(ids: int | None, rate: float) -> float | None:
 
 def _is_of(tag: str, database: str) -> bool:
     """Whether the ids of ``tag`` come from there; a row may be another project's."""
-    source = source_behind_pool()
     try:
-        return database in source.route(tag)
+        return is_fetched_from(tag, database)
     except ConfigurationError:  # a router that knows nothing of this tag
         return False
 
 
-def _stocks(tags: Sequence[str]) -> Mapping[str, Any]:
-    pool: Any = handlers.segments.allocator().source
-    if not tags:
-        return {}
+def _stocks(tags: Sequence[str]) -> Mapping[str, Stock]:
     try:
-        stocks: Mapping[str, Any] = pool.stocks(tags)
+        return source_in_use().stocks(tags) if tags else {}
     except (SegmentUnavailable, ConfigurationError):
         return {}
-    return stocks

@@ -1,4 +1,4 @@
-"""Ids of a tag kept at hand: loaded ahead, or let go of, at somebody's request."""
+"""Ids of a tag kept at hand: loaded ahead or cleared on request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.segment import check_tag
 from ...models import LeafAlloc
 from ...process import handlers
-from ..upkeep.forecast import Forecast
+from ...process.tags import source_in_use
+from ..preloading import Forecast
 
 __all__ = [
     "LetGo",
@@ -53,12 +54,12 @@ def fill_pool(row: LeafAlloc) -> int | None:
     Returns how many ids were put in; None where there is no pool. Raises
     :class:`SegmentUnavailable`.
     """
-    pool: Any = handlers.segments.allocator().source
+    pool = source_in_use()
     if not pool.is_pool:
         return None
     outage = handlers.current_settings().segments.outage
     wanted = max(Forecast(row.pk, row.rate, 0).wanted(outage), row.step)
-    return int(pool.refill(row.pk, wanted))
+    return pool.refill(row.pk, wanted)
 
 
 def clear_here(tag: str) -> int:
@@ -81,7 +82,7 @@ def clear_pool(tag: str) -> bool | None:
 
     False if it can't be asked, or doesn't let us: then it may hand them out yet.
     """
-    pool: Any = handlers.segments.allocator().source
+    pool = source_in_use()
     if not pool.is_pool:
         return None
     try:

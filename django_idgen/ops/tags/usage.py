@@ -1,32 +1,38 @@
-"""How many ids of a tag were taken in the last hour, day or month, from the history.
+"""How many ids of a tag are used: of late by the hour, day or month, and how fast just now.
 
-The database counts, by minutes or quarters of an hour; days are put together here,
-as people have them: from midnight to midnight, in the current time zone.
+The history says what was taken. The database counts its rows, by minutes or quarters of an
+hour; days are put together here, as people have them: from midnight to midnight, in the
+current time zone. What lies in the pool is not taken yet: one row says that it was put in,
+and another one who took it out again. So the former count against what was fetched.
+
+The rate of just now is in the tag's rows on a server; elsewhere the history tells it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Literal
+from typing import Any, Literal
 
 from django.conf import settings
 from django.db import DatabaseError, connections
+from django.db.models import BigIntegerField, Case, Count, F, Max, Min, Sum, Value, When
+from django.db.models.functions import Cast
 from django.utils import timezone
 
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.segment import check_tag
+from ...db.connection import Place, place_of
+from ...db.dialects import SecondsOf
 from ...db.stores import catch_up
 from ...db.tables import missing_tables
-from ...models import SegmentHistory
-from .ids_taken import net_ids
-from .moment_sql import SecondsOf
-from .rows import source_behind_pool
+from ...models import LeafAlloc, SegmentHistory
+from ...process.tags import source_behind_pool
 
-__all__ = ["SPANS", "Bucket", "Span", "Usage", "usage"]
+__all__ = ["SPANS", "Bucket", "Span", "Usage", "rates_of", "usage"]
 
 Span = Literal["hour", "day", "month"]
 MINUTE, QUARTER, DAY = 60, 900, 86_400
@@ -36,6 +42,10 @@ SPANS: dict[str, tuple[int, int]] = {
     "month": (30, DAY),
 }
 """How many buckets, and how long one is."""
+POOL = "pool"
+"""The holder of what lies in the pool: see :mod:`...sources.pool.scripts`."""
+LOOKED_BACK = timedelta(hours=1)
+"""The time that the history is asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +160,7 @@ def _taken(alias: str, tag: str, edges: Sequence[datetime], unit: int) -> Counte
         rows.order_by()
         .annotate(unit=seconds - seconds % unit)
         .values("unit", "delta")
-        .annotate(taken=net_ids())
+        .annotate(taken=_net_ids())
         .values_list("unit", "delta", "taken")
     )
     found: Counter[int] = Counter()
@@ -180,3 +190,73 @@ def _has_no_table(alias: str) -> bool:
         return bool(missing_tables(connections[alias], ["SegmentHistory"]))
     except DatabaseError:
         return False
+
+
+def _net_ids() -> Sum:
+    """The sum over rows of one ``delta``, as ``delta`` times the number of ids.
+
+    A multiple of it, so that no database has to divide.
+    """
+    # MySQL's unsigned numbers know no difference below 0.
+    delta: Any = Cast("delta", BigIntegerField())
+    beyond = F("stop") - F("start") + delta - Value(1, BigIntegerField())
+    whole = beyond - beyond % delta
+    put_in = whole * Value(-1, BigIntegerField())
+    return Sum(Case(When(holder=POOL, then=put_in), default=whole, output_field=BigIntegerField()))
+
+
+# --- rates --------------------------------------------------------------------------------
+
+
+def rates_of(rows: Sequence[LeafAlloc], database: str) -> dict[str, float]:
+    """Ids a second, by tag, of ``rows`` of ``database``; 0.0 where that is not known.
+
+    On a server the rows say it. A SQLite database keeps no rates: there the history does,
+    in one query, if it is on.
+    """
+    now = timezone.now()
+    if place_of(database) is Place.SERVER:
+        return {row.pk: _of_row(row, now) for row in rows}
+    found = _of_history([row.pk for row in rows], database, now)
+    return {row.pk: found.get(row.pk, 0.0) for row in rows}
+
+
+def _of_row(row: LeafAlloc, now: datetime) -> float:
+    """The rate that was measured last, or less, if fewer ids than that were fetched since."""
+    if row.measured_at is None:
+        return row.rate
+    seconds = (now - row.measured_at).total_seconds()
+    fetched = row.max_id - row.measured_used
+    # Negative where what was used is counted over several databases.
+    if seconds <= 0 or fetched < 0:
+        return row.rate
+    return min(row.rate, fetched / max(row.delta, 1) / seconds)
+
+
+def _of_history(tags: Sequence[str], database: str, now: datetime) -> Mapping[str, float]:
+    if not tags or not source_behind_pool().history:
+        return {}
+    catch_up(database)
+    rows = SegmentHistory.objects.using(database)
+    recent = rows.filter(tag__in=tags, taken_at__gte=now - LOOKED_BACK).order_by()
+    grouped = recent.values("tag", "delta").annotate(
+        count=Count("pk"), first=Min("taken_at"), last=Max("taken_at"), taken=_net_ids()
+    )
+    try:
+        return {
+            each["tag"]: _rate(
+                each["taken"] / each["delta"], each["count"], each["first"], each["last"], now
+            )
+            for each in grouped
+        }
+    except DatabaseError as error:
+        raise SegmentUnavailable(f"Database {database!r} can't be asked: {error}") from error
+
+
+def _rate(ids: float, fetches: int, first: datetime, last: datetime, now: datetime) -> float:
+    """What was used between the first and the last fetch: all but about the last segment."""
+    seconds = (last - first).total_seconds()
+    if seconds <= 0:
+        return 0.0
+    used = ids * (fetches - 1) / fetches
+    return max(min(used / seconds, ids / (now - first).total_seconds()), 0.0)

@@ -8,7 +8,7 @@ import django
 
 django.setup()
 
-from django_idgen.ops.upkeep import preloading  # noqa: E402 - needs the settings
+from django_idgen.ops import preloading  # noqa: E402 - needs the settings
 from django_idgen.tasks import BEAT_SCHEDULE  # noqa: E402
 
 from .on_broker import celery_app  # noqa: E402

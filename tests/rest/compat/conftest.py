@@ -11,7 +11,7 @@ from django.test import Client
 
 from django_idgen import segments
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags.rows import find_tag
+from django_idgen.process.tags import find_tag
 from django_idgen.rest.tokens import make_token
 from tests.rest.forgetting import forget
 

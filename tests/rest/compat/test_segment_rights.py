@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags.trail import told
+from django_idgen.ops.tags.change_log import told
 
 from .conftest import marks
 

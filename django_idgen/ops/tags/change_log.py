@@ -1,10 +1,10 @@
-"""Who changed what of a tag: rows of the admin's own log, which its history pages show.
+"""Who changed what of a tag: entries of the admin's own log, which its history pages show.
 
-Only where the admin is installed, and for users that are rows of the project's user
-model: a program that comes with an access token leaves its trail in our log alone.
+Only where the admin is installed, and for users that are rows of the project's user model:
+what a program with an access token does is in the log of the process alone.
 
-A row is kept in Django's own form, which whatever shows such rows can read, with what was
-done beside it: see :func:`told`, which says it in the language of whoever reads it.
+An entry is kept in Django's own form, which any reader of that log knows, with what was done
+beside it. :func:`told` says it in the reader's language.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from django.db import models
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..core.segment import MAX_ID
-from ..models import LeafAlloc
+from ...core.segment import MAX_ID
+from ...models import LeafAlloc
 
 if TYPE_CHECKING:
     TagForm = forms.ModelForm[models.Model]

@@ -1,4 +1,10 @@
-"""Old rows of the history of segments and of worker ids, deleted wherever there are some."""
+"""What a scheduler does for all processes: renew their worker ids, and prune the history.
+
+A process renews its own lease. One that is blocked (in a long call of C code, by SIGSTOP, by
+a starved machine) can't, and would come back to a worker id that another process has by
+then. A scheduler that calls :func:`renew_worker_leases` about three times a window keeps it,
+as long as the process was seen lately. The third job is in :mod:`.preloading`.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +16,51 @@ from django.db import Error as DatabaseFailure
 from django.db import connections
 from django.utils import timezone
 
-from ...core.errors import ConfigurationError, UpkeepFailed
-from ...db.connection import Place, place_of
-from ...db.sqlite.marks import MarksError
-from ...db.tables import missing_tables
-from ...leases import history as lease_history
-from ...process import handlers
-from ...process.registries import lease_databases
-from ...sources import history
+from ..core.errors import ConfigurationError, IdgenError, UpkeepFailed
+from ..db.connection import Place, place_of
+from ..db.sqlite.marks import MarksError
+from ..db.tables import missing_tables
+from ..leases import history as lease_history
+from ..process.registries import lease_databases, registry_of
+from ..process.tags import source_behind_pool
+from ..settings.config import GeneratorSettings, read_settings
+from ..sources import history
 
-__all__ = ["KEPT_DAYS", "prune_history"]
+__all__ = ["KEPT_DAYS", "prune_history", "renew_worker_leases"]
+
+Done = dict[str, dict[str, Any]]
+
+
+def renew_worker_leases() -> Done:
+    """Renew the worker ids of processes that were seen lately, but may be idle or blocked.
+
+    Goes through all of ``IDGEN["GENERATORS"]`` whose worker ids are shared. A holder that
+    was not seen for the lease option ``idle_after`` (seconds; five windows by default)
+    is left to expire. Takes no worker id, lowers no mark, revives nothing that has expired,
+    and may come late or run twice at once.
+
+    Returns, by alias, ``{"renewed": how many}`` or ``{"skipped": why}``. Raises
+    :class:`UpkeepFailed`, after all others were renewed, if that failed for an alias.
+    """
+    done: Done = {}
+    failures: list[IdgenError] = []
+    for alias, entry in read_settings().generators.items():
+        try:
+            done[alias] = _renew(entry)
+        except IdgenError as error:
+            failures.append(error)
+            done[alias] = {"error": f"{type(error).__name__}: {error}"}
+    if failures:
+        raise UpkeepFailed("Worker leases were not all renewed", done) from failures[0]
+    return done
+
+
+def _renew(entry: GeneratorSettings) -> dict[str, Any]:
+    if getattr(entry.leases.load(), "needs_workers", False):
+        # Each host is told its worker ids, and nobody else can have them.
+        return {"skipped": "its worker ids are not shared"}
+    return {"renewed": registry_of(entry).renew_seen(idle_after=entry.idle_after)}
+
 
 KEPT_DAYS = 90.0
 MOST_DAYS = 36_500.0
@@ -55,7 +96,7 @@ Prune = Callable[..., int | None]
 
 
 def _segments() -> Iterator[tuple[str, Prune]]:
-    for alias in handlers.segments.allocator().source.behind.databases():
+    for alias in source_behind_pool().databases():
         yield alias, _if_there("SegmentHistory", history.prune_history)
 
 

@@ -7,51 +7,64 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...core.errors import IdgenError
 from ...settings.metrics import MetricsSettings
 from ..status import Questions, status
-from .definitions import DERIVED, PROCESS, SHARED
+from .definitions import DERIVED, PREFIX, PROCESS, SHARED, Definition
 from .process import ProcessMetrics
-from .telling import described, told
 
+# After ours, which says what to do where it is missing.
 from prometheus_client.metrics_core import Metric  # isort: skip
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead  # isort: skip
+from prometheus_client.samples import Sample  # isort: skip
 
-__all__ = ["FilesCollector", "ProcessCollector", "SharedCollector"]
+__all__ = ["ProcessCollector", "SharedCollector"]
 
 logger = logging.getLogger("django_idgen")
 
+Document = dict[str, Any]
+Families = dict[str, Metric]
+TAG_FIGURES = {
+    "tag_max_id": "max_id",
+    "tag_step": "step",
+    "tag_fetch_rate": "fetch_rate",
+    "tag_paused": "paused",
+    "tag_exhaustion_seconds": "range_left",
+    "tag_segment_seconds": "segment_left",
+    "tag_pool_ids": "pooled",
+    "tag_pool_seconds": "pool_left",
+}
+"""Metrics, and what they are called in a status."""
+OF_A_LEASE: Final = frozenset(
+    PREFIX + name for name in ("lease_seconds_left", "worker_id", "clock_offset_seconds")
+)
+"""They say something only of a process that holds a lease."""
+BUFFER_SECONDS: Final = DERIVED["segment_buffer_seconds"]
+
 
 class ProcessCollector:
-    """The figures of this process, brought up to date by each scrape. Thread-safe."""
+    """The figures of this process, or of all with ``files``, brought up to date by each scrape.
 
-    def __init__(self, process: ProcessMetrics) -> None:
+    Thread-safe. ``files``: read what all processes write to ``PROMETHEUS_MULTIPROC_DIR``.
+    """
+
+    def __init__(self, process: ProcessMetrics, *, files: bool = False) -> None:
         self._process = process
+        self._files = files
 
     def describe(self) -> list[Metric]:
-        return [described(each) for each in (*PROCESS.values(), *DERIVED.values())]
+        return [_described(each) for each in (*PROCESS.values(), *DERIVED.values())]
 
     def collect(self) -> Iterator[Metric]:
         self._process.look()
-        yield from told(self._process.collect())
-
-
-class FilesCollector:
-    """The figures of all processes that write to ``PROMETHEUS_MULTIPROC_DIR``. Thread-safe."""
-
-    def __init__(self, process: ProcessMetrics) -> None:
-        self._process = process
-
-    def describe(self) -> list[Metric]:
-        return [described(each) for each in (*PROCESS.values(), *DERIVED.values())]
-
-    def collect(self) -> Iterator[Metric]:
-        self._process.look()
+        if not self._files:
+            yield from _told(self._process.collect())
+            return
         _bury_the_dead()
         files: Any = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
-        yield from told(files.collect())
+        yield from _told(files.collect())
 
 
 def _bury_the_dead() -> None:
@@ -88,10 +101,10 @@ class SharedCollector:
         self._questions = Questions()
 
     def describe(self) -> list[Metric]:
-        return [described(each) for each in SHARED.values()]
+        return [_described(each) for each in SHARED.values()]
 
     def collect(self) -> Iterable[Metric]:
-        families = {name: described(each) for name, each in SHARED.items()}
+        families = {name: _described(each) for name, each in SHARED.items()}
         try:
             found = status(
                 most_tags=self._settings.tags,
@@ -111,10 +124,6 @@ class SharedCollector:
         return families.values()
 
 
-Document = dict[str, Any]
-Families = dict[str, Metric]
-
-
 def _add_generator(families: Families, entry: Document) -> None:
     alias = entry["alias"]
     _add(families["generator_exhaustion_seconds"], entry["exhausted_in"], alias)
@@ -123,19 +132,6 @@ def _add_generator(families: Families, entry: Document) -> None:
     for state, count in (entry["workers"] or {}).items():
         if state != "total":
             _add(families["worker_ids"], count, alias, state)
-
-
-TAG_FIGURES = {
-    "tag_max_id": "max_id",
-    "tag_step": "step",
-    "tag_fetch_rate": "fetch_rate",
-    "tag_paused": "paused",
-    "tag_exhaustion_seconds": "range_left",
-    "tag_segment_seconds": "segment_left",
-    "tag_pool_ids": "pooled",
-    "tag_pool_seconds": "pool_left",
-}
-"""Metrics, and what they are called in a status."""
 
 
 def _add_tags(families: Families, entry: Document) -> None:
@@ -161,3 +157,46 @@ def _add(family: Metric, value: float | None, *labels: str) -> None:
     if value is not None:
         names = SHARED[family.name.removeprefix("django_idgen_")].labels
         family.add_sample(family.name, dict(zip(names, labels, strict=True)), float(value))
+
+
+# --- families of samples --------------------------------------------------------------------
+
+
+def _told(families: Iterable[Metric]) -> Iterator[Metric]:
+    """Those of ``families`` that are ours, and what follows from them."""
+    ours = {family.name: family for family in families if family.name.startswith(PREFIX)}
+    held = {_key(s.labels) for s in _samples(ours, "lease_held") if s.value}
+    for name, family in ours.items():
+        # When a counter began is told by none of the processes that write to files.
+        family.samples = [
+            sample
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+            and (name not in OF_A_LEASE or _key(sample.labels) in held)
+        ]
+        yield family
+    yield _buffer_seconds(ours)
+
+
+def _buffer_seconds(families: dict[str, Metric]) -> Metric:
+    rates = {s.labels["tag"]: s.value for s in _samples(families, "segment_issue_rate")}
+    family = _described(BUFFER_SECONDS)
+    for sample in _samples(families, "segment_buffer_ids"):
+        rate = rates.get(sample.labels["tag"], 0.0)
+        if rate > 0:
+            family.add_sample(family.name, sample.labels, sample.value / rate)
+    return family
+
+
+def _described(definition: Definition) -> Metric:
+    """The family of a definition, without samples."""
+    return Metric(definition.name, definition.help, definition.kind)
+
+
+def _samples(families: dict[str, Metric], name: str) -> Iterable[Sample]:
+    family = families.get(PREFIX + name)
+    return () if family is None else family.samples
+
+
+def _key(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))

@@ -1,1 +1,0 @@
-"""What a scheduler does for all processes: renewal, preloading, pruning."""
