@@ -20,7 +20,7 @@ from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.fields import SegmentIdField
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags import loaded
+from django_idgen.ops.tags import edits
 from django_idgen.ops.tags.edits import make_tag, pause_tag, raise_tag, resume_tag
 from django_idgen.process import handlers
 from django_idgen.process.tags import find_tag
@@ -108,7 +108,7 @@ def test_a_tag_is_raised_once_for_all_rows(
         raised.append((tag, to))
         raise_tag(tag, to)
 
-    monkeypatch.setattr(loaded, "raise_tag", counted)
+    monkeypatch.setattr(edits, "raise_tag", counted)
     with transaction.atomic(using=place):
         load(tmp_path, place, *range(1, 300))
         transaction.set_rollback(True, using=place)

@@ -1,7 +1,7 @@
 """What the pages of our own tables share.
 
-Nothing is deleted; what can't be shown is told; and what no database can look for is not
-there, instead of a page that fails.
+Nothing is deleted. A table that can't be read is a message, and a search that no database
+can run finds nothing, instead of a page that fails.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 __all__ = [
-    "FoundList",
-    "GrantsAdmin",
     "ReadOnlyAdmin",
-    "SoughtAdmin",
-    "UnwrittenAdmin",
+    "SafeAdmin",
+    "SafeChangeList",
+    "TableAdmin",
+    "ViewOnlyAdmin",
     "database_of",
 ]
 
@@ -39,7 +39,7 @@ CHOSEN = "_selected_action"
 """The keys of the rows that an action is for, in what a list sends."""
 
 
-class FoundList(ChangeList):
+class SafeChangeList(ChangeList):
     """Django's list; filters that the database refuses lead to the list without them."""
 
     def get_results(self, request: HttpRequest) -> None:
@@ -48,13 +48,13 @@ class FoundList(ChangeList):
                 super().get_results(request)
         except Exception as error:
             # Of any kind, as where Django builds the query: a wrong regular expression, say,
-            # is told by each database in its own way.
+            # has another exception in each database.
             if not (self.query or self.get_filters_params()):
                 raise
             raise IncorrectLookupParameters(error) from error
 
 
-class SoughtAdmin(ModelAdmin):
+class SafeAdmin(ModelAdmin):
     """Pages that find what there is, whatever a request says that it looks for."""
 
     linked: ClassVar[Sequence[str]] = ()
@@ -73,7 +73,7 @@ class SoughtAdmin(ModelAdmin):
         )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:  # noqa: ARG002
-        return FoundList
+        return SafeChangeList
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -109,7 +109,7 @@ class SoughtAdmin(ModelAdmin):
             raise BadRequest(f"{text[:80]!r} is no key: no database has such a character.")
 
 
-class GrantsAdmin(SoughtAdmin):
+class TableAdmin(SafeAdmin):
     """What the pages share: no deletion, and no crash where the table can't be read."""
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[models.Model]:
@@ -154,8 +154,8 @@ class GrantsAdmin(SoughtAdmin):
         return known[name]
 
 
-class UnwrittenAdmin(ModelAdmin):
-    """A page that changes nothing, whoever looks at it."""
+class ViewOnlyAdmin(ModelAdmin):
+    """A page that changes nothing."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
         return False
@@ -175,7 +175,7 @@ class UnwrittenAdmin(ModelAdmin):
         return False
 
 
-class ReadOnlyAdmin(UnwrittenAdmin, GrantsAdmin):
+class ReadOnlyAdmin(ViewOnlyAdmin, TableAdmin):
     """Rows that only the registries write."""
 
 

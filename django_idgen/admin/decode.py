@@ -27,7 +27,7 @@ from ..core.moments import brief_date, in_zone
 from ..models import LeafAlloc, SegmentHistory, WorkerLease
 from ..ops.decoding import BitField, Reading, RowFound, SnowflakeReading, label, readings
 from ..settings.config import SettingsError
-from .base import UnwrittenAdmin
+from .base import ViewOnlyAdmin
 from .words import error_words
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ Decode._meta.apps.app_configs = apps.app_configs
 
 
 @admin.register(Decode)
-class DecodeAdmin(UnwrittenAdmin):
-    """For whoever may view tags or leases; each sees of an id what those may."""
+class DecodeAdmin(ViewOnlyAdmin):
+    """For users who may view tags or leases; each sees of an id what those may."""
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.decode_view)
@@ -112,7 +112,7 @@ class DecodeAdmin(UnwrittenAdmin):
             "sees_history": _may_see(request, SegmentHistory),
         }
 
-    # --- permissions: those of what is told -------------------------------------------
+    # --- permissions: those of what is shown -------------------------------------------
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request)

@@ -34,7 +34,7 @@ from ..rest.tokens import (
     set_new_secret,
 )
 from ..settings.config import SettingsError, read_settings
-from .base import SoughtAdmin
+from .base import SafeAdmin
 
 __all__ = ["AccessTokenAdmin"]
 
@@ -66,7 +66,7 @@ class StateFilter(admin.SimpleListFilter):
 
 
 @admin.register(AccessToken)
-class AccessTokenAdmin(SoughtAdmin):
+class AccessTokenAdmin(SafeAdmin):
     """Made and replaced here, with the secret shown once; changed as to its rights; revoked."""
 
     list_display = ("name", "ends_in", "works", "rights", "expires_at")

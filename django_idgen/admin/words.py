@@ -53,7 +53,7 @@ MONTH = YEAR / 12
 
 
 def error_words(error: Exception) -> str:
-    """What ``error`` (of ours, or a database's) says, on one line, in the active language."""
+    """What ``error`` says on one line, in the active language."""
     if (get_language() or "en").partition("-")[0] == "en":
         return _own(error)
     for kind in type(error).__mro__:
@@ -139,7 +139,7 @@ WORDS: Mapping[type, Callable[[Any], str]] = {
     NoFreeWorker: lambda error: (
         _(
             "All %(count)d worker ids of namespace “%(namespace)s” are held. Stop processes that "
-            "are idle, or wait until a window has lapsed."
+            "are idle, or wait until a window has expired."
         )
         % {"count": len(error.workers), "namespace": error.namespace}
     ),
@@ -190,7 +190,7 @@ def count_words(count: int) -> str:
 
 
 def pool_words(count: int | None) -> str:
-    """What lies in a pool; a dash if there is none, or nobody knows."""
+    """What lies in a pool; a dash if there is none, or it is not known."""
     if count is None:
         return "–"
     return count_words(count) if count else _("empty")

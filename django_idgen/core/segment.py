@@ -11,6 +11,7 @@ from .errors import ConfigurationError, InvalidTag
 
 __all__ = [
     "CHUNK",
+    "HIGHEST",
     "LONGEST_STEP",
     "MAX_ID",
     "MAX_TAG_LENGTH",
@@ -28,6 +29,8 @@ MAX_ID = 2**63 - 1
 MAX_TAG_LENGTH = 128
 MAX_STEP = 1_000_000_000
 """A step past this would use up the 63 bits in a human lifetime's worth of restarts."""
+HIGHEST = MAX_ID - MAX_STEP
+"""A tag goes past the ids of its rows up to here; above it, next to no ids would be left."""
 
 LONGEST_STEP = 1_000_000
 """Ids. What follows consumption does not grow past it; a row's own step may (as in Leaf)."""

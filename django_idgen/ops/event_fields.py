@@ -19,7 +19,7 @@
 ===============================  ==========================================================
 
 A field is there if the event has such a value. All are strings, numbers or booleans that
-JSON can hold, and none has the name of an attribute that log records have by themselves.
+JSON can hold, and none has the name of an attribute of every log record.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Views for load balancers and orchestrators; plain Django.
 
 ``path("health/live", django_idgen.ops.health.live)`` says that the process answers requests,
-and asks nobody. ``path("health/ready", django_idgen.ops.health.ready)`` says, with status 200
+and asks nothing else. ``path("health/ready", django_idgen.ops.health.ready)`` says, with status 200
 or 503, whether it can give out ids: see :mod:`.readiness`.
 
-Both are open, since who asks can't log in; so they tell little. Staff of the project gets
-the details.
+Both are open, since an orchestrator can't log in; so they tell little. Staff sees the
+details.
 """
 
 from __future__ import annotations

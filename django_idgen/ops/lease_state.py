@@ -1,8 +1,8 @@
 """What the rows of :class:`WorkerLease` mean: the same as the map of worker ids says.
 
 A row is not always the truth: that of a SQLite database is a mirror of the marks beside it,
-and what a window is stands in the settings. So whoever lends from the rows is asked; those
-that nobody lends from (any more) are told by themselves, by the same rule.
+and the window is in the settings. So the registry that lends from the rows is asked. Rows
+from which no registry lends (any more) are read alone, by the same rule.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _lends_from(registry: Any, alias: str) -> bool:
 def told_by_themselves(rows: Iterable[WorkerLease], alias: str) -> Told:
     """As :func:`told`, by the rows and the records of their namespaces alone.
 
-    By this host's clock: a lease that lapses just now may be either.
+    By this host's clock: a lease that expires just now may be either.
     """
     found = list(rows)
     records = _records({row.namespace for row in found}, alias)

@@ -192,7 +192,7 @@ class Forecast:
 
     tag: str
     rate: float
-    """Ids a second, of the whole fleet; 0.0 if it is not known, or nobody uses them."""
+    """Ids a second, of the whole fleet; 0.0 if it is not known, or none are used."""
     stock: int
     """Ids that lie ready."""
 

@@ -1,8 +1,8 @@
 """Whether this process can give out ids: for load balancers and orchestrators.
 
 Nothing here takes an id or a worker id. What is shared (databases, Redis) is asked in
-threads of our own, every few seconds at most, and waited for briefly: one that hangs
-costs a thread and a caller's moment, however many ask.
+separate threads, every few seconds at most, and waited for briefly: one that hangs costs
+a thread and a caller's moment, however many ask.
 
 ========================  ==========================================================
 ``segments``              no database (or pool) of the segment source answers

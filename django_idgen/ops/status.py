@@ -139,7 +139,7 @@ def _answers(
 def _answer_here(question: Callable[[], Any]) -> Answer:
     try:
         return Answer(_asked(question), None)
-    except Exception as error:  # noqa: BLE001 - as a thread of ours would
+    except Exception as error:  # noqa: BLE001 - as in a thread of :class:`Questions`
         return Answer(None, str(error))
 
 
@@ -176,7 +176,7 @@ def _pool_alias() -> str | None:
 
 
 def _generator_entry(settings: GeneratorSettings) -> Document:
-    """What settings say of a generator. Asks nobody."""
+    """What settings say of a generator. Asks nothing."""
     layout = settings.layout
     epoch = datetime.fromtimestamp(layout.epoch_us / 1e6, UTC)
     return {

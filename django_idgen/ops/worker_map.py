@@ -31,8 +31,8 @@ def worker_map(alias: str) -> WorkerMap:
     """All worker ids of generator ``alias``. Takes none, changes and makes nothing.
 
     Costs one round trip (or transaction) for each registry, and memory for the worker ids
-    that were ever lent. Where a fallback's registries can't all be asked, those of
-    the others are told.
+    that were ever lent. Where only some of a fallback's registries can be asked, the map has
+    their worker ids.
 
     Raises :class:`SettingsError` for an alias that is not configured,
     :class:`RegistryUnavailable` where nothing can be asked, and
@@ -44,15 +44,15 @@ def worker_map(alias: str) -> WorkerMap:
 
 
 def release_worker(alias: str, worker: int, lease: str | None = None) -> bool:
-    """Free ``worker`` by hand, as after its holder was killed; False if nobody has it.
+    """Free ``worker`` by hand, as after its holder was killed; False if it is not held.
 
-    With ``lease``, the :attr:`~..core.survey.WorkerEntry.lease` of who was seen to have it,
-    also False if another one has it by now: then nothing is changed. Without, it is
-    taken from whoever has it.
+    ``lease``: the :attr:`~..core.survey.WorkerEntry.lease` that was shown. If another one has
+    the worker id by now, nothing is changed, and the answer is False, too. Without ``lease``
+    any holder loses it.
 
-    A holder that lives is told so at its next renewal. It goes on to the end of its
-    window, and takes another lease; whoever is lent ``worker`` meanwhile starts after
-    that end, so that no id comes twice.
+    A holder that lives learns of it at its next renewal. It goes on to the end of its
+    window, and takes another lease. The next holder of ``worker`` starts after that end, so
+    that no id comes twice.
 
     Raises as :func:`worker_map`, and :class:`WorkerOutOfRange`.
     """
@@ -64,7 +64,7 @@ def who_held(alias: str, worker: int, tick: int) -> Tenure | None:
     """Who was lent ``worker`` when ``tick`` was promised; ``None`` if that isn't known.
 
     That is so where the registry's option ``history`` is off, or was then; where the rows
-    are pruned; and for a tick that was promised to nobody yet. ``tick`` counts from the
+    are pruned; and for a tick that was not promised yet. ``tick`` counts from the
     layout's epoch. Raises as :func:`release_worker`.
     """
     entry = handlers.generator_settings(alias)

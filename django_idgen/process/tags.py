@@ -19,7 +19,7 @@ from django.db import DatabaseError, OperationalError, ProgrammingError, connect
 from django.utils import timezone
 
 from ..core.errors import IdgenError, SegmentUnavailable
-from ..core.segment import MAX_ID, MAX_STEP, check_tag
+from ..core.segment import HIGHEST, check_tag
 from ..core.source import Source
 from ..db.connection import Place, place_of
 from ..db.stores import catch_up
@@ -28,7 +28,6 @@ from ..models import LeafAlloc
 from . import handlers
 
 __all__ = [
-    "HIGHEST",
     "Tag",
     "TagUnknown",
     "TagsElsewhere",
@@ -49,9 +48,6 @@ __all__ = [
 
 logger = logging.getLogger("django_idgen")
 T = TypeVar("T")
-
-HIGHEST = MAX_ID - MAX_STEP
-"""A tag goes past ids up to here; past one above, it would have no ids left to speak of."""
 
 MAKE_IT = (
     " Make it in the admin (Segment tags, Add) before its ids are taken, or set "
@@ -241,7 +237,7 @@ def known_tag(tag: str) -> Tag:
 def taken_of_new(tag: str, fields: Sequence[Any]) -> int | None:
     """The highest id that rows of ``fields`` have, if ``tag`` has given out none yet; else 0.
 
-    None if that can't be told: the tag's database is away.
+    None if that can't be told: the tag's database does not answer.
     """
     source = source_behind_pool()
     if not fields or not source.keeps_rows:

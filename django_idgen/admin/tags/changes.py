@@ -6,7 +6,7 @@ even where that transaction is rolled back. So the notes of it are written after
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,7 +54,7 @@ __all__ = [
 MOST_LINES = 10
 """Messages of one kind; the rest is counted."""
 PRELOADING = 10.0
-"""Seconds after which no further tag is preloaded: somebody waits for the page."""
+"""Seconds after which no further tag is preloaded: the user waits for the page."""
 WAITING = "idgen_notes"
 
 
@@ -87,25 +87,33 @@ class Outcomes:
         self._lines.setdefault(level, []).append(line)
 
 
+def _each(rows: Sequence[LeafAlloc], change: Callable[[LeafAlloc, Outcomes], None]) -> Outcomes:
+    """``change`` each of ``rows``; what it raises is an outcome, too."""
+    outcomes = Outcomes()
+    for row in rows:
+        try:
+            change(row, outcomes)
+        except IdgenError as error:
+            outcomes.bad(_failed(row.pk, error))
+    return outcomes
+
+
 # --- preloading -------------------------------------------------------------------------
 
 
 def preload(request: HttpRequest, rows: Sequence[LeafAlloc]) -> Outcomes:
     """Load each of ``rows`` ahead: what this process uses, and into the pool."""
-    outcomes = Outcomes()
     until = SYSTEM_CLOCK.stopwatch() + PRELOADING
-    for row in rows:
+
+    def change(row: LeafAlloc, outcomes: Outcomes) -> None:
         if SYSTEM_CLOCK.stopwatch() > until:
             text = _("“%(tag)s” was not preloaded: the others took too long. Try it again.")
             outcomes.warn(text % {"tag": row.pk})
-            continue
-        try:
-            _preload(row, outcomes)
-        except IdgenError as error:
-            outcomes.bad(_failed(row.pk, error))
         else:
+            _preload(row, outcomes)
             note(request, row.pk, "preloaded")
-    return outcomes
+
+    return _each(rows, change)
 
 
 def _preload(row: LeafAlloc, outcomes: Outcomes) -> None:
@@ -134,22 +142,19 @@ def _preload(row: LeafAlloc, outcomes: Outcomes) -> None:
 
 
 def skip(request: HttpRequest, rows: Sequence[LeafAlloc]) -> Outcomes:
-    """Have each of ``rows`` go on where the page said that was confirmed."""
+    """Let each of ``rows`` go on where the page said that was confirmed."""
     targets = read_targets(request.POST)
-    outcomes = Outcomes()
-    for row in rows:
+
+    def change(row: LeafAlloc, outcomes: Outcomes) -> None:
         target = targets.get(row.pk)
         if target is None:
             outcomes.bad(_("“%(tag)s” was left as it is.") % {"tag": row.pk})
-            continue
-        try:
-            _skip(request, row, target, outcomes)
-        except IdgenError as error:
-            outcomes.bad(_failed(row.pk, error))
         else:
+            _skip(request, row, target, outcomes)
             text = _("“%(tag)s” goes on at %(target)d.")
             outcomes.good(text % {"tag": row.pk, "target": target})
-    return outcomes
+
+    return _each(rows, change)
 
 
 def _skip(request: HttpRequest, row: LeafAlloc, target: int, outcomes: Outcomes) -> None:
@@ -159,7 +164,7 @@ def _skip(request: HttpRequest, row: LeafAlloc, target: int, outcomes: Outcomes)
     """
     shown = database_of(LeafAlloc)
     if not is_fetched_from(row.pk, shown):
-        # Somebody else's, such as another site's that shares this admin.
+        # The tag of another site that shares this admin, say.
         change_row(shown, row.pk, max_id=target)
         note(request, row.pk, "skipped", max_id=(row.max_id, target))
         return
@@ -176,21 +181,19 @@ def _skip(request: HttpRequest, row: LeafAlloc, target: int, outcomes: Outcomes)
 
 def pause(request: HttpRequest, rows: Sequence[LeafAlloc], *, paused: bool) -> Outcomes:
     """Pause, or resume, each of ``rows``; also those that are, since some part may not be."""
-    outcomes = Outcomes()
-    for row in rows:
+
+    def change(row: LeafAlloc, outcomes: Outcomes) -> None:
         try:
             _pause(row.pk, paused)
         except PoolStillOpen as error:
             outcomes.warn(error_words(error))
-        except IdgenError as error:
-            outcomes.bad(_failed(row.pk, error))
-            continue
         else:
             text = _("“%(tag)s” is paused.") if paused else _("“%(tag)s” gives out ids again.")
             outcomes.good(text % {"tag": row.pk})
         if row.paused != paused:
             note(request, row.pk, "paused" if paused else "resumed")
-    return outcomes
+
+    return _each(rows, change)
 
 
 def _pause(tag: str, paused: bool) -> None:

@@ -142,7 +142,7 @@ def _chart(tag: str, span: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A range that somebody was given; its ids as people copy them."""
+    """A range that was given out; its ids as people copy them."""
 
     taken_at: datetime
     first: str
@@ -156,7 +156,7 @@ def _grants(tag: str, known: Tag | None) -> list[Grant]:
     for alias in aliases:
         # By the range, which there is an index of; later ones are higher, but for a pool's.
         rows = SegmentHistory.objects.using(alias).filter(tag=tag).order_by("-start")
-        with suppress(DatabaseError):  # it is away: the summary says so
+        with suppress(DatabaseError):  # it does not answer: the summary says so
             found += [] if _has_no_history(alias) else rows[:GRANTS]
     latest = sorted(found, key=lambda row: (row.taken_at, row.pk), reverse=True)[:GRANTS]
     return [_grant(row) for row in latest]

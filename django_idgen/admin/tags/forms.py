@@ -69,7 +69,7 @@ class StepMixin(TagForm):
 class StepForm(StepMixin):
     """One row of the list: its step, and nothing else."""
 
-    # Or the steps of all rows that nobody edited would be written back.
+    # Or the steps of all rows would be written back, edited or not.
     needs_seen = True
     step = _step_field()
 

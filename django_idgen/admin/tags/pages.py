@@ -30,7 +30,7 @@ from ...ops.tags.edits import insert_tag_row
 from ...ops.tags.outlook import TagOutlook, outlooks
 from ...process.tags import source_behind_pool
 from ...settings.config import DEFAULT_STEP, SettingsError, read_settings
-from ..base import FoundList, GrantsAdmin, ReadOnlyAdmin, database_of
+from ..base import ReadOnlyAdmin, SafeChangeList, TableAdmin, database_of
 from ..words import duration_words, error_words, pool_words, rate_words
 from . import changes
 from .details import tag_context
@@ -100,7 +100,7 @@ class PageOutlooks:
         return self._found.get(row.pk)
 
 
-class TagChangeList(FoundList):
+class TagChangeList(SafeChangeList):
     """Gives the rows of the page their outlooks."""
 
     def get_results(self, request: HttpRequest) -> None:
@@ -136,7 +136,7 @@ class UseFilter(admin.SimpleListFilter):
 
 
 @admin.register(LeafAlloc)
-class LeafAllocAdmin(GrantsAdmin):
+class LeafAllocAdmin(TableAdmin):
     """Tags. On SQLite the rows mirror a file, which takes a step or a higher ``max_id`` over."""
 
     form = LeafAllocForm

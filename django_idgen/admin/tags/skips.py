@@ -120,7 +120,7 @@ class SkipPlan:
     stands: int | None
     """Where it stands; None if that can't be told."""
     to: int | None = None
-    """Where it would go on; None as long as nobody said."""
+    """Where it would go on; None before the form says."""
     losses: Sequence[Loss] = ()
     pooled: int | None = None
     refusal: str = ""

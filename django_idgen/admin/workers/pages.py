@@ -29,7 +29,7 @@ from ...ops.lease_state import told
 from ...ops.worker_map import WorkerEntry, WorkerMap, WorkerState, release_worker, worker_map
 from ...process.handlers import current_settings
 from ...settings.config import SettingsError
-from ..base import FoundList, ReadOnlyAdmin
+from ..base import ReadOnlyAdmin, SafeChangeList
 from ..words import error_words
 from .map import (
     IN_USE,
@@ -80,7 +80,7 @@ class ShownEntry:
         return clock_offset(self.entry.clock_offset)
 
 
-class ToldList(FoundList):
+class ToldList(SafeChangeList):
     """The rows of a page, each with what the registry says of it."""
 
     def get_results(self, request: HttpRequest) -> None:

@@ -9,14 +9,20 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error as AnyDatabaseError
 from django.db import connections
 
-from django_idgen.core.errors import IdgenError
-from django_idgen.ops.doctor.examinations import EXAMINATIONS, Diagnosis, diagnose
-from django_idgen.ops.doctor.findings import Affirmed, Finding, Severity
-from django_idgen.ops.doctor.project import Project, words_of
-from django_idgen.ops.doctor.report import NOT_EXAMINED, exit_code, lines, to_json
+from django_idgen.ops.doctor.examinations import EXAMINATIONS, diagnose
+from django_idgen.ops.doctor.findings import (
+    NOT_EXAMINED,
+    Affirmed,
+    Diagnosis,
+    Finding,
+    Severity,
+    exit_code,
+    lines,
+    to_json,
+)
+from django_idgen.ops.doctor.project import FAILURES, Project, words_of
 from django_idgen.settings.config import SettingsError, read_settings
 
 
@@ -124,7 +130,7 @@ class Command(BaseCommand):
         """Do what can be done, once it was shown and agreed to; whether anything was."""
         due = [each for each in diagnosis.findings if _is_possible(each, affirmed)]
         say(["", *_plan(diagnosis, due)])
-        if not due or not (options["yes"] or _agreed()):
+        if not due or not (options["yes"] or agreed()):
             say(["Nothing was changed."])
             return False
         for finding in due:
@@ -164,7 +170,8 @@ def _plan(diagnosis: Diagnosis, due: list[Finding]) -> list[str]:
     return words
 
 
-def _agreed() -> bool:
+def agreed() -> bool:
+    """Whether somebody at the terminal says yes."""
     try:
         return input("Do it? [y/N] ").strip().lower() in {"y", "yes"}
     except EOFError:
@@ -175,5 +182,5 @@ def _applied(finding: Finding) -> str:
     assert finding.fix is not None  # noqa: S101  # nosec B101  # only those are given here
     try:
         return f"  done: {finding.subject}: {finding.fix.apply()}"
-    except (IdgenError, AnyDatabaseError, OSError, TimeoutError) as error:
+    except FAILURES as error:
         return f"  FAILED: {finding.subject}: {words_of(error)} Run it again."

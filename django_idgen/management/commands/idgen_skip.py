@@ -7,11 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error as AnyDatabaseError
 
-from django_idgen.core.errors import IdgenError
 from django_idgen.core.moments import is_aware, unix_us
-from django_idgen.ops.doctor.project import Project, words_of
+from django_idgen.ops.doctor.project import FAILURES, Project, words_of
 from django_idgen.ops.doctor.skipping import (
     GeneratorSkip,
     HowFar,
@@ -22,7 +20,7 @@ from django_idgen.ops.doctor.skipping import (
 from django_idgen.process.tags import TagUnknown, find_tag
 from django_idgen.settings.config import SettingsError, read_settings
 
-FAILURES = (IdgenError, AnyDatabaseError, OSError, TimeoutError)
+from .idgen_doctor import agreed
 
 
 class Command(BaseCommand):
@@ -98,7 +96,7 @@ class Command(BaseCommand):
         if options["dry_run"]:
             self.stdout.write("Nothing was done: --dry-run.")
             return
-        if not (options["yes"] or _agreed()):
+        if not (options["yes"] or agreed()):
             raise CommandError("Nothing was done.")
         self._apply(due, generators, options)
 
@@ -170,10 +168,3 @@ def _until_us(options: dict[str, Any]) -> int | None:
             f"{options['until']!r}."
         )
     return unix_us(until)
-
-
-def _agreed() -> bool:
-    try:
-        return input("Do it? [y/N] ").strip().lower() in {"y", "yes"}
-    except EOFError:
-        return False

@@ -92,7 +92,7 @@ class Command(BaseCommand):
                 time.sleep(seconds)
         except KeyboardInterrupt:
             self.stdout.write("")
-        except BrokenPipeError:  # whoever read it has seen enough
+        except BrokenPipeError:  # its reader has seen enough
             pass
 
     def _show(self, before: dict[str, Any] | None, *, clear: bool = False) -> dict[str, Any]:

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from django.db import Error as AnyDatabaseError
-
-from ...core.errors import IdgenError
 from ...core.segment import MAX_ID
 from ...core.shard import Grid
 from ...models import Installation
-from ...process.tags import find_tag, source_behind_pool
+from ...process.tags import find_tag, source_behind_pool, source_of_tags
 from ..tags.edits import raise_tag
 from ..tags.supply import let_go
-from .distance import usual_skip
 from .findings import Finding, Fix, Severity, Unexamined
 from .id_columns import IdColumn, segment_columns
-from .project import Project, unexamined
+from .project import Project, attempt
 
-__all__ = ["NAME", "columns_by_tag", "examine", "highest_behind", "stands_at"]
+__all__ = ["NAME", "columns_by_tag", "examine", "highest_behind", "stands_at", "usual_skip"]
 
 NAME = "tags"
 ATTEMPTS = 5
 """How often a tag is raised, while rows are being inserted above it."""
+SAFETY = 2
+"""The rate that is known may have been exceeded: so many times of it is skipped."""
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
@@ -33,12 +32,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     if not source_behind_pool().keeps_rows:
         return  # they come from a service
     for tag, columns in columns_by_tag(project).items():
-        try:
-            top = highest_behind(project, tag, columns)
-            if top is not None:
-                yield _finding(project, tag, columns, *top)
-        except (IdgenError, AnyDatabaseError) as error:
-            yield unexamined(NAME, f"tag {tag!r}", error)
+        yield from attempt(NAME, f"tag {tag!r}", _of_tag(project, tag, columns))
 
 
 def columns_by_tag(project: Project, *, everywhere: bool = False) -> dict[str, list[IdColumn]]:
@@ -67,6 +61,16 @@ def stands_at(tag: str) -> int:
     known = find_tag(tag)
     mark: int = source_behind_pool().marks(tag).max_id(tag)
     return max(mark, 1 if known is None else known.max_id)
+
+
+def usual_skip(tag: str, hours_ago: float = 0.0) -> int:
+    """As far as a failover would skip, and past what was used in so many hours."""
+    known = find_tag(tag)
+    rows = [] if known is None else list(known.rows.values())
+    longest = max((max(row.largest_step, row.step * row.delta) for row in rows), default=1)
+    pace = sum(row.rate * max(row.delta, 1) for row in rows)
+    used = math.ceil(SAFETY * pace * hours_ago * 3600)
+    return used + int(source_of_tags().failover_skip) * longest
 
 
 def _top(project: Project, column: IdColumn, grid: Grid, mark: int) -> int | None:
@@ -102,9 +106,11 @@ def _of_new_tag(project: Project, alias: str, mark: int) -> tuple[Grid, int]:
     )
 
 
-def _finding(
-    project: Project, tag: str, columns: Sequence[IdColumn], top: int, column: IdColumn
-) -> Finding:
+def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator[Finding]:
+    found = highest_behind(project, tag, columns)
+    if found is None:
+        return
+    top, column = found
     fix = None
     todo = "Its ids are used up: no higher one can be had. See where that row comes from."
     if top < MAX_ID:
@@ -115,7 +121,7 @@ def _finding(
         )
         does = f"Raises tag {tag!r} to {_past(tag, top)}, and empties its pool."
         fix = Fix(does, partial(_raise, project, tag, columns))
-    return Finding(
+    yield Finding(
         NAME,
         Severity.ERROR,
         f"tag {tag!r}",

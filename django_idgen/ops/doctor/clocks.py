@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from django.db import Error as AnyDatabaseError
-
 from ...core.clock import SYSTEM_CLOCK
-from ...core.errors import IdgenError
 from ...db import dialects
 from ...db.connection import Place, place_of
 from ...process.registries import lease_databases
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Severity, Unexamined
-from .project import Project, unexamined
+from .project import Project, attempt
 from .redis_servers import lending_aliases, redis_time_us
 from .workers import maps
 
@@ -32,21 +29,16 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     limit = min((entry.skew_limit for entry in project.generators()), default=10.0)
     for alias in lease_databases():
         if project.why_away(alias) is None and place_of(alias) is Place.SERVER:
-            yield from _of_database(project, alias, limit)
+            yield from attempt(NAME, f"database {alias!r}", _of_database(project, alias, limit))
     for alias in lending_aliases():
-        try:
-            yield from _compare(f"Redis {alias!r}", partial(redis_time_us, alias), limit)
-        except IdgenError as error:
-            yield unexamined(NAME, f"Redis {alias!r}", error)
+        name = f"Redis {alias!r}"
+        yield from attempt(NAME, name, _compare(name, partial(redis_time_us, alias), limit))
     yield from _holders(project)
 
 
-def _of_database(project: Project, alias: str, limit: float) -> Iterator[Finding | Unexamined]:
-    try:
-        with project.reading(alias) as connection:
-            yield from _compare(f"database {alias!r}", partial(dialects.now_us, connection), limit)
-    except (IdgenError, AnyDatabaseError) as error:
-        yield unexamined(NAME, f"database {alias!r}", error)
+def _of_database(project: Project, alias: str, limit: float) -> Iterator[Finding]:
+    with project.reading(alias) as connection:
+        yield from _compare(f"database {alias!r}", partial(dialects.now_us, connection), limit)
 
 
 def _compare(name: str, read: Callable[[], int], limit: float) -> Iterator[Finding]:

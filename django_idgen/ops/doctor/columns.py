@@ -15,13 +15,12 @@ from django.db import Error as AnyDatabaseError
 from django.db import connections, router
 
 from ...checks import generic_keys, holds_ours, narrow_columns
-from ...core.errors import IdgenError
 from ...fields import SegmentSource
 from ...fields.base import GeneratedOnSave
 from ...fields.relations import id_held_by
 from .behind import stands_at
 from .findings import Finding, Severity, Unexamined
-from .project import Project, unexamined
+from .project import Project, attempt, unexamined
 
 __all__ = ["NAME", "Narrow", "examine", "narrow_in"]
 
@@ -39,7 +38,7 @@ class Narrow:
     column: str
     kind: str
     source: Any
-    """The field of ours whose ids it has to hold; None for any of them."""
+    """The field whose ids it has to hold; None for any of them."""
 
     @property
     def highest(self) -> int:
@@ -59,11 +58,9 @@ class Narrow:
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each narrow column that ids have to go through."""
     for alias in project.up():
-        try:
-            for narrow in narrow_in(project, alias):
-                yield _finding(narrow) if isinstance(narrow, Narrow) else narrow
-        except (IdgenError, AnyDatabaseError) as error:
-            yield unexamined(NAME, f"database {alias!r}", error)
+        found = narrow_in(project, alias)
+        told = (_finding(each) if isinstance(each, Narrow) else each for each in found)
+        yield from attempt(NAME, f"database {alias!r}", told)
 
 
 def narrow_in(project: Project, alias: str) -> Iterator[Narrow | Unexamined]:

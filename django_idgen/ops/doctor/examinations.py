@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 
-from django.db import Error as AnyDatabaseError
-
-from ...core.errors import IdgenError
 from . import (
     behind,
     clocks,
@@ -23,10 +19,10 @@ from . import (
     sqlite_files,
     workers,
 )
-from .findings import Finding, Severity, Unexamined
-from .project import Project, unexamined
+from .findings import Diagnosis, Finding, Unexamined
+from .project import Project, attempt
 
-__all__ = ["EXAMINATIONS", "Diagnosis", "diagnose"]
+__all__ = ["EXAMINATIONS", "diagnose"]
 
 Examination = Callable[[Project], Iterator[Finding | Unexamined]]
 
@@ -51,37 +47,15 @@ EXAMINATIONS: Mapping[str, Examination] = {
 """By the name that ``--only`` takes, in the order in which they are run."""
 
 
-@dataclass(slots=True)
-class Diagnosis:
-    """What came of all examinations."""
-
-    findings: list[Finding] = field(default_factory=list)
-    unexamined: list[Unexamined] = field(default_factory=list)
-
-    @property
-    def worst(self) -> Severity:
-        return max((finding.severity for finding in self.findings), default=Severity.INFO)
-
-
 def diagnose(project: Project, only: Collection[str] = ()) -> Diagnosis:
     """Run the examinations, or ``only`` some. Never raises for what is wrong with a project."""
     diagnosis = Diagnosis()
     for alias in project.databases:
         if why := project.why_away(alias):
-            diagnosis.unexamined.append(Unexamined("databases", f"database {alias!r}", why))
+            diagnosis.add(Unexamined("databases", f"database {alias!r}", why))
     for name, examine in EXAMINATIONS.items():
         if not only or name in only:
-            _run(diagnosis, name, examine, project)
+            for found in attempt(name, "all of it", examine(project)):
+                diagnosis.add(found)
     diagnosis.findings.sort(key=lambda finding: -finding.severity)
     return diagnosis
-
-
-def _run(diagnosis: Diagnosis, name: str, examine: Examination, project: Project) -> None:
-    try:
-        for found in examine(project):
-            if isinstance(found, Finding):
-                diagnosis.findings.append(found)
-            else:
-                diagnosis.unexamined.append(found)
-    except (IdgenError, AnyDatabaseError, OSError, TimeoutError) as error:
-        diagnosis.unexamined.append(unexamined(name, "all of it", error))

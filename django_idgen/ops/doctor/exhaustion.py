@@ -6,17 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 
-from django.db import Error as AnyDatabaseError
 from django.db.models import Q
 
-from ...core.errors import IdgenError
 from ...core.moments import moment
 from ...core.segment import MAX_ID
 from ...models import LeafAlloc
 from ...process.tags import is_row_of, source_behind_pool
 from .columns import Narrow, narrow_in
 from .findings import Finding, Severity, Unexamined
-from .project import Project, unexamined
+from .project import Project, attempt
 
 __all__ = ["ERROR_YEARS", "NAME", "WARNING_YEARS", "examine"]
 
@@ -36,10 +34,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     narrow = _narrow_by_tag(project)
     for alias in project.up():
         if project.has(alias, "LeafAlloc"):
-            try:
-                yield from _tags(alias, narrow)
-            except (IdgenError, AnyDatabaseError) as error:
-                yield unexamined(NAME, f"database {alias!r}", error)
+            yield from attempt(NAME, f"database {alias!r}", _tags(alias, narrow))
 
 
 def _layouts(project: Project) -> Iterator[Finding]:
@@ -84,9 +79,7 @@ def _tags(alias: str, narrow: dict[str, list[Narrow]]) -> Iterator[Finding]:
 
 def _end_of(tag: str, alias: str, left: int, pace: float, max_id: int) -> Iterator[Finding]:
     years = _years(left, pace)
-    if years is None and max_id <= HIGH:
-        return
-    if years is not None and years >= WARNING_YEARS and max_id <= HIGH:
+    if max_id <= HIGH and (years is None or years >= WARNING_YEARS):
         return
     lasts = "" if years is None else f", which last {_span(years)} at its present rate"
     yield Finding(

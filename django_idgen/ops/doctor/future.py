@@ -1,19 +1,17 @@
-"""Examination ``future``: snowflakes in the tables that nobody can have been lent."""
+"""Examination ``future``: snowflakes in the tables that no lease can have covered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from django.db import Error as AnyDatabaseError
-
-from ...core.errors import IdgenError, InvalidId
+from ...core.errors import InvalidId
 from ...core.ledger import Ledger, Stored, Successor
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Fix, Severity, Unexamined
 from .id_columns import IdColumn, snowflake_columns
 from .move import Move, differing, moment_of
-from .project import Project, unexamined
+from .project import Project, attempt
 
 __all__ = ["NAME", "examine"]
 
@@ -28,18 +26,14 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
         entry = project.settings.generators.get(column.field.generator)
         if entry is None or not entry.layout.time_is_top:
             continue
-        try:
-            with project.reading(column.alias):
-                top = column.highest()  # before the marks: what it was lent under is there, then
-            if top is not None:
-                yield from _of_column(project, entry, column, top)
-        except (IdgenError, AnyDatabaseError) as error:
-            yield unexamined(NAME, column.words, error)
+        yield from attempt(NAME, column.words, _of_column(project, entry, column))
 
 
-def _of_column(
-    project: Project, entry: GeneratorSettings, column: IdColumn, top: int
-) -> Iterator[Finding]:
+def _of_column(project: Project, entry: GeneratorSettings, column: IdColumn) -> Iterator[Finding]:
+    with project.reading(column.alias):
+        top = column.highest()  # before the marks: what it was lent under is there, then
+    if top is None:
+        return
     try:
         parts = entry.layout.unpack(top)
     except InvalidId as error:

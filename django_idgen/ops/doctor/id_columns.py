@@ -19,7 +19,7 @@ __all__ = ["IdColumn", "segment_columns", "snowflake_columns"]
 
 @dataclass(frozen=True, slots=True)
 class IdColumn:
-    """A field of ours, in one database.
+    """A field that holds ids of this package, in one database.
 
     What looks into it raises :class:`django.db.Error`, also where its values are no integers.
     """

@@ -1,9 +1,10 @@
 """Examination ``marks``: marks so far ahead that something must have raised them wrongly.
 
 A clock that was years ahead for a moment leaves a mark of then: from it on ids would be
-stamped, for years. Marks never go down by themselves, since an id above may have been used.
-They can be lowered only where nobody holds anything, and the tables show what was used:
-what logs, queues and other services have can't be seen from here, so both have to be said.
+stamped, for years. A mark never goes down on its own, since an id above may have been used.
+It can be lowered only where no lease or segment is held, and the tables show what was used:
+what logs, queues and other services have can't be seen from here, so the caller vouches for
+both.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from django.db import Error as AnyDatabaseError
-
-from ...core.errors import IdgenError, SegmentUnavailable
+from ...core.errors import SegmentUnavailable
 from ...core.ledger import Ledger, Stored, Successor
 from ...db.connection import Place, place_of
 from ...models import LeafAlloc
@@ -26,14 +25,14 @@ from .findings import Finding, Fix, Severity, Unexamined
 from .id_columns import IdColumn
 from .move import Move, differing, found_of, moment_of
 from .moving import Found
-from .project import Project, unexamined
+from .project import Project, attempt
 
 __all__ = ["NAME", "examine"]
 
 NAME = "marks"
 BOTH = frozenset({"--others-stopped", "--trust-tables"})
 AHEAD_S = 3600.0
-"""Seconds past the usual lead at which a mark is told of."""
+"""Seconds past the usual lead from which a mark is reported."""
 GRAVE_S = 30 * 86_400.0
 FAR = 10**12
 """Ids between a tag's mark and its tables' highest id: no step or skip goes so far."""
@@ -44,21 +43,19 @@ LOST_FETCHES = 50
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each namespace and tag whose mark lies absurdly far ahead."""
     for entry in project.generators():
-        try:
-            for ledger in Move(project, entry).ledgers:
-                stored = ledger.read()
-                if stored is not None and not _is_other(ledger, stored):
-                    yield from _of_ledger(project, entry, ledger, stored)
-        except IdgenError as error:
-            yield unexamined(NAME, f"generator {entry.alias!r}", error)
+        yield from attempt(NAME, f"generator {entry.alias!r}", _of_generator(project, entry))
     yield from _tags(project)
 
 
 # --- namespaces -----------------------------------------------------------------------
 
 
-def _is_other(ledger: Ledger, stored: Stored) -> bool:
-    return differing(stored.fingerprint, ledger.namespace.fingerprint) is not None
+def _of_generator(project: Project, entry: GeneratorSettings) -> Iterator[Finding]:
+    for ledger in Move(project, entry).ledgers:
+        stored = ledger.read()
+        # Another examination says so where the settings differ.
+        if stored is not None and not differing(stored.fingerprint, ledger.namespace.fingerprint):
+            yield from _of_ledger(project, entry, ledger, stored)
 
 
 def _of_ledger(
@@ -146,15 +143,13 @@ def _tags(project: Project) -> Iterator[Finding | Unexamined]:
     if not source_behind_pool().keeps_rows:
         return
     for tag, columns in columns_by_tag(project, everywhere=True).items():
-        try:
-            route = source_behind_pool().route(tag)
-            if all(alias in project.up() and project.has(alias, "LeafAlloc") for alias in route):
-                yield from _of_tag(project, tag, columns)
-        except (IdgenError, AnyDatabaseError) as error:
-            yield unexamined(NAME, f"tag {tag!r}", error)
+        yield from attempt(NAME, f"tag {tag!r}", _of_tag(project, tag, columns))
 
 
 def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator[Finding]:
+    route = source_behind_pool().route(tag)
+    if not all(alias in project.up() and project.has(alias, "LeafAlloc") for alias in route):
+        return
     mark = stands_at(tag)
     if mark <= FAR or find_tag(tag) is None:
         return
@@ -162,7 +157,7 @@ def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator
     target = _target(tag, top)
     if mark - max(target, 1) <= FAR:
         return
-    servers = all(place_of(alias) is Place.SERVER for alias in source_behind_pool().route(tag))
+    servers = all(place_of(alias) is Place.SERVER for alias in route)
     fix = None
     if servers and not project.unseen():
         does = f"Lowers tag {tag!r} to {target} in all of its databases, and empties its pool."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,22 +17,20 @@ from ...db.stores import database_of_alias
 from ...db.tables import missing_columns, table_of
 from ...process import factory
 from ...settings.config import GeneratorSettings, IdgenSettings
-from .findings import Affirmed, Unexamined
+from .findings import Affirmed, Finding, Unexamined
 
-__all__ = ["Away", "Project", "words_of"]
+__all__ = ["FAILURES", "Project", "attempt", "unexamined", "words_of"]
 
+FAILURES = (IdgenError, AnyDatabaseError, OSError)
+"""What can stop an examination, or a fix."""
 PATIENCE = 15.0
-"""Seconds until a database that doesn't answer counts as away."""
-
-
-class Away(Exception):
-    """A database that can't be asked; the words say why."""
+"""Seconds to wait for a database that doesn't answer."""
 
 
 class Project:
     """A project's settings, and its databases as far as they can be asked.
 
-    What was found out once (a database is away, its tables) is not asked again. Makes
+    What was found out once (a database that does not answer, its tables) is not asked again. Makes
     no table, file or row. Used by one thread.
     """
 
@@ -76,7 +74,7 @@ class Project:
             try:
                 self._see(alias)
                 self._away[alias] = ""
-            except (AnyDatabaseError, IdgenError, TimeoutError, OSError, Away) as error:
+            except FAILURES as error:
                 self._away[alias] = words_of(error)
         return self._away[alias] or None
 
@@ -133,6 +131,16 @@ class Project:
         made, self._registries = self._registries, {}
         for registry in made.values():
             registry.close()
+
+
+def attempt(
+    name: str, subject: str, found: Iterable[Finding | Unexamined]
+) -> Iterator[Finding | Unexamined]:
+    """What examination ``name`` finds of ``subject``, and what stopped it there, if anything."""
+    try:
+        yield from found
+    except FAILURES as error:
+        yield unexamined(name, subject, error)
 
 
 def unexamined(name: str, subject: str, error: BaseException) -> Unexamined:

@@ -8,10 +8,11 @@ from typing import Any
 
 from django.core.checks import CheckMessage
 
-from ...core.errors import ConfigurationError, IdgenError, RegistryUnavailable
+from ...core.errors import ConfigurationError, RegistryUnavailable
 from ...db.redis_checks import check_eviction, check_shared_redis, redis_aliases
+from ...settings.config import GeneratorSettings
 from .findings import Finding, Severity, Unexamined
-from .project import Project, unexamined
+from .project import Project, attempt
 from .strays import ledgers_of
 
 __all__ = ["NAME", "examine", "lending_aliases", "redis_time_us"]
@@ -27,13 +28,9 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
         yield _of_check(message)
     aliases = sorted(redis_aliases())
     for alias in aliases:
-        try:
-            yield from _of_server(alias, _info(alias))
-        except ConfigurationError as error:
-            yield _denied(alias, str(error))
-        except IdgenError as error:
-            yield unexamined(NAME, f"Redis {alias!r}", error)
-    yield from _forgotten(project)
+        yield from attempt(NAME, f"Redis {alias!r}", _of_server(alias))
+    for entry in project.generators():
+        yield from attempt(NAME, f"generator {entry.alias!r}", _forgotten(project, entry))
     if aliases:
         for message in check_eviction(databases=project.databases):
             yield _of_check(message)
@@ -70,28 +67,36 @@ def _asked(alias: str, call: Any) -> Any:
         own.close()
 
 
-def _forgotten(project: Project) -> Iterator[Finding | Unexamined]:
+def _forgotten(project: Project, entry: GeneratorSettings) -> Iterator[Finding]:
     """Namespaces of which Redis has nothing, though ids were lent."""
-    for entry in project.generators():
-        try:
-            for ledger in ledgers_of(project, entry):
-                stored = ledger.read()
-                if stored is not None and stored.highest and not ledger.is_whole():
-                    yield Finding(
-                        NAME,
-                        Severity.INFO,
-                        f"namespace {ledger.namespace.name!r}",
-                        f"{ledger.place}: of what was lent there Redis knows nothing any more.",
-                        "It was flushed, evicted or restarted. The next process opens a new "
-                        "generation past it; no id repeats.",
-                        "",
-                    )
-        except IdgenError as error:
-            yield unexamined(NAME, f"generator {entry.alias!r}", error)
+    for ledger in ledgers_of(project, entry):
+        stored = ledger.read()
+        if stored is not None and stored.highest and not ledger.is_whole():
+            yield Finding(
+                NAME,
+                Severity.INFO,
+                f"namespace {ledger.namespace.name!r}",
+                f"{ledger.place}: of what was lent there Redis knows nothing any more.",
+                "It was flushed, evicted or restarted. The next process opens a new generation "
+                "past it; no id repeats.",
+                "",
+            )
 
 
-def _of_server(alias: str, info: dict[str, Any]) -> Iterator[Finding]:
+def _of_server(alias: str) -> Iterator[Finding]:
     subject = f"Redis {alias!r}"
+    try:
+        info = _info(alias)
+    except ConfigurationError as error:
+        yield Finding(
+            NAME,
+            Severity.ERROR,
+            subject,
+            str(error),
+            "Worker ids and pooled segments can't be had from it.",
+            "Add the rule, or name an alias of django-redis.",
+        )
+        return
     version = str(info.get("redis_version", "0"))
     if _parts(version) < OLDEST:
         yield Finding(
@@ -112,29 +117,14 @@ def _of_server(alias: str, info: dict[str, Any]) -> Iterator[Finding]:
             "Point LOCATION at the primary, or at the Sentinels.",
         )
     if not info.get("aof_enabled") and info.get("saves") == "":
-        yield _unsaved(subject)
-
-
-def _unsaved(subject: str) -> Finding:
-    return Finding(
-        NAME,
-        Severity.INFO,
-        subject,
-        "It keeps nothing on a disk.",
-        "A restart repeats no id, but each one opens a new generation.",
-        "",
-    )
-
-
-def _denied(alias: str, why: str) -> Finding:
-    return Finding(
-        NAME,
-        Severity.ERROR,
-        f"Redis {alias!r}",
-        why,
-        "Worker ids and pooled segments can't be had from it.",
-        "Add the rule, or name an alias of django-redis.",
-    )
+        yield Finding(
+            NAME,
+            Severity.INFO,
+            subject,
+            "It keeps nothing on a disk.",
+            "A restart repeats no id, but each one opens a new generation.",
+            "",
+        )
 
 
 def _of_check(message: CheckMessage) -> Finding:

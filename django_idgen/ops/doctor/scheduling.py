@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from django.db import Error as AnyDatabaseError
-
-from ...core.errors import IdgenError
 from ...models import LeafAlloc
 from ...process import handlers
 from ...process.tags import is_row_of, source_behind_pool, source_in_use
 from ..tags.outlook import outlooks
 from .findings import Finding, Severity, Unexamined
-from .project import Project, unexamined
+from .project import Project, attempt
 
 __all__ = ["NAME", "examine"]
 
@@ -27,10 +24,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
         return
     for alias in source_behind_pool().databases():
         if alias in project.up() and project.has(alias, "LeafAlloc"):
-            try:
-                yield from _of_database(alias)
-            except (IdgenError, AnyDatabaseError) as error:
-                yield unexamined(NAME, f"database {alias!r}", error)
+            yield from attempt(NAME, f"database {alias!r}", _of_database(alias))
 
 
 def _of_database(alias: str) -> Iterator[Finding]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.db import Error as AnyDatabaseError
 from django.db.models import Q
 
-from ...core.errors import IdgenError
 from ...core.shard import ALONE, Grid
 from ...db import dialects
 from ...db.connection import Place, place_of
 from ...models import Installation, LeafAlloc
 from ...process.tags import source_behind_pool
 from .findings import Finding, Severity, Unexamined
-from .project import Project, unexamined
+from .project import Project, attempt
 
 __all__ = ["NAME", "examine"]
 
@@ -38,10 +36,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     ]
     shared = [] if source.is_routed else list(source.databases())
     for alias in aliases:
-        try:
-            yield from _of_database(project, alias, shared)
-        except (IdgenError, AnyDatabaseError) as error:
-            yield unexamined(NAME, f"database {alias!r}", error)
+        yield from attempt(NAME, f"database {alias!r}", _of_database(project, alias, shared))
     if len(shared) > 1 and set(shared) == set(aliases):
         yield from _missing(shared)
 
@@ -68,9 +63,9 @@ def _emptied(alias: str) -> Finding:
         NAME,
         Severity.WARNING,
         f"database {alias!r}",
-        "The row of the installation is gone: somebody emptied our tables.",
+        "The row of the installation is gone: the tables were emptied.",
         "The next fetch, or lease, reckons with a loss: it skips ahead.",
-        "See who did; 'manage.py flush' leaves our tables alone.",
+        "See who did it; 'manage.py flush' leaves these tables alone.",
     )
 
 

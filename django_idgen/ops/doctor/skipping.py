@@ -24,8 +24,7 @@ from ...settings.config import GeneratorSettings
 from ..tags.edits import edit_rows, skip_tag
 from ..tags.outlook import outlook
 from ..tags.supply import let_go
-from .behind import columns_by_tag, highest_behind, stands_at
-from .distance import usual_skip
+from .behind import columns_by_tag, highest_behind, stands_at, usual_skip
 from .move import Move, differing, moment_of
 from .project import Project
 

@@ -17,7 +17,7 @@ Then each brings its own up to date every ``every`` seconds and at its end, any 
 view tells those of all, and gauges of processes that were killed are dropped by it.
 
 Of each process; ``django_idgen_`` stands before every name. ``pid`` is added to the labels
-of what is told per process, where there are several:
+of what each process has, where there are several:
 
 ================================ ========= ================ ==================================
 name                             kind      labels           what
@@ -70,9 +70,8 @@ Of what all processes share, unless ``shared`` is False. It is asked at most eve
 ``part`` is ``database:<alias>``, ``tags:<alias>``, ``redis:<alias>``, ``generator:<alias>``
 (its registry) or ``settings``. ``state`` is one of ``ops.worker_map.WorkerState``.
 
-Of ``tags`` tags (200 unless told otherwise) a process tells the figures by name, of those
-that it uses; the rest is added up as ``tag="other"``. Of the shared figures there are those
-of as many tags, the busiest ones.
+A process has series by name of the ``tags`` tags (200 by default) that it uses; the rest is
+added up as ``tag="other"``. The shared figures are those of as many tags, the busiest ones.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def _told(families: Iterable[Metric]) -> Iterator[Metric]:
     ours = {family.name: family for family in families if family.name.startswith(PREFIX)}
     held = {_key(s.labels) for s in _samples(ours, "lease_held") if s.value}
     for name, family in ours.items():
-        # When a counter began is told by none of the processes that write to files.
+        # Processes that write to files do not say when a counter began.
         family.samples = [
             sample
             for sample in family.samples

@@ -11,7 +11,7 @@ __all__ = ["ALL", "BUCKETS", "DERIVED", "PREFIX", "PROCESS", "SHARED", "Definiti
 Kind = Literal["counter", "gauge", "histogram"]
 PREFIX: Final = "django_idgen_"
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds. A caller waits for half a second at most, unless told otherwise."""
+"""Seconds. A caller waits for half a second at most by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ PROCESS: Final = _by_name(
 DERIVED: Final = _by_name(
     _gauge("segment_buffer_seconds", "Seconds that the ids held will last.", "tag"),
 )
-"""What is worked out of the former when it is told."""
+"""What is worked out of the former at each scrape."""
 
 SHARED: Final = _by_name(
     _gauge("up", "1 if it could be asked: a database, a Redis, a registry.", "part"),

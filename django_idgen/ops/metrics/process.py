@@ -114,7 +114,7 @@ class ProcessMetrics:
         self._since_rates: Sums[str] = Sums()
         self._rates_at = self._clock.stopwatch()
         self._aliases: set[str] = set()
-        self._pid = os.getpid()  # last: whoever reads it finds the rest done
+        self._pid = os.getpid()  # last: who reads it finds the rest done
 
     # --- looking ------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ def _add(metrics: Metrics, names: Iterable[str], label: str, counts: Counts) -> 
 
 
 def _read(stats: Any, counts: Mapping[str, str]) -> list[float]:
-    """The counts of ``stats``; 0 for what a generator of somebody else's doesn't have."""
+    """The counts of ``stats``; 0 for what a foreign generator doesn't have."""
     return [getattr(stats, name, 0) for name in counts.values()]
 
 

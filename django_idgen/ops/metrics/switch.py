@@ -88,7 +88,7 @@ class Switched:
         self.shared = SharedCollector(settings)
 
     def connect(self) -> None:
-        """Listen, and be told of forks and of the end."""
+        """Listen to signals, forks and the end of the process."""
         for event in EVENTS:
             signals.connect_quick(event, partial(self._on_event, event))
         handlers.on_goodbye.append(self._on_goodbye)
@@ -124,7 +124,7 @@ _lock = threading.Lock()
 def start(settings: MetricsSettings | None = None) -> Switched:
     """Switch the metrics on, if they are not yet. Thread-safe.
 
-    ``settings`` are those of ``IDGEN["METRICS"]`` unless given; they count for good.
+    ``settings``: those of ``IDGEN["METRICS"]`` by default; they count for good.
     """
     for switched in _switched:
         return switched

@@ -31,10 +31,10 @@ VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){0,2} *(?=[;,]|\Z)", re.ASCII)
 @never_cache
 @never_atomic
 def view(request: HttpRequest) -> HttpResponse:
-    """All figures of ours, of this process or of all, in the format that is asked for.
+    """All figures of this package, of this process or of all, in the format that is asked for.
 
-    For whoever sends the token of ``IDGEN["METRICS"]``, and for staff that is logged in;
-    for others 401, or 403 if they are logged in.
+    For clients with the token of ``IDGEN["METRICS"]``, and for staff that is logged in;
+    others get 401, or 403 if they are logged in.
     """
     switched = start()
     refusal = _refusal(request, switched.settings.token)
@@ -61,7 +61,7 @@ def exposition(switched: Switched, accept: str = "") -> tuple[bytes, str]:
 def _refusal(request: HttpRequest, token: str | None) -> HttpResponse | None:
     scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        # Nobody is asked for the token: it counts while the database hangs, too.
+        # Nothing is asked about the token: it counts while the database hangs, too.
         if token is not None and secrets.compare_digest(_bytes(sent.strip()), _bytes(token)):
             return None
         return _refused(401, "This is not the token of IDGEN['METRICS'].")

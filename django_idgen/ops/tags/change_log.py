@@ -56,7 +56,7 @@ def record(user: Any, tag: str, action: str, **changes: Change) -> bool:
         for field, (before, after) in changes.items()
         if before != after
     }
-    with override(None):  # a log is in one language, whoever acts
+    with override(None):  # a log is in one language
         words = _message(action, made)
         message = json.dumps([_entry(action, made)], ensure_ascii=False)
     logger.info("%s changed tag %r: %s", user, tag, words, extra={"idgen_event": "tag_changed"})

@@ -160,7 +160,7 @@ def make_tag(tag: str, *, step: int, description: str = "", max_id: int = 1) -> 
         except TagExists:
             if place_of(alias) is Place.SERVER:
                 raise
-            # It was our mark that somebody has written a row of.
+            # The row of the mark just made was written first by another process.
             change_row(alias, tag, step=step, description=description, max_id=max_id)
     return known_tag(tag)
 
@@ -169,7 +169,7 @@ def make_tag(tag: str, *, step: int, description: str = "", max_id: int = 1) -> 
 
 
 def change_tag(tag: str, *, step: int | None = None, description: str | None = None) -> Tag:
-    """Change what is given, in all databases of the tag; a step counts from the next fetch on.
+    """Change what is given, in all databases of the tag; a step counts from the next fetch.
 
     Raises :class:`TagUnknown`, else as :func:`make_tag`.
     """
@@ -183,11 +183,10 @@ def change_tag(tag: str, *, step: int | None = None, description: str | None = N
 
 
 def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = None) -> Tag:
-    """Have the tag go on at ``to``, or ``by`` ids further: no fetch gets ids below, from now on.
+    """Let the tag go on at ``to``, or ``by`` ids further: no later fetch gets ids below.
 
-    What processes, and a pool, hold already is not touched. ``most``: how far it may go.
-    A skip, or the making of a tag, that failed after one of several databases is completed
-    by a skip to where the tag stands by then.
+    What processes and a pool hold already is not touched. ``most``: how many ids it may skip.
+    A skip to where the tag stands completes one that failed after one of several databases.
     Raises :class:`SkipRefused`, :class:`TagUnknown` and :class:`SegmentUnavailable`.
     """
     known = known_tag(tag)
@@ -205,10 +204,10 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
 
 
 def raise_tag(tag: str, to: int) -> None:
-    """Have the tag go on at ``to`` or above, in all of its databases; it is made if it isn't there.
+    """Let the tag go on at ``to`` or above, in all of its databases; make it if there is none.
 
-    It asks nothing on the caller's connection to a server. What processes, and a pool, hold
-    already is not touched. Raises :class:`TagsElsewhere`, :class:`SegmentUnavailable` and
+    Uses no connection of the caller's to a server. What processes and a pool hold already is
+    not touched. Raises :class:`TagsElsewhere`, :class:`SegmentUnavailable` and
     :class:`ConfigurationError`.
     """
     source = source_of_tags()
@@ -293,7 +292,7 @@ def _swap(tag: str, alias: str, seen: int, to: int) -> None:
 
 
 def pause_tag(tag: str) -> Tag:
-    """Have nobody be given more ids of ``tag``, from now on; may be repeated.
+    """Stop giving out ids of ``tag``; may be repeated.
 
     Processes use up what they hold. Where the calling thread is in a transaction on a
     SQLite database, it counts from that one's commit on.
@@ -315,14 +314,14 @@ def pause_tag(tag: str) -> Tag:
 
 
 def resume_tag(tag: str) -> Tag:
-    """Have ids of ``tag`` be given out again; may be repeated.
+    """Give out ids of ``tag`` again; may be repeated.
 
     The next call of each process gets some. A pool that can't be asked is opened by the
     next process that takes ids. Raises as :func:`pause_tag`, but for :class:`PoolStillOpen`.
     """
     known = known_tag(tag)
     source_of_tags()
-    # Asked for before: who pauses the tag anew meanwhile shuts the pool with another one.
+    # Read first: a pause that comes in between shuts the pool with another word.
     word = _word_of_pool(tag)
     for alias, row in known.rows.items():
         _change_or_insert(alias, row, paused=False)
@@ -414,7 +413,7 @@ def insert_tag_row(row: LeafAlloc, alias: str) -> None:
     In the caller's transaction. Raises :class:`TagExists`, and
     :class:`InvalidTag` where the database takes it for another tag.
     """
-    # Locked as a fetch does it, before the tag: nobody may divide the ids anew meanwhile.
+    # Locked as a fetch does it, before the tag: the ids must not be divided anew meanwhile.
     rows = Installation.objects.using(alias).filter(pk=1)
     installation = rows.select_for_update().first()
     if installation is not None:

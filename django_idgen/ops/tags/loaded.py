@@ -1,12 +1,12 @@
 """Tags that go on past the ids of a fixture.
 
 ``loaddata`` (and all else that saves a row ``raw``) stores keys that their tag did not give
-out; for a ``BigAutoField`` it would set the database's sequence. So this process gives out
-no id up to such a key from that moment on, even after a rollback: in a ``TestCase`` nothing
-is ever committed. When the rows are committed, the stored tag and its pool follow, once;
-other processes go on with what they hold.
+out, where the database would set the sequence of a ``BigAutoField``. So this process gives
+out nothing up to such an id from that moment on, be it rolled back: in a ``TestCase``
+nothing is ever committed. The tag as stored, and its pool, follow once when the rows are
+committed; other processes then only have what they held before.
 
-Errors there are logged. They must not end ``loaddata``, whose rows are stored.
+What goes wrong there is logged. It must not end ``loaddata``, whose rows are there.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ from django.db.models import Model
 from django.db.models.signals import class_prepared, post_save
 
 from ...core.errors import IdgenError
+from ...core.segment import HIGHEST
 from ...fields import SegmentSource
 from ...process import handlers
-from ...process.tags import HIGHEST
-from .edits import raise_tag
-from .supply import clear_pool
 
 __all__ = ["watch"]
 
@@ -46,7 +44,7 @@ def watch() -> None:
 
 def _watch(sender: type[Model], **_kwargs: Any) -> None:
     if sender.__module__ == "__fake__":
-        return  # a migration's, of which there are dozens
+        return  # of a migration, which makes them by the dozen
     # A proxy has no fields of its own; the rows of a parent table are saved as the parent's.
     of_table = sender._meta.concrete_model or sender
     fields = [each for each in of_table._meta.local_fields if isinstance(each, SegmentSource)]
@@ -64,7 +62,7 @@ def _saved(
     if not raw:
         return
     for field in fields:
-        with suppress(ValidationError):  # an expression, whose value is not known
+        with suppress(ValidationError):  # an expression, whose value only the database knows
             value = field.to_python(getattr(instance, field.attname))
             if value is not None and value > 0:
                 _note(using, field.resolved_tag, value)
@@ -72,7 +70,7 @@ def _saved(
 
 def _note(using: str, tag: str, top: int) -> None:
     if top <= HIGHEST:
-        # The checks, and the next id, report wrong settings.
+        # What is wrong with the settings is for the checks, and for the next id, to say.
         with suppress(IdgenError, ImportError):
             handlers.segments.go_past(tag, top)
     connection: Any = connections[using]
@@ -87,7 +85,7 @@ def _note(using: str, tag: str, top: int) -> None:
     connection.idgen_loaded = ref(loaded)
     try:
         transaction.on_commit(loaded, using=using)
-    except transaction.TransactionManagementError:  # autocommit is off, and no hook runs
+    except transaction.TransactionManagementError:  # autocommit is off, and the commit not told
         loaded()
 
 
@@ -125,6 +123,10 @@ class _Loaded:
 
 
 def _raise(tag: str, to: int) -> None:
+    # Not at the start: few processes load rows.
+    from .edits import raise_tag
+    from .supply import clear_pool
+
     try:
         raise_tag(tag, to)
         trouble: object = "its pool can't be asked." if clear_pool(tag) is False else None

@@ -57,7 +57,7 @@ def _in_words() -> Iterator[None]:
     try:
         yield
     except TagsElsewhere:
-        return  # where they are kept, nobody knows of our models
+        return  # the service that keeps them does not know the models
     except (IdgenError, DatabaseError) as error:
         raise CommandError(
             f"Tags that are to go on above the rows of their tables could not be raised: {error} "

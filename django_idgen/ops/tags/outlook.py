@@ -129,9 +129,9 @@ class _Taken(NamedTuple):
 
 
 def _last_taken(row: LeafAlloc, stock: Stock | None) -> _Taken:
-    """Whoever fetched, or whoever took from the pool, if that was later.
+    """Who fetched last, or took from the pool, whichever was later.
 
-    What is fetched for the pool is of whoever fills it.
+    A fetch for the pool has the process that fills it as its holder.
     """
     fetched = _Taken(row.holder, row.fetched_at, row.fetched_ids)
     if stock is None or not stock.taken_by:

@@ -32,9 +32,9 @@ class LetGo(NamedTuple):
 
 
 def load_ahead(tag: str) -> bool:
-    """Load what this process is to have ahead of ``tag``, now: whether it is there.
+    """Load now what this process keeps ahead of ``tag``; whether it came in time.
 
-    Waits as long as a caller for an id would, and raises as for one.
+    Waits as long as a caller for an id does, and raises as for one.
     """
     allocator = handlers.segments.allocator()
     generator: Any = handlers.segments[check_tag(tag)]
@@ -63,16 +63,16 @@ def fill_pool(row: LeafAlloc) -> int | None:
 
 
 def clear_here(tag: str) -> int:
-    """Have this process give back what it holds of ``tag``: how many ids that were.
+    """Give back what this process holds of ``tag``; how many ids that were.
 
-    Into the pool, where there is one; else they are a gap. Other processes keep theirs.
+    They go into the pool, or are a gap where there is none. Other processes keep theirs.
     """
     made: Any = handlers.segments.get(check_tag(tag))
     return 0 if made is None else int(made.clear())
 
 
 def let_go(tag: str) -> LetGo:
-    """Leave nothing of ``tag`` here and in the pool: it has skipped ahead."""
+    """Clear ``tag`` here and in the pool, after it has skipped ahead."""
     # In this order: what this process gives back goes into the pool.
     return LetGo(clear_here(tag), clear_pool(tag))
 
@@ -80,7 +80,7 @@ def let_go(tag: str) -> LetGo:
 def clear_pool(tag: str) -> bool | None:
     """Throw away what lies in the pool of ``tag``; None where there is no pool.
 
-    False if it can't be asked, or doesn't let us: then it may hand them out yet.
+    False if Redis can't be asked, or refuses: then the pool may still hand them out.
     """
     pool = source_in_use()
     if not pool.is_pool:
