@@ -21,7 +21,7 @@ class IdgenConfig(AppConfig):
         from .db.sqlite import occasions
         from .ops.tags import loaded
         from .process import factory, handlers, lifecycle
-        from .strings import strings
+        from .strings import registration
 
         checks.register()
         # In this order: at exit, worker ids are given back before files are removed.
@@ -29,7 +29,7 @@ class IdgenConfig(AppConfig):
         lifecycle.watch()
         signals.connect_logging()
         factory.import_backends()
-        strings.register_installed()
+        registration.register_installed()
         loaded.watch()
         _start_metrics()
         pre_migrate.connect(tables.before_migrate, sender=self, dispatch_uid="django_idgen")

@@ -2,7 +2,7 @@
 
 E002 to E007 and W009 are made by the fields themselves (:mod:`.fields.base`). What a project
 may leave unused registers its own: Redis (:mod:`.db.redis_checks`), metrics
-(:mod:`.ops.metrics`), the libraries that write ids as JSON (:mod:`.strings.strings`). The
+(:mod:`.ops.metrics`), the libraries that write ids as JSON (:mod:`.strings.registration`). The
 views of an old server have an attribute that :func:`check_mounts` calls.
 
 ========  ======================================================================

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from django_idgen.contrib.old_servers.mounting import Tags
 from django_idgen.models import AccessToken, LeafAlloc
-from django_idgen.rest.token_cache import TokenCache
+from django_idgen.rest.authentication import TokenCache
 from django_idgen.rest.tokens import PREFIX, digest_of, find_token, living_tokens, make_token
 
 pytestmark = pytest.mark.django_db

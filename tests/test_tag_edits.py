@@ -22,7 +22,7 @@ from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags import supply as tag_supply
 from django_idgen.process import handlers
 from django_idgen.process import tags as tag_rows
-from django_idgen.rest.tag_lists import TagList
+from django_idgen.rest.tags import TagList
 from django_idgen.sources.memory import MemorySource
 from tests.places import STEP, place, sqlite
 from tests.redis_pool.test_project import project

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.db import Error as AnyDatabaseError
 from django.http import HttpRequest, UnreadablePostError
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import APIException, NotAuthenticated, UnsupportedMediaType
+from rest_framework.exceptions import (
+    APIException,
+    NotAuthenticated,
+    NotFound,
+    UnsupportedMediaType,
+)
 from rest_framework.negotiation import BaseContentNegotiation, DefaultContentNegotiation
 from rest_framework.parsers import BaseParser, FormParser
 from rest_framework.permissions import BasePermission, IsAuthenticated
@@ -32,15 +37,19 @@ from .failures import (
     NO_LENGTH,
     TOO_LARGE,
     Failure,
+    Refused,
     bad_request,
     failure_of,
     log_database,
 )
-from .parsers import StrictJSONParser
+from .serializers import Operation, StrictJSONParser
 
 __all__ = [
     "NEVER_CACHED",
+    "Conflict",
     "IdgenView",
+    "ManagementView",
+    "NotThereView",
     "check_body",
     "check_url",
     "has_unmeasured_body",
@@ -67,10 +76,43 @@ class IdgenView(APIView):
     permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated,)
     content_negotiation_class: type[BaseContentNegotiation] = DefaultContentNegotiation
     versioning_class = None
+    group: ClassVar[str] = "tags"
+    """Under which the schema has its operations."""
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
         return never_atomic(super().as_view(**initkwargs))
+
+    @classmethod
+    def operation_of(cls, method: str) -> Operation | None:
+        """What ``method`` takes and answers; a subclass that overrides it may say nothing new."""
+        name = {"HEAD": "get"}.get(method, method.lower())
+        said = (getattr(vars(kind).get(name), "operation", None) for kind in cls.__mro__)
+        return next(filter(None, said), None)
+
+    @classmethod
+    def described(cls) -> type:
+        """What drf-spectacular reads instead of this view, which works without it."""
+        from . import openapi
+
+        return openapi.described(cls)
+
+    @property
+    def operation(self) -> Operation:
+        """Of the request."""
+        found = self.operation_of(str(self.request.method))
+        if found is None:
+            raise TypeError(f"{type(self).__name__} names no Operation for {self.request.method}.")
+        return found
+
+    def read(self) -> dict[str, Any]:
+        """What the request asks for. Raises DRF's ``ValidationError``, by field."""
+        return self.operation.asked(self.request)
+
+    def respond(self, content: Any) -> Response:
+        """``content``, as the serializer of the operation writes it."""
+        kind: Any = self.operation.answer
+        return Response(kind(content).data, self.operation.status)
 
     def get_authenticators(self) -> list[BaseAuthentication]:
         return [authentication() for authentication in default_authentication()]
@@ -117,6 +159,44 @@ class IdgenView(APIView):
         return found
 
 
+class ModelPermissions(BasePermission):
+    """Django's permissions, as the view's operations name them. Access tokens have none."""
+
+    message = "That takes a permission that you don't have: {permission}."
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        operation = view.operation_of(request.method)
+        if operation is None:
+            return True  # a method that there is not: that is said next
+        caller = Caller.of(request)
+        self.message = type(self).message.format(permission=operation.permission)
+        return caller is not None and caller.has_perm(operation.permission)
+
+
+class ManagementView(IdgenView):
+    """A view for people of the project who have the permissions for it."""
+
+    permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated, ModelPermissions)
+
+
+class NotThereView(IdgenView):
+    """For what can't be a tag or a generator: a 404 in JSON, as for one that there is not."""
+
+    schema = None
+
+    def get(self, request: Request, **_kwargs: str) -> NoReturn:  # noqa: ARG002
+        raise NotFound
+
+    post = put = patch = delete = get
+
+
+class Conflict(APIException):
+    """409: what is asked for does not go with how things stand."""
+
+    status_code = 409
+    default_code = "conflict"
+
+
 def response_of(failure: Failure) -> Response:
     """A failure as DRF's own would be: ``{"<field>": ["…"]}`` or ``{"detail": …, "code": …}``."""
     headers = {} if failure.retry_after is None else {"Retry-After": str(failure.retry_after)}
@@ -127,7 +207,7 @@ def known_failure(exc: Exception) -> Failure | None:
     """What to answer to what DRF has no answer to."""
     if isinstance(exc, IdgenError):
         return failure_of(exc)
-    if isinstance(exc, _Refused):
+    if isinstance(exc, Refused):
         return exc.failure
     if isinstance(exc, AnyDatabaseError):
         log_database(exc)
@@ -141,16 +221,10 @@ def known_failure(exc: Exception) -> Failure | None:
     return None
 
 
-class _Refused(Exception):
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
-        super().__init__(failure.detail)
-
-
 def check_url(request: HttpRequest) -> None:
     """Refuse a path and query that are longer than this API needs."""
     if len(request.path_info) + len(request.META.get("QUERY_STRING", "")) > MOST_URL:
-        raise _Refused(TOO_LARGE)
+        raise Refused(TOO_LARGE)
 
 
 def check_body(request: HttpRequest) -> None:
@@ -160,10 +234,10 @@ def check_body(request: HttpRequest) -> None:
     chunked = meta.get("HTTP_TRANSFER_ENCODING") and not meta.get("CONTENT_LENGTH")
     if chunked or has_unmeasured_body(request):
         # WSGI servers hand it on in different ways, and Django reads nothing of it.
-        raise _Refused(NO_LENGTH)
+        raise Refused(NO_LENGTH)
     most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     if _length(request) > (MOST_BODY if most is None else min(most, MOST_BODY)):
-        raise _Refused(TOO_LARGE)
+        raise Refused(TOO_LARGE)
     charset = (request.content_params or {}).get("charset")
     if charset is not None and not _is_utf8(charset):
         raise UnsupportedMediaType(f"{request.content_type}; charset={charset}")
@@ -186,7 +260,7 @@ def has_unmeasured_body(request: HttpRequest) -> bool:
 def _length(request: HttpRequest) -> int:
     text = request.META.get("CONTENT_LENGTH") or "0"
     if not (text.isascii() and text.isdigit()):
-        raise _Refused(bad_request("Content-Length is no number."))
+        raise Refused(bad_request("Content-Length is no number."))
     return int(text) if len(text) < 20 else MOST_BODY + 1
 
 

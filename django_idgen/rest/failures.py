@@ -16,9 +16,9 @@ A message says what a caller can do; what went on behind it is in our log, not i
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -45,6 +45,7 @@ __all__ = [
     "NO_LENGTH",
     "TOO_LARGE",
     "Failure",
+    "Refused",
     "bad_request",
     "failure_of",
     "few_of",
@@ -65,7 +66,7 @@ MOST_NAME = 80
 logger = logging.getLogger("django_idgen")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Failure:
     """An answer that is no id. Frozen."""
 
@@ -76,13 +77,23 @@ class Failure:
     """The field of the input that was wrong, with status 400."""
     retry_after: int | None = None
     """Seconds, with status 503."""
+    values: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """What does not fit, for a program to read."""
 
     @property
     def content(self) -> dict[str, Any]:
         """The body of the answer."""
         if self.field is not None:
             return {self.field: [self.detail]}
-        return {"detail": self.detail, "code": self.code}
+        return {"detail": self.detail, "code": self.code, **self.values}
+
+
+class Refused(Exception):
+    """A request that is answered with ``failure``."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.detail)
 
 
 TOO_LARGE = Failure(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
+from rest_framework import serializers
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import AllowAny, BasePermission
 from rest_framework.request import Request
@@ -13,13 +15,38 @@ from rest_framework.throttling import BaseThrottle
 from ..ops.health import RETRY_AFTER, describe
 from ..ops.readiness import readiness
 from .base import IdgenView
+from .serializers import Answer, Operation
 
 __all__ = ["LiveView", "ReadyView"]
+
+
+class Live(Answer):
+    """Whether the process answers."""
+
+    example: ClassVar[Any] = {"live": True}
+    live = serializers.BooleanField()
+
+
+class Part(Answer):
+    """What ids depend on."""
+
+    name = serializers.CharField()
+    ready = serializers.BooleanField()
+    detail = serializers.CharField()
+
+
+class Ready(Answer):
+    """Whether ids can be had; the parts are for staff."""
+
+    ready = serializers.BooleanField()
+    failing = serializers.ListField(child=serializers.CharField(), required=False)
+    parts = Part(many=True, required=False)
 
 
 class OpenView(IdgenView):
     """Open to all, and never throttled: who asks can't log in, and asks all the time."""
 
+    group = "health"
     permission_classes: Sequence[type[BasePermission]] = (AllowAny,)
     throttle_classes: Sequence[type[BaseThrottle]] = ()
 
@@ -34,15 +61,24 @@ class OpenView(IdgenView):
 class LiveView(OpenView):
     """The process answers requests. Nobody is asked."""
 
+    @Operation(name="live", summary="Whether the process answers requests", answer=Live)
     def get(self, request: Request, **_kwargs: str) -> Response:  # noqa: ARG002
-        return Response({"live": True})
+        return self.respond({"live": True})
 
 
 class ReadyView(OpenView):
     """Whether the process can give out ids."""
 
+    @Operation(
+        name="ready",
+        summary="Whether the process can give out ids",
+        answer=Ready,
+        examples={200: {"ready": True}, 503: {"ready": False, "failing": ["segments"]}},
+    )
     def get(self, request: Request, **_kwargs: str) -> Response:
         found = readiness()
-        headers = {} if found.ready else {"Retry-After": RETRY_AFTER}
-        content = describe(found, lambda: getattr(request._request, "user", None))
-        return Response(content, status=200 if found.ready else 503, headers=headers)
+        response = self.respond(describe(found, lambda: getattr(request._request, "user", None)))
+        if not found.ready:
+            response.status_code = 503
+            response.headers["Retry-After"] = RETRY_AFTER
+        return response

@@ -8,35 +8,176 @@ rest; see :func:`_short_cut`. Both ways give the same answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.exceptions import SuspiciousOperation
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.views.decorators.debug import sensitive_variables
-from rest_framework.exceptions import APIException, NotFound
+from rest_framework.exceptions import APIException, NotFound, ParseError, ValidationError
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
 from ..core.errors import IdgenError
+from ..core.generator import MAX_BATCH
+from ..core.segment import MAX_ID
 from ..process.handlers import current_settings, generators, segments
 from .access import Caller
-from .authentication import secret_of
+from .authentication import TOKENS, secret_of
 from .base import NEVER_CACHED, IdgenView, has_unmeasured_body
-from .failures import MOST_URL, Failure, failure_of
-from .id_input import Wanted, read_wanted
-from .known_tags import KNOWN_TAGS, check_known
+from .failures import MOST_URL, Failure, failure_of, few_of
+from .serializers import Choice, IdNumber, Input, Operation, Shape, Whole
+from .tags import KNOWN_TAGS, check_known
 from .throttles import ids_throttles
-from .token_cache import TOKENS
 
 if TYPE_CHECKING:
     from ..core.generator import Generator
     from .tokens import KnownToken
 
-__all__ = ["GeneratorIdsView", "TagIdsView", "UnknownGenerator"]
+__all__ = ["GeneratorIdsView", "TagIdsView", "UnknownGenerator", "Wanted", "read_wanted"]
+
+COUNT = "count"
+FORM = "as"
+FORMS = {"string": False, "number": True}
+NOTHING: Mapping[str, Any] = {}
+DIGITS = re.compile("[0-9]{1,12}", re.ASCII)
+
+
+# --- what a request may say ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for. Frozen."""
+
+    count: int | None
+    """How many, for a list; None for a single one that is not in a list."""
+    numbers: bool
+    """Whether as JSON numbers; else as strings."""
+
+
+def read_wanted(query: QueryDict, body: object = NOTHING) -> Wanted:
+    """What ``query`` and ``body`` (of JSON or of a form, already read) ask for.
+
+    Raises :class:`ValidationError`, with all that is wrong by field, or
+    :class:`ParseError` for a body that has no fields.
+    """
+    rest = current_settings().rest
+    given = list(_given(query, body))
+    values: dict[str, Any] = {}
+    wrong: dict[str, list[str]] = {}
+    unknown: dict[str, list[str]] = {}
+    for name, value in given:
+        if name not in (COUNT, FORM):
+            unknown[name] = [f"There is no such parameter; there are {COUNT!r} and {FORM!r}."]
+        elif name in values:
+            wrong[name] = ["It is given twice."]
+        else:
+            values[name] = value
+    count = None
+    numbers = rest.numbers
+    if COUNT in values and COUNT not in wrong:
+        count = _count(values[COUNT], min(rest.max_count, MAX_BATCH), wrong)
+    if FORM in values and FORM not in wrong:
+        numbers = _form(values[FORM], wrong)
+    if wrong or unknown:
+        raise ValidationError({**wrong, **few_of(unknown)})
+    return Wanted(count, numbers)
+
+
+def _given(query: QueryDict, body: object) -> Iterator[tuple[str, Any]]:
+    """Name and value of each parameter; text in a query or form becomes a number if it is one."""
+    yield from _texts(query)
+    if isinstance(body, QueryDict):
+        yield from _texts(body)
+    elif isinstance(body, Mapping):
+        yield from body.items()
+    else:
+        raise ParseError(f"The body must be an object, such as {{{COUNT!r}: 10}}.")
+
+
+def _texts(query: QueryDict) -> Iterator[tuple[str, Any]]:
+    for name, texts in query.lists():
+        for text in texts:
+            yield name, int(text) if name == COUNT and DIGITS.fullmatch(text) else text
+
+
+def _count(value: object, most: int, wrong: dict[str, list[str]]) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
+        return value
+    wrong[COUNT] = [f"It must be a whole number of 1 to {most}, not {_short(value)}."]
+    return 1
+
+
+def _form(value: object, wrong: dict[str, list[str]]) -> bool:
+    if isinstance(value, str) and value in FORMS:
+        return FORMS[value]
+    wrong[FORM] = [f"It must be 'string' or 'number', not {_short(value)}."]
+    return False
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# --- for the schema: the views read and write by hand, for speed -----------------------
+
+FIELDS = {
+    COUNT: Whole(
+        least=1,
+        most=10_000,
+        required=False,
+        help_text="How many ids, as a list; one that is not in a list if it is not given. The "
+        "service's setting max_count is the most.",
+    ),
+    FORM: Choice(
+        list(FORMS),
+        required=False,
+        help_text="Whether ids are JSON strings or numbers: JavaScript reads long ones wrong.",
+    ),
+}
+IdsInput: type[Input] = type(
+    "IdsInput", (Input,), {"__doc__": "How many ids, and as what.", "example": {COUNT: 2}, **FIELDS}
+)
+AN_ID: Shape = {"oneOf": [IdNumber().shape(False), Whole(least=1, most=MAX_ID).shape(True)]}
+IDS: Shape = {
+    "oneOf": [
+        {
+            "type": "object",
+            "properties": {name: shape},
+            "additionalProperties": False,
+            "required": [name],
+        }
+        for name, shape in (("id", AN_ID), ("ids", {"type": "array", "items": AN_ID}))
+    ]
+}
+TAKE = Operation(
+    name="take_ids_of_{}",
+    summary="Take ids of a {}",
+    body=IdsInput,
+    answer=IDS,
+    errors=(409, 429),
+    examples={200: {"ids": ["249876543210987520", "249876543210987521"]}},
+)
+OPERATIONS = {
+    "post": TAKE,
+    "get": replace(
+        TAKE,
+        name="get_ids_of_{}",
+        body=None,
+        query=IdsInput,
+        description="As POST; never cached.",
+    ),
+}
+
+
+# --- views ---------------------------------------------------------------------------
 
 
 class UnknownGenerator(NotFound):
@@ -57,6 +198,8 @@ class MayTake(BasePermission):
         if caller is None:
             return False
         self.message = caller.refusal("tag or generator")
+        if view.keyword not in view.kwargs:
+            return True  # a schema is made without one
         return bool(view.may_take(caller, view.subject))
 
 
@@ -66,8 +209,10 @@ class IdsView(IdgenView):
     http_method_names: Sequence[str] = ("get", "post", "head", "options")
     permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated, MayTake)
     throttle_classes: Sequence[type[BaseThrottle]] = ids_throttles()
+    group = "ids"
     keyword: ClassVar[str]
     """The URL's part that names what ids are taken of."""
+    what: ClassVar[str]
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
@@ -76,6 +221,15 @@ class IdsView(IdgenView):
         if initkwargs or cls not in (GeneratorIdsView, TagIdsView):
             return ordinary
         return _with_short_cut(cls, ordinary)
+
+    @classmethod
+    def operation_of(cls, method: str) -> Operation | None:
+        found = OPERATIONS.get(method.lower())
+        if found is None:
+            return None
+        return replace(
+            found, name=found.name.format(cls.what), summary=found.summary.format(cls.what)
+        )
 
     def get(self, request: Request, **_kwargs: str) -> HttpResponse:
         return self._answer(read_wanted(request.query_params))
@@ -122,6 +276,7 @@ class GeneratorIdsView(IdsView):
     """Ids of a generator: one, or up to ``max_count`` with ``count``."""
 
     keyword = "alias"
+    what = "generator"
 
     @staticmethod
     def may_take(caller: Caller | KnownToken, subject: str) -> bool:
@@ -145,6 +300,7 @@ class TagIdsView(IdsView):
     """Ids of a tag: one, or up to ``max_count`` with ``count``."""
 
     keyword = "tag"
+    what = "tag"
 
     @staticmethod
     def may_take(caller: Caller | KnownToken, subject: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.db import connections
+from rest_framework import serializers
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,11 +20,11 @@ from ..ops.lease_state import told_by_themselves
 from ..ops.worker_map import WorkerEntry, release_worker, worker_map
 from ..process.handlers import current_settings
 from ..process.registries import lease_databases
-from .management import Conflict, ManagementView
-from .pagination import PageInput, page_of
-from .strict_input import Choice, Input, Text, read_body, read_query
+from .base import Conflict, ManagementView
+from .pagination import PageInput, page_of, pages_of
+from .serializers import Answer, Choice, Input, Moment, Operation, Text
 
-__all__ = ["LeasesInput", "ReleaseLeaseInput", "ReleaseLeaseView", "WorkerLeasesView"]
+__all__ = ["ReleaseLeaseView", "WorkerLeasesView"]
 
 logger = logging.getLogger("django_idgen")
 
@@ -47,7 +48,66 @@ class LeasesInput(PageInput):
 class ReleaseLeaseInput(Input):
     """Whose lease is to end: whoever else may have got the worker id by now keeps it."""
 
+    example: ClassVar[Any] = {"lease": "5b2f0a6c1d9e4387"}
     lease = Text(max_length=64, help_text="As the list of leases has it.")
+
+
+class LeaseShown(Answer):
+    """Who holds a worker id."""
+
+    example: ClassVar[Any] = {
+        "generator": "default",
+        "namespace": "default",
+        "registry": "database",
+        "place": "default",
+        "worker": 3,
+        "lease": "5b2f0a6c1d9e4387",
+        "state": "held",
+        "holder": "web-1",
+        "promised_until": "2025-06-01T12:03:00Z",
+        "window_left": 171.5,
+        "clock_offset": 0.004,
+        "acquired_at": "2025-06-01T08:00:00Z",
+        "seen_at": "2025-06-01T12:00:00Z",
+    }
+    generator = serializers.CharField(
+        allow_null=True, help_text="An alias; null if none here uses it."
+    )
+    namespace = serializers.CharField()
+    registry = serializers.CharField(
+        help_text="The kind of what lends it, such as database or redis."
+    )
+    place = serializers.CharField(
+        help_text="Where that one keeps it, such as the alias of the database: two namespaces of "
+        "one name may be kept in two places."
+    )
+    worker = serializers.IntegerField()
+    lease = serializers.CharField(
+        help_text="What this lease is called when it is released by hand. It lets nobody renew "
+        "it. Empty if the worker id is free."
+    )
+    state = Choice(STATES)
+    holder = serializers.CharField()
+    promised_until = Moment(allow_null=True)
+    window_left = serializers.FloatField(
+        allow_null=True, help_text="Seconds that its holder may still stamp by itself."
+    )
+    clock_offset = serializers.FloatField(
+        allow_null=True,
+        help_text="Seconds that the holder's clock was ahead of the registry's when it was seen "
+        "last; below 0: behind.",
+    )
+    acquired_at = Moment(allow_null=True)
+    seen_at = Moment(allow_null=True)
+
+
+class ReleasedByHand(Answer):
+    """What became of a lease."""
+
+    example: ClassVar[Any] = {"generator": "default", "worker": 3, "released": True}
+    generator = serializers.CharField()
+    worker = serializers.IntegerField()
+    released = serializers.BooleanField(help_text="False if nobody had it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +126,44 @@ class _Listed:
 class WorkerLeasesView(ManagementView):
     """Who holds which worker id; never what lets one renew it."""
 
-    permissions: ClassVar[Mapping[str, str]] = {"GET": "django_idgen.view_workerlease"}
+    group = "leases"
 
+    @Operation(
+        name="list_leases",
+        summary="Who holds which worker id",
+        permission="django_idgen.view_workerlease",
+        query=LeasesInput,
+        answer=pages_of(LeaseShown),
+    )
     def get(self, request: Request, **_kwargs: str) -> Response:
-        wanted = read_query(request, LeasesInput)
+        wanted = self.read()
         asked = [(key, wanted[key]) for key in ("namespace", "state") if key in wanted]
         fitting = [each for each in _leases() if all(each[key] == value for key, value in asked)]
         fitting.sort(key=lambda each: tuple(each[key] for key in ORDER))
-        return Response(page_of(request, wanted, _Listed(fitting), dict))
+        return self.respond(page_of(request, wanted, _Listed(fitting), dict))
 
 
 class ReleaseLeaseView(ManagementView):
     """Free a worker id by hand, as after its holder was killed."""
 
-    permissions: ClassVar[Mapping[str, str]] = {"POST": "django_idgen.change_workerlease"}
+    group = "leases"
 
+    @Operation(
+        name="free_worker",
+        summary="Free a worker id by hand",
+        description="As after its holder was killed. A holder that lives is told so at its next "
+        "renewal: it uses up its window and takes another lease. Whoever is lent the worker id "
+        "starts after that window, so that no id comes twice. If another one has the worker id "
+        "by now, nothing is done: 409.",
+        permission="django_idgen.change_workerlease",
+        body=ReleaseLeaseInput,
+        answer=ReleasedByHand,
+        errors=(409,),
+    )
     def post(self, request: Request, alias: str, worker: int, **_kwargs: str) -> Response:
         if alias not in current_settings().generators:
             raise NotFound(f"There is no generator {alias!r}.")
-        lease = read_body(request, ReleaseLeaseInput)["lease"]
+        lease = self.read()["lease"]
         try:
             released = release_worker(alias, worker, lease)
             if not released:
@@ -100,7 +179,7 @@ class ReleaseLeaseView(ManagementView):
                 *words,
                 extra={"idgen_event": "worker_released"},
             )
-        return Response({"generator": alias, "worker": worker, "released": released})
+        return self.respond({"generator": alias, "worker": worker, "released": released})
 
 
 def _refuse_another(alias: str, worker: int, lease: str) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.utils.urls import remove_query_param, replace_query_param
 
-from .strict_input import Input, Whole
+from .serializers import Answer, Input, Whole
 
-__all__ = ["Listed", "PageInput", "page_of"]
+__all__ = ["Listed", "PageInput", "page_of", "pages_of"]
 
 LIMIT = 100
 MOST = 1000
@@ -30,6 +31,24 @@ class PageInput(Input):
 
     limit = Whole(least=1, most=MOST, default=LIMIT, help_text="How many to show at most.")
     offset = Whole(least=0, most=FURTHEST, default=0, help_text="How many to pass over.")
+
+
+def pages_of(kind: type[Answer]) -> type[Answer]:
+    """The serializer of pages of ``kind``."""
+
+    class Page(Answer):
+        example: ClassVar[Any] = {
+            "count": 1,
+            "next": None,
+            "previous": None,
+            "results": [kind.example],
+        }
+        count = serializers.IntegerField()
+        next = serializers.URLField(allow_null=True)
+        previous = serializers.URLField(allow_null=True)
+        results = kind(many=True)
+
+    return Page
 
 
 def page_of(

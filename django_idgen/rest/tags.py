@@ -1,44 +1,369 @@
-"""Tags over HTTP: listed, made, changed, loaded ahead, skipped, let go of."""
+"""Tags over HTTP: known, listed, made, changed, loaded ahead, skipped, let go of.
+
+Which tags there are is asked with every request for ids, since one for another tag is refused
+instead of making it. A tag that this process uses is known without a question, and one that was
+found lately is believed; so the hot path asks nobody. That there is no such tag is never
+remembered: one that was made a moment ago, by whatever process, works at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
-from django.db.models import Q
+from django.db import DatabaseError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Q, QuerySet
+from django.urls import register_converter
+from django.urls.converters import get_converters
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.errors import InvalidTag, SegmentUnavailable
+from ..core.holder import process_label
 from ..core.segment import MAX_STEP, check_tag
+from ..db.connection import Place, own_connection, place_of
+from ..db.stores import catch_up
+from ..db.tables import missing_tables
+from ..db.transactions import Transactions
 from ..models import LeafAlloc
 from ..ops.tags import edits as tag_edits
 from ..ops.tags import supply as tag_supply
 from ..ops.tags.change_log import Change, record
-from ..process.handlers import current_settings
-from ..process.tags import Tag, TagsElsewhere, find_tag
-from ..sources.history import holder
-from .management import Conflict, ManagementView, UnknownTag
-from .pagination import PageInput, page_of
-from .strict_input import Choice, IdNumber, Input, TagName, Text, Whole, read_body, read_query
-from .tag_lists import ORDERINGS, TagList
+from ..process.handlers import current_settings, segments
+from ..process.tags import Tag, TagsElsewhere, find_tag, is_row_of, tag_databases
+from .base import Conflict, ManagementView
+from .pagination import PageInput, page_of, pages_of
+from .serializers import (
+    Answer,
+    Choice,
+    IdNumber,
+    Input,
+    Moment,
+    NoInput,
+    Operation,
+    TagName,
+    Text,
+    Whole,
+)
 
 __all__ = [
+    "KNOWN_TAGS",
     "ClearView",
+    "KnownTags",
     "PauseView",
     "PreloadView",
     "ResumeView",
     "SkipView",
+    "TagConverter",
+    "TagList",
     "TagView",
     "TagsView",
+    "UnknownTag",
+    "check_known",
+    "shown",
 ]
+
+T = TypeVar("T")
 
 VIEW = "django_idgen.view_leafalloc"
 ADD = "django_idgen.add_leafalloc"
 CHANGE = "django_idgen.change_leafalloc"
 LONGEST_DESCRIPTION = 256
 LONGEST_SEARCH = 256
+CLEARED = "Ids that the process which answers held, and has let go of."
+BELIEVED = 60.0
+"""Seconds that a tag, once found, is believed to be there. Nothing of ours removes one."""
+MOST_KNOWN = 10_000
+"""Tags remembered; the oldest go first."""
+TIMEOUT = 2.0
+"""Seconds for the question to a database server."""
+SORTED_BY = {
+    "tag": "biz_tag",
+    "max_id": "max_id",
+    "step": "step",
+    "fetch_rate": "rate",
+    "updated_at": "update_time",
+}
+ORDERINGS = [f"{sign}{name}" for name in SORTED_BY for sign in ("", "-")]
+
+
+class TagConverter:
+    """A segment tag, which may have slashes; what can't be a tag is a 404."""
+
+    regex = "[^\x00]+"
+
+    def to_python(self, value: str) -> str:
+        try:
+            return check_tag(value)
+        except InvalidTag as error:
+            raise ValueError(str(error)) from error
+
+    def to_url(self, value: str) -> str:
+        return check_tag(value)
+
+
+if "idgen_tag" not in get_converters():
+    register_converter(TagConverter, "idgen_tag")
+
+
+# --- known ---------------------------------------------------------------------------
+
+
+class UnknownTag(NotFound):
+    """404: there is no such tag, and the settings don't let a request make it."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        super().__init__(
+            f"There is no tag {tag!r}. It has to be made first, by somebody who may change tags."
+        )
+
+
+class KnownTags:
+    """Remembers the tags that were found. Thread-safe.
+
+    ``exists`` is what asks the databases, and raises
+    :class:`SegmentUnavailable` where none of them can tell.
+    """
+
+    def __init__(self, exists: Callable[[str], bool], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._exists = exists
+        self._now = clock.stopwatch
+        self._found_at: dict[str, float] = {}
+        self._allocator: object = None
+
+    def has_lately(self, tag: str) -> bool:
+        """Whether ``tag`` is known to be there without a question to anybody."""
+        used = segments.get(tag)
+        # One without a floor was named in this process, but no id of it was ever taken.
+        if used is not None and getattr(used, "floor", True):
+            return True
+        found_at = self._found_at.get(tag)
+        return found_at is not None and self._now() < found_at + BELIEVED and self._is_ours()
+
+    def has(self, tag: str) -> bool:
+        """Whether there is a tag ``tag``.
+
+        While the databases can't be asked, those that were ever found here are believed.
+        Raises :class:`InvalidTag`,
+        :class:`SegmentUnavailable` and
+        :class:`ConfigurationError` (a router that fails).
+        """
+        if self.has_lately(check_tag(tag)):
+            return True
+        try:
+            found = self._exists(tag)
+        except SegmentUnavailable:
+            if tag in self._found_at and self._is_ours():
+                return True
+            raise
+        if found:
+            self._remember(tag)
+        return found
+
+    def clear(self) -> None:
+        """Forget what was found."""
+        self._found_at = {}
+
+    def _is_ours(self) -> bool:
+        """Whether what is remembered was found with the settings of now."""
+        return self._allocator is segments.allocator()
+
+    def _remember(self, tag: str) -> None:
+        if not self._is_ours():
+            self._found_at, self._allocator = {}, segments.allocator()
+        known = self._found_at
+        known.pop(tag, None)
+        while len(known) >= MOST_KNOWN:
+            with suppress(KeyError, StopIteration, RuntimeError):  # another thread is at it
+                del known[next(iter(known))]
+        known[tag] = self._now()
+
+
+def check_known(tag: str) -> None:
+    """Raise :class:`UnknownTag` unless there is a tag ``tag``, or any may be made.
+
+    Raises what :meth:`KnownTags.has` does besides.
+    """
+    if current_settings().rest.make_tags:
+        check_tag(tag)
+    elif not KNOWN_TAGS.has(tag):
+        raise UnknownTag(tag)
+
+
+def _exists(tag: str) -> bool:
+    source: Any = segments.allocator().source.behind
+    if source.keeps_rows:
+        return _is_in_one_of(source.route(tag), tag) or _is_marked(source, tag)
+    # A service has tags of its own, and refuses others itself.
+    return not source.is_new(tag)
+
+
+def _is_in_one_of(aliases: tuple[str, ...], tag: str) -> bool:
+    failure: SegmentUnavailable | None = None
+    for alias in aliases:
+        try:
+            if _is_in(alias, tag):
+                return True
+        except SegmentUnavailable as error:
+            failure = error
+    if failure is not None:
+        raise failure
+    return False
+
+
+def _is_in(alias: str, tag: str) -> bool:
+    place = place_of(alias)
+    if place is Place.SERVER:
+        return _is_on_server(alias, tag)
+    if place is Place.FORBIDDEN:
+        return False  # a test of these allows no row to be there
+    return _is_in_sqlite(alias, tag)
+
+
+def _is_on_server(alias: str, tag: str) -> bool:
+    def body(_connection: BaseDatabaseWrapper) -> bool:
+        return _is_row(alias, tag)
+
+    transactions = Transactions(
+        own_connection(alias),
+        timeout=TIMEOUT,
+        models=("LeafAlloc",),
+        unavailable=SegmentUnavailable,
+    )
+    return transactions.run(body)
+
+
+def _is_in_sqlite(alias: str, tag: str) -> bool:
+    try:
+        return _is_row(alias, tag)
+    except DatabaseError as error:
+        with suppress(DatabaseError):
+            if missing_tables(connections[alias], ["LeafAlloc"]):
+                return False
+        raise SegmentUnavailable(f"Database {alias!r} can't be asked for tags: {error}") from error
+
+
+def _is_marked(source: Any, tag: str) -> bool:
+    """Whether the file beside a SQLite database knows it: the row may come later."""
+    if place_of(source.route(tag)[0]) is not Place.FILE:
+        return False
+    return bool(source.marks(tag).max_id(tag) > 1)
+
+
+def _is_row(alias: str, tag: str) -> bool:
+    rows = LeafAlloc.objects.using(alias).filter(pk=tag)
+    # MariaDB takes "Orders" for "orders".
+    return tag in rows.values_list("pk", flat=True)
+
+
+KNOWN_TAGS = KnownTags(_exists)
+"""Those of this process."""
+
+
+# --- listed --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TagList:
+    """The tags that fit, in order. Asks the databases at each call.
+
+    Of one database, that does the work; where there are several, names and sort keys of all
+    tags that fit are read.
+    """
+
+    fits: Q
+    ordering: str = "tag"
+
+    def count(self) -> int:
+        """Raises :class:`SegmentUnavailable`."""
+        databases = _databases()
+        if len(databases) == 1:
+            return _asked(databases[0], lambda rows: rows.filter(self.fits).count())
+        return len(self._keys(databases))
+
+    def part(self, start: int, stop: int) -> Sequence[Tag]:
+        """Raises :class:`SegmentUnavailable`."""
+        databases = _databases()
+        names = self._names(databases, start, stop)
+        rows = {alias: _rows_of(alias, names) for alias in databases} if names else {}
+        tags = [
+            Tag(
+                name,
+                {
+                    alias: found[name]
+                    for alias, found in rows.items()
+                    if name in found and is_row_of(name, alias)
+                },
+            )
+            for name in names
+        ]
+        return [tag for tag in tags if tag.rows]
+
+    def _names(self, databases: Sequence[str], start: int, stop: int) -> list[str]:
+        if len(databases) == 1:
+            order = [f"{self._sign}{self._column}", "biz_tag"]
+            return _asked(
+                databases[0],
+                lambda rows: list(
+                    rows.filter(self.fits)
+                    .order_by(*dict.fromkeys(order))
+                    .values_list("pk", flat=True)[start:stop]
+                ),
+            )
+        keys = self._keys(databases)
+        names = sorted(keys)
+        names.sort(key=lambda name: keys[name], reverse=bool(self._sign))
+        return names[start:stop]
+
+    def _keys(self, databases: Sequence[str]) -> dict[str, Any]:
+        """What each tag is sorted by: the highest of its databases."""
+        keys: dict[str, Any] = {}
+        for alias in databases:
+            pairs = _asked(
+                alias, lambda rows: list(rows.filter(self.fits).values_list("pk", self._column))
+            )
+            for name, value in pairs:
+                if not is_row_of(name, alias):
+                    continue
+                keys[name] = max(value, keys[name]) if name in keys else value
+        return keys
+
+    @property
+    def _sign(self) -> str:
+        return "-" if self.ordering.startswith("-") else ""
+
+    @property
+    def _column(self) -> str:
+        return SORTED_BY[self.ordering.removeprefix("-")]
+
+
+def _databases() -> Sequence[str]:
+    found = tag_databases()
+    for alias in found:
+        catch_up(alias)
+    return found
+
+
+def _rows_of(alias: str, names: Sequence[str]) -> Mapping[str, LeafAlloc]:
+    return _asked(alias, lambda rows: {row.pk: row for row in rows.filter(pk__in=names)})
+
+
+def _asked(alias: str, ask: Callable[[QuerySet[LeafAlloc]], T]) -> T:
+    rows: QuerySet[LeafAlloc] = LeafAlloc.objects.using(alias)
+    try:
+        return ask(rows)
+    except DatabaseError as error:
+        raise SegmentUnavailable(f"Database {alias!r} can't be asked for tags: {error}") from error
+
+
+# --- what is asked and answered ------------------------------------------------------
 
 
 class TagsInput(PageInput):
@@ -58,6 +383,8 @@ class TagsInput(PageInput):
 class NewTagInput(Input):
     """A tag that is to be made."""
 
+    example: ClassVar[Any] = {"tag": "orders", "step": 1000, "description": "Orders of the shop"}
+
     tag = TagName(help_text="Its name: 1 to 128 printable characters.")
     step = Whole(
         least=1, most=MAX_STEP, required=False, help_text="Ids that a process takes at a time."
@@ -70,6 +397,8 @@ class NewTagInput(Input):
 
 class TagInput(Input):
     """What can be changed of a tag."""
+
+    example: ClassVar[Any] = {"step": 2000}
 
     step = Whole(
         least=1,
@@ -88,6 +417,9 @@ class TagInput(Input):
 class SkipInput(Input):
     """How far to skip: one of the two."""
 
+    just_one = True
+    example: ClassVar[Any] = {"by": 1000}
+
     to = IdNumber(required=False, help_text="The first id that may still be given out.")
     by = Whole(least=1, most=1_000_000_000, required=False, help_text="How many ids to pass over.")
 
@@ -97,21 +429,119 @@ class SkipInput(Input):
         return attrs
 
 
-class NoInput(Input):
-    """A body without fields."""
+class RowShown(Answer):
+    """A tag in one database."""
+
+    database = serializers.CharField()
+    max_id = IdNumber()
+    step = serializers.IntegerField()
+    delta = serializers.IntegerField()
+    remainder = serializers.IntegerField()
+    updated_at = Moment()
+
+
+class TagShown(Answer):
+    """A tag."""
+
+    example: ClassVar[Any] = {
+        "tag": "orders",
+        "max_id": "5001",
+        "step": 1000,
+        "description": "Orders of the shop",
+        "fetch_rate": 1.5,
+        "paused": False,
+        "updated_at": "2025-06-01T12:00:00Z",
+        "databases": [
+            {
+                "database": "default",
+                "max_id": "5001",
+                "step": 1000,
+                "delta": 1,
+                "remainder": 0,
+                "updated_at": "2025-06-01T12:00:00Z",
+            }
+        ],
+    }
+    tag = TagName()
+    max_id = IdNumber(help_text="The first id that was not given out yet.")
+    step = serializers.IntegerField(help_text="Ids that a process takes at a time.")
+    description = serializers.CharField()
+    fetch_rate = serializers.FloatField(
+        help_text="Ids a second that processes fetched, when last measured."
+    )
+    paused = serializers.BooleanField(help_text="Whether no process is given more of its ids.")
+    updated_at = Moment()
+    databases = RowShown(many=True)
+
+
+class Skipped(TagShown):
+    """A tag that was skipped ahead, and what was let go of."""
+
+    example: ClassVar[Any] = {**TagShown.example, "cleared": 950, "pool_cleared": None}
+    cleared = serializers.IntegerField(help_text=CLEARED)
+    pool_cleared = serializers.BooleanField(
+        allow_null=True, help_text="Whether the pool was emptied; null without a pool."
+    )
+
+
+class Cleared(Answer):
+    """What the process that answers has let go of."""
+
+    example: ClassVar[Any] = {"tag": "orders", "process": "web-1:17", "cleared": 950}
+    tag = TagName()
+    process = serializers.CharField()
+    cleared = serializers.IntegerField(help_text=CLEARED)
+
+
+class Preloaded(Answer):
+    """What is ready now."""
+
+    example: ClassVar[Any] = {
+        "tag": "orders",
+        "process": "web-1:17",
+        "ready": True,
+        "held": 1900,
+        "pooled": None,
+    }
+    tag = TagName()
+    process = serializers.CharField()
+    ready = serializers.BooleanField()
+    held = serializers.IntegerField(help_text="Ids that this process holds now.")
+    pooled = serializers.IntegerField(
+        allow_null=True, help_text="Ids put into the pool; null without a pool."
+    )
+
+
+# --- views ---------------------------------------------------------------------------
 
 
 class TagsView(ManagementView):
     """The tags, and new ones."""
 
-    permissions: ClassVar[Mapping[str, str]] = {"GET": VIEW, "POST": ADD}
-
+    @Operation(
+        name="list_tags",
+        summary="Find tags",
+        permission=VIEW,
+        query=TagsInput,
+        answer=pages_of(TagShown),
+    )
     def get(self, request: Request, **_kwargs: str) -> Response:
-        wanted = read_query(request, TagsInput)
-        return Response(page_of(request, wanted, TagList(_fits(wanted), wanted["ordering"]), shown))
+        wanted = self.read()
+        return self.respond(
+            page_of(request, wanted, TagList(_fits(wanted), wanted["ordering"]), shown)
+        )
 
+    @Operation(
+        name="make_tag",
+        summary="Make a tag",
+        permission=ADD,
+        body=NewTagInput,
+        answer=TagShown,
+        status=201,
+        errors=(409,),
+    )
     def post(self, request: Request, **_kwargs: str) -> Response:
-        wanted = read_body(request, NewTagInput)
+        wanted = self.read()
         step = wanted.get("step", current_settings().segments.default_step)
         try:
             tag = tag_edits.make_tag(
@@ -128,7 +558,7 @@ class TagsView(ManagementView):
             raise ValidationError({"description": [str(error)]}) from error
         made: dict[str, Change] = {"step": (None, step), "max_id": (None, wanted["max_id"])}
         record(request.user, tag.name, "added", **made)
-        return Response(shown(tag), status=201)
+        return self.respond(shown(tag))
 
 
 class OneTagView(ManagementView):
@@ -144,38 +574,58 @@ class OneTagView(ManagementView):
 class TagView(OneTagView):
     """One tag."""
 
-    permissions: ClassVar[Mapping[str, str]] = {"GET": VIEW, "PATCH": CHANGE}
+    @Operation(
+        name="read_tag",
+        summary="Read a tag",
+        permission=VIEW,
+        query=NoInput,
+        answer=TagShown,
+    )
+    def get(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
+        self.read()
+        return self.respond(shown(self.found(tag)))
 
-    def get(self, request: Request, tag: str, **_kwargs: str) -> Response:
-        read_query(request, NoInput)
-        return Response(shown(self.found(tag)))
-
+    @Operation(
+        name="change_tag",
+        summary="Change a tag's step or description",
+        description="A step counts from the next fetch of each process on.",
+        permission=CHANGE,
+        body=TagInput,
+        answer=TagShown,
+        errors=(409,),
+    )
     def patch(self, request: Request, tag: str, **_kwargs: str) -> Response:
         before = self.found(tag).first
-        wanted = read_body(request, TagInput)
+        wanted = self.read()
         try:
             changed = tag_edits.change_tag(tag, **wanted)
         except tag_edits.Unstorable as error:
             raise ValidationError({"description": [str(error)]}) from error
         changes = {name: (getattr(before, name), value) for name, value in wanted.items()}
         record(request.user, tag, "changed", **changes)
-        return Response(shown(changed))
+        return self.respond(shown(changed))
 
 
 class PreloadView(OneTagView):
     """Load ahead what is to be ready, here and in the pool."""
 
-    permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
-
-    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
+    @Operation(
+        name="preload_tag",
+        summary="Load ids ahead, in the process that answers and in the pool",
+        permission=CHANGE,
+        body=NoInput,
+        answer=Preloaded,
+        errors=(409,),
+    )
+    def post(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
         found = self.found(tag)
-        read_body(request, NoInput)
+        self.read()
         ready = tag_supply.load_ahead(tag)
         pooled = tag_supply.fill_pool(found.first)
-        return Response(
+        return self.respond(
             {
                 "tag": tag,
-                "process": holder(),
+                "process": process_label(),
                 "ready": ready,
                 "held": tag_supply.held_here(tag),
                 "pooled": pooled,
@@ -186,11 +636,20 @@ class PreloadView(OneTagView):
 class SkipView(OneTagView):
     """Skip ahead, never back."""
 
-    permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
-
+    @Operation(
+        name="skip_tag",
+        summary="Skip ahead, never back",
+        description="No fetch gets ids below, from now on. Processes use up what they hold "
+        "already, but for the one that answers; a pool is emptied. The setting max_skip is the "
+        "furthest at once.",
+        permission=CHANGE,
+        body=SkipInput,
+        answer=Skipped,
+        errors=(409,),
+    )
     def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
         before = self.found(tag)
-        wanted = read_body(request, SkipInput)
+        wanted = self.read()
         most = current_settings().rest.max_skip
         try:
             skipped = tag_edits.skip_tag(tag, most=most, **wanted)
@@ -200,56 +659,80 @@ class SkipView(OneTagView):
             raise Conflict(str(error), code="not_lowered") from error
         gone = tag_supply.let_go(tag)
         record(request.user, tag, "skipped", max_id=(before.max_id, skipped.max_id))
-        return Response({**shown(skipped), "cleared": gone.held, "pool_cleared": gone.pool})
+        return self.respond({**shown(skipped), "cleared": gone.held, "pool_cleared": gone.pool})
 
 
 class ClearView(OneTagView):
     """Give back what this process holds of the tag; with several, the others keep theirs."""
 
-    permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
-
+    @Operation(
+        name="clear_tag",
+        summary="Have the process that answers let go of its ids of a tag",
+        description="They go into the pool, or are a gap. With several processes the others keep "
+        "theirs.",
+        permission=CHANGE,
+        body=NoInput,
+        answer=Cleared,
+        errors=(409,),
+    )
     def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
         self.found(tag)
-        read_body(request, NoInput)
+        self.read()
         cleared = tag_supply.clear_here(tag)
         record(request.user, tag, "cleared")
-        return Response({"tag": tag, "process": holder(), "cleared": cleared})
+        return self.respond({"tag": tag, "process": process_label(), "cleared": cleared})
 
 
 class PauseView(OneTagView):
     """Have nobody be given more ids of the tag."""
 
-    permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
-
+    @Operation(
+        name="pause_tag",
+        summary="Have nobody be given more ids of a tag",
+        description="Processes use up what they hold; then a request for ids is answered with 409 "
+        "and the code `paused`. What lies in a pool is kept, and not handed out. May be repeated.",
+        permission=CHANGE,
+        body=NoInput,
+        answer=TagShown,
+        errors=(409,),
+        examples={200: {**TagShown.example, "paused": True}},
+    )
     def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
         was = self.found(tag).paused
-        read_body(request, NoInput)
+        self.read()
         paused = tag_edits.pause_tag(tag)
         if not was:
             record(request.user, tag, "paused")
-        return Response(shown(paused))
+        return self.respond(shown(paused))
 
 
 class ResumeView(OneTagView):
     """Have ids of the tag be given out again."""
 
-    permissions: ClassVar[Mapping[str, str]] = {"POST": CHANGE}
-
+    @Operation(
+        name="resume_tag",
+        summary="Have ids of a tag be given out again",
+        description="From the next request on. May be repeated.",
+        permission=CHANGE,
+        body=NoInput,
+        answer=TagShown,
+        errors=(409,),
+    )
     def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
         was = self.found(tag).paused
-        read_body(request, NoInput)
+        self.read()
         resumed = tag_edits.resume_tag(tag)
         if was:
             record(request.user, tag, "resumed")
-        return Response(shown(resumed))
+        return self.respond(shown(resumed))
 
 
 def shown(tag: Tag) -> dict[str, Any]:
-    """A tag as JSON."""
+    """A tag, for :class:`TagShown`."""
     first = tag.first
     return {
         "tag": tag.name,
-        "max_id": str(tag.max_id),
+        "max_id": tag.max_id,
         "step": first.step,
         "description": first.description or "",
         "fetch_rate": first.rate,
@@ -262,7 +745,7 @@ def shown(tag: Tag) -> dict[str, Any]:
 def _row_shown(alias: str, row: LeafAlloc) -> dict[str, Any]:
     return {
         "database": alias,
-        "max_id": str(row.max_id),
+        "max_id": row.max_id,
         "step": row.step,
         "delta": row.delta,
         "remainder": row.remainder,

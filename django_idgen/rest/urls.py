@@ -26,11 +26,44 @@
 
 from __future__ import annotations
 
-from .health_urls import urlpatterns as health
-from .id_urls import urlpatterns as ids
-from .lending_urls import urlpatterns as lending
-from .tag_urls import urlpatterns as tags
+from django.urls import URLPattern, path, re_path
+
+from .base import NotThereView
+from .decode import DecodeView
+from .health import LiveView, ReadyView
+from .ids import GeneratorIdsView, TagIdsView
+from .leases import ReleaseLeaseView, WorkerLeasesView
+from .lending import LeasesView, ReleaseView, RenewSeenView, RenewView, SegmentView
+from .schema import SchemaView
+from .tags import ClearView, PauseView, PreloadView, ResumeView, SkipView, TagsView, TagView
 
 app_name = "django_idgen"
 # A tag may have a slash: the longer paths go first.
-urlpatterns = [*health, *ids, *lending, *tags]
+urlpatterns: list[URLPattern] = [
+    path("health/live", LiveView.as_view(), name="health-live"),
+    path("health/ready", ReadyView.as_view(), name="health-ready"),
+    path("generators/<path:alias>/ids", GeneratorIdsView.as_view(), name="generator-ids"),
+    path("tags/<idgen_tag:tag>/ids", TagIdsView.as_view(), name="tag-ids"),
+    path("tags/<idgen_tag:tag>/segment", SegmentView.as_view(), name="tag-segment"),
+    path("generators/<str:alias>/leases", LeasesView.as_view(), name="generator-leases"),
+    path("generators/<str:alias>/leases/renew", RenewView.as_view(), name="lease-renew"),
+    path("generators/<str:alias>/leases/release", ReleaseView.as_view(), name="lease-release"),
+    path("generators/<str:alias>/leases/renew-seen", RenewSeenView.as_view(), name="renew-seen"),
+    path("tags/", TagsView.as_view(), name="tags"),
+    path("tags/<idgen_tag:tag>/preload", PreloadView.as_view(), name="tag-preload"),
+    path("tags/<idgen_tag:tag>/skip", SkipView.as_view(), name="tag-skip"),
+    path("tags/<idgen_tag:tag>/clear", ClearView.as_view(), name="tag-clear"),
+    path("tags/<idgen_tag:tag>/pause", PauseView.as_view(), name="tag-pause"),
+    path("tags/<idgen_tag:tag>/resume", ResumeView.as_view(), name="tag-resume"),
+    path("tags/<idgen_tag:tag>", TagView.as_view(), name="tag"),
+    path("leases/", WorkerLeasesView.as_view(), name="leases"),
+    path(
+        "leases/<path:alias>/<int:worker>/release",
+        ReleaseLeaseView.as_view(),
+        name="worker-release",
+    ),
+    path("decode", DecodeView.as_view(), name="decode"),
+    path("schema/", SchemaView.as_view(), name="schema"),
+    # What can be no tag, and no alias: told as the rest of the API tells it.
+    re_path(r"^(?:tags|generators|leases)/[\s\S]", NotThereView.as_view()),
+]

@@ -15,7 +15,7 @@ from ..core.errors import InvalidId
 from ..fields.base import GeneratedOnSave
 from ..fields.forms import IdFormField
 from ..fields.relations import id_behind
-from .hooks import Hooks
+from .registration import Hooks
 
 __all__ = ["IdFilter", "adopt"]
 

@@ -28,7 +28,7 @@ from ..core.encoding import DECIMAL, TextForm
 from ..core.errors import InvalidId
 from ..fields.base import GeneratedOnSave
 from ..fields.relations import id_held_by, written
-from .hooks import Hooks
+from .registration import Hooks
 
 __all__ = ["Id", "IdText", "adopt", "id_type", "release"]
 

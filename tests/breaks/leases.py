@@ -11,7 +11,7 @@ LENDING = "django_idgen/core/lending.py"
 CHARTER = "django_idgen/core/charter.py"
 FALLBACK = "django_idgen/leases/fallback.py"
 HTTP = "django_idgen/leases/http.py"
-LENT_OVER_HTTP = "django_idgen/rest/lending_leases.py"
+LENT_OVER_HTTP = "django_idgen/rest/lending.py"
 MEMORY = "tests/contracts/test_memory.py::TestMemoryLeases"
 LINES = "tests/core/test_charter.py"
 

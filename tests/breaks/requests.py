@@ -12,7 +12,7 @@ THROTTLES = "django_idgen/rest/throttles.py"
 AUTHENTICATION = "django_idgen/rest/authentication.py"
 MOUNTING = "django_idgen/contrib/old_servers/mounting.py"
 COSID = "django_idgen/contrib/old_servers/cosid.py"
-LEASES = "django_idgen/rest/lending_leases.py"
+LEASES = "django_idgen/rest/lending.py"
 HIDDEN = "tests/rest/compat/test_redaction.py"
 BAD = "tests/rest/ids/test_bad_input.py"
 OFTEN = "tests/rest/ids/test_throttles.py"
@@ -38,7 +38,7 @@ BREAKS = (
     Break(
         "an answer names each unknown field there is",
         "hazard 75",
-        "django_idgen/rest/id_input.py",
+        "django_idgen/rest/ids.py",
         "        raise ValidationError({**wrong, **few_of(unknown)})",
         "        raise ValidationError({**wrong, **unknown})",
         (f"{BAD}::test_few_of_many_wrong_names_are_told",),

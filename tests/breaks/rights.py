@@ -72,7 +72,7 @@ BREAKS = (
     Break(
         "who borrows and gives back in turn moves the windows of all worker ids",
         "hazard 71",
-        "django_idgen/rest/lending_quota.py",
+        "django_idgen/rest/clients.py",
         "    free_from = 0 if sight.mark.token else space.skew_ticks",
         "    free_from = 0 if sight.mark.token else space.max_ticks",
         (f"{QUOTA}::test_giving_back_moves_no_more_windows_than_holding",),
@@ -88,7 +88,7 @@ BREAKS = (
     Break(
         "a floor moves a tag as far as a client likes",
         "hazard 72",
-        "django_idgen/rest/lending_segments.py",
+        "django_idgen/rest/lending.py",
         "        if floor > probe.stop + skip:",
         "        if floor > MAX_ID:",
         (f"{FLOORS}::test_beyond_the_bound_the_client_names_the_operators_command",),
@@ -104,7 +104,7 @@ BREAKS = (
     Break(
         "a CosId instance is anybody's who knows its name",
         "hazard 70",
-        "django_idgen/rest/holders.py",
+        "django_idgen/rest/clients.py",
         "        return OLD_CLIENTS + self.label(",
         '        return OLD_CLIENTS + ("null " + ',
         ("tests/rest/compat/test_cosid.py::test_an_instance_is_its_clients_alone",),
@@ -112,7 +112,7 @@ BREAKS = (
     Break(
         "one client is lent all worker ids",
         "hazard 71",
-        "django_idgen/rest/lending_quota.py",
+        "django_idgen/rest/clients.py",
         "    if len(left) >= most:",
         "    if len(left) >= workers:",
         (f"{QUOTA}::test_cosids_machine_ids_count_alike",),
@@ -120,7 +120,7 @@ BREAKS = (
     Break(
         "a client asks for later and later windows",
         "hazard 71",
-        "django_idgen/rest/lending_leases.py",
+        "django_idgen/rest/lending.py",
         "        if tick > latest:",
         "        if tick < 0:",
         (f"{QUOTA}::test_window_after_window_no_client_comes_far_past_now",),

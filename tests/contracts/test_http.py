@@ -18,9 +18,9 @@ from django_idgen.core.source import Source
 from django_idgen.core.survey import Overseen
 from django_idgen.leases.http import HttpLeases
 from django_idgen.process import handlers
-from django_idgen.rest import lending_leases
-from django_idgen.rest.lending_registries import REGISTRIES
-from django_idgen.rest.lending_segments import Lending
+from django_idgen.rest import lending
+from django_idgen.rest.clients import REGISTRIES
+from django_idgen.rest.lending import Lending
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.http import HttpSource
 from tests.http.service import SECRET, service
@@ -102,7 +102,7 @@ class TestHttpLeases(LeaseContract):
         }
         # The clock of these tests stands in another year.
         with (
-            mock.patch.object(lending_leases, "MOST_AHEAD_US", 2**62),
+            mock.patch.object(lending, "MOST_AHEAD_US", 2**62),
             service(idgen) as self.url,
         ):
             yield

@@ -13,7 +13,7 @@ from django.core.servers.basehttp import ThreadedWSGIServer
 from django.test import override_settings
 from django.test.testcases import QuietWSGIRequestHandler
 
-from django_idgen.rest.token_cache import TOKENS
+from django_idgen.rest.authentication import TOKENS
 from django_idgen.rest.tokens import KnownToken
 
 SECRET = "idgen_a-secret-of-the-tests-that-opens-everything"

@@ -10,7 +10,7 @@ from django.core.wsgi import get_wsgi_application
 application = get_wsgi_application()
 settings.ROOT_URLCONF = "tests.http.urls"
 
-from django_idgen.rest.token_cache import TOKENS  # noqa: E402 - needs the settings
+from django_idgen.rest.authentication import TOKENS  # noqa: E402 - needs the settings
 
 from .service import EVERYTHING, SECRET  # noqa: E402
 

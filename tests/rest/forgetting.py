@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.core.cache import cache
 
 from django_idgen.process import handlers
-from django_idgen.rest.known_tags import KNOWN_TAGS
-from django_idgen.rest.token_cache import TOKENS
+from django_idgen.rest.authentication import TOKENS
+from django_idgen.rest.tags import KNOWN_TAGS
 
 __all__ = ["forget"]
 

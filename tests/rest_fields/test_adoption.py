@@ -18,8 +18,8 @@ from rest_framework import relations, serializers
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.fields import SnowflakeField
 from django_idgen.fields.relations import id_behind
-from django_idgen.strings import adoption, filters, strings
-from django_idgen.strings.drf_fields import IdField
+from django_idgen.strings import drf, filters, registration
+from django_idgen.strings.drf import IdField
 from tests.app.models import Line, Order, Parcel, Receipt, Shipment
 
 ROOT = Path(__file__).parents[2]
@@ -27,9 +27,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def released() -> Iterator[None]:
-    adoption.release()
+    drf.release()
     yield
-    adoption.adopt()
+    drf.adopt()
 
 
 def line_fields(base: type[serializers.ModelSerializer]) -> Any:
@@ -50,7 +50,7 @@ def test_a_mapping_copied_before_we_came(released: None) -> None:
         serializer_field_mapping = copied
         serializer_related_field = type("Mine", (serializers.PrimaryKeyRelatedField,), {})
 
-    adoption.adopt()
+    drf.adopt()
     assert line_fields(Base) == {"id": "7", "order": "8", "order_id": "8"}
 
 
@@ -201,7 +201,7 @@ def test_nothing_is_imported_for_those_who_do_not_use_it() -> None:
     assert run(code) == "[]"
 
 
-REGISTER = "from django_idgen.strings.strings import register\n"
+REGISTER = "from django_idgen.strings.registration import register\n"
 REST = ("rest_framework",)
 
 
@@ -233,7 +233,7 @@ def test_importing_this_app_changes_no_other_library() -> None:
         vars(ninja.orm.factory),
     ]
     seen = [dict(each) for each in own]
-    import django_idgen.strings.drf_fields, django_idgen.strings.filters, django_idgen.strings.ninja
+    import django_idgen.strings.drf, django_idgen.strings.filters, django_idgen.strings.ninja
     print(finders_are_the_same, seen == [dict(each) for each in own], "django_idgen" in str(seen))
     """
     out = run(textwrap.dedent(code) + ROW, before="finders = list(sys.meta_path)")
@@ -282,7 +282,7 @@ def test_every_library_can_be_registered(registered: str) -> None:
 def test_a_library_that_is_not_known_is_refused() -> None:
     """The error names those that are."""
     with pytest.raises(ConfigurationError, match="'drf' is none of 'rest_framework'"):
-        strings.register("drf")
+        registration.register("drf")
 
 
 @pytest.mark.parametrize("way", ["nothing", "register", "numbers"])
@@ -290,7 +290,7 @@ def test_a_check_finds_ids_that_are_sent_as_numbers(way: str) -> None:
     """W012, where a library that is not registered shows a model with our ids, and only there."""
     code = f"""
     if {way == "register"}:
-        from django_idgen.strings.strings import register
+        from django_idgen.strings.registration import register
         register("rest_framework", "ninja")
     from django.contrib.contenttypes.models import ContentType
     from django.core.checks import run_checks
@@ -328,7 +328,7 @@ def test_the_setting_switches_it_off() -> None:
     code = """
     from django_filters import FilterSet, NumberFilter
     from ninja.orm import create_schema
-    from django_idgen.strings.drf_fields import IdField
+    from django_idgen.strings.drf import IdField
 
     class Declared(serializers.Serializer):
         id = IdField()

@@ -13,7 +13,7 @@ from rest_framework import serializers
 from rest_framework.test import APIClient
 
 from django_idgen.core.segment import MAX_ID
-from django_idgen.strings.drf_fields import IdField
+from django_idgen.strings.drf import IdField
 from tests.app.models import Leg, Line, Order, Receipt, Shipment
 from tests.rest_fields.conftest import FAR, sent
 

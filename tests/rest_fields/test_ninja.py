@@ -17,7 +17,7 @@ from ninja.orm import create_schema
 from pydantic import TypeAdapter, ValidationError
 
 from django_idgen.strings.ninja import Id, id_type
-from django_idgen.strings.strings import register
+from django_idgen.strings.registration import register
 from tests.app.models import Leg, Line, Order, Receipt, Shipment, Tag
 from tests.rest_fields.conftest import FAR, sent
 from tests.rest_fields.test_bad_input import NO_IDS, names

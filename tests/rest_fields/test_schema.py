@@ -12,7 +12,7 @@ from drf_spectacular.settings import spectacular_settings
 from drf_spectacular.validation import validate_schema
 
 from django_idgen.core.encoding import TextForm
-from django_idgen.strings.schema_extension import as_string
+from django_idgen.strings.spectacular import as_string
 from tests.app.models import Shipment
 from tests.rest_fields import shop_api
 from tests.rest_fields.conftest import FAR

@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.test import APIClient, APIRequestFactory
 from rest_framework.validators import UniqueValidator
 
-from django_idgen.strings.drf_fields import IdField
+from django_idgen.strings.drf import IdField
 from tests.app.models import (
     Car,
     Comment,

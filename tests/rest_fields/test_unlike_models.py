@@ -13,7 +13,7 @@ from django.test.utils import isolate_apps, override_settings
 from django.urls import path
 from rest_framework import serializers
 
-from django_idgen.strings.drf_fields import IdField
+from django_idgen.strings.drf import IdField
 from tests.app.models import Order, Shipment
 from tests.rest_fields.conftest import FAR
 

@@ -20,7 +20,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.change_log import told
 from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag
 from django_idgen.process import handlers
-from django_idgen.rest.known_tags import KNOWN_TAGS
+from django_idgen.rest.tags import KNOWN_TAGS
 from django_idgen.sources.http import HttpSource
 from tests.http.service import SECRET, one_token, service
 from tests.rest.tags.people import CHANGE, VIEW, Person, clerk, client_of

@@ -59,9 +59,9 @@ from ...ops.tags.change_log import record
 from ...process.handlers import current_settings, generators, segments
 from ...process.tags import Tag, find_tag
 from ...rest.access import Caller
+from ...rest.clients import MOST_LABEL, Owner
 from ...rest.failures import Failure
-from ...rest.holders import MOST_LABEL, Owner
-from ...rest.known_tags import UnknownTag
+from ...rest.tags import UnknownTag
 from ...settings.config import DEFAULT_ALIAS
 from .cosid_machines import Instance, MachineIds, MachineLost, MachineNotFound, MachineState, Rules
 from .mounting import (

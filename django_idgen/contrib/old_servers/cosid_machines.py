@@ -20,9 +20,7 @@ from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError, LeaseLost, RegistryUnavailable
 from ...core.lease import Grant, Lease, LeaseRegistry, Namespace
 from ...process import lifecycle
-from ...rest.holders import MOST_LABEL, OPEN, Owner
-from ...rest.lending_quota import check_quota
-from ...rest.lending_registries import RegistryMap
+from ...rest.clients import MOST_LABEL, OPEN, Owner, RegistryMap, check_quota
 from ...settings.config import GeneratorSettings, SettingsError
 
 __all__ = [

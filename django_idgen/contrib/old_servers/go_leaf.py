@@ -36,8 +36,8 @@ from ...ops.tags.change_log import record
 from ...process.handlers import current_settings, segments
 from ...process.tags import TagsElsewhere, TagUnknown, find_tag
 from ...rest.failures import Failure
-from ...rest.known_tags import UnknownTag
-from ...rest.parsers import StrictJSONParser
+from ...rest.serializers import StrictJSONParser
+from ...rest.tags import UnknownTag
 from .mounting import DEFAULT, Authentication, OldServer, Tags, json_answer
 
 __all__ = ["urls"]

@@ -38,7 +38,7 @@ from ...models import LeafAlloc
 from ...process.handlers import current_settings, segments
 from ...process.tags import is_row_of, tag_databases
 from ...rest.failures import Failure
-from ...rest.known_tags import UnknownTag
+from ...rest.tags import UnknownTag
 from ...settings.config import DEFAULT_ALIAS
 from .mounting import (
     DEFAULT,

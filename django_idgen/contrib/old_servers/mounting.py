@@ -42,13 +42,18 @@ from ...core.segment import STEP, Segment, check_tag
 from ...db.atomic_requests import never_atomic
 from ...process.handlers import current_settings, generators, segments
 from ...rest.access import Caller, default_authentication
-from ...rest.authentication import TokenAuthentication, TokenUser, check_credentials, secret_of
+from ...rest.authentication import (
+    TOKENS,
+    TokenAuthentication,
+    TokenUser,
+    check_credentials,
+    secret_of,
+)
 from ...rest.base import NEVER_CACHED, check_body, check_url, known_failure
 from ...rest.failures import Failure
-from ...rest.known_tags import KNOWN_TAGS, UnknownTag
-from ...rest.lending_segments import Lending
+from ...rest.lending import Lending
+from ...rest.tags import KNOWN_TAGS, UnknownTag
 from ...rest.throttles import CallerThrottle, SubjectThrottle
-from ...rest.token_cache import TOKENS
 from ...rest.tokens import fits
 from ...settings.config import SettingsError
 

@@ -18,8 +18,7 @@ from django.views.decorators.debug import sensitive_variables
 from django_idgen.core.errors import IdgenError
 from django_idgen.models import AccessToken
 from django_idgen.process.handlers import current_settings
-from django_idgen.rest.holders import MOST_LABEL, Owner, handed_over
-from django_idgen.rest.lending_registries import REGISTRIES
+from django_idgen.rest.clients import MOST_LABEL, REGISTRIES, Owner, handed_over
 from django_idgen.rest.tokens import (
     living_tokens,
     make_token,

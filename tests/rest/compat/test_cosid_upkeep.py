@@ -13,7 +13,7 @@ from django.test import override_settings
 from django_idgen.contrib.old_servers.cosid_machines import Instance, MachineIds, MachineLost, Rules
 from django_idgen.core.errors import NoFreeWorker
 from django_idgen.process import factory, lifecycle
-from django_idgen.rest.holders import Owner, handed_over
+from django_idgen.rest.clients import Owner, handed_over
 from django_idgen.settings.config import read_settings
 from tests.faults.processes import eventually
 from tests.places import empty_place as empty_place

@@ -164,7 +164,7 @@ def test_no_ids_is_code_6(tag: str) -> None:
 
 def test_tokens_that_cant_be_checked_are_code_6(tag: str, secret: str) -> None:
     """It is not the client's fault."""
-    with patch("django_idgen.rest.token_cache.TOKENS._find", side_effect=OperationalError):
+    with patch("django_idgen.rest.authentication.TOKENS._find", side_effect=OperationalError):
         answer = Client().get("/tinyid/id/nextId", {"bizType": tag, "token": secret})
     assert (answer.status_code, answer.json()["code"]) == (200, 6)
 

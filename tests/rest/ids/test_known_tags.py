@@ -15,8 +15,8 @@ from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnav
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
-from django_idgen.rest import known_tags
-from django_idgen.rest.known_tags import KNOWN_TAGS, KnownTags, UnknownTag, check_known
+from django_idgen.rest import tags
+from django_idgen.rest.tags import KNOWN_TAGS, KnownTags, UnknownTag, check_known
 from tests.places import empty_sqlite, idgen_on
 from tests.places import place as place
 
@@ -141,11 +141,11 @@ def test_a_database_that_is_dead_is_passed_over_if_another_one_knows(
             raise answer
         return answer
 
-    monkeypatch.setattr(known_tags, "_is_in", ask)
-    assert known_tags._is_in_one_of(("a", "b"), "orders")
-    assert not known_tags._is_in_one_of(("c",), "orders")
+    monkeypatch.setattr(tags, "_is_in", ask)
+    assert tags._is_in_one_of(("a", "b"), "orders")
+    assert not tags._is_in_one_of(("c",), "orders")
     with pytest.raises(SegmentUnavailable, match="away"):
-        known_tags._is_in_one_of(("a", "c"), "orders")
+        tags._is_in_one_of(("a", "c"), "orders")
 
 
 # --- what is remembered ------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_a_tag_that_is_not_there_is_asked_for_each_time(asked: list[str]) -> Non
     assert known.has("a")
     assert known.has("a")
     assert asked == ["a", "a"]
-    clock.seconds += known_tags.BELIEVED
+    clock.seconds += tags.BELIEVED
     assert not known.has_lately("a")
     assert known.has("a")
     assert asked == ["a", "a", "a"]
@@ -191,7 +191,7 @@ def test_while_nobody_can_be_asked_what_was_found_is_believed(asked: list[str]) 
     known = KnownTags(exists, clock)  # type: ignore[arg-type]
     assert known.has("a")
     away.append(SegmentUnavailable("away"))
-    clock.seconds += 10 * known_tags.BELIEVED
+    clock.seconds += 10 * tags.BELIEVED
     assert known.has("a")
     with pytest.raises(SegmentUnavailable):
         known.has("b")
@@ -211,7 +211,7 @@ def test_with_other_settings_nothing_is_known(asked: list[str]) -> None:
 
 def test_only_so_many_are_remembered(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go first."""
-    monkeypatch.setattr(known_tags, "MOST", 3)
+    monkeypatch.setattr(tags, "MOST_KNOWN", 3)
     known = KnownTags(lambda tag: True)
     for tag in "abcd":
         assert known.has(tag)

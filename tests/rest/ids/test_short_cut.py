@@ -23,8 +23,8 @@ from django_idgen.core.errors import (
 )
 from django_idgen.models import AccessToken, LeafAlloc
 from django_idgen.process import handlers
-from django_idgen.rest import ids, token_cache
-from django_idgen.rest.token_cache import TOKENS
+from django_idgen.rest import authentication, ids
+from django_idgen.rest.authentication import TOKENS
 
 from .conftest import GENERATOR_URL, TAG, URL, Asking
 
@@ -180,7 +180,7 @@ def test_a_token_that_expires_is_refused_in_that_moment(
     AccessToken.objects.update(expires_at=end)
     assert [ask("get", URL).status_code for _ in range(2)] == [200, 200]
 
-    monkeypatch.setattr(token_cache, "timezone", SimpleNamespace(now=lambda: end))
+    monkeypatch.setattr(authentication, "timezone", SimpleNamespace(now=lambda: end))
     assert ask("get", URL).status_code == 401
     assert ways == ["ordinary", "short", "ordinary"]
 

@@ -11,7 +11,7 @@ from django.test import Client
 
 from django_idgen.models import LeafAlloc
 from django_idgen.rest import throttles
-from django_idgen.rest.token_cache import TOKENS
+from django_idgen.rest.authentication import TOKENS
 from django_idgen.rest.tokens import make_token
 
 from .conftest import GENERATOR_URL, URL, Asking

@@ -19,7 +19,7 @@ from rest_framework.throttling import UserRateThrottle
 
 from django_idgen import generators
 from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.rest.lending_registries import REGISTRIES
+from django_idgen.rest.clients import REGISTRIES
 from tests.http.service import EVERYTHING, SECRET, one_token
 from tests.places import sqlite
 

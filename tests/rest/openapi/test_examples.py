@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from django.test import Client
 
-from django_idgen.rest.openapi import api_schema
+from django_idgen.rest.schema import api_schema
 from tests.rest.openapi.conftest import scheme_of
 
 Data = dict[str, Any]

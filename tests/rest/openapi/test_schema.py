@@ -16,14 +16,14 @@ from rest_framework.test import APIClient
 
 from django_idgen import segments
 from django_idgen.rest import urls
-from django_idgen.rest.lending_input import (
+from django_idgen.rest.lending import (
     AcquireInput,
     ReleaseInput,
     RenewInput,
     RenewSeenInput,
     SegmentInput,
 )
-from django_idgen.rest.openapi import api_schema
+from django_idgen.rest.schema import api_schema
 from tests.rest.openapi import versioned_urls
 from tests.rest.tags.people import Person, clerk, client_of
 

@@ -16,9 +16,8 @@ from django.views.debug import ExceptionReporter
 
 from django_idgen.models import AccessToken, LeafAlloc
 from django_idgen.process import handlers
-from django_idgen.rest.authentication import TokenUser, secret_of
-from django_idgen.rest.known_tags import KNOWN_TAGS
-from django_idgen.rest.token_cache import TOKENS
+from django_idgen.rest.authentication import TOKENS, TokenUser, secret_of
+from django_idgen.rest.tags import KNOWN_TAGS
 from django_idgen.rest.tokens import find_token, make_token
 
 pytestmark = pytest.mark.django_db

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from django_idgen.rest import token_cache
-from django_idgen.rest.token_cache import RETRY_AFTER, TokenCache
+from django_idgen.rest import authentication
+from django_idgen.rest.authentication import RETRY_AFTER, TokenCache
 from django_idgen.rest.tokens import KnownToken
 
 MAX_AGE = 60.0
@@ -132,7 +132,7 @@ def test_one_that_expires_is_refused_in_that_moment(
     world.add("a", expires_at=end)
     assert world.cache.get("a")
 
-    monkeypatch.setattr(token_cache.timezone, "now", lambda: end)
+    monkeypatch.setattr(authentication.timezone, "now", lambda: end)
     assert world.cache.lately("a") is None
     assert world.cache.get("a") is None
     world.away, world.seconds = True, MAX_AGE
@@ -179,7 +179,7 @@ def test_an_unknown_one_is_asked_for_each_time(world: World) -> None:
 
 def test_only_so_many_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go first, and come back when they are asked for."""
-    monkeypatch.setattr(token_cache, "MOST", 3)
+    monkeypatch.setattr(authentication, "MOST_TOKENS", 3)
     for name in "abcd":
         world.add(name)
         assert world.cache.get(name)
@@ -189,7 +189,7 @@ def test_only_so_many_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_many_threads_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """No token is taken for another's, however often they push each other out."""
-    monkeypatch.setattr(token_cache, "MOST", 5)
+    monkeypatch.setattr(authentication, "MOST_TOKENS", 5)
     names = [f"token {number}" for number in range(20)]
     for name in names:
         world.add(name)

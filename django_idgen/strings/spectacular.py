@@ -29,7 +29,7 @@ class IdFieldExtension(OpenApiSerializerFieldExtension):  # type: ignore[no-unty
     ways, and answers hold strings alone.
     """
 
-    target_class = "django_idgen.strings.drf_fields.IdField"
+    target_class = "django_idgen.strings.drf.IdField"
     match_subclasses = True
 
     def map_serializer_field(
@@ -79,7 +79,5 @@ class ViewExtension(OpenApiViewExtension):  # type: ignore[no-untyped-call]
     match_subclasses = True
 
     def view_replacement(self) -> type:
-        # Not for projects that have no such view: it imports all of them.
-        from ..rest.openapi_views import described
-
-        return described(self.target)
+        found: type = self.target.described()
+        return found

@@ -1,4 +1,4 @@
-"""Ids as strings wherever a library makes JSON of models: which libraries, and when.
+"""Ids as strings wherever a library makes JSON of models: which libraries, when, and how.
 
 A library that stands in ``INSTALLED_APPS`` is registered when this app is ready. For one
 that does not, call :func:`register`. Importing this package changes no other library.
@@ -20,7 +20,7 @@ from ..fields.relations import id_held_by
 from ..process.handlers import current_settings
 from ..settings.config import SettingsError
 
-__all__ = ["check_registered", "register", "register_installed"]
+__all__ = ["Hooks", "check_registered", "register", "register_installed"]
 
 _registered: set[str] = set()
 
@@ -60,12 +60,11 @@ def _wanted() -> bool:
 def _rest_framework() -> None:
     from rest_framework.metadata import SimpleMetadata
 
-    from . import adoption
-    from .drf_fields import IdField
+    from . import drf
 
-    SimpleMetadata.label_lookup[IdField] = "string"
+    SimpleMetadata.label_lookup[drf.IdField] = "string"
     if _wanted():
-        adoption.adopt()
+        drf.adopt()
 
 
 def _django_filters() -> None:
@@ -81,7 +80,7 @@ def _django_filters() -> None:
 
 
 def _drf_spectacular() -> None:
-    from . import schema_extension  # noqa: F401  # it registers itself
+    from . import spectacular  # noqa: F401  # it registers itself
 
 
 def _ninja() -> None:
@@ -97,6 +96,39 @@ LIBRARIES: dict[str, Callable[[], None]] = {
     "drf_spectacular": _drf_spectacular,
     "ninja": _ninja,
 }
+
+
+# --- names of other libraries --------------------------------------------------------
+
+_ABSENT: Any = object()
+
+
+class Hooks:
+    """``(owner, name, make)``: each ``name`` of a class or module becomes ``make(original)``.
+
+    What was inherited is not put back, but uncovered. Not for several threads at once.
+    """
+
+    def __init__(self, *hooks: tuple[Any, str, Callable[[Any], Any]]) -> None:
+        self._hooks = hooks
+        self._originals: list[tuple[Any, str, Any]] = []
+
+    def put(self) -> None:
+        """Replace the names, once."""
+        if self._originals:
+            return
+        for owner, name, make in self._hooks:
+            self._originals.append((owner, name, vars(owner).get(name, _ABSENT)))
+            setattr(owner, name, make(getattr(owner, name, None)))
+
+    def release(self) -> None:
+        """Put the originals back."""
+        while self._originals:
+            owner, name, original = self._originals.pop()
+            if original is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
 
 
 # --- W012 ------------------------------------------------------------------------
@@ -120,7 +152,7 @@ def check_registered(**_kwargs: Any) -> list[CheckMessage]:
         Warning(
             f"{kind.__module__}.{kind.__qualname__} sends ids as numbers, and JavaScript reads "
             f"those past 2**53 wrong: {name!r} is not in INSTALLED_APPS.",
-            hint="Put it there, or call django_idgen.strings.strings.register("
+            hint="Put it there, or call django_idgen.strings.registration.register("
             f"{name!r}) before the class is defined.",
             id="django_idgen.W012",
         )
