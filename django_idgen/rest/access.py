@@ -27,14 +27,14 @@ def default_authentication() -> list[type[BaseAuthentication]]:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who was authenticated: a user of the project, or a program with a token. Frozen."""
+    """Who sent a request: a user of the project, or a program with a token. Frozen."""
 
     user: Any
     token: KnownToken | None
 
     @classmethod
     def of(cls, request: Request) -> Caller | None:
-        """Who sent the request; None if nobody says so.
+        """Who sent the request; None without credentials.
 
         Raises what the authentications raise.
         """

@@ -7,7 +7,7 @@
 404   unknown tag or generator         ``{"detail": "…", "code": "not_found"}``
 409   a lost lease, other settings,    ``lease_lost``, ``namespace_mismatch``,
       a tag with no ids left, or       ``exhausted``,
-      one that somebody has paused     ``paused``
+      one that is paused               ``paused``
 503   no ids just now                  ``unavailable``, with ``Retry-After``
 ====  ===============================  ==============================================
 
@@ -127,9 +127,9 @@ _KINDS: tuple[tuple[type[IdgenError], Failure], ...] = (
         Failure(409, "exhausted", "The tag has reached 2**63 - 1: there are no higher ids."),
     ),
     (
-        # No 503, which clients and proxies take for a reason to ask again, or somebody else.
+        # No 503: clients and proxies would ask again, or ask another server.
         TagPaused,
-        Failure(409, "paused", "The tag is paused: nobody is given ids until it is resumed."),
+        Failure(409, "paused", "The tag is paused: it gives out no ids until it is resumed."),
     ),
     (
         NoFreeWorker,
@@ -172,7 +172,7 @@ def failure_of(error: IdgenError) -> Failure:
         return Failure(400, "invalid_id", str(error), field="id")
     failure = next((known for kind, known in _KINDS if isinstance(error, kind)), _UNKNOWN)
     if isinstance(error, TagPaused):
-        # As somebody wants it; once, it is told by ``segment_paused``.
+        # It is meant so, and ``segment_paused`` has said it once.
         logger.debug("Answered %d: %s", failure.status, error)
     else:
         logger.warning("Answered %d: %s", failure.status, error, exc_info=error)
@@ -193,7 +193,7 @@ def bad_request(detail: str) -> Failure:
 
 
 def log_database(error: BaseException) -> None:
-    """Tell our log what the caller is not told; a table that is missing among it."""
+    """Log what the answer does not say, such as a missing table."""
     logger.warning(
         "Answered 503, since the database failed: %s. If a table of django_idgen is missing, run "
         "'manage.py migrate django_idgen'.",

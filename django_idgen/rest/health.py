@@ -59,7 +59,7 @@ class OpenView(IdgenView):
 
 
 class LiveView(OpenView):
-    """The process answers requests. Nobody is asked."""
+    """Whether the process answers requests; it asks no database."""
 
     @Operation(name="live", summary="Whether the process answers requests", answer=Live)
     def get(self, request: Request, **_kwargs: str) -> Response:  # noqa: ARG002

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from django.db import connections
@@ -41,12 +40,12 @@ class LeasesInput(PageInput):
         STATES,
         required=False,
         help_text="Held; held, but its renewal is overdue (lapsing); given back (free); or held "
-        "by somebody who does not renew it (lapsed).",
+        "by a process that does not renew it (lapsed).",
     )
 
 
 class ReleaseLeaseInput(Input):
-    """Whose lease is to end: whoever else may have got the worker id by now keeps it."""
+    """Which lease is to end: a newer holder of the worker id keeps it."""
 
     example: ClassVar[Any] = {"lease": "5b2f0a6c1d9e4387"}
     lease = Text(max_length=64, help_text="As the list of leases has it.")
@@ -83,14 +82,14 @@ class LeaseShown(Answer):
     )
     worker = serializers.IntegerField()
     lease = serializers.CharField(
-        help_text="What this lease is called when it is released by hand. It lets nobody renew "
-        "it. Empty if the worker id is free."
+        help_text="Names this lease when it is released by hand, and can't renew it. Empty if the "
+        "worker id is free."
     )
     state = Choice(STATES)
     holder = serializers.CharField()
     promised_until = Moment(allow_null=True)
     window_left = serializers.FloatField(
-        allow_null=True, help_text="Seconds that its holder may still stamp by itself."
+        allow_null=True, help_text="Seconds that its holder may still stamp without renewing."
     )
     clock_offset = serializers.FloatField(
         allow_null=True,
@@ -107,20 +106,7 @@ class ReleasedByHand(Answer):
     example: ClassVar[Any] = {"generator": "default", "worker": 3, "released": True}
     generator = serializers.CharField()
     worker = serializers.IntegerField()
-    released = serializers.BooleanField(help_text="False if nobody had it.")
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """What is shown: read whole, as a map is."""
-
-    shown: Sequence[Mapping[str, Any]]
-
-    def count(self) -> int:
-        return len(self.shown)
-
-    def part(self, start: int, stop: int) -> Sequence[Mapping[str, Any]]:
-        return self.shown[start:stop]
+    released = serializers.BooleanField(help_text="False if it was free.")
 
 
 class WorkerLeasesView(ManagementView):
@@ -140,7 +126,7 @@ class WorkerLeasesView(ManagementView):
         asked = [(key, wanted[key]) for key in ("namespace", "state") if key in wanted]
         fitting = [each for each in _leases() if all(each[key] == value for key, value in asked)]
         fitting.sort(key=lambda each: tuple(each[key] for key in ORDER))
-        return self.respond(page_of(request, wanted, _Listed(fitting), dict))
+        return self.respond(page_of(request, wanted, fitting))
 
 
 class ReleaseLeaseView(ManagementView):
@@ -151,10 +137,10 @@ class ReleaseLeaseView(ManagementView):
     @Operation(
         name="free_worker",
         summary="Free a worker id by hand",
-        description="As after its holder was killed. A holder that lives is told so at its next "
-        "renewal: it uses up its window and takes another lease. Whoever is lent the worker id "
-        "starts after that window, so that no id comes twice. If another one has the worker id "
-        "by now, nothing is done: 409.",
+        description="As after its holder was killed. A holder that lives learns it at its next "
+        "renewal: it uses up its window and takes another lease. The next holder of the worker "
+        "id starts after that window, so that no id comes twice. If another one holds it by "
+        "now, nothing is done: 409.",
         permission="django_idgen.change_workerlease",
         body=ReleaseLeaseInput,
         answer=ReleasedByHand,

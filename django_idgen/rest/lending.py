@@ -403,7 +403,7 @@ def _clients_own(exc: Exception) -> Exception:
 
 
 class SegmentView(LendingView):
-    """A whole segment of a tag, for a client that gives its ids out by itself."""
+    """A whole segment of a tag, for a client that gives its ids out."""
 
     def get_throttles(self) -> list[BaseThrottle]:
         return [kind() for kind in ids_throttles()]
@@ -676,7 +676,7 @@ def check_fingerprint(space: Namespace, theirs: dict[str, Any]) -> None:
     """
     ours = _comparable(space)
     given = {key: value for key, value in theirs.items() if key != "registry"}
-    if "workers" in given:  # which a registry that is told its own keeps to itself
+    if "workers" in given:  # which a registry with workers of its own leaves out
         ours.setdefault("workers", [space.workers.start, space.workers.stop])
     for key in sorted(ours.keys() | given.keys()):
         if ours.get(key) != given.get(key):
@@ -777,8 +777,8 @@ class Lending:
     def _checked(self, floor: int) -> Segment | None:
         """See that ``floor`` lies not too far above what was taken of the tag.
 
-        Whoever does not know where the tag stands takes a segment to find out, which
-        may do already.
+        A process that does not know where the tag stands takes a segment to find out,
+        which may do already.
         """
         skip = current_settings().rest.max_skip
         seen = _seen_of(self._allocator, self._tag)

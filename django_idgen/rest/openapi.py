@@ -43,8 +43,8 @@ COMPONENTS: Mapping[str, Shape] = {
 }
 ERRORS: Mapping[int, tuple[Shape, str]] = {
     400: (WRONG, "Something is wrong in the request; the field is named."),
-    401: (PROBLEM, "Nobody says who is asking."),
-    403: (PROBLEM, "Who is asking may not do this."),
+    401: (PROBLEM, "The request has no valid credentials."),
+    403: (PROBLEM, "The caller may not do this."),
     404: (PROBLEM, "There is no such tag or generator."),
     406: (PROBLEM, "Only JSON can be had."),
     409: (PROBLEM, "It does not go with how things stand; `code` says why."),

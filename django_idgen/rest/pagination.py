@@ -19,11 +19,11 @@ FURTHEST = 2**31 - 1
 
 
 class Listed(Protocol):
-    """What is shown in pages."""
+    """A list, or what asks the databases for its length and its parts."""
 
-    def count(self) -> int: ...
+    def __len__(self) -> int: ...
 
-    def part(self, start: int, stop: int) -> Sequence[Any]: ...
+    def __getitem__(self, part: slice, /) -> Sequence[Any]: ...
 
 
 class PageInput(Input):
@@ -55,18 +55,18 @@ def page_of(
     request: Request,
     wanted: dict[str, Any],
     listed: Listed,
-    shown: Callable[[Any], dict[str, Any]],
+    shown: Callable[[Any], dict[str, Any]] = dict,
 ) -> dict[str, Any]:
     """The page that ``wanted`` (of a :class:`PageInput`) asks for, with links to its neighbours."""
     limit, offset = wanted["limit"], wanted["offset"]
-    count = listed.count()
+    count = len(listed)
     url = request.build_absolute_uri()
     after, before = offset + limit, max(0, offset - limit)
     return {
         "count": count,
         "next": replace_query_param(url, "offset", str(after)) if after < count else None,
         "previous": _link_to(url, before) if offset else None,
-        "results": [shown(each) for each in listed.part(offset, after)],
+        "results": [shown(each) for each in listed[offset:after]],
     }
 
 

@@ -135,9 +135,8 @@ class Whole(Described, serializers.Field):  # type: ignore[type-arg]
         return {"type": "string", "pattern": f"^{first}$"}
 
     def _refuse(self) -> NoReturn:
-        words = "a whole number, as a number or as text," if self.takes_text else "a whole number"
         raise serializers.ValidationError(
-            f"It must be {words} of {self.least} to {self.most}.", code="invalid"
+            f"It must be a whole number of {self.least} to {self.most}.", code="invalid"
         )
 
 

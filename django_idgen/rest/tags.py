@@ -2,7 +2,7 @@
 
 Which tags there are is asked with every request for ids, since one for another tag is refused
 instead of making it. A tag that this process uses is known without a question, and one that was
-found lately is believed; so the hot path asks nobody. That there is no such tag is never
+found lately is believed; so the hot path asks no database. That there is no such tag is never
 remembered: one that was made a moment ago, by whatever process, works at once.
 """
 
@@ -78,7 +78,7 @@ LONGEST_DESCRIPTION = 256
 LONGEST_SEARCH = 256
 CLEARED = "Ids that the process which answers held, and has let go of."
 BELIEVED = 60.0
-"""Seconds that a tag, once found, is believed to be there. Nothing of ours removes one."""
+"""Seconds that a tag, once found, is believed to be there. This app removes none."""
 MOST_KNOWN = 10_000
 """Tags remembered; the oldest go first."""
 TIMEOUT = 2.0
@@ -120,9 +120,7 @@ class UnknownTag(NotFound):
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
-        super().__init__(
-            f"There is no tag {tag!r}. It has to be made first, by somebody who may change tags."
-        )
+        super().__init__(f"There is no tag {tag!r}. A user who may add tags has to make it first.")
 
 
 class KnownTags:
@@ -281,17 +279,17 @@ class TagList:
     fits: Q
     ordering: str = "tag"
 
-    def count(self) -> int:
+    def __len__(self) -> int:
         """Raises :class:`SegmentUnavailable`."""
         databases = _databases()
         if len(databases) == 1:
             return _asked(databases[0], lambda rows: rows.filter(self.fits).count())
         return len(self._keys(databases))
 
-    def part(self, start: int, stop: int) -> Sequence[Tag]:
+    def __getitem__(self, part: slice) -> Sequence[Tag]:
         """Raises :class:`SegmentUnavailable`."""
         databases = _databases()
-        names = self._names(databases, start, stop)
+        names = self._names(databases, part)
         rows = {alias: _rows_of(alias, names) for alias in databases} if names else {}
         tags = [
             Tag(
@@ -306,7 +304,7 @@ class TagList:
         ]
         return [tag for tag in tags if tag.rows]
 
-    def _names(self, databases: Sequence[str], start: int, stop: int) -> list[str]:
+    def _names(self, databases: Sequence[str], part: slice) -> list[str]:
         if len(databases) == 1:
             order = [f"{self._sign}{self._column}", "biz_tag"]
             return _asked(
@@ -314,13 +312,13 @@ class TagList:
                 lambda rows: list(
                     rows.filter(self.fits)
                     .order_by(*dict.fromkeys(order))
-                    .values_list("pk", flat=True)[start:stop]
+                    .values_list("pk", flat=True)[part]
                 ),
             )
         keys = self._keys(databases)
         names = sorted(keys)
         names.sort(key=lambda name: keys[name], reverse=bool(self._sign))
-        return names[start:stop]
+        return names[part]
 
     def _keys(self, databases: Sequence[str]) -> dict[str, Any]:
         """What each tag is sorted by: the highest of its databases."""
@@ -376,7 +374,7 @@ class TagsInput(PageInput):
         required=False,
         help_text="A text in the tag or in its description, in either case.",
     )
-    paused = Choice(["true", "false"], required=False, help_text="Whether somebody has paused it.")
+    paused = Choice(["true", "false"], required=False, help_text="Whether it is paused.")
     ordering = Choice(ORDERINGS, default="tag", help_text="What to sort by; “-” reverses.")
 
 
@@ -684,11 +682,11 @@ class ClearView(OneTagView):
 
 
 class PauseView(OneTagView):
-    """Have nobody be given more ids of the tag."""
+    """Give out no more ids of the tag."""
 
     @Operation(
         name="pause_tag",
-        summary="Have nobody be given more ids of a tag",
+        summary="Give out no more ids of a tag",
         description="Processes use up what they hold; then a request for ids is answered with 409 "
         "and the code `paused`. What lies in a pool is kept, and not handed out. May be repeated.",
         permission=CHANGE,
@@ -707,11 +705,11 @@ class PauseView(OneTagView):
 
 
 class ResumeView(OneTagView):
-    """Have ids of the tag be given out again."""
+    """Give out ids of the tag again."""
 
     @Operation(
         name="resume_tag",
-        summary="Have ids of a tag be given out again",
+        summary="Give out ids of a tag again",
         description="From the next request on. May be repeated.",
         permission=CHANGE,
         body=NoInput,

@@ -2,7 +2,7 @@
 
 A secret has 256 random bits, so its SHA-256 digest is all that needs to be stored: there
 is nothing to guess, hence nothing for a slow hash to slow down. The secret itself is
-seen once, by whoever makes the token.
+seen once, when the token is made.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def misnamed(token: AccessToken) -> list[str]:
         tags = token.tags.splitlines() if source_behind_pool().keeps_rows else []
         absent = [tag for tag in tags if tag and "*" not in tag and find_tag(tag) is None]
     except (IdgenError, ImproperlyConfigured):
-        return []  # what is wrong with the settings, or away, is told elsewhere
+        return []  # the checks and the status say what is wrong
     unmatched = [each for each in lines if not any(fits(each, alias) for alias in known)]
     return [
         *(_("There is no tag “%(tag)s” yet.") % {"tag": tag} for tag in dict.fromkeys(absent)),

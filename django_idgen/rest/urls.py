@@ -64,6 +64,6 @@ urlpatterns: list[URLPattern] = [
     ),
     path("decode", DecodeView.as_view(), name="decode"),
     path("schema/", SchemaView.as_view(), name="schema"),
-    # What can be no tag, and no alias: told as the rest of the API tells it.
+    # What can be no tag, and no alias, gets the 404 of this API.
     re_path(r"^(?:tags|generators|leases)/[\s\S]", NotThereView.as_view()),
 ]
