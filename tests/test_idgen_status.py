@@ -22,7 +22,7 @@ from django_idgen.db.stores import catch_up
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.status import VERSION, status
-from django_idgen.ops.status_text import span, table, told
+from django_idgen.ops.status_text import render, span, table
 from django_idgen.process import handlers
 from tests import servers
 from tests.places import place
@@ -276,8 +276,8 @@ def test_rates_are_worked_out_between_two_looks(no_tags: None) -> None:
     LeafAlloc.objects.filter(pk=row.pk).update(max_id=1001)
     after = status()
     after["at"] = (datetime.fromisoformat(before["at"]) + timedelta(seconds=8)).isoformat()
-    assert "FETCHED/S" not in told(after, width=100)
-    text = told(after, width=100, before=before)
+    assert "FETCHED/S" not in render(after, width=100)
+    text = render(after, width=100, before=before)
     assert "FETCHED/S" in text
     assert "watched" in text
     assert "125" in text.split()

@@ -160,7 +160,7 @@ class Preloading:
         return done
 
     def _shut(self, tags: Sequence[str]) -> None:
-        """The pool of paused tags, where Redis has forgotten that, or could not be told."""
+        """The pool of paused tags, where Redis has forgotten that, or did not answer."""
         if tags:
             self.pool.shut(tags)
 

@@ -30,7 +30,7 @@ from ..core.keeper import LeaseKeeper
 from ..core.threads import BackgroundThread
 from ..process import handlers
 
-__all__ = ["Part", "Probes", "Readiness", "readiness"]
+__all__ = ["Ask", "Outcome", "Part", "Probes", "Readiness", "readiness"]
 
 ASK_EVERY = 3.0
 """Seconds that an answer counts."""
@@ -39,8 +39,8 @@ WITHIN = 0.8
 REMEMBERED = 60.0
 """Seconds that a refusal counts. Then a caller may try again: without one it would last."""
 
-Ask = Callable[[], None]
-"""Raises unless what it asks answers."""
+Ask = Callable[[], Any]
+"""Raises unless what it asks answers; may return a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +126,22 @@ def _in_use() -> dict[str, LeaseKeeper]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class Outcome:
     """What came of asking. Frozen."""
 
     error: str | None = None
     """Why it can't be used; None if it answers."""
     answered: bool = True
+    value: Any = None
 
 
-def _of_source(probes: Iterable[str], outcomes: Mapping[str, _Outcome]) -> Part:
+def _of_source(probes: Iterable[str], outcomes: Mapping[str, Outcome]) -> Part:
     failure = _failure(probes, outcomes)
     return Part("segments", failure is None, failure or "The source answers.")
 
 
 def _of_generator(
-    alias: str, keeper: LeaseKeeper, probes: Mapping[str, Ask], outcomes: Mapping[str, _Outcome]
+    alias: str, keeper: LeaseKeeper, probes: Mapping[str, Ask], outcomes: Mapping[str, Outcome]
 ) -> Part:
     why = _failure(probes, outcomes) or _refusal(keeper, bool(probes)) or _shortage(keeper, probes)
     left = keeper.seconds_left
@@ -149,7 +150,7 @@ def _of_generator(
     return Part(f"generator:{alias}", why is None, f"{why} ({held})" if why else held)
 
 
-def _failure(probes: Iterable[str], outcomes: Mapping[str, _Outcome]) -> str | None:
+def _failure(probes: Iterable[str], outcomes: Mapping[str, Outcome]) -> str | None:
     """Why none of ``probes`` can be used; None if one can, or there is nothing to ask."""
     found = [outcomes[name] for name in probes]
     if not found or any(outcome.error is None for outcome in found):
@@ -200,7 +201,7 @@ class Probes:
 
     def outcomes(
         self, wanted: Mapping[str, Ask], *, max_age: float, within: float
-    ) -> dict[str, _Outcome]:
+    ) -> dict[str, Outcome]:
         """What is known of each of ``wanted``, once it has been asked."""
         if self._pid != os.getpid():  # the threads that ask are the parent's
             self._start_over()
@@ -227,6 +228,7 @@ class _Probe:
         self._done = threading.Event()
         self._ended = 0.0
         self._error: str | None = "The question was broken off."
+        self._value: Any = None
 
     def start(self) -> None:
         try:
@@ -238,17 +240,17 @@ class _Probe:
         # One that hangs is not asked again beside it: there would be more and more.
         return self._done.is_set() and self._now() >= self._ended + max_age
 
-    def outcome(self, deadline: float, within: float) -> _Outcome:
+    def outcome(self, deadline: float, within: float) -> Outcome:
         """Waits until ``deadline``; not at all for one that has had its time."""
         left = min(deadline, self._began + within) - self._now()
         if self._done.wait(max(left, 0.0)):
-            return _Outcome(self._error)
-        return _Outcome(f"No answer for {self._now() - self._began:.1f} s.", answered=False)
+            return Outcome(self._error, value=self._value)
+        return Outcome(f"No answer for {self._now() - self._began:.1f} s.", answered=False)
 
     def _run(self) -> None:
         outcome = self._error
         try:
-            self._ask()
+            self._value = self._ask()
             outcome = None
         except IdgenError as error:
             outcome = str(error)

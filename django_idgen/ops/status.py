@@ -31,8 +31,8 @@ change its meaning as long as ``version`` is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from time import perf_counter
@@ -51,11 +51,11 @@ from ..models import LeafAlloc
 from ..process import handlers
 from ..process.tags import is_row_of, source_behind_pool, source_in_use
 from ..settings.config import DEFAULT_ALIAS, GeneratorSettings
-from .readiness import Probes
+from .readiness import Ask, Outcome, Probes
 from .tags.outlook import TagOutlook, outlooks
 from .worker_map import WorkerEntry, WorkerState, worker_map
 
-__all__ = ["MOST_TAGS", "VERSION", "WITHIN", "Questions", "status"]
+__all__ = ["MOST_TAGS", "VERSION", "WITHIN", "status"]
 
 VERSION = 1
 MOST_TAGS = 50
@@ -64,7 +64,6 @@ WITHIN = 5.0
 UNKNOWN_TAGS: dict[str, Any] = {"total": None, "fetch_rate": None, "list": []}
 Document = dict[str, Any]
 IN_USE = (WorkerState.HELD, WorkerState.LAPSING, WorkerState.LAPSED)
-Question = Callable[[], Any]
 
 
 def status(
@@ -74,13 +73,13 @@ def status(
     most_tags: int | None = MOST_TAGS,
     within: float = WITHIN,
     max_age: float = 0.0,
-    questions: Questions | None = None,
+    probes: Probes | None = None,
 ) -> Document:
     """The document above. Thread-safe.
 
     ``generators``: aliases, all unless given; ``tags``: those alone. ``most_tags`` bounds
     the list of each database (None: all). What is shared is waited for ``within``
-    seconds in all. With your own ``questions``, answers up to ``max_age`` seconds old
+    seconds in all. With your own ``probes``, answers up to ``max_age`` seconds old
     are used again, and one that hangs is not asked a second time.
 
     Raises :class:`SettingsError`, and nothing where something does not answer.
@@ -92,7 +91,7 @@ def status(
     for alias in _tag_databases_in_use():
         catch_up(alias)  # here, where it can be told whether the caller has the file in use
     pool = _pool_alias()
-    wanted: dict[str, Callable[[], Any]] = {
+    wanted: dict[str, Ask] = {
         **{f"generator {alias}": partial(_ask_workers, alias) for alias in aliases},
         **{
             f"tags {alias}": partial(_ask_tags, alias, tags, most_tags)
@@ -101,7 +100,7 @@ def status(
         **{f"database {alias}": partial(_ask_database, alias) for alias in _databases_in_use()},
         **({} if pool is None else {"pool": _ask_pool}),
     }
-    answers = _answers(wanted, questions or Questions(), max_age=max_age, within=within)
+    answers = _answers(wanted, probes or Probes(), max_age=max_age, within=within)
     return {
         "version": VERSION,
         "at": datetime.now(UTC).isoformat(),
@@ -124,23 +123,8 @@ def _database(alias: str) -> Document:
     return {"alias": alias, "vendor": connections[alias].vendor, "seconds": None, "behind": []}
 
 
-def _with(entry: Document, answer: Answer) -> Document:
+def _with(entry: Document, answer: Outcome) -> Document:
     return {**entry, **(answer.value or {}), "error": answer.error}
-
-
-def _answers(
-    wanted: dict[str, Callable[[], Any]], questions: Questions, *, max_age: float, within: float
-) -> dict[str, Answer]:
-    if not _must_be_asked_here(set(_databases_in_use())):
-        return questions.ask(wanted, max_age=max_age, within=within)
-    return {name: _answer_here(question) for name, question in wanted.items()}
-
-
-def _answer_here(question: Callable[[], Any]) -> Answer:
-    try:
-        return Answer(_asked(question), None)
-    except Exception as error:  # noqa: BLE001 - as in a thread of :class:`Questions`
-        return Answer(None, str(error))
 
 
 # --- what there is ------------------------------------------------------------------
@@ -286,56 +270,13 @@ def _iso(moment: datetime | None) -> str | None:
 # --- asking ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of a question. Frozen."""
-
-    value: Any
-    error: str | None
-    """Why there is no value; None if there is one."""
-
-
-class Questions:
-    """Asks, and keeps the answers for a while. Thread-safe.
-
-    One that hangs is not asked again beside it: it costs a thread, however often it
-    is asked.
-    """
-
-    def __init__(self) -> None:
-        self._probes = Probes()
-        self._values: dict[str, Any] = {}
-
-    def ask(
-        self, questions: Mapping[str, Question], *, max_age: float, within: float
-    ) -> dict[str, Answer]:
-        """The answers by name, waited for ``within`` seconds in all. Never raises.
-
-        ``max_age`` (seconds): how old an answer may be.
-        """
-        wanted = {name: partial(self._keep, name, each) for name, each in questions.items()}
-        outcomes = self._probes.outcomes(wanted, max_age=max_age, within=within)
-        return {
-            name: Answer(self._values.get(name) if outcome.error is None else None, outcome.error)
-            for name, outcome in outcomes.items()
-        }
-
-    def _keep(self, name: str, question: Question) -> None:
-        try:
-            self._values[name] = _asked(question)
-        finally:
-            connections.close_all()  # those of this thread
-
-
-def _asked(question: Question) -> Any:
-    """What it returns; what a database says instead, in our words."""
-    try:
-        return question()
-    except DatabaseError as error:
-        raise SegmentUnavailable(
-            f"{' '.join(str(error).split())} If a table or a column is missing, run 'manage.py "
-            f"migrate django_idgen'."
-        ) from error
+def _answers(
+    wanted: Mapping[str, Ask], probes: Probes, *, max_age: float, within: float
+) -> dict[str, Outcome]:
+    if not _must_be_asked_here(set(_databases_in_use())):
+        apart = {name: partial(_asked_apart, ask) for name, ask in wanted.items()}
+        return probes.outcomes(apart, max_age=max_age, within=within)
+    return {name: _asked_here(ask) for name, ask in wanted.items()}
 
 
 def _must_be_asked_here(aliases: set[str]) -> bool:
@@ -344,3 +285,28 @@ def _must_be_asked_here(aliases: set[str]) -> bool:
     So it is in a transaction, as tests have around them, and with a database in memory.
     """
     return any(connections[each].in_atomic_block or place_of(each).in_process for each in aliases)
+
+
+def _asked_apart(ask: Ask) -> Any:
+    try:
+        return _asked(ask)
+    finally:
+        connections.close_all()  # those of this thread
+
+
+def _asked_here(ask: Ask) -> Outcome:
+    try:
+        return Outcome(value=_asked(ask))
+    except Exception as error:  # noqa: BLE001 - as in a thread of :class:`Probes`
+        return Outcome(str(error))
+
+
+def _asked(ask: Ask) -> Any:
+    """What it returns; a database's error says what to do."""
+    try:
+        return ask()
+    except DatabaseError as error:
+        raise SegmentUnavailable(
+            f"{' '.join(str(error).split())} If a table or a column is missing, run 'manage.py "
+            f"migrate django_idgen'."
+        ) from error

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["span", "table", "told"]
+__all__ = ["render", "span", "table"]
 
 Document = dict[str, Any]
 GAP = "  "
@@ -20,7 +20,7 @@ STATES = ("held", "lapsing", "lapsed", "free", "reserved", "unknown")
 MOST_HOLDERS = 20
 
 
-def told(
+def render(
     found: Document, *, width: int, before: Document | None = None, every: bool = False
 ) -> str:
     """The document of :func:`~django_idgen.ops.status.status` in words.

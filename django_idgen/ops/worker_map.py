@@ -1,7 +1,7 @@
 """The worker ids of a generator: who holds which, who held it when, and freeing one by hand.
 
-What can be told depends on the registry (``LEASES`` of the generator's settings). One in a
-database or in Redis tells everything, of all processes; one of a configured worker id
+What can be seen depends on the registry (``LEASES`` of the generator's settings). One in a
+database or in Redis shows everything, of all processes; one of a configured worker id
 knows this host's; what a service lends over HTTP can't be seen from here.
 """
 

@@ -41,6 +41,7 @@ __all__ = [
     "source_behind_pool",
     "source_in_use",
     "source_of_tags",
+    "stands_at",
     "table_is_missing",
     "tag_databases",
     "taken_of_new",
@@ -229,6 +230,13 @@ def known_tag(tag: str) -> Tag:
     if found is None:
         raise TagUnknown(tag)
     return found
+
+
+def stands_at(tag: str) -> int:
+    """The first id of ``tag`` that none of its databases gave out; 1 for a new one."""
+    known = find_tag(tag)
+    mark: int = source_of_tags().marks(tag).max_id(tag)
+    return max(mark, 1 if known is None else known.max_id)
 
 
 # --- their tables -------------------------------------------------------------------

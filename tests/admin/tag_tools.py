@@ -12,7 +12,7 @@ from django.contrib.messages import get_messages
 from django.test import Client
 
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags import change_log as trail
+from django_idgen.ops.tags import change_log
 
 TAGS = "/admin/django_idgen/leafalloc/"
 
@@ -55,7 +55,7 @@ def list_form(text: str, **steps: Any) -> dict[str, str]:
 def history(tag: str) -> list[str]:
     """What the tag's history says, the oldest first."""
     entries = LogEntry.objects.filter(object_id=tag).order_by("pk")
-    return [str(trail.told(entry.change_message)) for entry in entries]
+    return [str(change_log.describe(entry.change_message)) for entry in entries]
 
 
 def user_who_may(client: Client, *codenames: str) -> Client:

@@ -10,7 +10,7 @@ from django.test import modify_settings
 from django.utils import translation
 
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags.change_log import ACTIONS, record, told
+from django_idgen.ops.tags.change_log import ACTIONS, describe, record
 from tests.rest.tags.people import Person
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +23,7 @@ def user() -> User:
 
 def words(tag: str = "t") -> list[str]:
     entries = LogEntry.objects.filter(object_id=tag).order_by("pk")
-    return [str(told(entry.change_message)) for entry in entries]
+    return [str(describe(entry.change_message)) for entry in entries]
 
 
 def test_a_change_has_its_old_and_its_new_value(user: User) -> None:
@@ -114,4 +114,4 @@ def test_what_knows_nothing_of_us_can_read_it_too(user: User) -> None:
 )
 def test_rows_of_others_are_left_to_them(message: str) -> None:
     """Such as those of an earlier version, in plain words."""
-    assert told(message) is None
+    assert describe(message) is None

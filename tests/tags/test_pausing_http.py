@@ -17,7 +17,7 @@ from django_idgen import segments
 from django_idgen.client import Client as IdClient
 from django_idgen.core.errors import TagPaused
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags.change_log import told
+from django_idgen.ops.tags.change_log import describe
 from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag
 from django_idgen.process import handlers
 from django_idgen.rest.tags import KNOWN_TAGS
@@ -140,7 +140,7 @@ def test_the_admin_shows_what_was_changed_over_the_api(no_tags: None) -> None:
         assert client.post(f"/idgen/tags/new/{action}", {}).status_code == 200
     entries = LogEntry.objects.filter(object_id="new").order_by("pk")
     assert {entry.user_id for entry in entries} == {user.pk}
-    assert [told(entry.change_message) for entry in entries] == [
+    assert [describe(entry.change_message) for entry in entries] == [
         "Added: step: — → 5; next free id: — → 100",
         "Changed: step: 5 → 7; description: — → words",
         "Skipped ahead: next free id: 100 → 5000",

@@ -22,7 +22,7 @@ from ...core.errors import IdgenError
 from ...core.segment import MAX_ID
 from ...models import LeafAlloc
 from ...ops.tags import supply
-from ...ops.tags.change_log import Change, record, told
+from ...ops.tags.change_log import Change, describe, record
 from ...ops.tags.edits import (
     PoolStillOpen,
     change_row,
@@ -289,5 +289,5 @@ def notes_kept(request: HttpRequest) -> Iterator[None]:
 def translate_notes(entries: Iterable[Any]) -> None:
     """Have rows of the admin's log, where they are notes, say it in the active language."""
     for entry in entries:
-        if told(entry.change_message) is not None:
-            entry.get_change_message = partial(told, entry.change_message)
+        if describe(entry.change_message) is not None:
+            entry.get_change_message = partial(describe, entry.change_message)

@@ -518,7 +518,7 @@ def _keeps_history() -> bool:
         source = source_behind_pool()
         return source.history or not source.keeps_rows
     except IdgenError:
-        return True  # what is wrong with the settings is told elsewhere
+        return True  # the checks say what is wrong with the settings
 
 
 def _default_step() -> int:

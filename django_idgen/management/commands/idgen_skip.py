@@ -27,7 +27,7 @@ class Command(BaseCommand):
     help = (
         "Skip past ids that may have been given out: after a database was put back to an earlier "
         "state, or another server took over that may have missed the last writes. Tags skip as "
-        "far as a failover would unless told; generators open a new generation past every window "
+        "far as a failover would by default; generators open a new generation past every window "
         "that may have been lent. Shows first what it would do, and asks."
     )
     # It has to run in a project that they find fault with.

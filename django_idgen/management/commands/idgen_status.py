@@ -12,8 +12,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...core.errors import ConfigurationError, InvalidTag
 from ...core.segment import check_tag
-from ...ops.status import MOST_TAGS, WITHIN, Questions, status
-from ...ops.status_text import told
+from ...ops.readiness import Probes
+from ...ops.status import MOST_TAGS, WITHIN, status
+from ...ops.status_text import render
 from ...settings.config import SettingsError
 
 __all__ = ["Command"]
@@ -71,7 +72,7 @@ class Command(BaseCommand):
             "most_tags": None if options["all"] or options["tag"] else MOST_TAGS,
             "within": options["timeout"],
             # So that one that hangs is not asked again beside itself, look after look.
-            "questions": Questions(),
+            "probes": Probes(),
         }
         try:
             for tag in options["tag"] or ():
@@ -101,7 +102,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(found, indent=self._indent))
         else:
             width = shutil.get_terminal_size((100, 24)).columns
-            text = told(found, width=width, before=before, every=self._every)
+            text = render(found, width=width, before=before, every=self._every)
             self.stdout.write(CLEARED + text if clear else text)
         return found
 

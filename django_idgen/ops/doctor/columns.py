@@ -18,7 +18,7 @@ from ...checks import generic_keys, holds_ours, narrow_columns
 from ...fields import SegmentSource
 from ...fields.base import GeneratedOnSave
 from ...fields.relations import id_held_by
-from .behind import stands_at
+from ...process.tags import stands_at
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt, unexamined
 
@@ -59,8 +59,8 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each narrow column that ids have to go through."""
     for alias in project.up():
         found = narrow_in(project, alias)
-        told = (_finding(each) if isinstance(each, Narrow) else each for each in found)
-        yield from attempt(NAME, f"database {alias!r}", told)
+        shown = (_finding(each) if isinstance(each, Narrow) else each for each in found)
+        yield from attempt(NAME, f"database {alias!r}", shown)
 
 
 def narrow_in(project: Project, alias: str) -> Iterator[Narrow | Unexamined]:

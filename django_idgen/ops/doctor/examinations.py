@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from . import (
-    behind,
     clocks,
     columns,
+    databases,
     exhaustion,
     future,
     marks,
     namespaces,
     redis_servers,
-    scheduling,
-    schema,
-    several,
     sqlite_files,
+    tables,
+    tags,
+    upkeep,
     workers,
 )
 from .findings import Diagnosis, Finding, Unexamined
@@ -29,19 +29,19 @@ Examination = Callable[[Project], Iterator[Finding | Unexamined]]
 EXAMINATIONS: Mapping[str, Examination] = {
     module.NAME: module.examine
     for module in (
-        schema,
+        tables,
         namespaces,
-        behind,
+        tags,
         future,
         marks,
         columns,
         workers,
         clocks,
         exhaustion,
-        several,
+        databases,
         redis_servers,
         sqlite_files,
-        scheduling,
+        upkeep,
     )
 }
 """By the name that ``--only`` takes, in the order in which they are run."""

@@ -16,16 +16,16 @@ from ...core.errors import SegmentUnavailable
 from ...core.ledger import Ledger, Stored, Successor
 from ...db.connection import Place, place_of
 from ...models import LeafAlloc
-from ...process.tags import find_tag, source_behind_pool
+from ...process.tags import find_tag, source_behind_pool, stands_at
 from ...settings.config import GeneratorSettings
 from ..tags.edits import edit_rows
 from ..tags.supply import let_go
-from .behind import columns_by_tag, stands_at
 from .findings import Finding, Fix, Severity, Unexamined
 from .id_columns import IdColumn
 from .move import Move, differing, found_of, moment_of
 from .moving import Found
 from .project import Project, attempt
+from .tags import columns_by_tag
 
 __all__ = ["NAME", "examine"]
 

@@ -19,14 +19,14 @@ from ...core.ledger import Ledger, Stored, Successor
 from ...core.segment import MAX_ID
 from ...db.connection import Place, place_of
 from ...models import Installation, LeafAlloc
-from ...process.tags import is_row_of, tag_databases
+from ...process.tags import is_row_of, stands_at, tag_databases
 from ...settings.config import GeneratorSettings
 from ..tags.edits import edit_rows, skip_tag
 from ..tags.outlook import outlook
 from ..tags.supply import let_go
-from .behind import columns_by_tag, highest_behind, stands_at, usual_skip
 from .move import Move, differing, moment_of
 from .project import Project
+from .tags import columns_by_tag, highest_behind, usual_skip
 
 __all__ = ["GeneratorSkip", "HowFar", "TagSkip", "all_tags", "raise_new_tags"]
 

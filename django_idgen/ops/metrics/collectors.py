@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from ...core.errors import IdgenError
 from ...settings.metrics import MetricsSettings
-from ..status import Questions, status
+from ..readiness import Probes
+from ..status import status
 from .definitions import DERIVED, PREFIX, PROCESS, SHARED, Definition
 from .process import ProcessMetrics
 
@@ -60,11 +61,11 @@ class ProcessCollector:
     def collect(self) -> Iterator[Metric]:
         self._process.look()
         if not self._files:
-            yield from _told(self._process.collect())
+            yield from _published(self._process.collect())
             return
         _bury_the_dead()
         files: Any = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
-        yield from _told(files.collect())
+        yield from _published(files.collect())
 
 
 def _bury_the_dead() -> None:
@@ -98,7 +99,7 @@ class SharedCollector:
 
     def forget(self) -> None:
         """In the child of a fork: who is being asked is the parent's."""
-        self._questions = Questions()
+        self._probes = Probes()
 
     def describe(self) -> list[Metric]:
         return [_described(each) for each in SHARED.values()]
@@ -110,7 +111,7 @@ class SharedCollector:
                 most_tags=self._settings.tags,
                 within=self._settings.within,
                 max_age=self._settings.max_age,
-                questions=self._questions,
+                probes=self._probes,
             )
         except (IdgenError, ImportError) as error:
             logger.warning("IDGEN can't work, so there is nothing to measure: %s", error)
@@ -162,7 +163,7 @@ def _add(family: Metric, value: float | None, *labels: str) -> None:
 # --- families of samples --------------------------------------------------------------------
 
 
-def _told(families: Iterable[Metric]) -> Iterator[Metric]:
+def _published(families: Iterable[Metric]) -> Iterator[Metric]:
     """Those of ``families`` that are ours, and what follows from them."""
     ours = {family.name: family for family in families if family.name.startswith(PREFIX)}
     held = {_key(s.labels) for s in _samples(ours, "lease_held") if s.value}

@@ -274,26 +274,26 @@ def _read(stats: Any, counts: Mapping[str, str]) -> list[float]:
     return [getattr(stats, name, 0) for name in counts.values()]
 
 
-# --- what was told already ----------------------------------------------------------------
+# --- what was counted already ----------------------------------------------------------------
 
 
 class Tally:
-    """The counts of generators that were told already. Not thread-safe.
+    """The counts of generators that are in the figures already. Not thread-safe.
 
     A generator's own counts may be read at a moment when they are a little short, so
-    that the next reading is the lower one: what was told once is never taken back.
+    that the next reading is the lower one: what was counted once is never taken back.
     """
 
     def __init__(self) -> None:
-        self._told: WeakKeyDictionary[Any, tuple[float, ...]] = WeakKeyDictionary()
+        self._counted: WeakKeyDictionary[Any, tuple[float, ...]] = WeakKeyDictionary()
 
     def since(self, generator: object, counts: Sequence[float]) -> tuple[float, ...]:
         """What ``counts`` of ``generator`` have grown by; never less than 0."""
-        told = self._told.get(generator)
-        if told is None:
-            told = (0,) * len(counts)
-        self._told[generator] = tuple(map(max, told, counts))
-        return tuple(max(now - before, 0) for now, before in zip(counts, told, strict=True))
+        before = self._counted.get(generator)
+        if before is None:
+            before = (0,) * len(counts)
+        self._counted[generator] = tuple(map(max, before, counts))
+        return tuple(max(now - then, 0) for now, then in zip(counts, before, strict=True))
 
 
 class TagNames:

@@ -4,7 +4,7 @@ Only where the admin is installed, and for users that are rows of the project's 
 what a program with an access token does is in the log of the process alone.
 
 An entry is kept in Django's own form, which any reader of that log knows, with what was done
-beside it. :func:`told` says it in the reader's language.
+beside it. :func:`describe` says it in the reader's language.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from django.utils.translation import gettext, gettext_noop, override
 
 from ...models import LeafAlloc
 
-__all__ = ["ACTIONS", "Change", "record", "told"]
+__all__ = ["ACTIONS", "Change", "describe", "record"]
 
 logger = logging.getLogger("django_idgen")
 
@@ -70,7 +70,7 @@ def record(user: Any, tag: str, action: str, **changes: Change) -> bool:
     return True
 
 
-def told(message: str) -> str | None:
+def describe(message: str) -> str | None:
     """What a row's ``message`` says, in the active language; None for one that is not ours."""
     try:
         (entry,) = json.loads(message)

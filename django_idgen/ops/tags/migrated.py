@@ -21,7 +21,7 @@ from django.db.migrations.operations.base import Operation
 from ...core.errors import IdgenError
 from ...fields import SegmentSource
 from ...process import handlers
-from ...process.tags import TagsElsewhere, find_tag, highest_in, source_of_tags
+from ...process.tags import TagsElsewhere, find_tag, highest_in, stands_at
 from .edits import raise_tag
 
 __all__ = ["after_migrate", "before_migrate"]
@@ -68,16 +68,16 @@ def _in_words() -> Iterator[None]:
 
 def _follow_former(former: Former) -> None:
     for tag, before in former.items():
-        stands = max(map(_stands_at, before))
+        stands = max(map(stands_at, before))
         needed = tag in handlers.segments.fields or find_tag(tag) is not None
-        if needed and stands > _stands_at(tag):
+        if needed and stands > stands_at(tag):
             _raise(tag, stands, f"where {' and '.join(sorted(before))} stood")
 
 
 def _follow_tables() -> None:
     for tag, fields in list(handlers.segments.fields.items()):
         top = max(map(highest_in, fields), default=0)
-        if top and _stands_at(tag) <= top:
+        if top and stands_at(tag) <= top:
             _raise(tag, top + 1, "above the rows of its table")
 
 
@@ -131,12 +131,6 @@ def _flat(operations: Iterable[Operation]) -> Iterator[Operation]:
         yield operation
         if isinstance(operation, SeparateDatabaseAndState):
             yield from _flat(operation.state_operations)
-
-
-def _stands_at(tag: str) -> int:
-    known = find_tag(tag)
-    mark: int = source_of_tags().marks(tag).max_id(tag)
-    return max(mark, 1 if known is None else known.max_id)
 
 
 def _raise(tag: str, to: int, why: str) -> None:

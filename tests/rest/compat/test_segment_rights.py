@@ -9,7 +9,7 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.tags.change_log import told
+from django_idgen.ops.tags.change_log import describe
 
 from .conftest import marks
 
@@ -55,7 +55,7 @@ def test_what_is_made_and_changed_here_leaves_a_trail(user: Any, db: None) -> No
     client.put(f"{go}/step", {"biz_tag": "new", "step": 9}, **sent)
     client.post("/cosid/segments/distributor/shop/new?step=10&offset=40")
     found = [
-        (entry.object_id, told(entry.change_message))
+        (entry.object_id, describe(entry.change_message))
         for entry in LogEntry.objects.filter(user__username="user-2").order_by("pk")
     ]
     assert found == [

@@ -11,14 +11,14 @@ from typing import Any
 from ...core.segment import MAX_ID
 from ...core.shard import Grid
 from ...models import Installation
-from ...process.tags import find_tag, source_behind_pool, source_of_tags
+from ...process.tags import find_tag, source_behind_pool, source_of_tags, stands_at
 from ..tags.edits import raise_tag
 from ..tags.supply import let_go
 from .findings import Finding, Fix, Severity, Unexamined
 from .id_columns import IdColumn, segment_columns
 from .project import Project, attempt
 
-__all__ = ["NAME", "columns_by_tag", "examine", "highest_behind", "stands_at", "usual_skip"]
+__all__ = ["NAME", "columns_by_tag", "examine", "highest_behind", "usual_skip"]
 
 NAME = "tags"
 ATTEMPTS = 5
@@ -54,13 +54,6 @@ def highest_behind(
         if (top := _top(project, column, grid, mark)) is not None
     ]
     return max(tops, key=lambda each: each[0], default=None)
-
-
-def stands_at(tag: str) -> int:
-    """The first id of a tag that none of its databases gave out; 1 for a new one."""
-    known = find_tag(tag)
-    mark: int = source_behind_pool().marks(tag).max_id(tag)
-    return max(mark, 1 if known is None else known.max_id)
 
 
 def usual_skip(tag: str, hours_ago: float = 0.0) -> int:
