@@ -425,7 +425,7 @@ def test_moments_are_those_of_the_project_s_zone(
         assert f"{local:%Y-%m-%d %H:%M:%S}" in admin_client.get(page).content.decode()
     row = WorkerLease()
     moment = datetime(1970, 1, 1, tzinfo=UTC)
-    row.told = replace(held, until=moment, seen_at=None)  # type: ignore[attr-defined]
+    row.idgen_entry = replace(held, until=moment, seen_at=None)  # type: ignore[attr-defined]
     page_of_rows: Any = admin.site._registry[WorkerLease]
     assert page_of_rows.promised_until(row) == "Jan. 1, 1970, 8 a.m."
     assert page_of_rows.last_seen(row) == "-"

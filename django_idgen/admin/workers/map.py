@@ -45,7 +45,7 @@ SIGNS = {
     WorkerState.UNKNOWN: "?",
 }
 """Shapes, for who sees no colours, and in every language."""
-_TELLING = (
+_BY_WEIGHT = (
     WorkerState.LAPSING,
     WorkerState.HELD,
     WorkerState.LAPSED,
@@ -153,10 +153,10 @@ def _range_cell(
     found: WorkerMap, part: range, counted: Counter[WorkerState] | None, label: int | None
 ) -> Cell:
     counts = _counts(found, part, counted or Counter())
-    state = next((each for each in _TELLING if counts[each]), WorkerState.RESERVED)
+    state = next((each for each in _BY_WEIGHT if counts[each]), WorkerState.RESERVED)
     names = _(", ").join(
         _("%(count)d %(state)s") % {"count": counts[each], "state": state_name(each)}
-        for each in _TELLING
+        for each in _BY_WEIGHT
         if counts[each]
     )
     words = {"first": part.start, "last": part.stop - 1, "states": names}
@@ -215,7 +215,7 @@ _MEANINGS: dict[WorkerState, Callable[[], str]] = {
 
 SORTS: dict[str, Callable[[WorkerEntry], Any]] = {
     "worker": lambda entry: entry.worker,
-    "state": lambda entry: (_TELLING.index(entry.state), entry.worker),
+    "state": lambda entry: (_BY_WEIGHT.index(entry.state), entry.worker),
     "holder": lambda entry: (entry.holder, entry.worker),
     "seen": lambda entry: (entry.seen_at is None, entry.seen_at, entry.worker),
     "left": lambda entry: (entry.window_left is None, entry.window_left, entry.worker),

@@ -80,7 +80,7 @@ class ShownEntry:
         return clock_offset(self.entry.clock_offset)
 
 
-class ToldList(SafeChangeList):
+class EntryList(SafeChangeList):
     """The rows of a page, each with what the registry says of it."""
 
     def get_results(self, request: HttpRequest) -> None:
@@ -89,7 +89,7 @@ class ToldList(SafeChangeList):
         rows = cast("Iterable[WorkerLease]", self.result_list)
         entries = told(rows, self.root_queryset.db)
         for row in rows:
-            row.told = entries[row.pk]  # type: ignore[attr-defined]
+            row.idgen_entry = entries[row.pk]  # type: ignore[attr-defined]
 
 
 @admin.register(WorkerLease)
@@ -113,7 +113,7 @@ class WorkerLeaseAdmin(ReadOnlyAdmin):
     )
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:  # noqa: ARG002
-        return ToldList
+        return EntryList
 
     # By whether there is a token: in their order, tokens could be guessed bit by bit.
     @admin.display(
@@ -317,10 +317,10 @@ class NamespaceRecordAdmin(ReadOnlyAdmin):
 
 
 def _entry(lease: WorkerLease) -> WorkerEntry:
-    found: WorkerEntry | None = getattr(lease, "told", None)
+    found: WorkerEntry | None = getattr(lease, "idgen_entry", None)
     if found is None:  # not one of a list
         found = told([lease], lease._state.db or DEFAULT_DB_ALIAS)[lease.pk]
-        lease.told = found  # type: ignore[attr-defined]
+        lease.idgen_entry = found  # type: ignore[attr-defined]
     return found
 
 
