@@ -11,6 +11,7 @@ MySQL, SQLite  Their counters follow the largest id, and can't be held.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -18,13 +19,14 @@ from django.db.backends.utils import strip_quotes, truncate_name
 
 from ...core.errors import ConfigurationError
 from ...core.segment import MAX_ID
+from ...fields.filling import rows_of
 
 __all__ = ["Counter", "counter_of"]
 
 _ENDS_OF_TYPES = (2**15 - 1, 2**31 - 1, MAX_ID)
 
 
-class Counter:
+class Counter(ABC):
     """The counter of ``table.column``. Used within one thread; keeps nothing but names.
 
     Raises what the database says.
@@ -38,13 +40,13 @@ class Counter:
         self.table = strip_quotes(table)
         self.column = column
 
+    @abstractmethod
     def exists(self) -> bool:
         """Whether the database fills the column."""
-        raise NotImplementedError
 
+    @abstractmethod
     def position(self) -> int:
         """The largest value that it may have given; 0 if none."""
-        raise NotImplementedError
 
     def limit(self) -> int | None:
         """The last value that it may give, where that was bounded."""
@@ -54,14 +56,15 @@ class Counter:
         """Have it give nothing above ``last``, and go on at ``first``, if that is given.
 
         ``room``: how many ids may be passed over where the counter is replaced by another.
+        Only where it is :attr:`fenceable`.
         """
         raise NotImplementedError
 
+    @abstractmethod
     def free(self, following: int) -> None:
         """Have it go on at ``following``, without bounds. The column is an auto field's."""
-        raise NotImplementedError
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027  # most leave nothing
         """Remove what a dropped counter has left behind."""
 
     def largest(self) -> int:
@@ -77,13 +80,11 @@ class Counter:
         return self.connection.ops.quote_name(name)
 
     def _row(self, sql: str, params: list[Any] | None = None) -> Any:
-        with self.connection.cursor() as cursor:
-            cursor.execute(sql, params)
-            return cursor.fetchone()
+        found = self._execute(sql, params)
+        return found[0] if found else None
 
-    def _execute(self, sql: str, params: list[Any] | None = None) -> None:
-        with self.connection.cursor() as cursor:
-            cursor.execute(sql, params)
+    def _execute(self, sql: str, params: list[Any] | None = None) -> list[Any]:
+        return rows_of(self.connection, sql, params)
 
 
 class _PostgresCounter(Counter):
@@ -242,7 +243,7 @@ class _SqliteCounter(Counter):
 
 def counter_of(connection: BaseDatabaseWrapper, table: str, column: str) -> Counter:
     """The counter of ``table.column``; raises :class:`ConfigurationError` on other databases."""
-    kinds = {
+    kinds: dict[str, type[Counter]] = {
         "postgresql": _PostgresCounter,
         "sqlite": _SqliteCounter,
         "mysql": _MariaCounter if getattr(connection, "mysql_is_mariadb", False) else _MySQLCounter,

@@ -105,7 +105,7 @@ class IntegerKey(Stages):
         self._check_code(GeneratedOnSave)
         operation = DropCounter(self.model_name, self.name)
         return Plan(
-            [self.rows(), "The database's counter is dropped: no process may need it any more."],
+            [self.rows(), "The database's counter is dropped: no process may use it any more."],
             self.file("drop_counter", operation),
             after=[
                 f"Commit the migration, and deploy with 'manage.py migrate {self.project.app}'."
@@ -131,8 +131,8 @@ class IntegerKey(Stages):
             [
                 self.rows(),
                 "The key becomes a BigAutoField. The database's counter goes on above every id "
-                "that is in the table or was handed out; processes that still take ids of ours "
-                "get none that the counter gives.",
+                "that is in the table or was handed out; processes with the old code get no id "
+                "that the counter gives.",
             ],
             self.file("back", operation),
             self._edit_back(),
@@ -140,9 +140,8 @@ class IntegerKey(Stages):
                 "Make this edit, and commit it with the migration.",
                 f"Deploy, with 'manage.py migrate {self.project.app}' before the first process "
                 f"starts with the new code (on SQLite and MySQL stop the old ones before).",
-                "When no process takes ids of ours any more, run this command with --back again: "
-                "it lets the counter go on without bounds. For snowflakes have that be within 30 "
-                "days.",
+                "When no process with the old code is left, run this command with --back again: "
+                "it lets the counter go on without bounds. For snowflakes do so within 30 days.",
             ],
         )
 

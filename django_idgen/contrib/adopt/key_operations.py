@@ -141,7 +141,9 @@ class ReturnKey(_KeyOperation):
             return
         ours = field_of(from_state, app_label, self)
         if not isinstance(ours, GeneratedOnSave):
-            raise ConfigurationError(f"{self.model_name}.{self.name} is no field of ours already.")
+            raise ConfigurationError(
+                f"{self.model_name}.{self.name} is not a field of django_idgen."
+            )
         counter = counter_behind(schema_editor.connection, ours)
         reached = lock_and_look(counter)
         if reached and isinstance(ours, SegmentSource) and counter.fenceable and not self.at_once:

@@ -143,8 +143,8 @@ class Project:
             )
         if meta.pk is None or isinstance(meta.pk, getattr(models, "CompositePrimaryKey", ())):
             raise ConfigurationError(
-                f"{self.name} has a composite primary key. Give a field of ours a place in it, "
-                f"or another key to the table."
+                f"{self.name} has a composite primary key. Put a field of django_idgen into "
+                f"it, or give the table another key."
             )
         if isinstance(meta.pk, models.ForeignKey):
             target = meta.pk.remote_field.model._meta.label
