@@ -10,11 +10,12 @@ from urllib.parse import quote
 import pytest
 from django.db import connections, transaction
 from django.test import override_settings
-from rest_framework.test import APIClient
+from rest_framework.test import APIClient, APIRequestFactory, force_authenticate
 
 from django_idgen import segments
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
+from django_idgen.rest.tags import TagView
 from tests.places import STEP, idgen_on, place
 from tests.rest.tags.people import ADD, CHANGE, VIEW, Person, clerk, client_of
 from tests.server_tools import at_once
@@ -406,6 +407,20 @@ def test_each_method_takes_its_permission(place: str, client: APIClient) -> None
             url, {} if method != "get" else None
         )
         assert allowed.status_code in (200, 400)
+
+
+def test_a_method_that_names_no_permission_is_closed() -> None:
+    """One that a project adds without an operation; one that there is not is still a 405."""
+
+    class OwnView(TagView):
+        def delete(self, request: Any, **_kwargs: str) -> None:
+            raise AssertionError(request)
+
+    requests = APIRequestFactory()
+    for method, status in (("delete", 403), ("put", 405), ("options", 200)):
+        request = getattr(requests, method)("/")
+        force_authenticate(request, user=Person(VIEW, ADD, CHANGE))
+        assert OwnView.as_view()(request, tag="t").status_code == status
 
 
 def test_an_edit_is_not_undone_with_the_callers_transaction(place: str, client: APIClient) -> None:
