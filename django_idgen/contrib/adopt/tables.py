@@ -15,6 +15,7 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import strip_quotes, truncate_name
 
+from ...checks import generic_keys
 from ...core.errors import ConfigurationError
 from ...fields.filling import rows_of
 
@@ -179,14 +180,14 @@ def _generic_rows(
     """
     meta = table.model._meta
     for model in apps.get_models():
-        for field in model._meta.private_fields:
-            kind, key = getattr(field, "ct_field", None), getattr(field, "fk_field", None)
-            if not kind or not key or not columns_of(connection, model._meta.db_table):
+        for generic, _key in generic_keys(model):
+            if not columns_of(connection, model._meta.db_table):
                 continue
+            kind = generic.ct_field
             named = {f"{kind}__app_label": meta.app_label, f"{kind}__model": meta.model_name}
             rows = model._base_manager.using(connection.alias).filter(**named)
             if count := rows.count():
-                yield f"{model._meta.label}.{field.name}", count
+                yield f"{model._meta.label}.{generic.name}", count
 
 
 def is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:
