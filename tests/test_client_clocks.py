@@ -105,7 +105,7 @@ def test_the_servers_clock_decides(place: dict[str, str], prefix: str, hours: in
         assert fence >= held["lost"].until + ours["lost"].namespace.skew_ticks
     assert is_now_in_ticks(theirs["id"] >> 22)
     for name, registry in ours.items():
-        (survey,) = registry.oversight().survey()
+        (survey,) = registry.inspect()
         assert is_now(survey.now_us)
         for sight in survey.sights:
             off = 0 if sight.mark.holder == "here" else hours * HOUR_US
@@ -119,5 +119,5 @@ def test_the_servers_clock_decides(place: dict[str, str], prefix: str, hours: in
 
 def wait_for(registry: Any, tick: int) -> None:
     """Come back once the registry's time is past ``tick``."""
-    while registry.namespace.tick_at(registry.oversight().survey()[0].now_us) < tick:
+    while registry.namespace.tick_at(registry.inspect()[0].now_us) < tick:
         time.sleep(0.02)

@@ -15,7 +15,6 @@ from django.test import override_settings
 from django_idgen.core.errors import RegistryUnavailable, SegmentUnavailable
 from django_idgen.db.connection import OwnConnection, own_connection
 from django_idgen.leases.server import ServerLeases
-from django_idgen.leases.server_ledger import ServerLedger
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
 from tests.leaf import migrated_leaf
@@ -150,7 +149,7 @@ def fetch_one(source: ServerSource) -> object:
 
 
 def read_ledger(source: ServerSource) -> object:
-    return ServerLedger(SHOP, alias=source.alias).read()
+    return ServerLeases(SHOP, alias=source.alias).ledgers()[0].read()
 
 
 def acquire(source: ServerSource) -> object:

@@ -22,6 +22,7 @@ from django.utils import timezone
 from django_idgen import next_id, tasks
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, UpkeepFailed
 from django_idgen.core.lease import Grant
+from django_idgen.core.registry import Registry
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeaseHistory, NamespaceRecord, SegmentHistory, WorkerLease
 from django_idgen.ops.upkeep import prune_history, renew_worker_leases
@@ -200,7 +201,7 @@ def test_one_alias_that_fails_keeps_no_other_from_renewal(alias: str) -> None:
     json.dumps(copy.done)
 
 
-class DeadLeases:
+class DeadLeases(Registry):
     """A registry that can't be reached."""
 
     def __init__(self, namespace: Any) -> None:

@@ -21,7 +21,8 @@ from .clock import SYSTEM_CLOCK, AnchoredClock, Clock
 from .errors import ClockSkewed, IdgenError, LeaseError, LeaseExpired, LeaseLost
 from .events import Outbox, ignore
 from .holder import process_label
-from .lease import Grant, Lease, LeaseRegistry
+from .lease import Grant, Lease
+from .registry import Registry
 from .threads import BackgroundThread
 
 __all__ = ["LeaseKeeper", "RegistryCalls", "Renewable", "RenewalThread"]
@@ -156,7 +157,7 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        registry: LeaseRegistry,
+        registry: Registry,
         *,
         holder: str,
         skew_limit_us: int,
@@ -245,7 +246,7 @@ class LeaseKeeper:
 
         The one held before is given back. ``refusals`` is what :attr:`refusals` was
         before the caller stood in line: who came before and got none answers for it.
-        Raises what :meth:`LeaseRegistry.acquire`
+        Raises what :meth:`Registry.acquire`
         raises, :class:`ClockSkewed`, or :class:`LeaseExpired` if another thread's
         call to the registry does not end.
         """

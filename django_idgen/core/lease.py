@@ -1,4 +1,4 @@
-"""Leases of worker ids: the values, the rules, and the protocol of a registry.
+"""Leases of worker ids: the values and the rules.
 
 A lease says: *worker* ``w`` *may stamp the ticks of* ``[start, until)``. A
 registry keeps, for each worker id, the high-water mark ``until``: the first
@@ -16,7 +16,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from .clock import Reading
 from .errors import (
@@ -32,7 +31,6 @@ __all__ = [
     "PROTOCOL_VERSION",
     "Grant",
     "Lease",
-    "LeaseRegistry",
     "Mark",
     "Namespace",
     "extend_window",
@@ -151,69 +149,6 @@ class Mark:
     until: int
     generation: int = 0
     holder: str = ""
-
-
-class LeaseRegistry(Protocol):
-    """Something shared that lends worker ids.
-
-    An implementation is safe to use from several threads. No method is ever
-    repeated by the caller, nor may the implementation repeat one whose outcome
-    it does not know: an exception means "perhaps done", and the grant is gone.
-    None of them runs inside the caller's transaction.
-    """
-
-    namespace: Namespace
-
-    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """Lend a free worker id, by preference the one that ``holder`` held last.
-
-        ``holder`` is a label (host and process), never proof of anything.
-        ``not_before`` is the first tick that the caller can still use, so that
-        its ids go on rising. ``avoid`` is a worker id to pass over.
-
-        Raises :class:`NoFreeWorker`, :class:`TooFarAhead` for a
-        ``not_before`` that no holder can have come to, :class:`NamespaceMismatch`,
-        :class:`RegistryUnavailable`, :class:`ClockBeforeEpoch`
-        or :class:`TimeExhausted`.
-        """
-        ...
-
-    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """Move the end of the window up; ``last_tick`` is the caller's latest tick.
-
-        Raises :class:`LeaseLost` if the registry doesn't know the
-        lease, else as :meth:`acquire`.
-        """
-        ...
-
-    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """Give the worker id back; ``last_tick`` is the last one loaded, if any.
-
-        False if the registry didn't know the lease: then nothing was changed.
-        Raises :class:`RegistryUnavailable`.
-        """
-        ...
-
-    def renew_seen(self, *, idle_after: float) -> int:
-        """Renew all leases whose holders were seen in the last ``idle_after`` seconds.
-
-        For holders that can't do it themselves just now, idle or blocked: a scheduler
-        calls it. Seen is who acquired or renewed; this does not count as such, so that
-        a holder that is gone lapses in the end. What has lapsed stays so, no mark is
-        lowered; CosId's instances are left to their guard. Returns how many leases there
-        were. Safe to call twice at once.
-
-        Raises as :meth:`renew`, but for :class:`LeaseLost`.
-        """
-        ...
-
-    def abandon(self) -> None:
-        """Drop what a forked child inherited, without a word to the registry."""
-        ...
-
-    def close(self) -> None:
-        """Free local resources. May be called twice."""
-        ...
 
 
 def new_token() -> str:

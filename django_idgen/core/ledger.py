@@ -9,9 +9,10 @@ takes a new one; nothing at or past the fence was ever lent.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from .lease import Namespace
 from .succession import Era, era_of
@@ -72,7 +73,7 @@ Change = Callable[[Stored, int], Successor]
 Called anew if the transaction is tried again. What it raises undoes the transaction."""
 
 
-class Ledger(Protocol):
+class Ledger(ABC):
     """Where a registry keeps one namespace. Safe to use from several threads."""
 
     namespace: Namespace
@@ -80,42 +81,41 @@ class Ledger(Protocol):
     place: str
     """Where it is, for people: ``database 'default'``."""
     key: tuple[str, ...]
-    """Equal for two that are one."""
+    """Its kind, place and name; equal for two that are one."""
 
+    @abstractmethod
     def read(self) -> Stored | None:
         """What is stored, or None; makes and mends nothing.
 
         Raises :class:`RegistryUnavailable`.
         """
-        ...
 
+    @abstractmethod
     def rewrite(self, change: Change) -> Stored:
         """Replace what is stored, in one transaction; returns what is there now.
 
         What was lost meanwhile is reckoned with first, as an acquire would do it.
         Raises what ``change`` raises, :class:`RegistryUnavailable` (it may
-        be done) and :class:`NamespaceMismatch` where somebody was quicker.
+        be done) and :class:`NamespaceMismatch` where another process was quicker.
         """
-        ...
 
     def installation(self) -> str:
         """Whose it is, in all of its replicas; empty if it has no such name."""
-        ...
+        return ""
 
     def entered(self) -> bool:
-        """Whether whoever lends knows of what is stored: see :meth:`enter`."""
-        ...
+        """Whether the registry that lends knows of what is stored: see :meth:`enter`."""
+        return True
 
     def is_whole(self) -> bool:
         """Whether a lender outside of the database still has what it was given.
 
         Raises :class:`RegistryUnavailable`.
         """
-        ...
+        return True
 
-    def enter(self) -> None:
+    def enter(self) -> None:  # noqa: B027 - most have nothing to do
         """Have a lender outside of the database begin anew with what is stored there."""
-        ...
 
 
 def era_words(era: Era) -> dict[str, Any]:

@@ -32,9 +32,10 @@ from .events import Emit, Outbox, ignore
 from .generator import check_count
 from .keeper import LeaseKeeper
 from .layout import BitLayout, IdParts
-from .lease import Lease, LeaseRegistry, Namespace
+from .lease import Lease, Namespace
 from .loader import process_lock
 from .moments import MAX_UNIX_US, moment
+from .registry import Registry
 
 __all__ = [
     "NEVER",
@@ -396,7 +397,7 @@ class SnowflakeGenerator(TickWalk):
     def __init__(
         self,
         layout: BitLayout,
-        registry: LeaseRegistry,
+        registry: Registry,
         *,
         max_ahead: float = 0.0,
         sequence_start: int = 0,

@@ -6,26 +6,26 @@ a connection of our own; see :mod:`..db.stores` for SQLite and for tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost
-from ..core.lease import Grant, Lease, LeaseRegistry, Namespace
+from ..core.inspection import Inspection, PastLease
+from ..core.lease import Grant, Lease, Namespace
 from ..core.ledger import Ledger
-from ..core.survey import Overseen
+from ..core.registry import Registry
 from ..db.connection import Place, place_of
-from ..db.stores import Stores, caller_of, kept_in_process, marks_of, mirror_of
-from .ledger_places import ledgers_in
+from ..db.stores import Stores, kept_in_process, marks_of, mirror_of
+from .book_registry import BookRegistry
 from .memory import MemoryLeases, MemoryMarks
 from .option_values import checked_flag, checked_seconds
 from .server import ServerLeases
 from .sqlite import SqliteLeases
 
-__all__ = ["DatabaseLeases"]
+__all__ = ["DatabaseLeases", "book_in"]
 
 
-class DatabaseLeases:
+class DatabaseLeases(Registry):
     """A registry in the database ``database`` (an alias of ``DATABASES``). Thread-safe.
 
     ``timeout`` (seconds) bounds each call to a server. With ``server_identity``
@@ -36,6 +36,9 @@ class DatabaseLeases:
     """
 
     kind = "database"
+    uses_database = True
+    knows_holders = True
+    database: str
 
     def __init__(
         self,
@@ -54,20 +57,19 @@ class DatabaseLeases:
         self._history = checked_flag("history", history)
         self._lends_on = False
         self._clock = clock
-        self._stores: Stores[LeaseRegistry] = Stores(database, self._make)
-        self._lenders: dict[int, tuple[str, LeaseRegistry]] = {}
+        self._stores: Stores[BookRegistry] = Stores(database, self._make)
+        self._lenders: dict[int, tuple[str, BookRegistry]] = {}
         """By worker id, of which there are only so many: the last token, and who lent it."""
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`LeaseRegistry.acquire`."""
+        """See :meth:`Registry.acquire`."""
         store = self._stores.current()
         grant = store.acquire(holder=holder, not_before=not_before, avoid=avoid)
         self._lenders[grant.lease.worker] = grant.lease.token, store
-        self._sync(store)
         return grant
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`LeaseRegistry.renew`."""
+        """See :meth:`Registry.renew`."""
         store = self._lender_of(lease)
         if store is None or isinstance(store, MemoryLeases) or self._stores.is_current(store):
             return (store or self._stores.current()).renew(lease, last_tick=last_tick)
@@ -81,13 +83,11 @@ class DatabaseLeases:
         )
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`LeaseRegistry.release`."""
+        """See :meth:`Registry.release`."""
         store = self._lender_of(lease) or self._stores.current()
         if not self._may_touch(store):
             return False
-        known = store.release(lease, last_tick=last_tick)
-        self._sync(store)
-        return known
+        return store.release(lease, last_tick=last_tick)
 
     def held_by(self, holder: str) -> list[Lease]:
         """The leases that stand in ``holder``'s name, lapsed or not; the earliest first.
@@ -95,56 +95,45 @@ class DatabaseLeases:
         For those who lend on, and know their borrowers by name alone. Raises
         :class:`RegistryUnavailable`.
         """
-        store: Any = self._stores.current()
-        found: list[Lease] = store.held_by(holder)
-        return found
+        return self._stores.current().held_by(holder)
 
     def rename_holders(self, rename: Callable[[str], str | None]) -> int:
         """Give holders of what is held the label that ``rename`` says (None: leave it); how many.
 
         Raises :class:`RegistryUnavailable`.
         """
-        store: Any = self._stores.current()
-        count: int = store.rename_holders(rename)
-        self._sync(store)
-        return count
+        return self._stores.current().rename_holders(rename)
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`LeaseRegistry.renew_seen`."""
+        """See :meth:`Registry.renew_seen`."""
         return self._stores.current().renew_seen(idle_after=idle_after)
 
     def lend_on(self) -> None:
         """From now on whoever asks does so for another: this host's clock is not the holder's."""
         self._lends_on = True
 
-    def oversight(self) -> Overseen:
-        """For those who look into it, and after it."""
-        store: Any = self._stores.current()
-        if isinstance(store, SqliteLeases):
-            return store.oversight(changed=lambda: self._sync(store), place=self.database)
-        overseen: Overseen = store.oversight()
-        return overseen
+    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
+        """See :meth:`Registry.inspect`."""
+        return self._stores.current().inspect(workers)
 
-    def ledgers(self) -> list[Ledger]:
-        """What is stored of the namespace, for those who change its settings."""
-        return [
-            *ledgers_in(
-                self.namespace,
-                self.database,
-                timeout=self._timeout,
-                server_identity=self._server_identity,
-                clock=self._clock,
-            )
-        ]
+    def free(self, worker: int, lease: str | None = None) -> bool:
+        """See :meth:`Registry.free`."""
+        return self._stores.current().free(worker, lease)
+
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        """See :meth:`Registry.past_lease`."""
+        return self._stores.current().past_lease(worker, tick)
+
+    def ledgers(self) -> Sequence[Ledger]:
+        """See :meth:`Registry.ledgers`."""
+        return self._stores.current().ledgers()
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """What raises unless the database answers, by its name."""
         return {f"database {self.database}": self._ping}
 
     def _ping(self) -> None:
-        store = self._stores.current()
-        if isinstance(store, (SqliteLeases, ServerLeases)):
-            store.ping()
+        self._stores.current().ping()
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
@@ -158,11 +147,11 @@ class DatabaseLeases:
         for store in self._stores.all():
             store.close()
 
-    def _lender_of(self, lease: Lease) -> LeaseRegistry | None:
+    def _lender_of(self, lease: Lease) -> BookRegistry | None:
         token, store = self._lenders.get(lease.worker, (None, None))
         return store if token == lease.token else None
 
-    def _may_touch(self, store: LeaseRegistry) -> bool:
+    def _may_touch(self, store: BookRegistry) -> bool:
         # The alias may mean another database by now (a test's was dropped), or none
         # that this test may use.
         if isinstance(store, SqliteLeases):
@@ -172,33 +161,61 @@ class DatabaseLeases:
     def _is_forbidden(self) -> bool:
         return place_of(self.database) is Place.FORBIDDEN
 
-    def _make(self, place: Place) -> LeaseRegistry:
-        if place.in_process:
-            # Other layouts were always free to begin anew there: nothing outlives a process.
-            layout = str(self.namespace.fingerprint)
-            marks_here = kept_in_process(self.database, place, layout, make=MemoryMarks)
-            return MemoryLeases(
-                self.namespace, marks=marks_here, history=self._history, clock=self._clock
-            )
-        if place is Place.FILE:
-            marks = marks_of(self.database)
-            return SqliteLeases(
-                self.namespace, marks=marks, history=self._history, clock=self._clock
-            )
-        made = ServerLeases(
+    def _make(self, place: Place) -> BookRegistry:
+        made = book_in(
+            self.database,
+            place,
             self.namespace,
-            alias=self.database,
+            # Other layouts were always free to begin anew there: nothing outlives a process.
+            memory=str(self.namespace.fingerprint),
             timeout=self._timeout,
-            clock=self._clock,
             server_identity=self._server_identity,
             history=self._history,
+            clock=self._clock,
         )
         if self._lends_on:
             made.lend_on()
         return made
 
-    def _sync(self, store: LeaseRegistry) -> None:
-        if isinstance(store, SqliteLeases):
-            mirror = mirror_of(store.marks)
-            mirror.leases_changed()
-            mirror.catch_up(caller_of(self.database, mirror))
+
+def book_in(
+    database: str,
+    place: Place,
+    namespace: Namespace,
+    *,
+    memory: str,
+    timeout: float,
+    server_identity: bool,
+    clock: Clock,
+    history: bool = False,
+    read_now_us: Callable[[], int] | None = None,
+) -> BookRegistry:
+    """The registry over the book of ``namespace`` in ``database``, which is in ``place``.
+
+    ``memory`` names the marks where they stand in this process. The other options are those
+    of :class:`DatabaseLeases`; ``read_now_us`` gives the time in µs since 1970 instead of
+    the store's clock.
+    """
+    if place.in_process:
+        marks = kept_in_process(database, place, memory, make=MemoryMarks)
+        return MemoryLeases(
+            namespace, marks=marks, history=history, clock=clock, read_now_us=read_now_us
+        )
+    if place is Place.FILE:
+        return SqliteLeases(
+            namespace,
+            marks=marks_of(database),
+            alias=database,
+            history=history,
+            clock=clock,
+            read_now_us=read_now_us,
+        )
+    return ServerLeases(
+        namespace,
+        alias=database,
+        timeout=timeout,
+        clock=clock,
+        server_identity=server_identity,
+        history=history,
+        read_now=None if read_now_us is None else lambda _connection: read_now_us(),
+    )

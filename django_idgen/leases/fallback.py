@@ -9,10 +9,10 @@ second, and comes back in the same way once the first one answers again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import (
@@ -23,9 +23,10 @@ from ..core.errors import (
     RegistryUnavailable,
     TooFarAhead,
 )
-from ..core.lease import Grant, Lease, LeaseRegistry, Namespace
+from ..core.inspection import Inspection, PastLease
+from ..core.lease import Grant, Lease, Namespace
 from ..core.ledger import Ledger
-from .fallback_oversight import FallbackOversight
+from ..core.registry import Registry
 
 __all__ = ["FallbackLeases"]
 
@@ -34,7 +35,7 @@ RETRY_AFTER: Final = 30.0
 _SUFFIX: Final = "/fallback"
 
 
-class FallbackLeases:
+class FallbackLeases(Registry):
     """Lends from ``primary``, and from ``secondary`` while that one is unavailable or full.
 
     ``retry_after`` (seconds): how long ``primary`` is left alone after it failed, so
@@ -51,8 +52,8 @@ class FallbackLeases:
         self,
         namespace: Namespace,
         *,
-        primary: LeaseRegistry,
-        secondary: LeaseRegistry,
+        primary: Registry,
+        secondary: Registry,
         retry_after: float = RETRY_AFTER,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -62,6 +63,7 @@ class FallbackLeases:
                 f"retry_after must be 0 to 1000000 seconds, not {retry_after!r}."
             )
         self.namespace = namespace
+        self.database = primary.database
         self.primary = primary
         self.secondary = secondary
         self._retry_after_ns = int(retry_after * 1e9)
@@ -94,7 +96,7 @@ class FallbackLeases:
         }
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`LeaseRegistry.acquire`."""
+        """See :meth:`Registry.acquire`."""
         grant, failure = self._from_primary(holder, not_before, avoid)
         if grant is not None:
             return grant
@@ -124,7 +126,7 @@ class FallbackLeases:
         return grant, None
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`LeaseRegistry.renew`.
+        """See :meth:`Registry.renew`.
 
         :class:`LeaseLost` is also said to move a holder: one whose window
         is used up while ``primary`` does not answer, and one that ``secondary`` lends to
@@ -156,12 +158,12 @@ class FallbackLeases:
         return grant
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`LeaseRegistry.release`."""
+        """See :meth:`Registry.release`."""
         self._guests.discard(lease.token)
         return self._lender(lease).release(lease, last_tick=last_tick)
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`LeaseRegistry.renew_seen`; the sum of both.
+        """See :meth:`Registry.renew_seen`; the sum of both.
 
         Raises :class:`RegistryUnavailable` only if neither can be reached.
         """
@@ -178,14 +180,49 @@ class FallbackLeases:
 
     def lend_on(self) -> None:
         """From now on whoever asks does so for another."""
-        for part in (self.primary, self.secondary):
-            told = getattr(part, "lend_on", None)
-            if told:
-                told()
+        self.primary.lend_on()
+        self.secondary.lend_on()
 
-    def oversight(self) -> FallbackOversight:
-        """For those who look into it, and after it."""
-        return FallbackOversight((self.primary, self.secondary), self._clock)
+    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
+        """See :meth:`Registry.inspect`. What can't be asked is an inspection with a failure.
+
+        Raises what the first says if neither can be asked.
+        """
+        found: list[Inspection] = []
+        failures: list[LeaseError] = []
+        for part in (self.primary, self.secondary):
+            try:
+                found += part.inspect(workers)
+            except LeaseError as error:
+                failures.append(error)
+                found.append(self._unseen(part, error))
+        if len(failures) == 2:
+            raise failures[0]
+        return found
+
+    def _unseen(self, part: Registry, error: LeaseError) -> Inspection:
+        now_us = self._clock.wall_ns() // 1000
+        return Inspection(
+            part.name(), part.namespace, now_us, workers=part.lent, failure=str(error)
+        )
+
+    def free(self, worker: int, lease: str | None = None) -> bool:
+        """See :meth:`Registry.free`."""
+        part = self._part_with(worker)
+        return part is not None and part.free(worker, lease)
+
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        """See :meth:`Registry.past_lease`."""
+        part = self._part_with(worker)
+        return None if part is None else part.past_lease(worker, tick)
+
+    def _part_with(self, worker: int) -> Registry | None:
+        parts = (self.primary, self.secondary)
+        return next((part for part in parts if worker in part.namespace.workers), None)
+
+    def installation(self) -> str | None:
+        """The first one's."""
+        return self.primary.installation()
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
@@ -196,23 +233,18 @@ class FallbackLeases:
 
     def ledgers(self) -> list[Ledger]:
         """Those of both, the second one's first: it lends while the first is being changed."""
-        parts: tuple[Any, ...] = (self.secondary, self.primary)
-        return [ledger for part in parts for ledger in getattr(part, "ledgers", list)()]
+        return [*self.secondary.ledgers(), *self.primary.ledgers()]
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """Those of both; either is enough."""
-        found: dict[str, Callable[[], None]] = {}
-        for part in (self.secondary, self.primary):
-            own = getattr(part, "probes", None)
-            found |= own() if own else {}
-        return found
+        return {**self.secondary.probes(), **self.primary.probes()}
 
     def close(self) -> None:
         """Free local resources of both. May be called twice."""
         self.primary.close()
         self.secondary.close()
 
-    def _lender(self, lease: Lease) -> LeaseRegistry:
+    def _lender(self, lease: Lease) -> Registry:
         own = lease.worker in self.secondary.namespace.workers
         return self.secondary if own else self.primary
 

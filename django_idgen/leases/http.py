@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
+from ..core.book import lost
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import (
     ClockBeforeEpoch,
@@ -27,7 +28,7 @@ from ..core.errors import (
     TimeExhausted,
 )
 from ..core.lease import Grant, Lease, Namespace, too_far_ahead
-from ..core.lending import lost
+from ..core.registry import Registry
 from ..remote.link import (
     CONNECT_TIMEOUT,
     TIMEOUT,
@@ -49,7 +50,7 @@ MOST_HOLDER = 200
 T = TypeVar("T")
 
 
-class HttpLeases:
+class HttpLeases(Registry):
     """A registry behind the services at ``base_urls``. Thread-safe.
 
     ``generator``: the alias of ``IDGEN["GENERATORS"]`` in the service whose worker ids are
@@ -98,7 +99,7 @@ class HttpLeases:
         self._pin = Pin(installation)
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`LeaseRegistry.acquire`.
+        """See :meth:`Registry.acquire`.
 
         Raises :class:`ConfigurationError` for a service of another database.
         """
@@ -108,13 +109,13 @@ class HttpLeases:
         return self._read(answer, partial(self._granted, not_before, avoid))
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`LeaseRegistry.renew`."""
+        """See :meth:`Registry.renew`."""
         body = {"lease": _words(lease), "last_tick": str(last_tick), **self._settings()}
         answer = self._ask("/renew", body, partial(self._refusal_of, lease))
         return self._read(answer, partial(self._renewed, lease))
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:  # noqa: ARG002
-        """See :meth:`LeaseRegistry.release`.
+        """See :meth:`Registry.release`.
 
         The service keeps the end of the window as it is, whatever ``last_tick`` is: another
         holder of the worker id begins there.
@@ -125,7 +126,7 @@ class HttpLeases:
         return answer.body.get("known") is True
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`LeaseRegistry.renew_seen`."""
+        """See :meth:`Registry.renew_seen`."""
         body = {"idle_after": idle_after, **self._settings()}
         return self._read(self._ask("/renew-seen", body, self._refusal), _renewed_count)
 
@@ -136,9 +137,9 @@ class HttpLeases:
             self._check_owner(answer.body)
         return str(self._pin.installation)
 
-    def oversight(self) -> NoReturn:
-        """Raises :class:`NotSeenFromHere`: a borrower's token is none to look with."""
-        raise NotSeenFromHere(
+    def _not_seen(self, capability: str) -> NotSeenFromHere:  # noqa: ARG002
+        # A borrower's token is none to look with.
+        return NotSeenFromHere(
             f"The worker ids of namespace {self.namespace.name!r} are lent by the service at "
             f"{' or '.join(self._link.base_urls)}: who holds them can't be seen from here. Look "
             f"there, in its admin or at its leases/."

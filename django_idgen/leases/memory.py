@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from secrets import token_hex
+from typing import Any, TypeVar
 
+from ..core.book import PREVIOUS_LIMIT, Book, Record
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
-from ..core.holder import identity_of
-from ..core.lease import Grant, Lease, Mark, Namespace, is_free
-from ..core.lending import Record, extend, extend_seen, held_by, lend, rename_holders, take_back
-from .book_oversight import BookOversight, OverseenBook, Term
+from ..core.inspection import InspectedMark, PastLease
+from ..core.lease import Mark, Namespace, is_free
+from ..core.moments import moment
+from .book_registry import BookRegistry, Store, read_clock
 
 __all__ = ["MemoryBook", "MemoryLeases", "MemoryMarks"]
 
 T = TypeVar("T")
 
-MOST_TERMS = 100
-"""Of those who held a worker id so many are remembered."""
+MOST_PAST = 100
+"""Leases of a worker id that are remembered."""
 
 
 class MemoryMarks:
@@ -32,20 +34,23 @@ class MemoryMarks:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.identity = token_hex(16)
         self.books: dict[str, MemoryBook] = {}
 
     def book(self, namespace: str) -> MemoryBook:
-        return self.books.setdefault(namespace, MemoryBook())
+        return self.books.setdefault(namespace, MemoryBook(self))
 
 
-class MemoryLeases:
+class MemoryLeases(BookRegistry):
     """A registry within this process. Thread-safe; never waits for I/O.
 
     Registries with the same ``marks`` lend from one pool of worker ids; without
     it a registry has marks of its own. ``read_now_us`` gives the registry's time
-    in microseconds since 1970; it is the host's wall clock unless told. With ``history``
-    it is remembered who was lent which worker id.
+    in microseconds since 1970, by default the host's wall clock. ``history``: remember who
+    was lent which worker id.
     """
+
+    kind = ""
 
     def __init__(
         self,
@@ -56,185 +61,206 @@ class MemoryLeases:
         clock: Clock = SYSTEM_CLOCK,
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
-        self.namespace = namespace
-        self._marks = marks or MemoryMarks()
-        self._history = history
-        self._clock = clock
-        self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
-
-    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`LeaseRegistry.acquire`."""
-        with self._marks.lock:
-            reading = self._read()
-            lease = lend(
-                self._book(reading),
-                self.namespace,
-                now=self.namespace.tick_at(reading.registry_us),
-                holder=holder,
-                not_before=not_before,
-                avoid=avoid,
-            )
-        return Grant(lease, reading)
-
-    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`LeaseRegistry.renew`."""
-        with self._marks.lock:
-            reading = self._read()
-            lease = extend(
-                self._book(reading),
-                self.namespace,
-                lease,
-                now=self.namespace.tick_at(reading.registry_us),
-                last_tick=last_tick,
-            )
-        return Grant(lease, reading)
-
-    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`LeaseRegistry.release`."""
-        with self._marks.lock:
-            book = self._book(self._read())
-            return take_back(book, self.namespace, lease, last_tick=last_tick)
-
-    def held_by(self, holder: str) -> list[Lease]:
-        """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
-        with self._marks.lock:
-            return held_by(self._book(self._read()), self.namespace, holder)
-
-    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
-        """See :meth:`DatabaseLeases.rename_holders`."""
-        with self._marks.lock:
-            reading = self._read()
-            now = self.namespace.tick_at(reading.registry_us)
-            return rename_holders(self._book(reading), self.namespace, now=now, rename=rename)
-
-    def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`LeaseRegistry.renew_seen`."""
-        with self._marks.lock:
-            reading = self._read()
-            return extend_seen(
-                self._book(reading),
-                self.namespace,
-                now=self.namespace.tick_at(reading.registry_us),
-                since_us=reading.registry_us - int(idle_after * 1e6),
-            )
-
-    def oversight(self) -> BookOversight:
-        """For those who look into it, and after it."""
-        return _MemoryOversight(self)
+        self.marks = marks or MemoryMarks()
+        read = read_now_us or (lambda: clock.wall_ns() // 1000)
+        super().__init__(
+            namespace, _MemoryStore(namespace.name, self.marks, clock, read, history=history)
+        )
 
     def clear(self) -> None:
         """Delete the row of every worker id, as somebody might in a database."""
+        with self.marks.lock:
+            self.marks.book(self.namespace.name).by_worker.clear()
+
+
+class _MemoryStore(Store):
+    def __init__(
+        self,
+        namespace: str,
+        marks: MemoryMarks,
+        clock: Clock,
+        read_now_us: Callable[[], int],
+        *,
+        history: bool,
+    ) -> None:
+        self.place = f"memory {id(marks):x}"
+        self._namespace = namespace
+        self._marks = marks
+        self._clock = clock
+        self._history = history
+        self._read_now_us = read_now_us
+
+    def run(self, job: Callable[[Book], T], *, compared: bool = False) -> T:  # noqa: ARG002
         with self._marks.lock:
-            self._marks.book(self.namespace.name).marks.clear()
+            book = self._marks.book(self._namespace)
+            book.read_at = read_clock(self._clock, self.now_us)
+            book.history = self._history
+            return job(book)
+
+    def run_if_there(self, job: Callable[[Book], T]) -> T | None:
+        return self.run(job)
+
+    def now_us(self) -> int:
+        return self._read_now_us()
 
     def abandon(self) -> None:
-        """In a forked child: another thread of the parent may have held the lock."""
+        # Another thread of the parent may have held the lock; and the child's copy goes on as
+        # another installation.
         self._marks.lock = threading.Lock()
-
-    def close(self) -> None:
-        """Nothing to free."""
-
-    def _book(self, reading: Reading) -> MemoryBook:
-        book = self._marks.book(self.namespace.name)
-        book.now_us = reading.registry_us
-        book.history = self._history
-        return book
-
-    def _read(self) -> Reading:
-        sent = self._clock.elapsed_ns()
-        now = self._read_now_us()
-        return Reading(now, sent, self._clock.elapsed_ns())
+        self._marks.identity = token_hex(16)
 
 
-class _MemoryOversight(BookOversight):
-    def __init__(self, leases: MemoryLeases) -> None:
-        place = f"memory {id(leases._marks):x}"
-        super().__init__(leases.namespace, leases._read_now_us, place=place)
-        self._leases = leases
+class MemoryBook(Book):
+    """A book in this process; its store holds the lock. A rule that raises has changed nothing."""
 
-    def _run(self, job: Callable[[OverseenBook], T]) -> T | None:
-        leases = self._leases
-        with leases._marks.lock:
-            return job(leases._book(leases._read()))
+    server = "memory"
 
-
-class MemoryBook:
-    """A :class:`LeaseBook`; its owner holds the lock."""
-
-    def __init__(self) -> None:
-        self.marks: dict[int, Mark] = {}
-        self.now_us = 0
-        """When the holder of a mark that is saved now was seen, µs since 1970."""
+    def __init__(self, marks: MemoryMarks) -> None:
+        self.by_worker: dict[int, Mark] = {}
+        """In the order of use."""
+        self.read_at = Reading(0, 0, 0)
         self.history = False
+        self._marks = marks
         self._seen: dict[int, int] = {}
         self._lent: dict[int, int] = {}
-        self._terms: dict[int, deque[Term]] = {}
+        self._past: dict[int, deque[PastLease]] = {}
         self._record: Record | None = None
-        self._generation = 0
+        self._eras: Sequence[Mapping[str, Any]] = ()
+
+    # --- the record -----------------------------------------------------------------
+
+    @property
+    def reading(self) -> Reading:
+        return self.read_at
+
+    @property
+    def installation(self) -> str:
+        return self._marks.identity
 
     def record(self) -> Record | None:
-        return self._record
+        # No other installation can have written it.
+        record = self._record
+        return None if record is None else replace(record, installation=self.installation)
 
     def save_record(self, record: Record) -> None:
         self._record = record
 
     def was_opened(self) -> bool:
-        return bool(self.marks)
+        return False
 
-    def next_generation(self) -> int:
-        self._generation += 1
-        return self._generation
+    def next_generation(self, after: int) -> int:
+        return max(after, *(mark.generation for mark in self.by_worker.values()), 0) + 1
+
+    def eras(self) -> object:
+        return self._eras
+
+    def save_eras(self, words: Sequence[Mapping[str, Any]]) -> None:
+        self._eras = words
+
+    # --- the marks: reading -----------------------------------------------------------
 
     def count(self) -> int:
-        return len(self.marks)
+        return len(self.by_worker)
 
     def highest_until(self) -> int:
-        return max((mark.until for mark in self.marks.values()), default=0)
+        return max((mark.until for mark in self.by_worker.values()), default=0)
 
-    def mark(self, worker: int) -> Mark | None:
-        return self.marks.get(worker)
+    def marks(self, workers: Collection[int]) -> Mapping[int, Mark]:
+        return {each: self.by_worker[each] for each in workers if each in self.by_worker}
 
-    def save_mark(self, mark: Mark) -> None:
+    def inspected(
+        self, workers: Collection[int] | None = None, *, generation: int | None = None
+    ) -> Iterable[InspectedMark]:
+        for worker, mark in self.by_worker.items():
+            if workers is None or worker in workers:
+                yield InspectedMark(
+                    mark,
+                    seen_us=self._seen.get(worker, 0),
+                    acquired_us=self._lent.get(worker),
+                    void=generation not in (None, mark.generation),
+                )
+
+    def had_by(self, who: str, free_at: tuple[int, int] | None = None) -> Sequence[InspectedMark]:
+        found = [
+            seen
+            for seen in reversed(list(self.inspected()))
+            if seen.mark.holder == who or seen.mark.holder.startswith(f"{who}:")
+        ]
+        if free_at is None:
+            return found
+        return [seen for seen in found if _is_free_at(seen.mark, *free_at)][:PREVIOUS_LIMIT]
+
+    def earliest_free(
+        self, workers: range, avoid: int | None, now: int, generation: int
+    ) -> Mark | None:
+        free = (
+            mark
+            for mark in self.by_worker.values()
+            if mark.worker in workers
+            and mark.worker != avoid
+            and _is_free_at(mark, now, generation)
+        )
+        return min(free, key=lambda mark: (mark.until, mark.worker), default=None)
+
+    def lowest_missing(self, workers: range, avoid: int | None) -> int | None:
+        missing = (each for each in workers if each not in self.by_worker and each != avoid)
+        return next(missing, None)
+
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        past = reversed(self._past.get(worker, ()))
+        return next((lease for lease in past if lease.start <= tick), None)
+
+    # --- the marks: writing -----------------------------------------------------------
+
+    def save_lent(self, mark: Mark, *, is_new: bool) -> None:  # noqa: ARG002
+        now_us = self.read_at.registry_us
+        self._save_seen(mark)
+        self._lent[mark.worker] = now_us
+        if self.history:
+            past = self._past.setdefault(mark.worker, deque(maxlen=MOST_PAST))
+            past.append(PastLease(mark.holder, moment(now_us), mark.start))
+
+    def save_renewed(self, mark: Mark) -> None:
+        self._save_seen(mark)
+
+    def save_released(self, mark: Mark) -> None:
+        self._save_seen(mark)
+
+    def _save_seen(self, mark: Mark) -> None:
         # Put last, so that the order of the dictionary is the order of use.
-        self.marks.pop(mark.worker, None)
-        self.marks[mark.worker] = mark
-        self._seen[mark.worker] = self.now_us
+        self.by_worker.pop(mark.worker, None)
+        self.by_worker[mark.worker] = mark
+        self._seen[mark.worker] = self.read_at.registry_us
 
     def save_end(self, mark: Mark) -> None:
-        self.marks[mark.worker] = mark  # keeps its place in the order
+        self.by_worker[mark.worker] = mark  # keeps its place in the order
 
-    def seen(self, since_us: int) -> Sequence[Mark]:
-        return [mark for mark in self.marks.values() if self._seen[mark.worker] >= since_us]
+    def void(self, worker: int, token: str) -> bool:
+        return self._replaced(worker, token, {"token": ""})
 
-    def held(self, now: int, generation: int, by: int) -> Collection[int]:
-        return {
-            mark.worker
-            for mark in self.marks.values()
-            if (mark.generation == generation and not is_free(mark, now)) or mark.until > by
-        }
+    def rename(self, worker: int, token: str, holder: str) -> bool:
+        return self._replaced(worker, token, {"holder": holder})
 
-    def previous(self, holder: str) -> Sequence[int]:
-        who = identity_of(holder)
-        marks = reversed(self.marks.values())
-        return [mark.worker for mark in marks if identity_of(mark.holder) == who]
-
-    def note_lent(self, mark: Mark) -> None:
-        self._lent[mark.worker] = self.now_us
-        if self.history:
-            terms = self._terms.setdefault(mark.worker, deque(maxlen=MOST_TERMS))
-            terms.append((mark.start, mark.holder, self.now_us))
-
-    def sightings(self) -> Iterable[tuple[Mark, int, int | None]]:
-        for mark in self.marks.values():
-            yield mark, self._seen.get(mark.worker, 0), self._lent.get(mark.worker)
-
-    def void(self, worker: int) -> bool:
-        mark = self.marks.get(worker)
-        if mark is None or not mark.token:
+    def _replaced(self, worker: int, token: str, changes: Mapping[str, Any]) -> bool:
+        mark = self.by_worker.get(worker)
+        if mark is None or not token or mark.token != token:
             return False
-        self.marks[worker] = replace(mark, token="")  # keeps its place in the order
+        self.save_end(replace(mark, **changes))
         return True
 
-    def term(self, worker: int, tick: int) -> Term | None:
-        terms = reversed(self._terms.get(worker, ()))
-        return next((term for term in terms if term[0] <= tick), None)
+    def restart_marks(self, workers: range, fence: int) -> None:
+        for mark in list(self.by_worker.values()):
+            if mark.worker in workers:
+                self.save_end(replace(mark, token="", start=fence, until=fence))
+            else:
+                del self.by_worker[mark.worker]
+        self._past.clear()
+
+    def lower_marks(self, fence: int) -> None:
+        for mark in list(self.by_worker.values()):
+            start, until = min(mark.start, fence), min(mark.until, fence)
+            self.save_end(replace(mark, token="", start=start, until=until))
+
+
+def _is_free_at(mark: Mark, now: int, generation: int) -> bool:
+    return is_free(mark, now) or mark.generation != generation

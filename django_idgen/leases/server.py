@@ -1,63 +1,61 @@
 """Worker ids lent by a database server: PostgreSQL, MySQL, MariaDB and their like.
 
-Every operation is one transaction on a connection of our own, which locks the
-namespace's record first: so the operations of a namespace happen one after the
-other, whichever process they come from.
+Every operation is one transaction on a connection of our own. What lends, renews or changes
+settings locks the namespace's record first: so those of a namespace happen one after the
+other, whichever process they come from. Locks are taken in one order: the installation's row,
+then the namespace's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import TypeVar
+from functools import cached_property
+from secrets import token_hex
+from typing import Any, TypeVar
 
 from django.conf import settings
+from django.db import Error as AnyDatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import BigIntegerField, F, Max, QuerySet, Value
+from django.db.models import BigIntegerField, F, Max, Q, QuerySet, Value
 from django.db.models.functions import Greatest, Least
-from django.utils.timezone import make_naive
+from django.utils.timezone import is_aware, make_aware, make_naive
 
+from ..core.book import PREVIOUS_LIMIT, Book, LookCloser, Record
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
-from ..core.errors import LeaseLost, RegistryUnavailable
-from ..core.lease import (
-    OLD_CLIENTS,
-    PROTOCOL_VERSION,
-    Grant,
-    Lease,
-    Mark,
-    Namespace,
-    extend_window,
-    grant_window,
-    new_token,
-    soon,
-)
+from ..core.errors import ConfigurationError, RegistryUnavailable
+from ..core.inspection import InspectedMark, PastLease
+from ..core.lease import OLD_CLIENTS, PROTOCOL_VERSION, Lease, Mark, Namespace
+from ..core.moments import unix_us
 from ..db import dialects
 from ..db.connection import SOCKET_TIMEOUT, OwnConnection, own_connection
-from ..db.row_writes import insert_row, update_row
+from ..db.row_writes import insert_row, update_row, why_alike
+from ..db.tables import missing_tables
 from ..db.transactions import Rerun, Transactions
-from ..models import NamespaceRecord, WorkerLease
+from ..models import Installation, LeaseHistory, NamespaceRecord, WorkerLease
 from . import history as lease_history
-from .namespace_record import NamespaceOpening, Opened
-from .server_oversight import ServerOversight
-from .worker_choice import WorkerChoice, mark_of
+from .book_registry import BookRegistry, Store, read_clock
 
-__all__ = ["ServerLeases"]
+__all__ = ["OrmBook", "ServerLeases"]
 
 T = TypeVar("T")
 
 MODELS = ("Installation", "NamespaceRecord", "WorkerLease")
 HISTORY = ("LeaseHistory",)
-HOLDER_LENGTH = 200
+ANY = ""
+"""Stands for every namespace in an installation's row that was made anew."""
+ERAS = "eras"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_MARK = ("worker", "token", "start", "until", "generation", "holder")
+_INSPECTED = (*_MARK, "acquired_at", "seen_at", "clock_offset_us")
+_OF_RECORD = tuple(
+    name for name in Record.__dataclass_fields__ if name not in ("installation", "server")
+)
 
 
-class _Unused(Exception):
-    """No worker id of the namespace was ever lent: what was opened for it is rolled back."""
-
-
-class ServerLeases:
+class ServerLeases(BookRegistry):
     """A lease registry in the tables of database ``alias``. Thread-safe.
 
     ``timeout`` (seconds) bounds each operation. ``server_identity=False`` turns
@@ -66,8 +64,6 @@ class ServerLeases:
     ``read_now`` reads the registry's clock (µs since 1970), by default the
     database's own. With ``history`` each acquire leaves a row that says who was lent
     which worker id.
-
-    Raises what :class:`~django_idgen.core.lease.LeaseRegistry` says.
     """
 
     def __init__(
@@ -82,220 +78,423 @@ class ServerLeases:
         read_now: Callable[[BaseDatabaseWrapper], int] | None = None,
         own: OwnConnection | None = None,
     ) -> None:
-        self.namespace = namespace
         self.alias = alias
-        self._own = own or own_connection(alias)
-        self._clock = clock
-        self._history = history
-        self._lends_on = False
+        store = _OrmStore(
+            namespace.name,
+            own or own_connection(alias),
+            timeout=timeout,
+            clock=clock,
+            server_identity=server_identity,
+            history=history,
+            read_now=read_now or dialects.now_us,
+        )
+        super().__init__(namespace, store)
+
+
+class _OrmStore(Store):
+    """The tables of a database server; options as in :class:`ServerLeases`."""
+
+    def __init__(
+        self,
+        namespace: str,
+        own: OwnConnection,
+        *,
+        timeout: float,
+        clock: Clock,
+        server_identity: bool,
+        history: bool,
+        read_now: Callable[[BaseDatabaseWrapper], int],
+    ) -> None:
+        self.place = own.alias
+        self.key = ("server", own.alias)
+        self.described = f"database {own.alias!r}"
+        self.namespace = namespace
+        self.own = own
+        self.clock = clock
+        self.server_identity = server_identity
+        self.history = history
+        self.read_now = read_now
+        self.lends_on = False
+        self._timeout = timeout
         self._transactions = Transactions(
-            self._own,
+            own,
             timeout=timeout,
             models=(*MODELS, *HISTORY) if history else MODELS,
             unavailable=RegistryUnavailable,
             # All of a fleet that starts at once stand in line for the namespace's row.
             lock_timeout=max(1, min(int(timeout), SOCKET_TIMEOUT - 2)),
         )
-        self._opening = NamespaceOpening(
-            namespace,
-            alias,
-            clock=clock,
-            read_now=read_now or dialects.now_us,
-            server_identity=server_identity,
-        )
 
-    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        label = holder[:HOLDER_LENGTH]
-        return self._operate(lambda opened: self._acquire(opened, label, not_before, avoid))
-
-    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        # Not raised inside: that would roll back a generation just opened.
-        grant = self._operate(lambda opened: self._renew(opened, lease, last_tick))
-        if grant is None:
-            raise LeaseLost(
-                f"Database {self.alias!r} no longer knows the lease of worker id {lease.worker} "
-                f"of namespace {self.namespace.name!r}. Acquire a new one."
-            )
-        return grant
-
-    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        # Without the namespace's lock, for which a fleet that ends at once would stand in
-        # line. A loss that nobody has noticed yet is noticed by the next one to acquire.
-        return self._transactions.run(partial(self._release, lease, last_tick))
-
-    def held_by(self, holder: str) -> list[Lease]:
-        """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
-        return self._transactions.run(lambda _connection: self._held_by(holder[:HOLDER_LENGTH]))
-
-    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
-        """See :meth:`DatabaseLeases.rename_holders`."""
-        return self._transactions.run(lambda _connection: self._rename_holders(rename))
-
-    def renew_seen(self, *, idle_after: float) -> int:
-        try:
-            return self._operate(lambda opened: self._renew_seen(opened, idle_after))
-        except _Unused:
-            return 0
-
-    def lend_on(self) -> None:
-        """From now on whoever asks does so for another: this host's clock is not the holder's."""
-        self._lends_on = True
-
-    def oversight(self) -> ServerOversight:
-        """For those who look into it, and after it."""
-        return ServerOversight(self._transactions, self._opening)
-
-    def ping(self) -> None:
-        """Raise :class:`RegistryUnavailable` unless the server answers."""
-        self._transactions.run(lambda _connection: None)
-
-    def abandon(self) -> None:
-        self._own.reset()
-
-    def close(self) -> None:
-        """Nothing to free: the connection closes by itself when there is nothing to do."""
-
-    def _operate(self, work: Callable[[Opened], T]) -> T:
+    def run(self, job: Callable[[Book], T], *, compared: bool = False) -> T:  # noqa: ARG002
         thorough = False
 
         def body(connection: BaseDatabaseWrapper) -> T:
             nonlocal thorough
             try:
-                return work(self._opening.open(connection, thorough=thorough))
-            except Rerun:
+                return job(OrmBook(self, connection, thorough=thorough))
+            except LookCloser:
                 thorough = True
-                raise
+                raise Rerun from None
 
         return self._transactions.run(body)
 
-    def _acquire(self, opened: Opened, holder: str, not_before: int, avoid: int | None) -> Grant:
-        record, rows = opened.record, self._opening.workers()
-        by = soon(self.namespace, now=opened.now, fence=record.fence, not_before=not_before)
-        choice = WorkerChoice(self.namespace, rows, opened.now, record.generation, avoid, by)
-        worker, row = choice.choose(holder)
-        self.namespace.check_worker(worker)
-        if row is None and not opened.thorough and rows.count() < record.workers_made:
-            raise Rerun  # it may have been lent, and its row deleted
-        start, until = grant_window(
-            self.namespace,
-            mark_of(row, record.generation) if row else None,
-            now=opened.now,
-            fence=record.fence,
-            highest=record.highest_until,
-            not_before=not_before,
-        )
-        lease = Lease(self.namespace.name, worker, new_token(), start, until, record.generation)
-        self._store(opened, lease, holder, is_new=row is None)
-        return Grant(lease, opened.reading)
+    def run_if_there(self, job: Callable[[Book], T]) -> T | None:
+        return self._transactions.run(lambda connection: self._if_there(job, connection))
 
-    def _store(self, opened: Opened, lease: Lease, holder: str, *, is_new: bool) -> None:
-        moment = _moment(opened.reading.registry_us)
-        row = WorkerLease(
-            id=WorkerLease.key_of(lease.namespace, lease.worker),
-            namespace=lease.namespace,
-            worker=lease.worker,
-            token=lease.token,
-            start=lease.start,
-            until=lease.until,
-            generation=lease.generation,
-            holder=holder,
-            acquired_at=moment,
-            seen_at=moment,
-            clock_offset_us=self._offset_us(opened.reading),
+    def read(self, job: Callable[[Book], T]) -> T | None:
+        # In no transaction: the user may have no right to begin one that writes.
+        try:
+            return self.own.run(
+                lambda connection: self._if_there(job, connection), timeout=self._timeout
+            )
+        except (AnyDatabaseError, TimeoutError) as error:
+            raise RegistryUnavailable(
+                f"Database {self.place!r} can't be asked: {' '.join(str(error).split())}"
+            ) from error
+
+    def _if_there(self, job: Callable[[Book], T], connection: BaseDatabaseWrapper) -> T | None:
+        # Looked up first, or they would be made by asking.
+        return None if missing_tables(connection, MODELS) else job(OrmBook(self, connection))
+
+    def now_us(self) -> int:
+        return self._transactions.run(self.read_now)
+
+    def lend_on(self) -> None:
+        self.lends_on = True
+
+    def ping(self) -> None:
+        self._transactions.run(lambda _connection: None)
+
+    def abandon(self) -> None:
+        self.own.reset()
+
+
+class OrmBook(Book):
+    """A book in the transaction of the calling thread.
+
+    Only a ``thorough`` one locks the installation's row, which makes it safe to mend the record.
+    """
+
+    def __init__(
+        self, store: _OrmStore, connection: BaseDatabaseWrapper, *, thorough: bool = False
+    ) -> None:
+        self.thorough = thorough
+        self._store = store
+        self._connection = connection
+        self._alias = connection.alias
+        self._namespace = store.namespace
+        self._found: Record | None = None
+        """The record as it is stored."""
+
+    # --- the record -----------------------------------------------------------------
+
+    @cached_property
+    def reading(self) -> Reading:
+        return read_clock(self._store.clock, lambda: self._store.read_now(self._connection))
+
+    @cached_property
+    def server(self) -> str:
+        if not self._store.server_identity:
+            return ""
+        return dialects.server_identity(self._connection)
+
+    @cached_property
+    def _row(self) -> Installation:
+        """The installation's row; one that is not saved yet where there is none."""
+        rows = Installation.objects.using(self._alias).filter(pk=1)
+        found = (rows.select_for_update() if self.thorough else rows.only("identity")).first()
+        return found or Installation(
+            key=1,
+            identity=token_hex(16) if self.thorough else "",
             protocol=PROTOCOL_VERSION,
-        )
-        (insert_row if is_new else update_row)(row, self.alias)
-        if self._history:
-            lease_history.note(row, self.alias, is_new=is_new)
-        opened.record.workers_made += is_new
-        self._raise_highest(opened.record, lease.until)
-
-    def _offset_us(self, reading: Reading) -> int | None:
-        return None if self._lends_on else self._clock.ahead_of_us(reading)
-
-    def _raise_highest(self, record: NamespaceRecord, until: int) -> None:
-        NamespaceRecord.objects.using(self.alias).filter(pk=record.pk).update(
-            highest_until=max(record.highest_until, until), workers_made=record.workers_made
+            namespaces=json.dumps({ANY: {}}),
         )
 
-    def _renew(self, opened: Opened, lease: Lease, last_tick: int) -> Grant | None:
-        row = self._held_row(lease, opened.record.generation)
+    @property
+    def installation(self) -> str:
+        return self._row.identity
+
+    def record(self) -> Record | None:
+        return self._read(self._records())
+
+    def locked_record(self) -> Record | None:
+        _ = self._row  # the first lock of two
+        self._found = self._read(self._records().select_for_update())
+        return self._found
+
+    def _records(self) -> QuerySet[NamespaceRecord]:
+        return NamespaceRecord.objects.using(self._alias).filter(pk=self._namespace)
+
+    def _read(self, rows: QuerySet[NamespaceRecord]) -> Record | None:
+        row = rows.first()
         if row is None:
             return None
-        mark = Mark(row.worker, row.token, row.start, row.until, row.generation, row.holder)
-        row.until = extend_window(self.namespace, mark, now=opened.now, last_tick=last_tick)
-        row.seen_at = _moment(opened.reading.registry_us)
-        row.clock_offset_us = self._offset_us(opened.reading)
-        update_row(row, self.alias, "until", "seen_at", "clock_offset_us")
-        self._raise_highest(opened.record, row.until)
-        renewed = Lease(row.namespace, row.worker, row.token, row.start, row.until, row.generation)
-        return Grant(renewed, opened.reading)
+        if row.protocol > PROTOCOL_VERSION:
+            raise ConfigurationError(
+                f"Namespace {self._namespace!r} was written with protocol {row.protocol}, but "
+                f"this version of django_idgen knows {PROTOCOL_VERSION}. Upgrade django_idgen in "
+                f"this process."
+            )
+        words = {name: getattr(row, name) for name in _OF_RECORD}
+        return Record(**words, installation=row.installation, server=row.server)
 
-    def _renew_seen(self, opened: Opened, idle_after: float) -> int:
-        now, record = opened.now, opened.record
-        if not record.workers_made:
-            # Nor may its settings be final just because a scheduler came by.
-            raise _Unused
-        since = _moment(opened.reading.registry_us - int(idle_after * 1e6))
-        held = self._opening.workers().filter(generation=record.generation, until__gt=now)
-        seen = held.filter(seen_at__gte=since).exclude(token="")
+    def save_record(self, record: Record) -> None:
+        found, self._found = self._found, record
+        words = {name: getattr(record, name) for name in Record.__dataclass_fields__}
+        if found is None:
+            self._insert(NamespaceRecord(name=self._namespace, protocol=PROTOCOL_VERSION, **words))
+        elif changes := {
+            name: value for name, value in words.items() if value != getattr(found, name)
+        }:
+            self._records().update(**changes)
+        if self.thorough:
+            self._remember(
+                generation=record.generation,
+                fence=record.fence,
+                largest_window=record.largest_window,
+            )
+
+    def _insert(self, row: NamespaceRecord) -> None:
+        if why := why_alike(row, self._alias):
+            raise ConfigurationError(f"Namespace {row.name!r} can't be used: {why}.")
+        insert_row(row, self._alias)
+
+    # --- what the installation remembers of it --------------------------------------
+
+    def _memory(self) -> dict[str, dict[str, Any]]:
+        memory: dict[str, dict[str, Any]] = json.loads(self._row.namespaces)
+        return memory
+
+    def _remember(self, **words: object) -> None:
+        memory = self._memory()
+        memory[self._namespace] = {**memory.get(self._namespace, {}), **words}
+        before, self._row.namespaces = self._row.namespaces, json.dumps(memory, sort_keys=True)
+        if self._row._state.adding:
+            insert_row(self._row, self._alias)
+            self._row._state.adding = False
+        elif self._row.namespaces != before:
+            update_row(self._row, self._alias, "namespaces")
+
+    def was_opened(self) -> bool:
+        memory = self._memory()
+        return self._namespace in memory or ANY in memory
+
+    def recalled(self) -> Record:
+        known = self._memory().get(self._namespace, {})
+        return Record(
+            "",
+            generation=known.get("generation", 1),
+            fence=known.get("fence", 0),
+            largest_window=known.get("largest_window", 0),
+            workers_made=0,
+            highest_until=0,
+        )
+
+    def next_generation(self, after: int) -> int:
+        left = self._workers().aggregate(highest=Max("generation", default=0))["highest"]
+        return max(after, int(left)) + 1
+
+    def eras(self) -> object:
+        return self._memory().get(self._namespace, {}).get(ERAS)
+
+    def save_eras(self, words: Sequence[Mapping[str, Any]]) -> None:
+        self._remember(**{ERAS: [*words]})
+
+    # --- the marks: reading -----------------------------------------------------------
+
+    def _workers(self) -> QuerySet[WorkerLease]:
+        return WorkerLease.objects.using(self._alias).filter(namespace=self._namespace)
+
+    def _of(self, worker: int) -> QuerySet[WorkerLease]:
+        key = WorkerLease.key_of(self._namespace, worker)
+        return WorkerLease.objects.using(self._alias).filter(pk=key)
+
+    def _free(self, now: int, generation: int) -> QuerySet[WorkerLease]:
+        # The rule of core.lease.is_free, in SQL; a mark of another generation is void.
+        free = Q(token="") | Q(until__lte=now) | ~Q(generation=generation)
+        return self._workers().filter(free)
+
+    def count(self) -> int:
+        return self._workers().count()
+
+    def highest_until(self) -> int:
+        return int(self._workers().aggregate(until=Max("until", default=0))["until"])
+
+    def marks(self, workers: Collection[int]) -> Mapping[int, Mark]:
+        keys = [WorkerLease.key_of(self._namespace, worker) for worker in workers]
+        rows = WorkerLease.objects.using(self._alias).filter(pk__in=keys)
+        return {mark.worker: mark for mark in map(_mark, rows.values_list(*_MARK))}
+
+    def inspected(
+        self, workers: Collection[int] | None = None, *, generation: int | None = None
+    ) -> Iterable[InspectedMark]:
+        rows = self._workers()
+        if workers is not None:
+            rows = rows.filter(worker__in=workers)
+        return self._inspected(rows, generation)
+
+    def _inspected(
+        self, rows: QuerySet[WorkerLease], generation: int | None = None
+    ) -> Iterable[InspectedMark]:
+        # Tuples, since there may be a row for each worker id of a large layout.
+        for *row, acquired_at, seen_at, offset_us in rows.values_list(*_INSPECTED).iterator(2000):
+            mark = Mark(*row)
+            yield InspectedMark(
+                mark,
+                seen_us=_unix_us(seen_at),
+                acquired_us=_unix_us(acquired_at),
+                offset_us=offset_us,
+                void=generation not in (None, mark.generation),
+            )
+
+    def had_by(self, who: str, free_at: tuple[int, int] | None = None) -> Sequence[InspectedMark]:
+        rows = self._workers() if free_at is None else self._free(*free_at)
+        rows = rows.filter(Q(holder=who) | Q(holder__startswith=f"{who}:"))
+        rows = rows.order_by("-seen_at", "worker")
+        return list(self._inspected(rows if free_at is None else rows[:PREVIOUS_LIMIT]))
+
+    def earliest_free(
+        self, workers: range, avoid: int | None, now: int, generation: int
+    ) -> Mark | None:
+        rows = self._free(now, generation).filter(
+            worker__gte=workers.start, worker__lt=workers.stop
+        )
+        if avoid is not None:
+            rows = rows.exclude(worker=avoid)
+        row = rows.order_by("until", "worker").values_list(*_MARK).first()
+        return None if row is None else _mark(row)
+
+    def lowest_missing(self, workers: range, avoid: int | None) -> int | None:
+        rows = self._workers().filter(worker__gte=workers.start, worker__lt=workers.stop)
+        taken = rows.order_by("worker").values_list("worker", flat=True)
+        wanted = workers.start
+        for worker in taken.iterator(chunk_size=2000):
+            while wanted < worker:
+                if wanted != avoid:
+                    return wanted
+                wanted += 1
+            wanted = worker + 1
+        if wanted == avoid:
+            wanted += 1
+        return wanted if wanted in workers else None
+
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        if missing_tables(self._connection, HISTORY):
+            return None
+        row = lease_history.last_before(self._alias, self._namespace, worker, tick)
+        return None if row is None else PastLease(row.holder, _aware(row.acquired_at), row.start)
+
+    # --- the marks: writing -----------------------------------------------------------
+
+    def save_lent(self, mark: Mark, *, is_new: bool) -> None:
+        now = self._now()
+        row = WorkerLease(
+            id=WorkerLease.key_of(self._namespace, mark.worker),
+            namespace=self._namespace,
+            worker=mark.worker,
+            token=mark.token,
+            start=mark.start,
+            until=mark.until,
+            generation=mark.generation,
+            holder=mark.holder,
+            acquired_at=now,
+            seen_at=now,
+            clock_offset_us=self._offset_us(),
+            protocol=PROTOCOL_VERSION,
+        )
+        (insert_row if is_new else update_row)(row, self._alias)
+        if self._store.history:
+            lease_history.note(row, self._alias, is_new=is_new)
+
+    def save_renewed(self, mark: Mark) -> None:
+        row = WorkerLease(
+            id=WorkerLease.key_of(self._namespace, mark.worker),
+            until=mark.until,
+            seen_at=self._now(),
+            clock_offset_us=self._offset_us(),
+        )
+        update_row(row, self._alias, "until", "seen_at", "clock_offset_us")
+
+    def save_released(self, mark: Mark) -> None:
+        self._of(mark.worker).update(token=mark.token, until=mark.until, seen_at=self._now())
+
+    def save_end(self, mark: Mark) -> None:
+        self._of(mark.worker).update(until=mark.until)
+
+    def void(self, worker: int, token: str) -> bool:
+        return bool(self._of(worker).filter(token=token).update(token=""))
+
+    def rename(self, worker: int, token: str, holder: str) -> bool:
+        return bool(self._of(worker).filter(token=token).update(holder=holder))
+
+    def restart_marks(self, workers: range, fence: int) -> None:
+        rows = self._workers()
+        rows.exclude(worker__gte=workers.start, worker__lt=workers.stop).delete()
+        rows.update(token="", start=fence, until=fence)
+        # Who was lent what is told by ticks, which mean nothing any more.
+        if not missing_tables(self._connection, HISTORY):
+            past = LeaseHistory.objects.using(self._alias)
+            past.filter(namespace=self._namespace).delete()
+
+    def lower_marks(self, fence: int) -> None:
+        self._workers().update(
+            token="", start=Least(F("start"), fence), until=Least(F("until"), fence)
+        )
+
+    def _offset_us(self) -> int | None:
+        return None if self._store.lends_on else self._store.clock.ahead_of_us(self.reading)
+
+    def _now(self) -> datetime:
+        return _moment(self.reading.registry_us)
+
+    # --- rules in one statement -------------------------------------------------------
+
+    def extend_seen(
+        self, namespace: Namespace, *, now: int, since_us: int, generation: int
+    ) -> tuple[int, int]:
+        """See :meth:`Book.extend_seen`; for all of them at once."""
+        held = self._workers().filter(generation=generation, until__gt=now).exclude(token="")
+        seen = held.filter(seen_at__gte=_moment(since_us))
         seen = seen.exclude(holder__startswith=OLD_CLIENTS)
         # The rule of core.lease.extend_window, in SQL.
         latest = Greatest(F("start"), Value(now, BigIntegerField()))
-        limit = Value(self.namespace.max_ticks, BigIntegerField())
-        end = Least(latest + self.namespace.window_ticks, limit)
+        limit = Value(namespace.max_ticks, BigIntegerField())
+        end = Least(latest + namespace.window_ticks, limit)
         count = seen.update(until=Greatest(F("until"), end))
-        if count:
-            self._raise_highest(record, seen.aggregate(until=Max("until", default=0))["until"])
-        return count
+        return count, int(seen.aggregate(until=Max("until", default=0))["until"]) if count else 0
 
-    def _release(
-        self, lease: Lease, last_tick: int | None, connection: BaseDatabaseWrapper
-    ) -> bool:
+    def take_back(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """See :meth:`Book.take_back`; without a lock, so the mark may have moved since."""
         # Looked up apart: as a part of the UPDATE it would wait for the lock on MySQL.
-        if not lease.token or not self._opening.records(lease.generation).exists():
+        if not self._records().filter(generation=lease.generation).exists():
             return False
-        seen_at = _moment(self._opening.read(connection).registry_us)
+        rows = self._of(lease.worker).filter(token=lease.token, generation=lease.generation)
         # The rule of core.lease.final_mark, in SQL: of what is stored, not of what was sent.
-        loaded = -1 if last_tick is None else max(-1, min(last_tick, self.namespace.max_ticks))
+        loaded = -1 if last_tick is None else max(-1, min(last_tick, _LAST_TICK))
         used = Greatest(F("start"), Value(loaded + 1, BigIntegerField()))
         until = Least(F("until"), used)
-        return bool(self._rows_of(lease).update(token="", until=until, seen_at=seen_at))
-
-    def _held_row(self, lease: Lease, generation: int) -> WorkerLease | None:
-        """The row of ``lease``, if the lease still stands in this generation."""
-        if not lease.token or lease.generation != generation:
-            return None
-        return self._rows_of(lease).first()
-
-    def _held_by(self, holder: str) -> list[Lease]:
-        record = NamespaceRecord.objects.using(self.alias).filter(pk=self.namespace.name).first()
-        if record is None:
-            return []
-        rows = self._opening.workers().filter(holder=holder, generation=record.generation)
-        return [
-            Lease(row.namespace, row.worker, row.token, row.start, row.until, row.generation)
-            for row in rows.exclude(token="").order_by("acquired_at", "worker")
-            if row.holder == holder  # MariaDB takes "A" for "a"
-        ]
-
-    def _rename_holders(self, rename: Callable[[str], str | None]) -> int:
-        count, rows = 0, self._opening.workers()
-        held = rows.exclude(token="").values_list("pk", "token", "holder")
-        for key, token, holder in list(held):
-            label = rename(holder)
-            if label:
-                count += rows.filter(pk=key, token=token).update(holder=label)
-        return count
-
-    def _rows_of(self, lease: Lease) -> QuerySet[WorkerLease]:
-        key = WorkerLease.key_of(self.namespace.name, lease.worker)
-        rows = WorkerLease.objects.using(self.alias)
-        rows = rows.filter(pk=key, token=lease.token, generation=lease.generation)
-        return rows.filter(start=lease.start)
+        return bool(
+            rows.filter(start=lease.start).update(token="", until=until, seen_at=self._now())
+        )
 
 
-def _moment(unix_us: int) -> datetime:
+_LAST_TICK = 2**62
+"""What a column holds, and one more; no tick comes near it."""
+
+
+def _mark(row: tuple[Any, ...]) -> Mark:
+    return Mark(*row)
+
+
+def _moment(at_us: int) -> datetime:
     """The registry's time as the datetime fields want it."""
-    moment = _EPOCH + timedelta(microseconds=min(max(unix_us, 0), _LAST_US))
-    return moment if settings.USE_TZ else make_naive(moment)
+    at = _EPOCH + timedelta(microseconds=min(max(at_us, 0), _LAST_US))
+    return at if settings.USE_TZ else make_naive(at)
+
+
+def _aware(at: datetime) -> datetime:
+    return at if is_aware(at) else make_aware(at)
+
+
+def _unix_us(at: datetime) -> int:
+    return unix_us(_aware(at))

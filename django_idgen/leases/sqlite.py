@@ -4,32 +4,40 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
+from typing import Any, TypeVar
 
+from ..core.book import NOT_WHOLE, PREVIOUS_LIMIT, Book, Record
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import RegistryUnavailable
-from ..core.holder import identity_of
-from ..core.lease import Grant, Lease, Mark, Namespace
-from ..core.lending import Record, extend, extend_seen, held_by, lend, rename_holders, take_back
+from ..core.inspection import InspectedMark, PastLease
+from ..core.lease import Mark, Namespace
+from ..core.moments import moment
+from ..db.forking import no_fork
 from ..db.sqlite import marks_terms
 from ..db.sqlite.marks import MarksError, MarksFile
-from .book_oversight import BookOversight, OverseenBook, Term
+from ..db.sqlite.marks_seed import identity_of
+from ..db.stores import caller_of, mirror_of
+from .book_registry import BookRegistry, Store, read_clock
 
 __all__ = ["SqliteBook", "SqliteLeases"]
 
 T = TypeVar("T")
 
-PREVIOUS_LIMIT = 16
-"""How many of the ids that a holder had are looked at before random ones are tried."""
+COLUMNS = "worker, token, start, until, generation, holder"
+FREE = "(token = '' OR until <= ? OR generation <> ?)"
+"""The rule of :func:`..core.lease.is_free`; a mark of another generation is void."""
 
 
-class SqliteLeases:
+class SqliteLeases(BookRegistry):
     """A registry for the processes of one host. Thread-safe; safe across a fork.
 
     The registry's time is the host's wall clock (``read_now_us``, in microseconds
-    since 1970, if given); whether ids repeat does not depend on it. With ``history``
-    it is kept who was lent which worker id.
+    since 1970, if given); whether ids repeat does not depend on it. ``alias``: the database
+    whose ``marks`` these are, and whose rows mirror them. ``history``: keep who was lent
+    which worker id.
     """
 
     def __init__(
@@ -37,144 +45,101 @@ class SqliteLeases:
         namespace: Namespace,
         *,
         marks: MarksFile,
+        alias: str | None = None,
         history: bool = True,
         clock: Clock = SYSTEM_CLOCK,
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
-        self.namespace = namespace
         self.marks = marks
-        self._history = history
+        read = read_now_us or (lambda: clock.wall_ns() // 1000)
+        super().__init__(
+            namespace, _MarksStore(namespace.name, marks, alias, clock, read, history=history)
+        )
+
+
+class _MarksStore(Store):
+    def __init__(
+        self,
+        namespace: str,
+        marks: MarksFile,
+        alias: str | None,
+        clock: Clock,
+        read_now_us: Callable[[], int],
+        *,
+        history: bool,
+    ) -> None:
+        self.place = alias or str(marks.path)
+        self.key = ("sqlite", str(marks.path))
+        self.described = f"the marks file of database {alias!r}"
+        self._namespace = namespace
+        self._marks = marks
+        self._alias = alias
         self._clock = clock
-        self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
+        self._read_now_us = read_now_us
+        self._history = history
 
-    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`LeaseRegistry.acquire`."""
-
-        def job(db: sqlite3.Connection) -> Grant:
-            reading = self._read()
-            lease = lend(
-                self._book(db, reading),
-                self.namespace,
-                now=self.namespace.tick_at(reading.registry_us),
-                holder=holder,
-                not_before=not_before,
-                avoid=avoid,
-            )
-            return Grant(lease, reading)
-
-        # Rare enough to ask each time whether the file was put back from an old copy.
-        return self._run(job, compared=True)
-
-    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`LeaseRegistry.renew`."""
-
-        def job(db: sqlite3.Connection) -> Grant:
-            reading = self._read()
-            now = self.namespace.tick_at(reading.registry_us)
-            book = self._book(db, reading)
-            extended = extend(book, self.namespace, lease, now=now, last_tick=last_tick)
-            return Grant(extended, reading)
-
-        return self._run(job)
-
-    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`LeaseRegistry.release`."""
-
-        def job(db: sqlite3.Connection) -> bool:
-            book = self._book(db, self._read())
-            return take_back(book, self.namespace, lease, last_tick=last_tick)
-
-        return self._run(job)
-
-    def held_by(self, holder: str) -> list[Lease]:
-        """The leases that stand in ``holder``'s name, lapsed or not; the earliest first."""
-        return self._run(lambda db: held_by(self._book(db, self._read()), self.namespace, holder))
-
-    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
-        """See :meth:`DatabaseLeases.rename_holders`."""
-
-        def job(db: sqlite3.Connection) -> int:
-            reading = self._read()
-            now = self.namespace.tick_at(reading.registry_us)
-            book = self._book(db, reading)
-            return rename_holders(book, self.namespace, now=now, rename=rename)
-
-        return self._run(job)
-
-    def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`LeaseRegistry.renew_seen`."""
-
-        def job(db: sqlite3.Connection) -> int:
-            reading = self._read()
-            return extend_seen(
-                self._book(db, reading),
-                self.namespace,
-                now=self.namespace.tick_at(reading.registry_us),
-                since_us=reading.registry_us - int(idle_after * 1e6),
-            )
-
-        return self._run(job)
-
-    def ping(self) -> None:
-        """Raise :class:`RegistryUnavailable` unless the marks can be written. Changes nothing."""
-        if self.marks.path.exists():  # or it would be made by asking
-            self._run(lambda _db: None)
-
-    def oversight(
-        self, changed: Callable[[], None] = lambda: None, place: str = ""
-    ) -> BookOversight:
-        """For those who look into it, and after it; ``changed`` is called when a mark was.
-
-        ``place``: what the database is called, whose marks these are.
-        """
-        return _FileOversight(self, changed, place or str(self.marks.path))
-
-    def abandon(self) -> None:
-        """Nothing was inherited: no connection outlives a call."""
-
-    def close(self) -> None:
-        """Nothing to free."""
-
-    def _run(self, job: Callable[[sqlite3.Connection], T], *, compared: bool = False) -> T:
+    def run(self, job: Callable[[Book], T], *, compared: bool = False) -> T:
         try:
-            return self.marks.run(job, compared=compared)
+            return self._marks.run(lambda db: job(self._book(db)), compared=compared)
         except MarksError as error:
             raise RegistryUnavailable(str(error)) from error
 
-    def _read(self) -> Reading:
-        sent = self._clock.elapsed_ns()
-        now = self._read_now_us()
-        return Reading(now, sent, self._clock.elapsed_ns())
+    def run_if_there(self, job: Callable[[Book], T]) -> T | None:
+        # Looked up first, or it would be made by asking.
+        return self.run(job) if self._marks.path.exists() else None
 
-    def _book(self, db: sqlite3.Connection, reading: Reading) -> SqliteBook:
-        return SqliteBook(db, self.namespace.name, reading.registry_us, history=self._history)
-
-
-class _FileOversight(BookOversight):
-    """Of the marks file, in which the truth stands; the database's rows are its mirror."""
-
-    def __init__(self, leases: SqliteLeases, changed: Callable[[], None], place: str) -> None:
-        now_us = leases._read_now_us
-        super().__init__(leases.namespace, now_us, place=place, changed=changed)
-        self._leases = leases
-
-    def _run(self, job: Callable[[OverseenBook], T]) -> T | None:
-        leases = self._leases
-        if not leases.marks.path.exists():  # or it would be made by asking
+    def read(self, job: Callable[[Book], T]) -> T | None:
+        """Not by a job of the marks', which would make the file, or take it over."""
+        if not self._marks.path.exists():
             return None
-        return leases._run(lambda db: job(leases._book(db, leases._read())))
+        uri = f"{self._marks.path.as_uri()}?mode=ro"
+        try:
+            with no_fork(), closing(sqlite3.connect(uri, uri=True, timeout=5.0)) as db:
+                return job(self._book(db)) if _has(db, "namespaces") else None
+        except sqlite3.Error as error:
+            raise RegistryUnavailable(
+                f"The id marks in {str(self._marks.path)!r} can't be read: {error}."
+            ) from error
+
+    def now_us(self) -> int:
+        return self._read_now_us()
+
+    def changed(self) -> None:
+        if self._alias is not None:
+            mirror = mirror_of(self._marks)
+            mirror.leases_changed()
+            mirror.catch_up(caller_of(self._alias, mirror))
+
+    def ping(self) -> None:
+        self.run_if_there(lambda _book: None)
+
+    def _book(self, db: sqlite3.Connection) -> SqliteBook:
+        reading = read_clock(self._clock, self._read_now_us)
+        return SqliteBook(db, self._namespace, reading, history=self._history)
 
 
-class SqliteBook:
-    """A :class:`LeaseBook` inside a write transaction."""
+class SqliteBook(Book):
+    """A book inside a write transaction of the marks file."""
+
+    server = "file"
 
     def __init__(
-        self, db: sqlite3.Connection, namespace: str, seen: int, *, history: bool = False
+        self, db: sqlite3.Connection, namespace: str, reading: Reading, *, history: bool = False
     ) -> None:
         self._db = db
         self._namespace = namespace
-        self._seen = seen
+        self._reading = reading
         self._history = history
+
+    # --- the record -----------------------------------------------------------------
+
+    @property
+    def reading(self) -> Reading:
+        return self._reading
+
+    @cached_property
+    def installation(self) -> str:
+        return str(identity_of(self._db) or "")
 
     def record(self) -> Record | None:
         row = self._db.execute(
@@ -182,7 +147,23 @@ class SqliteBook:
             "FROM namespaces WHERE name = ?",
             (self._namespace,),
         ).fetchone()
-        return None if row is None else Record(*row)
+        if row is None:
+            return None
+        fingerprint, generation, fence, largest_window, workers_made, highest_until = row
+        return Record(
+            fingerprint,
+            generation,
+            fence,
+            largest_window,
+            workers_made,
+            highest_until,
+            # Of what a registry that can forget was lent, no more is kept.
+            ceiling=highest_until,
+            incarnation=self._incarnation(),
+            installation=self.installation,
+            # A record that may lag behind what was lent is not taken for a whole one.
+            server="" if workers_made == NOT_WHOLE else self.server,
+        )
 
     def save_record(self, record: Record) -> None:
         self._db.execute(
@@ -197,20 +178,52 @@ class SqliteBook:
                 record.highest_until,
             ),
         )
+        if record.incarnation != self._incarnation():
+            self._save_incarnation(record.incarnation)
+
+    def _incarnation(self) -> str:
+        if not _has(self._db, "charters"):
+            return ""
+        query = "SELECT incarnation FROM charters WHERE namespace = ?"
+        row = self._db.execute(query, (self._namespace,)).fetchone()
+        return "" if row is None else str(row[0])
+
+    def _save_incarnation(self, incarnation: str) -> None:
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS charters "
+            "(namespace TEXT PRIMARY KEY, incarnation TEXT NOT NULL)"
+        )
+        row = (self._namespace, incarnation)
+        self._db.execute("INSERT OR REPLACE INTO charters VALUES (?, ?)", row)
 
     def was_opened(self) -> bool:
         (opened,) = self._db.execute("SELECT opened FROM installation").fetchone()
-        return self._namespace in json.loads(opened) or self.count() > 0
+        return self._namespace in json.loads(opened)
 
-    def next_generation(self) -> int:
-        (generation, opened) = self._db.execute(
-            "SELECT generation + 1, opened FROM installation"
-        ).fetchone()
+    def next_generation(self, after: int) -> int:
+        (known, opened) = self._db.execute("SELECT generation, opened FROM installation").fetchone()
+        generation = max(int(known), after) + 1
         names = sorted({*json.loads(opened), self._namespace})
         self._db.execute(
             "UPDATE installation SET generation = ?, opened = ?", (generation, json.dumps(names))
         )
-        return int(generation)
+        return generation
+
+    def eras(self) -> object:
+        if not _has(self._db, "eras"):
+            return None
+        query = "SELECT words FROM eras WHERE namespace = ?"
+        row = self._db.execute(query, (self._namespace,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def save_eras(self, words: Sequence[Mapping[str, Any]]) -> None:
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS eras (namespace TEXT PRIMARY KEY, words TEXT NOT NULL)"
+        )
+        row = (self._namespace, json.dumps(words))
+        self._db.execute("INSERT OR REPLACE INTO eras VALUES (?, ?)", row)
+
+    # --- the marks: reading -----------------------------------------------------------
 
     def count(self) -> int:
         return self._number("SELECT count(*) FROM leases WHERE namespace = ?")
@@ -218,15 +231,95 @@ class SqliteBook:
     def highest_until(self) -> int:
         return self._number("SELECT ifnull(max(until), 0) FROM leases WHERE namespace = ?")
 
-    def mark(self, worker: int) -> Mark | None:
-        row = self._db.execute(
-            "SELECT worker, token, start, until, generation, holder FROM leases "
-            "WHERE namespace = ? AND worker = ?",
-            (self._namespace, worker),
-        ).fetchone()
-        return None if row is None else Mark(*row)
+    def marks(self, workers: Collection[int]) -> Mapping[int, Mark]:
+        places = ", ".join("?" * len(workers))
+        marks = self._marks(f"worker IN ({places})", *workers)
+        return {mark.worker: mark for mark in marks}
 
-    def save_mark(self, mark: Mark) -> None:
+    def inspected(
+        self, workers: Collection[int] | None = None, *, generation: int | None = None
+    ) -> Iterable[InspectedMark]:
+        # At once for all of them; one by one it is known of a few.
+        lent = None if workers else marks_terms.lent_at(self._db, self._namespace)
+        for mark, seen in self._seen("1"):
+            if workers is None or mark.worker in workers:
+                known = (mark.worker, mark.start)
+                yield InspectedMark(
+                    mark,
+                    seen_us=seen,
+                    acquired_us=self._lent_at(mark) if lent is None else lent.get(known),
+                    void=generation not in (None, mark.generation),
+                )
+
+    def had_by(self, who: str, free_at: tuple[int, int] | None = None) -> Sequence[InspectedMark]:
+        where = "(holder = ? OR substr(holder, 1, ?) = ?)"
+        words: tuple[object, ...] = (who, len(who) + 1, f"{who}:")
+        latest_first = "ORDER BY seen DESC, worker"
+        if free_at is not None:
+            where = f"{where} AND {FREE} {latest_first} LIMIT {PREVIOUS_LIMIT}"
+            found = self._seen(where, *words, *free_at)
+            return [InspectedMark(mark, seen_us=seen) for mark, seen in found]
+        found = self._seen(f"{where} {latest_first}", *words)
+        return [
+            InspectedMark(mark, seen_us=seen, acquired_us=self._lent_at(mark))
+            for mark, seen in list(found)
+        ]
+
+    def earliest_free(
+        self, workers: range, avoid: int | None, now: int, generation: int
+    ) -> Mark | None:
+        where = f"worker >= ? AND worker < ? AND worker IS NOT ? AND {FREE}"
+        words = (workers.start, workers.stop, avoid, now, generation)
+        return next(self._marks(f"{where} ORDER BY until, worker LIMIT 1", *words), None)
+
+    def lowest_missing(self, workers: range, avoid: int | None) -> int | None:
+        query = "SELECT worker FROM leases WHERE namespace = ?"
+        taken = {worker for (worker,) in self._db.execute(query, (self._namespace,))}
+        return next((each for each in workers if each not in taken and each != avoid), None)
+
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        term = marks_terms.last_before(self._db, self._namespace, worker, tick)
+        return None if term is None else PastLease(term[1], moment(term[2]), term[0])
+
+    def _marks(self, where: str, *words: object) -> Iterator[Mark]:
+        query = f"SELECT {COLUMNS} FROM leases WHERE namespace = ? AND {where}"  # noqa: S608
+        return (Mark(*row) for row in self._db.execute(query, (self._namespace, *words)))
+
+    def _lent_at(self, mark: Mark) -> int | None:
+        term = marks_terms.last_before(self._db, self._namespace, mark.worker, mark.start)
+        return term[2] if term is not None and term[0] == mark.start else None
+
+    def _seen(self, where: str, *words: object) -> Iterator[tuple[Mark, int]]:
+        """Marks, and when their holders were seen."""
+        query = f"SELECT {COLUMNS}, seen FROM leases WHERE namespace = ? AND {where}"  # noqa: S608
+        for *row, seen in self._db.execute(query, (self._namespace, *words)):
+            yield Mark(*row), seen
+
+    def _number(self, query: str) -> int:
+        (number,) = self._db.execute(query, (self._namespace,)).fetchone()
+        return int(number)
+
+    # --- the marks: writing -----------------------------------------------------------
+
+    def save_lent(self, mark: Mark, *, is_new: bool) -> None:  # noqa: ARG002
+        self._save(mark)
+        if self._history:
+            marks_terms.note(
+                self._db,
+                self._namespace,
+                mark.worker,
+                mark.start,
+                mark.holder,
+                self._reading.registry_us,
+            )
+
+    def save_renewed(self, mark: Mark) -> None:
+        self._save(mark)
+
+    def save_released(self, mark: Mark) -> None:
+        self._save(mark)
+
+    def _save(self, mark: Mark) -> None:
         self._db.execute(
             "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
@@ -237,67 +330,35 @@ class SqliteBook:
                 mark.until,
                 mark.generation,
                 mark.holder,
-                self._seen,
+                self._reading.registry_us,
             ),
         )
 
     def save_end(self, mark: Mark) -> None:
-        self._db.execute(
-            "UPDATE leases SET until = ? WHERE namespace = ? AND worker = ?",
-            (mark.until, self._namespace, mark.worker),
-        )
+        self._set("until = ?", "worker = ?", mark.until, mark.worker)
 
-    def seen(self, since_us: int) -> Sequence[Mark]:
-        rows = self._db.execute(
-            "SELECT worker, token, start, until, generation, holder FROM leases "
-            "WHERE namespace = ? AND seen >= ?",
-            (self._namespace, since_us),
-        ).fetchall()
-        return [Mark(*row) for row in rows]
+    def void(self, worker: int, token: str) -> bool:
+        return self._set("token = ''", "worker = ? AND token = ?", worker, token) > 0
 
-    def held(self, now: int, generation: int, by: int) -> Collection[int]:
-        rows = self._db.execute(
-            "SELECT worker FROM leases WHERE namespace = ? "
-            "AND (generation = ? AND token <> '' AND until > ? OR until > ?)",
-            (self._namespace, generation, now, by),
-        )
-        return {worker for (worker,) in rows}
+    def rename(self, worker: int, token: str, holder: str) -> bool:
+        return self._set("holder = ?", "worker = ? AND token = ?", holder, worker, token) > 0
 
-    def previous(self, holder: str) -> Sequence[int]:
-        who = identity_of(holder)
-        rows = self._db.execute(
-            "SELECT worker, holder FROM leases WHERE namespace = ? "
-            "AND (holder = ? OR substr(holder, 1, ?) = ?) ORDER BY seen DESC, worker LIMIT ?",
-            (self._namespace, who, len(who) + 1, f"{who}:", PREVIOUS_LIMIT),
-        )
-        return [worker for worker, had in rows if identity_of(had) == who]
+    def restart_marks(self, workers: range, fence: int) -> None:  # noqa: ARG002
+        # Not deleted: the mirror would keep what they said.
+        self._set("token = '', start = ?, until = ?", "1", fence, fence)
+        if _has(self._db, "terms"):
+            self._db.execute("DELETE FROM terms WHERE namespace = ?", (self._namespace,))
 
-    def note_lent(self, mark: Mark) -> None:
-        if self._history:
-            who = (mark.worker, mark.start, mark.holder)
-            marks_terms.note(self._db, self._namespace, *who, self._seen)
+    def lower_marks(self, fence: int) -> None:
+        self._set("token = '', start = min(start, ?), until = min(until, ?)", "1", fence, fence)
 
-    def sightings(self) -> Iterable[tuple[Mark, int, int | None]]:
-        lent = marks_terms.lent_at(self._db, self._namespace)
-        rows = self._db.execute(
-            "SELECT worker, token, start, until, generation, holder, seen FROM leases "
-            "WHERE namespace = ?",
-            (self._namespace,),
-        )
-        for *mark, seen in rows:
-            known = Mark(*mark)
-            yield known, seen, lent.get((known.worker, known.start))
+    def _set(self, changes: str, where: str, *words: object) -> int:
+        places = changes.count("?")
+        words = (*words[:places], self._namespace, *words[places:])
+        query = f"UPDATE leases SET {changes} WHERE namespace = ? AND {where}"  # noqa: S608
+        return self._db.execute(query, words).rowcount
 
-    def void(self, worker: int) -> bool:
-        changed = self._db.execute(
-            "UPDATE leases SET token = '' WHERE namespace = ? AND worker = ? AND token <> ''",
-            (self._namespace, worker),
-        )
-        return changed.rowcount > 0
 
-    def term(self, worker: int, tick: int) -> Term | None:
-        return marks_terms.last_before(self._db, self._namespace, worker, tick)
-
-    def _number(self, query: str) -> int:
-        (number,) = self._db.execute(query, (self._namespace,)).fetchone()
-        return int(number)
+def _has(db: sqlite3.Connection, table: str) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return db.execute(query, (table,)).fetchone() is not None

@@ -15,23 +15,29 @@ made, can't be noticed here.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NoReturn
 
+from ..core.book import lost
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import (
     ConfigurationError,
     IdgenError,
     LeaseTaken,
     NoFreeWorker,
+    NotSeenFromHere,
     RegistryUnavailable,
     WorkerOutOfRange,
 )
 from ..core.holder import identity_of
+from ..core.inspection import InspectedMark, Inspection, PastLease
 from ..core.lease import (
     Grant,
     Lease,
@@ -42,17 +48,16 @@ from ..core.lease import (
     grant_window,
     new_token,
 )
-from ..core.ledger import Ledger
-from ..core.lending import lost
-from .lockfile import LockFile
-from .markfile import MarkFile
-from .static_ledger import StaticLedger
-from .static_oversight import StaticOversight
+from ..core.ledger import Change, Ledger, Stored
+from ..core.registry import Registry
+from ..core.succession import namespace_of
+from .book_registry import read_clock
+from .worker_files import LockFile, MarkFile, file_name
 
-__all__ = ["StaticLeases"]
+__all__ = ["StaticLeases", "StaticLedger"]
 
 
-class StaticLeases:
+class StaticLeases(Registry):
     """Lends the configured worker ids. Thread-safe; the children of a fork start anew.
 
     Give ``worker``, or ``workers``: consecutive ids of which each process takes a
@@ -78,7 +83,7 @@ class StaticLeases:
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
         self.namespace = namespace
-        self.workers = _configured(namespace, worker, workers)
+        self.workers = self.lent = _configured(namespace, worker, workers)
         self.directory = Path(directory)
         self._clock = clock
         self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
@@ -86,7 +91,7 @@ class StaticLeases:
         self._held: dict[int, _Held] = {}
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`LeaseRegistry.acquire`; also :class:`LeaseTaken`.
+        """See :meth:`Registry.acquire`; also :class:`LeaseTaken`.
 
         :class:`LeaseTaken` says that the one configured worker id is
         held by another process of this host, or by another lease of this one.
@@ -104,7 +109,7 @@ class StaticLeases:
             return Grant(_lease(self.namespace, mark), reading)
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`LeaseRegistry.renew`."""
+        """See :meth:`Registry.renew`."""
         with self._local() as locks, _reporting(self.directory):
             mark = self._current(locks, lease)
             if mark is None:
@@ -117,7 +122,7 @@ class StaticLeases:
             return Grant(_lease(self.namespace, mark), reading)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`LeaseRegistry.release`."""
+        """See :meth:`Registry.release`."""
         with self._local() as locks, _reporting(self.directory):
             mark = self._current(locks, lease)
             if mark is None:
@@ -132,12 +137,41 @@ class StaticLeases:
         """0: whose lock is held needs no renewal by others, and nobody else can take its id."""
         return 0
 
-    def oversight(self) -> StaticOversight:
-        """For those who look into it: at this host's marks."""
-        return StaticOversight(self.namespace, self.workers, self.directory, self._read_now_us)
+    # --- inspecting ---------------------------------------------------------
 
-    def ledgers(self) -> list[Ledger]:
-        """What this host has stored of the namespace, for those who change its settings."""
+    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
+        """See :meth:`Registry.inspect`: of this host alone.
+
+        Takes no lock, which a process may be about to need: a mark is replaced whole. When a
+        holder was seen is when its mark was written.
+        """
+        marks = list(self._inspected(self.workers if workers is None else workers))
+        now_us, place = self._read_now_us(), str(self.directory)
+        return [Inspection("static", self.namespace, now_us, marks, self.workers, place=place)]
+
+    def _inspected(self, workers: Collection[int]) -> Iterator[InspectedMark]:
+        for worker in filter(workers.__contains__, self.workers):
+            file = MarkFile(self.directory, self.namespace, worker)
+            mark = file.read()
+            if mark is not None:
+                yield InspectedMark(mark, seen_us=_written_us(file.path))
+
+    def free(self, worker: int, lease: str | None = None) -> NoReturn:  # noqa: ARG002
+        """Raises :class:`NotSeenFromHere`: a lock of the kernel's can't be taken away."""
+        raise NotSeenFromHere(
+            f"Worker id {worker} of namespace {self.namespace.name!r} is configured for this "
+            f"host, and held by a lock that only the end of its process frees. Stop that process."
+        )
+
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        """See :meth:`Registry.past_lease`: the last one, no more is kept."""
+        known = next(self._inspected([worker]), None)
+        if known is None or not known.mark.start <= tick < known.mark.until:
+            return None
+        return known.as_lease()
+
+    def ledgers(self) -> Sequence[Ledger]:
+        """See :meth:`Registry.ledgers`: what this host has stored."""
         return [
             StaticLedger(
                 self.namespace,
@@ -146,6 +180,8 @@ class StaticLeases:
                 read_now_us=self._read_now_us,
             )
         ]
+
+    # --- its life -----------------------------------------------------------
 
     def abandon(self) -> None:
         """Close what was inherited. The lock is the parent's: closing leaves it held."""
@@ -237,9 +273,7 @@ class StaticLeases:
         return mark
 
     def _read(self) -> Reading:
-        sent = self._clock.elapsed_ns()
-        now = self._read_now_us()
-        return Reading(now, sent, self._clock.elapsed_ns())
+        return read_clock(self._clock, self._read_now_us)
 
 
 class _Held:
@@ -296,3 +330,128 @@ def _reporting(directory: Path) -> Iterator[None]:
             f"The marks of the static worker ids in {str(directory)!r} could not be read or "
             f"written: {error}."
         ) from error
+
+
+def _written_us(path: Path) -> int | None:
+    with suppress(OSError):
+        return path.stat().st_mtime_ns // 1000
+    return None
+
+
+# --- changing the settings ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What one mark file says."""
+
+    worker: int
+    fingerprint: Mapping[str, Any]
+    until: int
+
+
+class StaticLedger(Ledger):
+    """The files of ``workers`` in ``directory``.
+
+    What other hosts have lent can't be seen from here. So a caller that rewrites it has to know
+    that they have stopped; the longest window from now on is reckoned with.
+
+    A generation of files has no number: what holds a worker id is its lock, and it is
+    rewritten only while no process of this host holds any.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        workers: range,
+        directory: Path,
+        read_now_us: Callable[[], int],
+    ) -> None:
+        self.namespace = namespace
+        self.workers = workers
+        self.directory = directory
+        self.place = f"directory {str(directory)!r}"
+        self.key: tuple[str, ...] = ("static", str(directory), namespace.name)
+        self._read_now_us = read_now_us
+
+    def read(self) -> Stored | None:
+        """See :meth:`Ledger.read`; its settings are others if any are."""
+        try:
+            kept = list(self._kept())
+        except OSError as error:
+            raise RegistryUnavailable(f"{self.place} can't be read: {error}.") from error
+        if not kept:
+            return None
+        wanted = dict(self.namespace.fingerprint)
+        other = next((each.fingerprint for each in kept if dict(each.fingerprint) != wanted), None)
+        found = wanted if other is None else other
+        highest = max(each.until for each in kept if dict(each.fingerprint) == dict(found))
+        return Stored(found, 0, 0, highest, self.namespace.reach_ticks)
+
+    def rewrite(self, change: Change) -> Stored:
+        """See :meth:`Ledger.rewrite`.
+
+        Raises :class:`LeaseTaken` while a process of this host holds one.
+        """
+        now_us = self._read_now_us()
+        with self._locked() as locks:
+            stored = self._reckoned(now_us)
+            successor = change(stored, now_us)
+            for worker, lock in locks.items():
+                mark = Mark(worker, "", successor.fence, successor.fence, 0, "")
+                lock.restart_high_water(successor.fence)
+                MarkFile(self.directory, self.namespace, worker).write(mark)
+        found = self.read()
+        assert found is not None  # noqa: S101  # nosec B101  # it was just written
+        return found
+
+    def _reckoned(self, now_us: int) -> Stored:
+        """What is stored here, and what other hosts may have lent until now."""
+        stored = self.read() or Stored(self.namespace.fingerprint, 0, 0, 0, 0)
+        space = namespace_of(self.namespace, stored.fingerprint)
+        elsewhere = space.tick_at(now_us) + space.skew_ticks + space.reach_ticks
+        return Stored(
+            stored.fingerprint, 0, 0, max(stored.highest, elsewhere), self.namespace.reach_ticks
+        )
+
+    def _kept(self) -> Iterator[_Kept]:
+        prefix = file_name(self.namespace, 0, "mark").removesuffix("0.mark")
+        for path in sorted(self.directory.iterdir()):
+            named = re.fullmatch(re.escape(prefix) + r"(\d+)\.mark", path.name)
+            if named:
+                yield self._parsed(path, int(named[1]))
+
+    def _parsed(self, path: Path, worker: int) -> _Kept:
+        try:
+            words = json.loads(path.read_bytes())
+            return _Kept(worker, dict(words["fingerprint"]), int(words["until"]))
+        except (ValueError, LookupError, TypeError) as error:
+            raise RegistryUnavailable(
+                f"The mark file {str(path)!r} is damaged: {error}."
+            ) from error
+
+    @contextmanager
+    def _locked(self) -> Iterator[dict[int, LockFile]]:
+        """All worker ids of this host, held; also those of files that are left from before."""
+        locks: dict[int, LockFile] = {}
+        with ExitStack() as stack:
+            try:
+                for worker in sorted({*self.workers, *(each.worker for each in self._kept())}):
+                    lock = LockFile.take(self.directory, self.namespace, worker)
+                    if lock is None:
+                        raise self._held(worker)
+                    stack.callback(lock.close)
+                    locks[worker] = lock
+                yield locks
+            except OSError as error:
+                raise RegistryUnavailable(
+                    f"{self.place} can't be read or written: {error}."
+                ) from error
+
+    def _held(self, worker: int) -> LeaseTaken:
+        path = LockFile.path_of(self.directory, self.namespace, worker)
+        return LeaseTaken(
+            f"Worker id {worker} of namespace {self.namespace.name!r} is held by a running "
+            f"process of this host (lock file {str(path)!r}). Stop it first."
+        )

@@ -11,7 +11,6 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
@@ -19,13 +18,13 @@ from django.utils.timezone import is_aware, make_aware
 
 from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import IdgenError
+from ..core.inspection import InspectedMark, Inspection, Ticks, WorkerEntry, entries_of, entry_of
 from ..core.lease import Mark
 from ..core.moments import unix_us
-from ..core.survey import Sight, Survey, Ticks, WorkerEntry, entries_of, entry_of
+from ..core.registry import Registry
 from ..db.tables import missing_tables
 from ..models import NamespaceRecord, WorkerLease
 from ..process.handlers import current_settings
-from ..process.registries import parts_of
 from .worker_map import registry_in_use
 
 __all__ = ["told", "told_by_themselves"]
@@ -43,30 +42,29 @@ def told(rows: Iterable[WorkerLease], alias: str) -> Told:
     wanted: dict[str, set[int]] = defaultdict(set)
     for entry in found.values():
         wanted[entry.namespace].add(entry.worker)
-    for survey in _surveys(wanted, alias):
-        for entry in entries_of(survey):
+    for inspection in _inspections(wanted, alias):
+        for entry in entries_of(inspection):
             key = WorkerLease.key_of(entry.namespace, entry.worker)
             if key in found:
                 found[key] = entry
     return found
 
 
-def _surveys(wanted: Mapping[str, Collection[int]], alias: str) -> Iterator[Survey]:
+def _inspections(wanted: Mapping[str, Collection[int]], alias: str) -> Iterator[Inspection]:
     asked: set[str] = set()
     try:
         for entry in current_settings().generators.values():
-            for part in parts_of(registry_in_use(entry)):
+            for part in registry_in_use(entry).parts():
                 name = part.namespace.name
                 if name in wanted and name not in asked and _lends_from(part, alias):
                     asked.add(name)
-                    yield from part.oversight().survey(wanted[name])
+                    yield from part.inspect(wanted[name])
     except (IdgenError, ImproperlyConfigured, DatabaseError):
         return  # the map says why; what the rows say is shown all the same
 
 
-def _lends_from(registry: Any, alias: str) -> bool:
-    is_database = getattr(registry, "kind", "") == "database"
-    return is_database and getattr(registry, "database", None) == alias
+def _lends_from(registry: Registry, alias: str) -> bool:
+    return registry.kind == "database" and registry.database == alias
 
 
 def told_by_themselves(rows: Iterable[WorkerLease], alias: str) -> Told:
@@ -90,7 +88,7 @@ def _entry(
     row: WorkerLease, record: NamespaceRecord | None, alias: str, now_us: int
 ) -> WorkerEntry:
     mark = Mark(row.worker, row.token, row.start, row.until, row.generation, row.holder)
-    sight = Sight(
+    sight = InspectedMark(
         mark,
         seen_us=_unix_us(row.seen_at),
         acquired_us=_unix_us(row.acquired_at),

@@ -100,7 +100,7 @@ def _to_ask() -> dict[str, Mapping[str, Ask]]:
     """What can be asked, by the alias of the generator that needs it."""
     asked = {SOURCE: handlers.segments.allocator().source.probes()}
     for alias, keeper in _in_use().items():
-        asked[alias] = _probes_of(keeper.registry)
+        asked[alias] = keeper.registry.probes()
     return asked
 
 

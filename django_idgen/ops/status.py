@@ -49,6 +49,7 @@ from ..db.stores import catch_up
 from ..db.tables import missing_columns, missing_tables
 from ..models import LeafAlloc
 from ..process import handlers
+from ..process.factory import registry_kind
 from ..process.tags import is_row_of, source_behind_pool, source_in_use
 from ..settings.config import DEFAULT_ALIAS, GeneratorSettings
 from .readiness import Ask, Outcome, Probes
@@ -170,7 +171,7 @@ def _generator_entry(settings: GeneratorSettings) -> Document:
         "epoch": epoch.isoformat(),
         "exhausted_at": layout.exhausted_at.isoformat(),
         "exhausted_in": (layout.exhausted_at - datetime.now(UTC)).total_seconds(),
-        "registry": str(getattr(settings.leases.load(), "kind", settings.leases.path)),
+        "registry": registry_kind(settings.leases),
         "window": settings.window,
         "workers": None,
         "holders": [],

@@ -56,7 +56,7 @@ def renew_worker_leases() -> Done:
 
 
 def _renew(entry: GeneratorSettings) -> dict[str, Any]:
-    if getattr(entry.leases.load(), "needs_workers", False):
+    if entry.leases.load().needs_workers:
         # Each host has its own worker ids, which no other host can have.
         return {"skipped": "its worker ids are not shared"}
     return {"renewed": registry_of(entry).renew_seen(idle_after=entry.idle_after)}

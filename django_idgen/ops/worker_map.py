@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.errors import NotSeenFromHere, WorkerOutOfRange
-from ..core.survey import Overseen, Tenure, WorkerEntry, WorkerMap, WorkerState, drawn
+from ..core.errors import WorkerOutOfRange
+from ..core.inspection import PastLease, WorkerEntry, WorkerMap, WorkerState, drawn
+from ..core.registry import Registry
 from ..process import handlers
+from ..process.factory import registry_kind
 from ..process.registries import registry_of
 from ..settings.config import GeneratorSettings
 
 __all__ = [
-    "Tenure",
+    "PastLease",
     "WorkerEntry",
     "WorkerMap",
     "WorkerState",
@@ -39,14 +41,14 @@ def worker_map(alias: str) -> WorkerMap:
     :class:`NotSeenFromHere`.
     """
     entry = handlers.generator_settings(alias)
-    surveys = _overseen(entry).survey()
-    return drawn(alias, _kind_of(entry), entry.layout.workers, surveys)
+    found = registry_in_use(entry).inspect()
+    return drawn(alias, registry_kind(entry.leases), entry.layout.workers, found)
 
 
 def release_worker(alias: str, worker: int, lease: str | None = None) -> bool:
     """Free ``worker`` by hand, as after its holder was killed; False if it is not held.
 
-    ``lease``: the :attr:`~..core.survey.WorkerEntry.lease` that was shown. If another one has
+    ``lease``: the :attr:`~..core.inspection.WorkerEntry.lease` that was shown. If another one has
     the worker id by now, nothing is changed, and the answer is False, too. Without ``lease``
     any holder loses it.
 
@@ -57,10 +59,10 @@ def release_worker(alias: str, worker: int, lease: str | None = None) -> bool:
     Raises as :func:`worker_map`, and :class:`WorkerOutOfRange`.
     """
     entry = handlers.generator_settings(alias)
-    return _overseen(entry).free(_checked(entry, worker), lease)
+    return registry_in_use(entry).free(_checked(entry, worker), lease)
 
 
-def who_held(alias: str, worker: int, tick: int) -> Tenure | None:
+def who_held(alias: str, worker: int, tick: int) -> PastLease | None:
     """Who was lent ``worker`` when ``tick`` was promised; ``None`` if that isn't known.
 
     That is so where the registry's option ``history`` is off, or was then; where the rows
@@ -68,26 +70,15 @@ def who_held(alias: str, worker: int, tick: int) -> Tenure | None:
     layout's epoch. Raises as :func:`release_worker`.
     """
     entry = handlers.generator_settings(alias)
-    return _overseen(entry).tenure(_checked(entry, worker), tick)
+    return registry_in_use(entry).past_lease(_checked(entry, worker), tick)
 
 
-def registry_in_use(entry: GeneratorSettings) -> Any:
+def registry_in_use(entry: GeneratorSettings) -> Registry:
     """The registry of a generator's settings, as this process has it."""
     # That of the generator, if there is one: in memory, no other one knows what it lent.
     generator: Any = handlers.generators.made().get(entry.alias)
     keeper = getattr(generator, "keeper", None)
-    return getattr(keeper, "registry", None) or registry_of(entry)
-
-
-def _overseen(entry: GeneratorSettings) -> Overseen:
-    registry = registry_in_use(entry)
-    if not hasattr(registry, "oversight"):
-        raise NotSeenFromHere(
-            f"The registry of generator {entry.alias!r} ({entry.leases.path}) does not tell who "
-            f"holds its worker ids: it has no oversight()."
-        )
-    overseen: Overseen = registry.oversight()
-    return overseen
+    return registry_of(entry) if keeper is None else keeper.registry
 
 
 def _checked(entry: GeneratorSettings, worker: object) -> int:
@@ -95,7 +86,3 @@ def _checked(entry: GeneratorSettings, worker: object) -> int:
     if isinstance(worker, bool) or not isinstance(worker, int) or worker not in workers:
         raise WorkerOutOfRange(worker, workers)
     return worker
-
-
-def _kind_of(entry: GeneratorSettings) -> str:
-    return str(getattr(entry.leases.load(), "kind", entry.leases.path))

@@ -12,6 +12,7 @@ from ..core.errors import ConfigurationError
 from ..core.holder import process_label
 from ..core.layout import BitLayout
 from ..core.lease import Namespace
+from ..core.registry import Registry
 from ..core.segment_allocator import SegmentAllocator
 from ..settings.config import (
     LEASE_OPTIONS,
@@ -31,7 +32,9 @@ __all__ = [
     "build_allocator",
     "build_generator",
     "build_namespace",
+    "build_registry",
     "import_backends",
+    "registry_kind",
 ]
 
 
@@ -50,7 +53,7 @@ def import_backends() -> None:
 
 
 def _import_leases(leases: BackendSettings) -> None:
-    for name in getattr(leases.load(), "nested", ()):
+    for name in leases.load().nested:
         _import_leases(nested_leases(leases, name))
 
 
@@ -72,7 +75,7 @@ def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any
     return backend.build(settings.layout, registry, emit=emit)
 
 
-def build_registry(settings: GeneratorSettings) -> Any:
+def build_registry(settings: GeneratorSettings) -> Registry:
     """The lease registry of one alias, with those that it wraps."""
     return _registry(settings.leases, _namespace(settings), settings)
 
@@ -82,7 +85,9 @@ def build_namespace(settings: GeneratorSettings) -> Namespace:
     return _agreed(_namespace(settings), settings.leases)
 
 
-def _registry(leases: BackendSettings, namespace: Namespace, settings: GeneratorSettings) -> Any:
+def _registry(
+    leases: BackendSettings, namespace: Namespace, settings: GeneratorSettings
+) -> Registry:
     options = {key: value for key, value in leases.options.items() if key not in LEASE_OPTIONS}
     if "workers" in leases.options and _is_told_its_workers(leases):
         # One that knows no other process must be told which ids are this host's.
@@ -93,16 +98,14 @@ def _registry(leases: BackendSettings, namespace: Namespace, settings: Generator
         options[name] = _registry(nested, replace(part, workers=workers), settings)
     also = LEASE_OPTIONS if leases is settings.leases else NESTED_LEASE_OPTIONS
     backend = replace(leases, options=options, also=also)
-    return backend.build(_agreed(namespace, leases))
+    made: Registry = backend.build(_agreed(namespace, leases))
+    return made
 
 
 def _wrapped(leases: BackendSettings, namespace: Namespace) -> Mapping[str, Namespace]:
     """The namespaces of the registries that this one wraps, by the option that describes each."""
-    wrapped = getattr(leases.load(), "wrapped", None)
-    if wrapped is None:
-        return {}
     try:
-        parts: Mapping[str, Namespace] = wrapped(namespace)
+        parts: Mapping[str, Namespace] = leases.load().wrapped(namespace)
     except ConfigurationError as error:
         raise SettingsError(f"{leases.where}['OPTIONS']: {error}") from error
     return parts
@@ -125,14 +128,14 @@ def _namespace(settings: GeneratorSettings) -> Namespace:
 
 def _agreed(namespace: Namespace, leases: BackendSettings) -> Namespace:
     """With the lender in the fingerprint: another one would lend the same worker ids again."""
-    fingerprint = {**namespace.fingerprint, "registry": _kind_of(leases)}
+    fingerprint = {**namespace.fingerprint, "registry": registry_kind(leases)}
     if not _is_told_its_workers(leases):  # else they differ from host to host
         fingerprint["workers"] = [namespace.workers.start, namespace.workers.stop]
     return replace(namespace, fingerprint=fingerprint)
 
 
 def _is_told_its_workers(leases: BackendSettings) -> bool:
-    return bool(getattr(leases.load(), "needs_workers", False))
+    return bool(leases.load().needs_workers)
 
 
 def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
@@ -163,8 +166,9 @@ def _source(settings: BackendSettings, default_step: int, *, pooled: bool = Fals
     return replace(settings, options=options).build(**given)
 
 
-def _kind_of(leases: BackendSettings) -> str:
-    return str(getattr(leases.load(), "kind", leases.path))
+def registry_kind(leases: BackendSettings) -> str:
+    """What the registry of ``leases`` is called in fingerprints and statuses."""
+    return str(leases.load().kind or leases.path)
 
 
 def _max_ahead(settings: GeneratorSettings) -> float:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 from django.db import connections
 
+from ..core.registry import Registry
 from ..settings.backends import BackendSettings
 from ..settings.config import DEFAULT_ALIAS, GeneratorSettings, nested_leases, read_settings
 from . import factory, lifecycle
 
-__all__ = ["KeptRegistries", "lease_databases", "parts_of", "registry_of"]
+__all__ = ["KeptRegistries", "lease_databases", "registry_of"]
 
 
 class KeptRegistries:
@@ -24,21 +23,20 @@ class KeptRegistries:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[GeneratorSettings, Any]] = {}
+        self._kept: dict[str, tuple[GeneratorSettings, Registry]] = {}
         self._lock = threading.Lock()
         lifecycle.register(close=self.close, forget=self.forget)
 
-    def of(self, entry: GeneratorSettings) -> Any:
+    def of(self, entry: GeneratorSettings) -> Registry:
         """The one of ``entry``, made when it is first asked for, or when it has changed."""
         with self._lock:
-            known, registry = self._kept.get(entry.alias, (None, None))
-            if known != entry:
-                if registry is not None:
-                    registry.close()
-                registry = factory.build_registry(entry)
-                self._kept[entry.alias] = entry, registry
+            kept = self._kept.get(entry.alias)
+            if kept is None or kept[0] != entry:
+                if kept is not None:
+                    kept[1].close()
+                kept = self._kept[entry.alias] = entry, factory.build_registry(entry)
                 lifecycle.watch()
-            return registry
+            return kept[1]
 
     def close(self) -> None:
         """Close the registries. May be called twice; the next use makes new ones."""
@@ -71,19 +69,11 @@ def lease_databases() -> dict[str, list[GeneratorSettings]]:
     return found
 
 
-def parts_of(registry: Any) -> Iterator[Any]:
-    """``registry``, and those that it wraps."""
-    yield registry
-    for name in getattr(registry, "nested", ()):
-        if part := getattr(registry, name, None):
-            yield from parts_of(part)
-
-
 def _named_by(leases: BackendSettings) -> Iterator[str]:
     backend = leases.load()
-    if "database" in inspect.signature(backend).parameters:
+    if backend.uses_database:
         alias = str(leases.options.get("database", DEFAULT_ALIAS))
         if alias in connections.settings:
             yield alias
-    for name in getattr(backend, "nested", ()):
+    for name in backend.nested:
         yield from _named_by(nested_leases(leases, name))

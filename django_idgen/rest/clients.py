@@ -20,10 +20,11 @@ from typing import Any
 from django.core.signals import setting_changed
 from rest_framework.exceptions import APIException
 
-from ..core.errors import RegistryUnavailable, SegmentUnavailable
-from ..core.lease import OLD_CLIENTS, LeaseRegistry
+from ..core.errors import NotSeenFromHere, RegistryUnavailable, SegmentUnavailable
+from ..core.inspection import InspectedMark, Inspection
+from ..core.lease import OLD_CLIENTS
 from ..core.loader import process_lock
-from ..core.survey import Sight, Survey
+from ..core.registry import Registry
 from ..db.connection import place_of
 from ..db.installation import DatabaseOwner
 from ..process import factory, lifecycle
@@ -116,21 +117,23 @@ class TooManyLeases(APIException):
         )
 
 
-def check_quota(registry: Any, alias: str, owner: Owner) -> None:
+def check_quota(registry: Registry, alias: str, owner: Owner) -> None:
     """Raise :class:`TooManyLeases` unless ``owner`` may have one more of ``registry``'s worker ids.
 
     What is stored is counted. Requests that are served at one moment count alike: together they
     may pass the quota by their number less one.
     """
-    if not hasattr(registry, "oversight"):
-        return  # it borrows itself, of a service that counts
     workers = len(registry.namespace.workers)
     most = current_settings().rest.max_leases or ceil(workers / 2)
     if most >= workers:
         return  # the client has the namespace to itself
+    try:
+        stored = registry.inspect()
+    except NotSeenFromHere:
+        return  # it borrows itself, of a service that counts
     left = [
         left
-        for survey in registry.oversight().survey()
+        for survey in stored
         for sight in survey.sights
         if owner.has(sight.mark.holder) and (left := _seconds_left(survey, sight)) > 0
     ]
@@ -141,7 +144,7 @@ def check_quota(registry: Any, alias: str, owner: Owner) -> None:
         raise TooManyLeases(alias, owner, most, min(left))
 
 
-def _seconds_left(survey: Survey, sight: Sight) -> float:
+def _seconds_left(survey: Inspection, sight: InspectedMark) -> float:
     """How long a worker id counts as its holder's yet: 0 or less if it doesn't.
 
     One that was given back counts, too, while its window lies ahead: else a client that
@@ -168,29 +171,27 @@ class RegistryMap:
         self._start_over()
 
     def _start_over(self) -> None:
-        self._made: dict[str, LeaseRegistry] = {}
+        self._made: dict[str, Registry] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()  # last: whoever reads it finds the rest done
 
-    def __getitem__(self, alias: str) -> LeaseRegistry:
+    def __getitem__(self, alias: str) -> Registry:
         """Raises :class:`KeyError` for an alias that is not configured."""
         self._check_process()
         found = self._made.get(alias)
         return self._make(alias) if found is None else found
 
-    def _make(self, alias: str) -> LeaseRegistry:
+    def _make(self, alias: str) -> Registry:
         with self._lock:
             if alias not in self._made:
                 self._made[alias] = self.build(current_settings().generators[alias])
                 lifecycle.watch()
             return self._made[alias]
 
-    def build(self, entry: GeneratorSettings) -> LeaseRegistry:
+    def build(self, entry: GeneratorSettings) -> Registry:
         """A registry that is not in use yet. Raises :class:`SettingsError`."""
-        registry: LeaseRegistry = factory.build_registry(entry)
-        told = getattr(registry, "lend_on", None)
-        if told is not None:
-            told()  # the holders' clocks are not this host's
+        registry: Registry = factory.build_registry(entry)
+        registry.lend_on()  # the holders' clocks are not this host's
         return registry
 
     def _check_process(self) -> None:
@@ -201,7 +202,7 @@ class RegistryMap:
                     self.forget()
 
     @contextmanager
-    def override(self, alias: str, registry: LeaseRegistry) -> Iterator[LeaseRegistry]:
+    def override(self, alias: str, registry: Registry) -> Iterator[Registry]:
         """Lend out of ``registry`` under ``alias`` in a block (of a test)."""
         before = self._made.get(alias)
         self._made[alias] = registry
@@ -235,17 +236,15 @@ _owners: dict[str, DatabaseOwner] = {}
 _of_process: dict[int, str] = {}
 
 
-def installation_of_registry(registry: LeaseRegistry) -> str:
+def installation_of_registry(registry: Registry) -> str:
     """Whose worker ids ``registry`` lends: no other database has the same answer.
 
     Raises :class:`RegistryUnavailable` where the database can't be asked.
     """
-    lender: Any = registry
-    while not hasattr(lender, "database") and hasattr(lender, "primary"):
-        lender = lender.primary
-    if callable(getattr(lender, "installation", None)):
-        return str(lender.installation())
-    alias = getattr(lender, "database", None)
+    told = registry.installation()
+    if told is not None:
+        return told
+    alias = registry.database
     if alias is None or place_of(alias).in_process:
         return _this_process()
     found = _owner_of(alias).current(max_age=OWNER_AGE)

@@ -35,6 +35,7 @@ from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
+from ..core.book import fingerprint_text, lost
 from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import (
     ClockBeforeEpoch,
@@ -44,8 +45,8 @@ from ..core.errors import (
     SegmentUnavailable,
     TooFarAhead,
 )
-from ..core.lease import OLD_CLIENTS, Lease, LeaseRegistry, Namespace
-from ..core.lending import fingerprint_text, lost
+from ..core.lease import OLD_CLIENTS, Lease, Namespace
+from ..core.registry import Registry
 from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
 from ..core.segment_allocator import SegmentAllocator
 from ..ops.tags.change_log import record
@@ -505,7 +506,7 @@ class LeaseView(LendingView):
         self.alias: str = alias
 
     @property
-    def registry(self) -> LeaseRegistry:
+    def registry(self) -> Registry:
         return REGISTRIES[self.alias]
 
     def check_settled(self, asked: dict[str, Any]) -> None:
@@ -683,7 +684,7 @@ def check_fingerprint(space: Namespace, theirs: dict[str, Any]) -> None:
             raise NamespaceMismatch(space.name, key, ours.get(key), given.get(key))
 
 
-def describe(entry: GeneratorSettings, registry: LeaseRegistry) -> dict[str, Any]:
+def describe(entry: GeneratorSettings, registry: Registry) -> dict[str, Any]:
     """A generator, as its borrowers have to be set up."""
     space = registry.namespace
     layout = entry.layout
@@ -711,7 +712,7 @@ def is_possible(lease: Lease, space: Namespace) -> bool:
 
 
 def _comparable(space: Namespace) -> dict[str, Any]:
-    ours: dict[str, Any] = json.loads(fingerprint_text(space))
+    ours: dict[str, Any] = json.loads(fingerprint_text(space.fingerprint))
     ours.pop("registry", None)
     return ours
 

@@ -7,13 +7,13 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 LEASE = "django_idgen/core/lease.py"
-LENDING = "django_idgen/core/lending.py"
-CHARTER = "django_idgen/core/charter.py"
+BOOK = "django_idgen/core/book.py"
+SUB_LEASE = "django_idgen/core/sub_lease.py"
 FALLBACK = "django_idgen/leases/fallback.py"
 HTTP = "django_idgen/leases/http.py"
 LENT_OVER_HTTP = "django_idgen/rest/lending.py"
 MEMORY = "tests/contracts/test_memory.py::TestMemoryLeases"
-LINES = "tests/core/test_charter.py"
+LINES = "tests/core/test_sub_lease.py"
 
 BREAKS = (
     # --- L1 acquire -----------------------------------------------------------
@@ -133,7 +133,7 @@ BREAKS = (
     Break(
         "another's token renews",
         "L2, hazard 1",
-        LENDING,
+        BOOK,
         "        lease.token,\n        lease.start,\n        lease.generation,\n",
         "        mark.token,\n        lease.start,\n        lease.generation,\n",
         (f"{MEMORY}::test_another_start_or_token_is_another_lease",),
@@ -141,7 +141,7 @@ BREAKS = (
     Break(
         "a lease with another start renews",
         "L2, hazard 69",
-        LENDING,
+        BOOK,
         "        lease.token,\n        lease.start,\n        lease.generation,\n",
         "        lease.token,\n        mark.start,\n        lease.generation,\n",
         (f"{MEMORY}::test_another_start_or_token_is_another_lease",),
@@ -149,7 +149,7 @@ BREAKS = (
     Break(
         "a lease of an earlier generation renews",
         "L6, hazard 52",
-        LENDING,
+        BOOK,
         "        lease.generation,\n        lease.generation,\n    )",
         "        mark.generation,\n        record.generation,\n    )",
         ("tests/contracts/test_marks.py::test_a_lease_beside_a_deleted_one_is_lost_too",),
@@ -157,9 +157,9 @@ BREAKS = (
     Break(
         "a scheduler revives what has lapsed",
         "L2, I1",
-        LENDING,
-        "        and not is_free(mark, now)\n        and not mark.holder",
-        "        and mark.token\n        and not mark.holder",
+        BOOK,
+        "        and not is_free(mark, now)\n        and seen_us",
+        "        and mark.token\n        and seen_us",
         (f"{MEMORY}::test_a_scheduler_revives_nothing",),
     ),
     # --- L3 release -----------------------------------------------------------
@@ -198,7 +198,7 @@ BREAKS = (
     Break(
         "a late release frees the next holder's lease",
         "L3, hazard 51",
-        LENDING,
+        BOOK,
         "        lease.token,\n        lease.start,\n        lease.generation,\n",
         "        mark.token,\n        mark.start,\n        lease.generation,\n",
         (f"{MEMORY}::test_a_late_release_frees_nothing",),
@@ -237,9 +237,9 @@ BREAKS = (
     Break(
         "rows that were deleted are not missed",
         "L7",
-        LENDING,
-        "    if book.count() < record.workers_made:\n        return _reopened(",
-        "    if book.count() < 0:\n        return _reopened(",
+        BOOK,
+        "            or count < found.workers_made\n",
+        "",
         (f"{MEMORY}::test_rows_deleted_under_a_holder_repeat_nothing",),
     ),
     Break(
@@ -273,32 +273,32 @@ BREAKS = (
     Break(
         "a second fence lies below the first",
         "L7, hazard 49",
-        LENDING,
-        "        fence=fence,\n",
-        "        fence=now,\n",
+        BOOK,
+        "generation=book.next_generation(known.generation), fence=fence)",
+        "generation=book.next_generation(known.generation), fence=_now(book, namespace))",
         (f"{MEMORY}::test_rows_deleted_under_a_holder_repeat_nothing",),
     ),
     Break(
         "a record that may lag is taken for a whole one",
         "L7, hazard 49",
-        LENDING,
-        "if not known.generation or known.workers_made == NOT_WHOLE:",
-        "if not known.generation:",
+        "django_idgen/leases/sqlite.py",
+        'server="" if workers_made == NOT_WHOLE else self.server',
+        "server=self.server",
         ("tests/contracts/test_marks.py::test_a_record_that_may_lag_is_fenced_by_the_clock",),
     ),
     Break(
         "the record does not follow the latest window",
         "L7, hazard 49",
-        LENDING,
-        "            highest_until=max(record.highest_until, mark.until),",
-        "            highest_until=record.highest_until,",
+        BOOK,
+        "return replace(record, highest_until=max(record.highest_until, until))",
+        "return record",
         (f"{MEMORY}::test_rows_deleted_after_the_clock_went_back",),
     ),
     # --- L8 one truth -----------------------------------------------------------
     Break(
         "other settings are let in",
         "L8, I8, hazard 55",
-        LENDING,
+        BOOK,
         "        if theirs.get(key) != ours.get(key):",
         "        if theirs.get(key) is ours.get(key) is None:",
         (f"{MEMORY}::test_settings_that_differ_are_refused_by_name",),
@@ -315,7 +315,7 @@ BREAKS = (
         "the kind of registry is not in the fingerprint",
         "L8, hazard 55",
         "django_idgen/process/factory.py",
-        '{**namespace.fingerprint, "registry": _kind_of(leases)}',
+        '{**namespace.fingerprint, "registry": registry_kind(leases)}',
         "{**namespace.fingerprint}",
         ("tests/test_fallback_leases.py::test_settings_share_the_worker_ids_out",),
     ),
@@ -331,7 +331,7 @@ BREAKS = (
     Break(
         "a new generation begins below the old ceiling",
         "L6, hazard 17",
-        CHARTER,
+        SUB_LEASE,
         "max(self.fence, self.ceiling, now), self.generation + 1",
         "max(self.fence, now), self.generation + 1",
         (f"{LINES}::test_a_new_life_begins_at_the_ceiling_of_the_old_one",),
@@ -339,7 +339,7 @@ BREAKS = (
     Break(
         "a new generation has the old one's number",
         "L6",
-        CHARTER,
+        SUB_LEASE,
         "max(self.fence, self.ceiling, now), self.generation + 1",
         "max(self.fence, self.ceiling, now), self.generation",
         (f"{LINES}::test_a_new_life_begins_at_the_ceiling_of_the_old_one",),
@@ -347,7 +347,7 @@ BREAKS = (
     Break(
         "a new life of the registry goes on in the old generation",
         "L6, hazard 17",
-        CHARTER,
+        SUB_LEASE,
         "if self.is_laid and self.incarnation == incarnation:",
         "if self.is_laid:",
         (f"{LINES}::test_a_new_life_begins_at_the_ceiling_of_the_old_one",),
@@ -355,7 +355,7 @@ BREAKS = (
     Break(
         "an old generation raises the ceiling",
         "L6",
-        CHARTER,
+        SUB_LEASE,
         "if self.serves(seen) else self",
         "if self.is_laid else self",
         (f"{LINES}::test_only_the_current_generation_is_raised",),
@@ -363,7 +363,7 @@ BREAKS = (
     Break(
         "a ceiling falls",
         "L6, hazard 50",
-        CHARTER,
+        SUB_LEASE,
         "ceiling=max(self.ceiling, max(self.fence, wanted) + stride)",
         "ceiling=max(self.fence, wanted) + stride",
         (f"{LINES}::test_a_ceiling_never_falls",),
@@ -371,7 +371,7 @@ BREAKS = (
     Break(
         "what the borrower still knows is not reckoned with",
         "L6, L7",
-        CHARTER,
+        SUB_LEASE,
         "fence=max(self.fence, seen.ceiling)",
         "fence=self.fence",
         (f"{LINES}::test_what_the_borrower_still_knows_is_reckoned_with",),

@@ -40,9 +40,9 @@ BREAKS = (
     Break(
         "a namespace shares the marks of one that looks alike",
         "hazard 76",
-        "django_idgen/leases/namespace_record.py",
-        "            if why := why_alike(record, self.alias):",
-        "            if why := not record:",
+        "django_idgen/leases/server.py",
+        "        if why := why_alike(row, self._alias):",
+        "        if why := not row:",
         (f"{NAMES}::test_a_namespace_alike_is_refused",),
     ),
     Break(

@@ -9,7 +9,6 @@ __all__ = ["BREAKS"]
 MARKS = "django_idgen/db/sqlite/marks.py"
 SEED = "django_idgen/db/sqlite/marks_seed.py"
 SOURCE = "django_idgen/sources/sqlite.py"
-LEASES = "django_idgen/leases/sqlite.py"
 PLACED = "django_idgen/sources/placed.py"
 TESTS = "tests/contracts/test_marks.py"
 CONTRACT = "tests/contracts/test_sqlite.py::TestSqliteSource"
@@ -92,9 +91,9 @@ BREAKS = (
     Break(
         "a lease is taken of an old copy without asking",
         "L7",
-        LEASES,
-        "return self._run(job, compared=True)",
-        "return self._run(job)",
+        "django_idgen/leases/book_registry.py",
+        "grant = self.store.run(job, compared=True)",
+        "grant = self.store.run(job)",
         (f"{TESTS}::test_an_old_copy_under_a_living_process_lends_nothing_twice",),
     ),
     Break(

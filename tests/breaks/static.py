@@ -7,9 +7,7 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 STATIC = "django_idgen/leases/static.py"
-LOCK = "django_idgen/leases/lockfile.py"
-MARK = "django_idgen/leases/markfile.py"
-LEDGER = "django_idgen/leases/static_ledger.py"
+FILES = "django_idgen/leases/worker_files.py"
 TESTS = "tests/contracts/test_static.py"
 CONTRACT = f"{TESTS}::TestStaticLeases"
 
@@ -17,7 +15,7 @@ BREAKS = (
     Break(
         "two processes of a host hold one static id",
         "I1",
-        LOCK,
+        FILES,
         "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         (f"{TESTS}::test_one_worker_id_is_lent_once",),
@@ -25,7 +23,7 @@ BREAKS = (
     Break(
         "the lock of a file that was deleted holds",
         "I1",
-        LOCK,
+        FILES,
         "return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))",
         "return True",
         (f"{TESTS}::test_a_lock_file_that_was_replaced_is_a_loss",),
@@ -33,7 +31,7 @@ BREAKS = (
     Break(
         "a child that closes its copy frees its parent's lock",
         "I5, L9",
-        LOCK,
+        FILES,
         "                os.close(descriptor)",
         "                fcntl.flock(descriptor, fcntl.LOCK_UN)\n"
         "                os.close(descriptor)",
@@ -94,7 +92,7 @@ BREAKS = (
     Break(
         "a damaged mark is a fresh start",
         "I6, hazard 6",
-        MARK,
+        FILES,
         "        stored = self._parsed(text)\n",
         "        try:\n"
         "            stored = self._parsed(text)\n"
@@ -105,7 +103,7 @@ BREAKS = (
     Break(
         "a mark of another worker id is believed",
         "I1",
-        MARK,
+        FILES,
         'if stored["worker"] != self.worker or not isinstance',
         "if not isinstance",
         (f"{TESTS}::test_a_mark_of_another_worker_id_is_not_believed",),
@@ -113,7 +111,7 @@ BREAKS = (
     Break(
         "static ids move to other settings while one is held",
         "I8",
-        LEDGER,
+        STATIC,
         "                        raise self._held(worker)\n",
         "                        continue\n",
         ("tests/doctor/test_moves.py::test_static_worker_ids",),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from django_idgen.core.lease import LeaseRegistry, Namespace
+from django_idgen.core.lease import Namespace
+from django_idgen.core.registry import Registry
 
 
-def server_leases(alias: str, database: str, namespace: Namespace) -> LeaseRegistry:
+def server_leases(alias: str, database: str, namespace: Namespace) -> Registry:
     """A registry in ``database`` of server ``alias``."""
     import django
 
@@ -18,7 +19,7 @@ def server_leases(alias: str, database: str, namespace: Namespace) -> LeaseRegis
     return ServerLeases(namespace, alias=alias)
 
 
-def redis_leases(url: str, alias: str, database: str, namespace: Namespace) -> LeaseRegistry:
+def redis_leases(url: str, alias: str, database: str, namespace: Namespace) -> Registry:
     """A registry in the Redis at ``url``, whose root is ``database`` of server ``alias``."""
     import django
 
@@ -35,7 +36,7 @@ def redis_leases(url: str, alias: str, database: str, namespace: Namespace) -> L
     return RedisLeases(namespace, alias="redis", database=alias, timeout=30)
 
 
-def http_leases(url: str, generator: str, token: str, namespace: Namespace) -> LeaseRegistry:
+def http_leases(url: str, generator: str, token: str, namespace: Namespace) -> Registry:
     """A registry behind the service at ``url``."""
     from django_idgen.leases.http import HttpLeases
 

@@ -28,7 +28,8 @@ from django_idgen.core.errors import (
     TimeExhausted,
     TooFarAhead,
 )
-from django_idgen.core.lease import Lease, LeaseRegistry
+from django_idgen.core.lease import Lease
+from django_idgen.core.registry import Registry
 
 from .lease_histories import machine_for
 from .lenders import EPOCH_US, HOUR_US, NAMESPACE, WINDOW, WORKERS, Claims, Lender
@@ -77,13 +78,13 @@ class LeaseContract(OversightContract):
         """What a subclass needs before it can make a lender."""
 
     @pytest.fixture
-    def registry(self, lender: Lender) -> LeaseRegistry:
+    def registry(self, lender: Lender) -> Registry:
         return lender.registry()
 
     # --- who gets which worker id -------------------------------------------
 
     def test_a_first_lease_starts_now_and_lasts_a_window(
-        self, lender: Lender, registry: LeaseRegistry
+        self, lender: Lender, registry: Registry
     ) -> None:
         """The first window begins at the registry's time and has the length configured."""
         grant = registry.acquire(holder="a")
@@ -102,7 +103,7 @@ class LeaseContract(OversightContract):
             lender.registry().acquire(holder="late")
         assert caught.value.workers == lender.namespace.workers
 
-    def test_tokens_are_new_for_every_lease(self, registry: LeaseRegistry) -> None:
+    def test_tokens_are_new_for_every_lease(self, registry: Registry) -> None:
         """Two leases of one process never share a token (hazards 13, 51)."""
         leases = [registry.acquire(holder="same").lease for _ in range(WORKERS)]
         assert len({lease.token for lease in leases}) == WORKERS
@@ -179,7 +180,7 @@ class LeaseContract(OversightContract):
     # --- windows --------------------------------------------------------------
 
     def test_a_window_starts_no_earlier_than_the_caller_can_use(
-        self, lender: Lender, registry: LeaseRegistry
+        self, lender: Lender, registry: Registry
     ) -> None:
         """``not_before`` past now is where the window starts; before now it is nothing."""
         now = lender.namespace.tick_at(lender.time.now_us)
@@ -188,7 +189,7 @@ class LeaseContract(OversightContract):
 
     @pytest.mark.parametrize("tick", ["one past", 2**41, 2**63])
     def test_a_tick_that_no_holder_came_to_is_refused(
-        self, lender: Lender, registry: LeaseRegistry, tick: int | str
+        self, lender: Lender, registry: Registry, tick: int | str
     ) -> None:
         """``not_before`` reaches a window and the skew of clocks past now; no mark moves past that.
 
@@ -222,27 +223,27 @@ class LeaseContract(OversightContract):
             assert following.start >= lease.until
             lease = registry.renew(following, last_tick=following.until).lease
 
-    def test_renewal_moves_the_end_up(self, lender: Lender, registry: LeaseRegistry) -> None:
+    def test_renewal_moves_the_end_up(self, lender: Lender, registry: Registry) -> None:
         """After some time a renewed window lasts a whole window from now; its start stays."""
         lease = registry.acquire(holder="a").lease
         lender.time.pass_ticks(WINDOW // 3)
         renewed = registry.renew(lease, last_tick=lease.start).lease
         assert renewed == replace(lease, until=lease.until + WINDOW // 3)
 
-    def test_renewal_counts_from_the_last_tick_used(self, registry: LeaseRegistry) -> None:
+    def test_renewal_counts_from_the_last_tick_used(self, registry: Registry) -> None:
         """A holder that runs ahead of the clock gets a window from where it is."""
         lease = registry.acquire(holder="a").lease
         ahead = lease.start + WINDOW // 2
         assert registry.renew(lease, last_tick=ahead).lease.until == ahead + WINDOW
 
-    def test_repeated_renewals_change_nothing(self, registry: LeaseRegistry) -> None:
+    def test_repeated_renewals_change_nothing(self, registry: Registry) -> None:
         """A renewal whose answer was lost can be asked for anew, with the old lease (L4)."""
         lease = registry.acquire(holder="a").lease
         first = registry.renew(lease, last_tick=lease.start + 9).lease
         assert registry.renew(lease, last_tick=lease.start + 9).lease == first
 
     def test_a_clock_that_went_back_does_not_lower_the_end(
-        self, lender: Lender, registry: LeaseRegistry
+        self, lender: Lender, registry: Registry
     ) -> None:
         """An hour back, renewal goes on and keeps the end where it was (hazard 50)."""
         lease = registry.acquire(holder="a").lease
@@ -364,7 +365,7 @@ class LeaseContract(OversightContract):
 
     # --- loss, late and repeated messages --------------------------------------
 
-    def test_a_release_counts_once(self, lender: Lender, registry: LeaseRegistry) -> None:
+    def test_a_release_counts_once(self, lender: Lender, registry: Registry) -> None:
         """The second release of a lease finds nothing to free."""
         lease = registry.acquire(holder="a").lease
         assert registry.release(lease, last_tick=lease.start) is True
@@ -409,7 +410,7 @@ class LeaseContract(OversightContract):
         with pytest.raises(LeaseLost):
             registry.renew(released, last_tick=released.start)
 
-    def test_another_start_or_token_is_another_lease(self, registry: LeaseRegistry) -> None:
+    def test_another_start_or_token_is_another_lease(self, registry: Registry) -> None:
         """A lease with another's token, or with another start, is not renewed or released."""
         lease = registry.acquire(holder="a").lease
         for other in (
@@ -424,7 +425,7 @@ class LeaseContract(OversightContract):
         assert registry.release(replace(lease, token=""), last_tick=None) is False
         assert registry.renew(lease, last_tick=lease.start).lease == lease
 
-    def test_an_altered_lease_renews_nothing_but_its_own(self, registry: LeaseRegistry) -> None:
+    def test_an_altered_lease_renews_nothing_but_its_own(self, registry: Registry) -> None:
         """Whatever a holder says of its lease, a renewal leaves what the true one leaves."""
         lease = registry.acquire(holder="a").lease
         other = registry.acquire(holder="b").lease
@@ -439,7 +440,7 @@ class LeaseContract(OversightContract):
         rest = [registry.acquire(holder=f"h{n}").lease for n in range(WORKERS - 2)]
         assert {each.start for each in rest} == {lease.start}
 
-    def test_an_altered_lease_releases_nothing_but_its_own(self, registry: LeaseRegistry) -> None:
+    def test_an_altered_lease_releases_nothing_but_its_own(self, registry: Registry) -> None:
         """Whatever a holder says of its lease, a release leaves what the true one leaves."""
         others = [registry.acquire(holder=f"h{n}").lease for n in range(WORKERS - 1)]
         lease = registry.acquire(holder="a").lease
@@ -460,7 +461,7 @@ class LeaseContract(OversightContract):
 
     @pytest.mark.parametrize("last", [None, -(2**63), -1, 0, "start", "end", 2**41, 2**63])
     def test_a_release_leaves_its_mark_inside_the_window(
-        self, registry: LeaseRegistry, last: int | str | None
+        self, registry: Registry, last: int | str | None
     ) -> None:
         """Whichever tick a holder names, the next window starts in the stored one or at its end."""
         for n in range(WORKERS - 1):
@@ -476,7 +477,7 @@ class LeaseContract(OversightContract):
 
     @pytest.mark.parametrize("last", [2**41, 2**63])
     def test_a_renewal_reaches_a_window_past_the_stored_end_at_most(
-        self, registry: LeaseRegistry, last: int
+        self, registry: Registry, last: int
     ) -> None:
         """A tick that its holder can't have stamped moves the mark no further (hazard 71)."""
         lease = registry.acquire(holder="a").lease
@@ -558,9 +559,7 @@ class LeaseContract(OversightContract):
         assert caught.value.configured == [["time", 40]]
         assert caught.value.stored == NAMESPACE.fingerprint["layout"]
 
-    def test_a_clock_before_the_epoch_is_refused(
-        self, lender: Lender, registry: LeaseRegistry
-    ) -> None:
+    def test_a_clock_before_the_epoch_is_refused(self, lender: Lender, registry: Registry) -> None:
         """No stamp is negative: before the layout's epoch there is no lease."""
         lender.time.now_us = EPOCH_US - 1
         with pytest.raises(ClockBeforeEpoch):
@@ -569,7 +568,7 @@ class LeaseContract(OversightContract):
         assert registry.acquire(holder="a").lease.start == 0
 
     def test_time_past_the_end_of_the_layout_is_refused(
-        self, lender: Lender, registry: LeaseRegistry
+        self, lender: Lender, registry: Registry
     ) -> None:
         """The last window is cut at the layout's end; past it there is no lease."""
         end_us = EPOCH_US + lender.namespace.max_ticks * 1000
@@ -581,7 +580,7 @@ class LeaseContract(OversightContract):
         with pytest.raises(TimeExhausted):
             registry.acquire(holder="b")
 
-    def test_closing_twice_is_harmless(self, registry: LeaseRegistry) -> None:
+    def test_closing_twice_is_harmless(self, registry: Registry) -> None:
         """``close()`` may be called again."""
         registry.close()
         registry.close()
@@ -654,7 +653,7 @@ def altered_leases(lease: Lease, other: Lease) -> list[Lease]:
     ]
 
 
-def churn_once(registry: LeaseRegistry, claims: Claims, holder: str) -> bool:
+def churn_once(registry: Registry, claims: Claims, holder: str) -> bool:
     """Acquire, renew and give back; whether there was a free worker id."""
     try:
         lease = claims.granted(registry.acquire(holder=holder).lease)
@@ -668,7 +667,7 @@ def churn_once(registry: LeaseRegistry, claims: Claims, holder: str) -> bool:
 
 
 def churn_elsewhere(
-    job: tuple[Callable[[], LeaseRegistry], str],
+    job: tuple[Callable[[], Registry], str],
 ) -> list[tuple[Lease, int | None]]:
     """In a process of its own: grants, each with its last tick if given back."""
     make, holder = job

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from django_idgen.core.errors import LeaseLost, NoFreeWorker, NotSeenFromHere
-from django_idgen.core.lease import Lease, LeaseRegistry
+from django_idgen.core.lease import Lease
+from django_idgen.core.registry import Registry
 
 from .lenders import HOUR_US, WINDOW, WORKERS, Claims, Lender
 
@@ -23,7 +24,7 @@ SHARE = st.floats(min_value=0, max_value=1)
 class Held:
     """A lease as its holder knows it."""
 
-    registry: LeaseRegistry
+    registry: Registry
     lease: Lease
     alive: bool = True
     claimed: bool = True

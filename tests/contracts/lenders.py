@@ -8,10 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
-from django_idgen.core.lease import Lease, LeaseRegistry, Namespace
-from django_idgen.core.survey import Overseen
+from django_idgen.core.lease import Lease, Namespace
+from django_idgen.core.registry import Registry
 
 EPOCH_US = 1_735_689_600_000_000
 START_US = EPOCH_US + 10**12
@@ -53,26 +52,24 @@ class Lender(ABC):
     def __init__(self, name: str = NAMESPACE.name) -> None:
         self.time = DrivenTime()
         self.namespace = replace(NAMESPACE, name=name)
-        self._made: list[LeaseRegistry] = []
+        self._made: list[Registry] = []
 
-    def registry(self, namespace: Namespace | None = None) -> LeaseRegistry:
+    def registry(self, namespace: Namespace | None = None) -> Registry:
         """One more registry on this store, as another process would have."""
         made = self.make(namespace or self.namespace)
         self._made.append(made)
         return made
 
     @abstractmethod
-    def make(self, namespace: Namespace) -> LeaseRegistry: ...
+    def make(self, namespace: Namespace) -> Registry: ...
 
     def label(self, holder: str) -> str:
         """What is stored of one who calls itself ``holder``."""
         return holder
 
-    def overseen(self) -> Overseen:
+    def overseen(self) -> Registry:
         """What an administrator looks into."""
-        registry: Any = self.registry()
-        found: Overseen = registry.oversight()
-        return found
+        return self.registry()
 
     def free(self, worker: int) -> bool:
         """Free a worker id by hand, as an administrator may."""
@@ -82,11 +79,11 @@ class Lender(ABC):
     def forget(self) -> None:
         """Delete the row of every worker id behind the registry's back."""
 
-    def crash(self, registry: LeaseRegistry) -> None:
+    def crash(self, registry: Registry) -> None:
         """What a SIGKILL of the registry's process leaves behind."""
         registry.abandon()
 
-    def elsewhere(self, namespace: Namespace) -> Callable[[], LeaseRegistry]:
+    def elsewhere(self, namespace: Namespace) -> Callable[[], Registry]:
         """Something that can be pickled and makes a registry in another process."""
         raise NotImplementedError
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from django_idgen.core.errors import LeaseLost, NotSeenFromHere
-from django_idgen.core.lease import Lease, LeaseRegistry
-from django_idgen.core.survey import WorkerEntry, WorkerMap, WorkerState, drawn
+from django_idgen.core.inspection import WorkerEntry, WorkerMap, WorkerState, drawn
+from django_idgen.core.lease import Lease
+from django_idgen.core.registry import Registry
 
 from .lenders import WINDOW, WORKERS, Claims, Lender
 
@@ -79,7 +80,7 @@ class OversightContract:
         assert after.clock_offset == before.clock_offset
         assert (after.state, after.window_left) == (WorkerState.LAPSING, WINDOW / 1000)
 
-    def test_looking_changes_nothing(self, lender: Lender, registry: LeaseRegistry) -> None:
+    def test_looking_changes_nothing(self, lender: Lender, registry: Registry) -> None:
         """Neither before anything was lent nor after: the next lease is as it would have been."""
         assert self._map(lender).entries == {}
         lease = registry.acquire(holder="a").lease
@@ -124,7 +125,7 @@ class OversightContract:
         again = [lender.registry().acquire(holder=f"h{n}").lease for n in range(WORKERS)]
         assert [each.start for each in again if each.worker == lease.worker] == [lease.until]
 
-    def test_what_nobody_has_can_t_be_freed(self, lender: Lender, registry: LeaseRegistry) -> None:
+    def test_what_nobody_has_can_t_be_freed(self, lender: Lender, registry: Registry) -> None:
         """Neither one that was never lent nor one that was given back."""
         if self.frees_by_hand:
             assert lender.free(0) is False
@@ -148,14 +149,14 @@ class OversightContract:
         for number, lease in enumerate(held):
             if lease.worker == worker and (self.keeps_history or lease is held[-1]):
                 for tick in (lease.start, lease.start + 2):
-                    tenure = overseen.tenure(worker, tick)
+                    tenure = overseen.past_lease(worker, tick)
                     assert tenure is not None
                     label = lender.label(f"h{number}")
                     assert (tenure.holder, tenure.start) == (label, lease.start)
         first = next(lease for lease in held if lease.worker == worker)
-        assert overseen.tenure(worker, first.start - 1) is None
+        assert overseen.past_lease(worker, first.start - 1) is None
         end = held[-1].start + 3 if self.shortens_windows else held[-1].until
-        assert overseen.tenure(worker, end) is None
+        assert overseen.past_lease(worker, end) is None
 
     def test_holders_in_turn_are_told_apart(self, lender: Lender) -> None:
         """All worker ids change hands, and each tick is still its holder's."""
@@ -172,7 +173,7 @@ class OversightContract:
         overseen = lender.overseen()
         for holder, lease in turns:
             for tick in (lease.start, lease.until - 1):
-                tenure = overseen.tenure(lease.worker, tick)
+                tenure = overseen.past_lease(lease.worker, tick)
                 assert tenure is not None
                 assert (tenure.holder, tenure.start) == (lender.label(holder), lease.start)
                 assert tenure.acquired_at is not None
@@ -181,7 +182,7 @@ class OversightContract:
         """What is written later is written."""
 
     def _map(self, lender: Lender) -> WorkerMap:
-        return drawn("contract", "", range(WORKERS), lender.overseen().survey())
+        return drawn("contract", "", range(WORKERS), lender.overseen().inspect())
 
     def _entry(self, lender: Lender, lease: Lease) -> WorkerEntry:
         return self._map(lender).entries[lease.worker]

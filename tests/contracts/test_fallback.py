@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django_idgen.core.lease import LeaseRegistry, Namespace
+from django_idgen.core.lease import Namespace
+from django_idgen.core.registry import Registry
 from django_idgen.leases.fallback import FallbackLeases
 from django_idgen.leases.memory import MemoryLeases
 
@@ -17,7 +18,7 @@ from .test_memory import MemoryLender
 class FallbackLender(MemoryLender):
     """Both registries keep their marks in memory, under names of their own."""
 
-    def make(self, namespace: Namespace) -> LeaseRegistry:
+    def make(self, namespace: Namespace) -> Registry:
         parts = FallbackLeases.wrapped(namespace)
         made = {name: self._memory(part) for name, part in parts.items()}
         return FallbackLeases(namespace, **made)

@@ -11,11 +11,11 @@ from unittest import mock
 import pytest
 from django.db import connections
 
-from django_idgen.core.lease import LeaseRegistry, Namespace
+from django_idgen.core.lease import Namespace
+from django_idgen.core.registry import Registry
 from django_idgen.core.segment import check_step
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.source import Source
-from django_idgen.core.survey import Overseen
 from django_idgen.leases.http import HttpLeases
 from django_idgen.process import handlers
 from django_idgen.rest import lending
@@ -47,7 +47,7 @@ class HttpLender(Lender):
         self._stack = stack
         self._lent: list[Namespace] = []
 
-    def make(self, namespace: Namespace) -> LeaseRegistry:
+    def make(self, namespace: Namespace) -> Registry:
         # A call may take long while 64 of them share two processors and a lock.
         return HttpLeases(
             namespace,
@@ -72,14 +72,14 @@ class HttpLender(Lender):
         """With the name of the token in front."""
         return f'"tests" {holder}'
 
-    def overseen(self) -> Overseen:
+    def overseen(self) -> Registry:
         """There, since nothing can be seen from a client."""
         return self._behind.overseen()
 
     def forget(self) -> None:
         self._behind.forget()
 
-    def elsewhere(self, namespace: Namespace) -> Callable[[], LeaseRegistry]:
+    def elsewhere(self, namespace: Namespace) -> Callable[[], Registry]:
         return partial(http_leases, self.url, self._alias_of(namespace), SECRET, namespace)
 
     def close(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django_idgen.core.lease import LeaseRegistry, Namespace
+from django_idgen.core.lease import Namespace
+from django_idgen.core.registry import Registry
 from django_idgen.core.segment import check_step
 from django_idgen.core.source import Source
 from django_idgen.leases.memory import MemoryLeases, MemoryMarks
@@ -21,7 +22,7 @@ class MemoryLender(Lender):
         super().__init__()
         self.marks = MemoryMarks()
 
-    def make(self, namespace: Namespace) -> LeaseRegistry:
+    def make(self, namespace: Namespace) -> Registry:
         return MemoryLeases(namespace, marks=self.marks, read_now_us=self.time.read)
 
     def forget(self) -> None:

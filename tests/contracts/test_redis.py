@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_idgen.core.lease import LeaseRegistry, Namespace
-from django_idgen.db.connection import own_connection
+from django_idgen.core.lease import Namespace
+from django_idgen.core.registry import Registry
 from django_idgen.db.redis_client import raw_client
-from django_idgen.leases.redis.borrowed_history import PURPOSE
 from django_idgen.leases.redis.registry import RedisLeases
 from tests import servers
 from tests.places import empty_sqlite
@@ -31,7 +30,7 @@ class RedisLender(Lender):
         self.alias = alias
         self.database = database
 
-    def make(self, namespace: Namespace) -> LeaseRegistry:
+    def make(self, namespace: Namespace) -> Registry:
         return RedisLeases(
             namespace,
             alias=self.alias,
@@ -49,10 +48,10 @@ class RedisLender(Lender):
                 client.hdel(key, *fields)
         client.close()
 
-    def crash(self, registry: LeaseRegistry) -> None:
+    def crash(self, registry: Registry) -> None:
         """A dead process says nothing to Redis; what it holds lapses."""
 
-    def elsewhere(self, namespace: Namespace) -> Callable[[], LeaseRegistry]:
+    def elsewhere(self, namespace: Namespace) -> Callable[[], Registry]:
         name = connections.settings[self.database]["NAME"]
         return partial(redis_leases, servers.REDIS["redis"], self.database, name, namespace)
 
@@ -67,6 +66,7 @@ class RedisLender(Lender):
 class TestRedisLeasesOverPostgres(LeaseContract):
     examples = 6
     measures_clocks = True
+    keeps_history = False
 
     @pytest.fixture
     def _backing(self, redis: str, postgres: str) -> None:
@@ -76,13 +76,11 @@ class TestRedisLeasesOverPostgres(LeaseContract):
     def new_lender(self) -> Iterator[Lender]:
         yield RedisLender(self.alias, self.database)
 
-    def _settle(self, lender: Lender) -> None:
-        own_connection(self.database, PURPOSE).loader.submit(lambda: None).result(30)
-
 
 class TestRedisLeasesOverSqlite(LeaseContract):
     examples = 8
     measures_clocks = True
+    keeps_history = False
 
     @pytest.fixture
     def _backing(self, redis: str, tmp_path: Path, django_db_blocker: Any) -> Iterator[None]:
@@ -94,13 +92,11 @@ class TestRedisLeasesOverSqlite(LeaseContract):
     def new_lender(self) -> Iterator[Lender]:
         yield RedisLender(self.alias, "default")
 
-    def _settle(self, lender: Lender) -> None:
-        own_connection("default", PURPOSE).loader.submit(lambda: None).result(30)
-
 
 class TestRedisLeasesOverMemory(LeaseContract):
     examples = 20
     measures_clocks = True
+    keeps_history = False
     shared_by_processes = False
 
     @pytest.fixture

@@ -11,7 +11,8 @@ from itertools import cycle
 import pytest
 from django.db import connections
 
-from django_idgen.core.lease import LeaseRegistry, Namespace
+from django_idgen.core.lease import Namespace
+from django_idgen.core.registry import Registry
 from django_idgen.core.source import Source
 from django_idgen.db.connection import OwnConnection
 from django_idgen.db.tables import make_missing_tables
@@ -35,7 +36,7 @@ class ServerLender(Lender):
         self._own = cycle([OwnConnection(alias) for _ in range(CONNECTIONS)])
         make_missing_tables(connections[alias])
 
-    def make(self, namespace: Namespace) -> LeaseRegistry:
+    def make(self, namespace: Namespace) -> Registry:
         return ServerLeases(
             namespace,
             alias=self.alias,
@@ -47,10 +48,10 @@ class ServerLender(Lender):
     def forget(self) -> None:
         WorkerLease.objects.using(self.alias).filter(namespace=self.namespace.name).delete()
 
-    def crash(self, registry: LeaseRegistry) -> None:
+    def crash(self, registry: Registry) -> None:
         """A dead process says nothing to the server; what it holds lapses."""
 
-    def elsewhere(self, namespace: Namespace) -> Callable[[], LeaseRegistry]:
+    def elsewhere(self, namespace: Namespace) -> Callable[[], Registry]:
         database = connections.settings[self.alias]["NAME"]
         return partial(server_leases, self.alias, database, namespace)
 

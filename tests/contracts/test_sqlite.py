@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from django_idgen.core.lease import LeaseRegistry, Namespace
+from django_idgen.core.lease import Namespace
+from django_idgen.core.registry import Registry
 from django_idgen.core.source import Source
 from django_idgen.db.sqlite.marks import MarksFile
 from django_idgen.leases.sqlite import SqliteLeases
@@ -37,14 +38,14 @@ class SqliteLender(Lender):
         super().__init__()
         self.path = path
 
-    def make(self, namespace: Namespace) -> LeaseRegistry:
+    def make(self, namespace: Namespace) -> Registry:
         return SqliteLeases(namespace, marks=MarksFile(self.path), read_now_us=self.time.read)
 
     def forget(self) -> None:
         MarksFile(self.path).snapshot()
         execute(self.path, "DELETE FROM leases")
 
-    def elsewhere(self, namespace: Namespace) -> Callable[[], LeaseRegistry]:
+    def elsewhere(self, namespace: Namespace) -> Callable[[], Registry]:
         return partial(leases_at, self.path, namespace)
 
 

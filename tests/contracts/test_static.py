@@ -26,8 +26,9 @@ from django_idgen.core.errors import (
     RegistryUnavailable,
     WorkerOutOfRange,
 )
-from django_idgen.core.lease import LeaseRegistry, Namespace
-from django_idgen.leases import lockfile
+from django_idgen.core.lease import Namespace
+from django_idgen.core.registry import Registry
+from django_idgen.leases import worker_files
 from django_idgen.leases.static import StaticLeases
 
 from .lease_contract import LeaseContract
@@ -39,7 +40,7 @@ class StaticLender(Lender):
         super().__init__()
         self.directory = directory
 
-    def make(self, namespace: Namespace) -> LeaseRegistry:
+    def make(self, namespace: Namespace) -> Registry:
         return StaticLeases(
             namespace,
             workers=namespace.workers,
@@ -51,7 +52,7 @@ class StaticLender(Lender):
         for mark in self.directory.glob("*.mark"):
             mark.unlink()
 
-    def elsewhere(self, namespace: Namespace) -> Callable[[], LeaseRegistry]:
+    def elsewhere(self, namespace: Namespace) -> Callable[[], Registry]:
         return partial(StaticLeases, namespace, workers=namespace.workers, directory=self.directory)
 
 
@@ -210,7 +211,7 @@ def test_a_lock_file_that_was_replaced_is_a_loss(one: StaticLeases, directory: P
 
 def test_no_flock_no_static_leases(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the platform has no flock() the setting is refused."""
-    monkeypatch.setattr(lockfile, "fcntl", None)
+    monkeypatch.setattr(worker_files, "fcntl", None)
     with pytest.raises(ConfigurationError, match="flock"):
         StaticLeases(NAMESPACE, worker=1, directory=directory)
 

@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from django_idgen import generators
 from django_idgen.core.errors import NamespaceMismatch, RegistryUnavailable
-from django_idgen.leases.server_ledger import ServerLedger
+from django_idgen.leases.book_registry import BookLedger
 from django_idgen.models import NamespaceRecord
 from tests.doctor.asking import doctor, findings
 from tests.doctor.fleet import (
@@ -230,16 +230,16 @@ def test_it_goes_on_where_it_was_broken_off(
         before = processes.start(old, 2)
         for taker in before:
             taker.wait_until_ahead()
-        whole, calls = ServerLedger.rewrite, []
+        whole, calls = BookLedger.rewrite, []
 
-        def broken(self: ServerLedger, change: Any) -> Any:
+        def broken(self: BookLedger, change: Any) -> Any:
             calls.append(self)
             if len(calls) == broken_at:
                 raise RegistryUnavailable("the power went")
             return whole(self, change)
 
         with override_settings(IDGEN=new):
-            monkeypatch.setattr(ServerLedger, "rewrite", broken)
+            monkeypatch.setattr(BookLedger, "rewrite", broken)
             code, words = doctor("settings", fix=True, yes=True, database=[postgres])
             assert code == 2, words
             assert "the power went" in words

@@ -105,7 +105,7 @@ def test_a_lease_outlives_a_test_that_forbids_the_database(
     fleet = on_a_file
     (holder,) = fleet.hire(1)
     with monkeypatch.context() as forbidding:
-        forbidding.setattr(holder.registry._borrower.lenders, "is_forbidden", lambda: True)
+        forbidding.setattr(holder.registry._root, "is_forbidden", lambda: True)
         fleet.pass_ticks(WINDOW // 2)
         assert holder.renew()
         fleet.pass_ticks(2 * STRIDE)

@@ -135,17 +135,17 @@ def test_a_database_that_is_away_is_waited_for_once(
     assert registry.renew_seen(idle_after=60) >= HOLDERS
     ceiling = fleet.check_ceiling()
     asked: list[int] = []
-    lift = registry._borrower.lift
+    lift = registry._root.lift
 
     def counted(*args: Any, **options: Any) -> None:
         asked.append(1)
         lift(*args, **options)
 
-    monkeypatch.setattr(registry._borrower, "lift", counted)
+    monkeypatch.setattr(registry._root, "lift", counted)
     with no_database(fleet.database):
         for _ in range(5):  # the last windows would end past the ceiling
             fleet.pass_ticks(WINDOW // 4)
-            registry._borrower._not_before_ns = 0
+            registry._root._not_before_ns = 0
             asked.clear()
             assert registry.renew_seen(idle_after=60) >= HOLDERS
             assert len(asked) <= 2

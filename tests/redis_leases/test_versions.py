@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from django_idgen.core.survey import WorkerState, drawn
+from django_idgen.core.inspection import WorkerState, drawn
 from django_idgen.db.redis_script import run_script
 from django_idgen.leases.redis import scripts as redis_scripts
 from django_idgen.leases.redis.scripts import LAST, LeaseScripts, Reply
@@ -69,7 +69,7 @@ def test_both_versions_lend_from_one_hash(fleet: Fleet) -> None:
     fleet.claims.check()
     for holder in fleet.holders:
         holder.go_on()
-    surveys = fleet.holders[0].registry.oversight().survey()
+    surveys = fleet.holders[0].registry.inspect()
     found = drawn("", "redis", fleet.space.workers, surveys)
     assert found.counts()[WorkerState.HELD] == HOLDERS
     for number, holder in enumerate(fleet.holders):

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_idgen.core.charter import Charter
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import TimeExhausted, TooFarAhead
 from django_idgen.core.lease import (
@@ -22,6 +21,7 @@ from django_idgen.core.lease import (
     grant_window,
     is_free,
 )
+from django_idgen.core.sub_lease import SubLease
 from django_idgen.db.redis_client import OwnRedis
 from django_idgen.leases.redis.scripts import LAST, LeaseScripts, Reply, key_of
 from tests.redis_leases.fleet import SHOP
@@ -53,7 +53,7 @@ class Bench:
     def at(self, now: int) -> None:
         self.now_us = self.namespace.epoch_us + now * self.namespace.tick_us
 
-    def state(self, charter: Charter, mark: Mark | None) -> None:
+    def state(self, charter: SubLease, mark: Mark | None) -> None:
         """The hash holds this charter, and this mark of worker id 0."""
         key = key_of(WHOSE, self.namespace.name)
         self.own.client.delete(key)
@@ -117,7 +117,7 @@ def test_a_grant_is_that_of_the_rule(
     base = FAR if far else now
     top = base + 2500 if shorter else 2**52
     bench.namespace = replace(bench.namespace, window_ticks=window, max_ticks=top)
-    charter = Charter(WHOSE, 1, max(0, base + fence - 1500), base + fence + room)
+    charter = SubLease(WHOSE, 1, max(0, base + fence - 1500), base + fence + room)
     held = max(charter.fence, base + until - 500), max(charter.fence + 1, base + until)
     # Only where no mark is known is it the fence that holds a window back.
     mark = None if known == "never lent" else Mark(0, "cd" if known == "held" else "", *held, 1)
@@ -165,7 +165,7 @@ def test_a_renewal_is_that_of_the_rule(
     bench.namespace = replace(bench.namespace, window_ticks=window, max_ticks=2**52)
     begin = max(0, now + start - 1500)
     mark = Mark(0, "cd", begin, begin + length, 1)
-    charter = Charter(WHOSE, 1, begin, mark.until + room)
+    charter = SubLease(WHOSE, 1, begin, mark.until + room)
     bench.at(now)
     bench.state(charter, mark)
     latest = max(0, now + last)
@@ -201,7 +201,7 @@ def test_a_renewal_by_a_scheduler_is_that_of_the_rule(
     mark = Mark(0, "cd", begin, begin + length, 1)
     top = mark.until + 500 if shorter else 2**52
     bench.namespace = replace(bench.namespace, window_ticks=window, max_ticks=top)
-    charter = Charter(WHOSE, 1, begin, mark.until + room)
+    charter = SubLease(WHOSE, 1, begin, mark.until + room)
     bench.at(now)
     bench.state(charter, mark)
     reply = bench.scripts.renew_seen(WHOSE, idle_us=10**18, short=True)
@@ -221,7 +221,7 @@ def test_a_release_is_that_of_the_rule(bench: Bench, start: int, last: int | Non
     """L3: the mark that is left is final_mark's."""
     mark = Mark(0, "cd", start, start + 3000, 1)
     bench.at(1000)
-    bench.state(Charter(WHOSE, 1, start, start + 9000), mark)
+    bench.state(SubLease(WHOSE, 1, start, start + 9000), mark)
     last_tick = None if last is None else max(0, start + last)
     lease = Lease("", 0, "cd", start, mark.until, 1)
     assert bench.scripts.release(WHOSE, lease, last_tick=last_tick).status == "ok"
@@ -254,7 +254,7 @@ def test_what_began_below_the_fence_is_void(bench: Bench) -> None:
     """Also under the number of the present generation, as after a loss of the database."""
     bench.at(1000)
     for mark in (Mark(0, "cd", 899, 1500, 2), Mark(0, "cd", 900, 1500, 1)):
-        bench.state(Charter(WHOSE, 2, 900, 3000), mark)
+        bench.state(SubLease(WHOSE, 2, 900, 3000), mark)
         lease = Lease("", 0, "cd", mark.start, mark.until, 2)
         assert bench.scripts.renew(WHOSE, lease, last_tick=1000, short=True).status == "lost"
         assert bench.scripts.release(WHOSE, lease, last_tick=1000).status == "lost"
@@ -265,7 +265,7 @@ def test_what_began_below_the_fence_is_void(bench: Bench) -> None:
 def test_an_earlier_charter_does_not_replace_a_later_one(bench: Bench) -> None:
     """Whoever comes late with the one it was given finds the later one, and leaves it."""
     bench.at(1000)
-    later = Charter(WHOSE, 2, 900, 3000)
+    later = SubLease(WHOSE, 2, 900, 3000)
     bench.state(later, None)
     (incarnation,) = bench.own.client.hmget(key_of(WHOSE, bench.namespace.name), "incarnation")
     assert incarnation is not None
@@ -276,13 +276,13 @@ def test_an_earlier_charter_does_not_replace_a_later_one(bench: Bench) -> None:
         replace(later, incarnation="another", fence=2000, ceiling=9000),
     ):
         assert bench.scripts.install(earlier).status == "lost"
-    assert bench.acquire().charter(WHOSE) == later
+    assert bench.acquire().sub_lease(WHOSE) == later
     assert bench.scripts.install(replace(later, ceiling=2000)).status == "ok"
     assert bench.own.client.hget(key_of(WHOSE, bench.namespace.name), "ceiling") == b"3000"
     assert bench.scripts.install(replace(later, ceiling=4000)).status == "ok"
     assert bench.acquire().status == "none"
     bench.at(3000)
-    assert bench.acquire().charter(WHOSE) == replace(later, ceiling=4000)
+    assert bench.acquire().sub_lease(WHOSE) == replace(later, ceiling=4000)
 
 
 def test_the_clock_is_that_of_redis(bench: Bench) -> None:

@@ -47,13 +47,13 @@ def test_every_worker_id_can_be_had_and_then_none(leases: ServerLeases) -> None:
 
 
 def test_a_gap_beside_the_avoided_worker_id_is_found(
-    leases: ServerLeases, monkeypatch: pytest.MonkeyPatch
+    leases: ServerLeases, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The scan passes over the avoided id and still finds the missing one behind it."""
-    monkeypatch.setattr("django_idgen.leases.worker_choice.RANDOM_TRIES", 0)
+    monkeypatch.setattr("django_idgen.core.book.RANDOM_TRIES", 0)
     workers = [leases.acquire(holder=str(n), avoid=1).lease.worker for n in range(3)]
     assert workers == [0, 2, 3]
-    small = changed(leases, leases._opening._read_now, workers=range(2))
+    small = changed(leases, time, workers=range(2))
     with pytest.raises(NoFreeWorker):
         small.acquire(holder="x", avoid=1)
 

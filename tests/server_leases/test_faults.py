@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connections, transaction
 
-from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseLost, NoFreeWorker, RegistryUnavailable
 from django_idgen.core.lease import Lease
 from django_idgen.db.connection import OwnConnection
 from django_idgen.leases.server import ServerLeases
-from django_idgen.leases.server_lender import ServerLender
 from django_idgen.models import NamespaceRecord
 from tests.server_leases.shop import (
     EPOCH_US,
@@ -49,7 +47,6 @@ def test_processes_at_once_on_first_use(server_alias: str) -> None:
     code = f"""
 from dataclasses import replace
 from django_idgen.leases.server import ServerLeases
-from django_idgen.leases.server_lender import ServerLender
 from tests.server_tools import at_once
 from tests.server_leases.shop import SHOP
 shop = replace(SHOP, window_ticks=600_000)
@@ -203,13 +200,8 @@ def test_a_fleet_that_starts_at_once_stands_in_line(server_alias: str) -> None:
         return EPOCH_US
 
     ServerLeases(SHOP, alias=server_alias, timeout=5, read_now=note).acquire(holder="a")
-    ServerLender(
-        replace(SHOP, name="lent"),
-        alias=server_alias,
-        stride=WINDOW,
-        timeout=5,
-        server_identity=True,
-        clock=SYSTEM_CLOCK,
-        read_now=note,
-    ).change(lambda charter: charter)
+    lent = ServerLeases(
+        replace(SHOP, name="lent"), alias=server_alias, timeout=5, read_now=note, history=False
+    )
+    lent.change_sub_lease(lambda sub_lease: sub_lease, stride=WINDOW)
     assert set(waits) == {5}

@@ -14,7 +14,6 @@ from django_idgen.core.layout import BitLayout
 from django_idgen.core.lease import Lease
 from django_idgen.core.ledger import Successor
 from django_idgen.leases.server import ServerLeases
-from django_idgen.leases.server_ledger import ServerLedger
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord
 from django_idgen.sources.server import ServerSource
 from tests.server_leases.shop import (
@@ -89,7 +88,7 @@ def test_a_ledger_that_was_rewritten_voids_older_tokens(leases: ServerLeases, ti
     shop = changed(leases, time, fingerprint=layout.fingerprint())
     lease = shop.acquire(holder="a").lease
     fence = lease.until + WINDOW
-    ledger = ServerLedger(shop.namespace, alias=leases.alias, read_now=time)
+    (ledger,) = shop.ledgers()
     ledger.rewrite(lambda stored, _now_us: Successor.after(stored, fence, SHOP.workers))
     with pytest.raises(LeaseLost):
         shop.renew(lease, last_tick=lease.start)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from django_idgen.core.choice import choose_worker
+from django_idgen.core import book
 from django_idgen.core.errors import ClockError, LeaseError
 from django_idgen.core.snowflake import SnowflakeGenerator
 from tests.simulation.world import Host, Link, World, layout_of
@@ -50,8 +50,7 @@ class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         # Histories must be repeatable, and hypothesis sees to it that this one is.
-        self.below = choose_worker.__kwdefaults__["below"]
-        choose_worker.__kwdefaults__["below"] = random.randrange
+        self.random, book._random = book._random, random
 
     @initialize(
         name=st.sampled_from(sorted(SMALL)),
@@ -272,7 +271,7 @@ class Histories(RuleBasedStateMachine):
         ), f"I3: {place} is outside of what process {process.number} was granted"
 
     def teardown(self) -> None:
-        choose_worker.__kwdefaults__["below"] = self.below
+        book._random = self.random
         for process in getattr(self, "processes", []):
             if process is not None:
                 process.kill()

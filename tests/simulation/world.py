@@ -12,6 +12,7 @@ from django_idgen.core.clock import Clock, Reading
 from django_idgen.core.errors import RegistryUnavailable
 from django_idgen.core.layout import BitLayout
 from django_idgen.core.lease import Grant, Lease, Namespace
+from django_idgen.core.registry import Registry
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases, MemoryMarks
 
@@ -65,7 +66,7 @@ class World:
         self.ns += ticks * self.layout.tick_us * 1000
 
     def rows(self) -> dict[int, object]:
-        return self.marks.book("simulated").marks
+        return self.marks.book("simulated").by_worker
 
     def host(self) -> Host:
         return Host(self)
@@ -113,7 +114,7 @@ class Host:
         )
 
 
-class Link:
+class Link(Registry):
     """One process' way to the registry: can be cut, lose an answer, or be slow.
 
     ``fault`` holds for the next call only: ``"down"`` (not applied), ``"lost"``

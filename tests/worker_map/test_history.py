@@ -12,7 +12,8 @@ import pytest
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
-from django_idgen.core.lease import Lease, LeaseRegistry
+from django_idgen.core.lease import Lease
+from django_idgen.core.registry import Registry
 from django_idgen.db.sqlite import marks_terms
 from django_idgen.db.sqlite.marks import MarksFile
 from django_idgen.db.tables import make_missing_tables
@@ -31,7 +32,7 @@ def marks(tmp_path: Path) -> MarksFile:
     return MarksFile(tmp_path / "shop.sqlite3-idgen")
 
 
-def lend(registry: LeaseRegistry, times: int) -> list[Lease]:
+def lend(registry: Registry, times: int) -> list[Lease]:
     """The leases of so many holders, one after the other."""
     leases = []
     for number in range(times):
@@ -55,11 +56,11 @@ def test_a_server_keeps_about_the_newest_rows(
     kept = rows.filter(namespace="shop").order_by("start").values_list("start", flat=True)
     assert list(kept) == [lease.start for lease in leases[-5:]]
     assert rows.filter(namespace="other").count() == 3
-    overseen = registry.oversight()
-    tenure = overseen.tenure(0, leases[-5].start)
+    overseen = registry
+    tenure = overseen.past_lease(0, leases[-5].start)
     assert tenure is not None
     assert tenure.holder == "h7"
-    assert overseen.tenure(0, leases[0].start) is None
+    assert overseen.past_lease(0, leases[0].start) is None
 
 
 def test_a_file_keeps_the_newest_rows(marks: MarksFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,10 +78,10 @@ def test_a_server_without_history_needs_no_table_of_it(server_alias: str) -> Non
     registry = ServerLeases(ONE, alias=server_alias, history=False)
     first, second = lend(registry, 2)
     assert LeaseHistory._meta.db_table not in connections[server_alias].introspection.table_names()
-    tenure = registry.oversight().tenure(0, second.start)
+    tenure = registry.past_lease(0, second.start)
     assert tenure is not None
     assert tenure.holder == "h1"
-    assert registry.oversight().tenure(0, first.start) is None
+    assert registry.past_lease(0, first.start) is None
 
 
 def test_a_marks_file_of_the_version_before_is_taken_as_it_is(marks: MarksFile) -> None:
@@ -88,14 +89,14 @@ def test_a_marks_file_of_the_version_before_is_taken_as_it_is(marks: MarksFile) 
     old = SqliteLeases(ONE, marks=marks, history=False)
     (first,) = lend(old, 1)
     registry = SqliteLeases(ONE, marks=marks)
-    tenure = registry.oversight().tenure(0, first.start)
+    tenure = registry.past_lease(0, first.start)
     assert tenure is not None
     assert (tenure.holder, tenure.acquired_at) == ("h0", None)
-    (survey,) = registry.oversight().survey()
+    (survey,) = registry.inspect()
     assert [sight.acquired_us for sight in survey.sights] == [None]
     assert marks.run(lambda db: marks_terms.drop_old(db, 2**62)) == 0
     (second,) = lend(registry, 1)
-    tenure = registry.oversight().tenure(0, second.start)
+    tenure = registry.past_lease(0, second.start)
     assert tenure is not None
     assert tenure.acquired_at is not None
     # Whoever knows nothing of the table goes on with the file.
@@ -119,7 +120,7 @@ def test_pruning_a_file_keeps_who_has_a_worker_id_still(marks: MarksFile) -> Non
         (0, second.start),
         (0, third.start),
     }
-    assert registry.oversight().tenure(0, first.start) is None
+    assert registry.past_lease(0, first.start) is None
     assert marks.run(lambda db: marks_terms.drop_old(db, 2**62)) == 1
 
 
@@ -138,7 +139,7 @@ def test_a_row_that_starts_where_the_one_before_did_replaces_it(server_alias: st
     assert first.start == second.start
     registry.release(second, last_tick=second.start)
     registry.acquire(holder="later")
-    tenure = registry.oversight().tenure(0, second.start)
+    tenure = registry.past_lease(0, second.start)
     assert tenure is not None
     assert tenure.holder == "user"
 

@@ -13,7 +13,7 @@ import pytest
 from django.db import connections
 from django.db.models.signals import post_delete, pre_delete
 
-from django_idgen.core.lease import LeaseRegistry
+from django_idgen.core.registry import Registry
 from django_idgen.db import dialects
 from django_idgen.db.connection import OwnConnection
 from django_idgen.leases import history as lease_history
@@ -45,7 +45,7 @@ def trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_history, "ONE_IN", 1)
 
 
-def lend(registry: LeaseRegistry, times: int) -> None:
+def lend(registry: Registry, times: int) -> None:
     for number in range(times):
         lease = registry.acquire(holder=f"h{number}").lease
         registry.release(lease, last_tick=lease.start)

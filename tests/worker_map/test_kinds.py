@@ -13,8 +13,9 @@ from django.test import override_settings
 from django_idgen import generators, next_id
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import NotSeenFromHere, WorkerOutOfRange
+from django_idgen.core.inspection import InspectedMark
+from django_idgen.core.registry import Registry
 from django_idgen.core.snowflake import SnowflakeGenerator
-from django_idgen.core.survey import Sight
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.leases.server import ServerLeases
@@ -78,24 +79,22 @@ def test_what_a_service_lends_is_seen_there() -> None:
             assert "secret" not in str(caught.value)
 
 
-class Blind:
-    """A registry of the project's own, of before there was a map."""
+class Blind(Registry):
+    """A registry of the project's own, which shows nothing."""
 
     def __init__(self, namespace: Any) -> None:
         self.namespace = namespace
 
     def acquire(self, *_asked: Any, **_named: Any) -> Any: ...
 
-    renew = release = acquire
-
-    def close(self) -> None: ...
+    renew = release = renew_seen = acquire
 
 
 def test_a_registry_that_tells_nothing_is_named() -> None:
     """By its path, and by what it lacks."""
     with (
         idgen(LEASES={"BACKEND": f"{__name__}.Blind"}),
-        pytest.raises(NotSeenFromHere, match=r"test_kinds\.Blind.*no oversight"),
+        pytest.raises(NotSeenFromHere, match=r"test_kinds\.Blind.*no inspect"),
     ):
         worker_map("default")
 
@@ -159,9 +158,9 @@ def test_a_clock_that_is_off_is_noted(
         registry = RedisLeases(SHOP, alias=alias, database=postgres, clock=clock)
 
     def noted() -> int | None:
-        (survey,) = registry.oversight().survey()
+        (survey,) = registry.inspect()
         (sight,) = survey.sights
-        assert isinstance(sight, Sight)
+        assert isinstance(sight, InspectedMark)
         return sight.offset_us
 
     lease = registry.acquire(holder="a").lease

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from django_idgen import generators, next_id
+from django_idgen.core import book
 from django_idgen.core.errors import WorkerOutOfRange
-from django_idgen.core.survey import name_of
-from django_idgen.leases import server_oversight
+from django_idgen.core.inspection import name_of
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import WorkerLease
 from django_idgen.ops.worker_map import WorkerState, release_worker, who_held, worker_map
@@ -111,8 +111,8 @@ def test_a_hand_over_between_look_and_change_is_not_undone(
         execute_apart(server_alias, statement)
         return name_of(token)
 
-    monkeypatch.setattr(server_oversight, "name_of", hand_over)
-    overseen = registry.oversight()
+    monkeypatch.setattr(book, "name_of", hand_over)
+    overseen = registry
     assert overseen.free(lease.worker, name_of(lease.token)) is False
     assert WorkerLease.objects.using(server_alias).get().token == "ab"
     assert overseen.free(lease.worker) is True

@@ -12,10 +12,8 @@ from django.test import override_settings
 
 from django_idgen import generators, next_id
 from django_idgen.core.errors import RegistryUnavailable
-from django_idgen.db.connection import own_connection
 from django_idgen.leases.redis import scripts as redis_scripts
-from django_idgen.leases.redis.borrowed_history import PURPOSE
-from django_idgen.models import LeaseHistory, NamespaceRecord
+from django_idgen.models import NamespaceRecord
 from django_idgen.ops.worker_map import WorkerState, release_worker, who_held, worker_map
 from django_idgen.process import handlers
 from tests.places import empty_sqlite
@@ -51,11 +49,6 @@ def lease() -> Any:
     return generators["default"].keeper.lease  # type: ignore[attr-defined]
 
 
-def settle(database: str) -> None:
-    """What is written by the loader's thread is written."""
-    own_connection(database, PURPOSE).loader.submit(lambda: None).result(30)
-
-
 def test_before_the_first_lease_nothing_is_made(database: str, server: RedisServer) -> None:
     """Neither a table nor a key, by whoever looks, releases or asks who it was."""
     found = worker_map("default")
@@ -83,50 +76,19 @@ def test_a_lease_in_redis_is_told_with_its_clock(database: str) -> None:
     assert (tenure.holder, tenure.acquired_at) == (entry.holder, entry.acquired_at)
 
 
-def test_those_before_are_told_by_the_database(database: str) -> None:
-    """Also while Redis is away, which then can't say what was promised."""
-    next_id()
-    first = lease()
-    handlers.reset()
-    next_id()
-    settle(database)
-    assert lease().worker == first.worker
-    assert LeaseHistory.objects.using(database).count() == 2
-    tenure = who_held("default", first.worker, first.start)
-    assert tenure is not None
-    assert tenure.start == first.start
-    assert who_held("default", first.worker, lease().until) is None
-
-
-def test_history_can_be_switched_off(database: str, server: RedisServer) -> None:
-    """Then only the present holder is known."""
-    with (
-        cache_alias("idgen", server.url) as alias,
-        override_settings(IDGEN=redis_leases_on(alias, database, history=False)),
-    ):
-        next_id()
-        first = lease()
-        handlers.reset()
-        next_id()
-        settle(database)
-        assert who_held("default", first.worker, lease().start) is not None
-        assert who_held("default", first.worker, first.start) is None
-        handlers.reset()
-
-
 def test_a_redis_that_is_away_is_said_to_be(
     database: str, server: RedisServer, farm: RedisFarm
 ) -> None:
-    """By the map and by a release; who held a worker id is then told by the history."""
+    """By the map, by a release, and where a past holder is asked for."""
     next_id()
     held = lease()
-    settle(database)
     server.kill()
     with pytest.raises(RegistryUnavailable, match="did not answer"):
         worker_map("default")
     with pytest.raises(RegistryUnavailable, match="did not answer"):
         release_worker("default", held.worker)
-    assert who_held("default", held.worker, held.start) is not None
+    with pytest.raises(RegistryUnavailable, match="did not answer"):
+        who_held("default", held.worker, held.start)
 
 
 def test_an_older_life_of_redis_is_shown_as_lapsed(database: str, server: RedisServer) -> None:
@@ -199,7 +161,7 @@ def test_a_fallback_tells_what_can_be_seen(
 def test_over_a_sqlite_file_it_is_the_same(
     server: RedisServer, tmp_path: Path, django_db_blocker: Any
 ) -> None:
-    """The history stands beside the file."""
+    """Only the last holder is known."""
     with (
         django_db_blocker.unblock(),
         empty_sqlite(tmp_path / "shop.sqlite3"),
@@ -212,12 +174,12 @@ def test_over_a_sqlite_file_it_is_the_same(
         first = lease()
         handlers.reset()
         next_id()
-        settle("default")
         (entry,) = worker_map("default").entries.values()
         assert entry.state is WorkerState.HELD
-        tenure = who_held("default", first.worker, first.start)
+        tenure = who_held("default", first.worker, lease().start)
         assert tenure is not None
-        assert tenure.start == first.start
+        assert tenure.start == lease().start
+        assert who_held("default", first.worker, first.start) is None
         handlers.reset()
 
 

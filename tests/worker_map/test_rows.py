@@ -14,7 +14,7 @@ from django.db.models import F
 from django.test import override_settings
 
 from django_idgen import generators, next_id
-from django_idgen.core.survey import WorkerEntry
+from django_idgen.core.inspection import WorkerEntry
 from django_idgen.db.stores import marks_of
 from django_idgen.models import NamespaceRecord, WorkerLease
 from django_idgen.ops.lease_state import told

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ...core.errors import ConfigurationError
 from ...core.layout import BitLayout
-from ...core.ledger import Ledger, Stored
+from ...core.ledger import Stored
 from ...core.moments import MAX_UNIX_US, moment, unix_us
 from ...core.segment import MAX_ID, Demand, Segment
 from ...core.succession import layout_of
@@ -102,7 +102,7 @@ def next_after(field: GeneratedOnSave) -> int:
 
 def _lent_until_us(entry: GeneratorSettings) -> int:
     """The end of the last window of its worker ids: after a skip it may be far ahead."""
-    ledgers: list[Ledger] = getattr(registry_of(entry), "ledgers", list)()
+    ledgers = registry_of(entry).ledgers()
     found = [stored for ledger in ledgers if (stored := ledger.read()) is not None]
     return max((_end_us(stored, entry.layout) for stored in found), default=0)
 

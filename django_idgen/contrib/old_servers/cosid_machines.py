@@ -18,7 +18,8 @@ from rest_framework.exceptions import APIException
 
 from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError, LeaseLost, RegistryUnavailable
-from ...core.lease import Grant, Lease, LeaseRegistry, Namespace
+from ...core.lease import Grant, Lease, Namespace
+from ...core.registry import Registry
 from ...process import lifecycle
 from ...rest.clients import MOST_LABEL, OPEN, Owner, RegistryMap, check_quota
 from ...settings.config import GeneratorSettings, SettingsError
@@ -275,11 +276,11 @@ class _Registries(RegistryMap):
         lifecycle.register(close=self.close, forget=self.forget)
         setting_changed.connect(self._on_setting_changed)
 
-    def build(self, entry: GeneratorSettings) -> LeaseRegistry:
+    def build(self, entry: GeneratorSettings) -> Registry:
         # Up to the last moment of the guard, by a clock that is ahead; the end is no part of it.
         reach = self._rules.guard + self._rules.skew + entry.layout.tick_us / 1e6
         registry = super().build(replace(entry, window=reach))
-        if not hasattr(registry, "held_by"):
+        if not registry.knows_holders:
             raise SettingsError(
                 f"CosId's machine ids can't come from generator {entry.alias!r}: its leases are "
                 f"those of {entry.leases.path}, which can't tell what an instance holds. Name "

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ...core.book import NOT_WHOLE
 from ...core.lease import PROTOCOL_VERSION
-from ...core.lending import NOT_WHOLE
 from ...core.segment import MAX_ID
 
 __all__ = [

@@ -10,27 +10,22 @@ that the old one can have lent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from ...core.book import lost
 from ...core.clock import SYSTEM_CLOCK, Clock
-from ...core.errors import LeaseLost, RegistryUnavailable
+from ...core.errors import ConfigurationError, LeaseLost, RegistryUnavailable
+from ...core.inspection import InspectedMark, Inspection, PastLease
 from ...core.lease import Grant, Lease, Mark, Namespace, new_token
 from ...core.ledger import Ledger
-from ...core.lending import lost
-from ...core.survey import Overseen
+from ...core.registry import Registry
 from ...db.redis_client import OwnRedis
-from ..ledger_places import ledgers_in
-from ..lender import Lender, Lenders
+from ..book_registry import BookRegistry
 from ..memory import MemoryLeases
 from ..option_values import checked_flag, checked_seconds
-from .borrowed_history import BorrowedHistory
-from .borrowed_ledger import BorrowedLedger
-from .borrower import Borrower, TakenOver
-from .options import checked_after_loss, stride_ticks
-from .oversight import RedisOversight
-from .refusals import refusal
-from .scripts import FIRST, HOLDER_LENGTH, LAST, LeaseScripts, Reply
+from .root import RedisLedger, Root, TakenOver
+from .scripts import FIRST, LAST, LAST_TICK, LeaseScripts, Reply, refusal
 
 __all__ = ["RedisLeases"]
 
@@ -40,12 +35,15 @@ ATTEMPTS = 6
 Few, since each loss in between costs a generation, whose fence lies a stride further ahead.
 """
 DEFAULT_TIMEOUT = 3.0
+AFTER_LOSS = ("ahead", "wait")
+WORDS = 10
+"""Of each worker id: see the script ``survey``."""
 
 Ask = Callable[[str, bool], Reply]
 """A script, of an installation; and whether a window may be cut short at the ceiling."""
 
 
-class RedisLeases:
+class RedisLeases(Registry):
     """A registry in the Redis of the cache ``alias`` (django-redis). Thread-safe.
 
     ``database`` is the alias of the database that remembers what Redis may forget.
@@ -53,14 +51,15 @@ class RedisLeases:
     window; two windows unless told) is how far ahead the database lends: as long it may
     be away, and so far ids may run ahead after Redis has forgotten something; with
     ``after_loss="wait"`` none is lent until the time has come up to it. For
-    ``server_identity`` see :class:`DatabaseLeases`. With ``history`` the
-    database keeps, as well as it can, who was lent which worker id. ``read_now_us`` gives
+    ``server_identity`` see :class:`DatabaseLeases`. ``read_now_us`` gives
     the time in µs since 1970 instead of the servers' clocks.
 
     Raises :class:`ConfigurationError` for options that can't work; opens nothing.
     """
 
     kind = "redis"
+    uses_database = True
+    database: str
 
     def __init__(
         self,
@@ -72,7 +71,6 @@ class RedisLeases:
         stride: float | None = None,
         after_loss: str = "ahead",
         server_identity: bool = True,
-        history: bool = True,
         clock: Clock = SYSTEM_CLOCK,
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
@@ -81,26 +79,20 @@ class RedisLeases:
         self.database = database
         self.stride_ticks = stride_ticks(namespace, stride)
         self._limit = checked_seconds("timeout", timeout, most=60)
-        self._server_identity = checked_flag("server_identity", server_identity)
         self._waits = checked_after_loss(after_loss) == "wait"
         self._clock = clock
         self._own = OwnRedis(alias, timeout=self._limit / 2)
         self._scripts = LeaseScripts(self._own, namespace, clock=clock, read_now_us=read_now_us)
-        lenders = Lenders(
-            namespace,
+        self._root = Root(
+            self._scripts,
             database,
             stride=self.stride_ticks,
             timeout=self._limit,
-            server_identity=self._server_identity,
+            server_identity=checked_flag("server_identity", server_identity),
             clock=clock,
             read_now_us=read_now_us,
         )
-        self._borrower = Borrower(self._scripts, lenders, stride=self.stride_ticks, clock=clock)
-        self._keeps_history = checked_flag("history", history)
-        self._history = BorrowedHistory(namespace.name, database, timeout=self._limit)
-        self._memory = MemoryLeases(
-            namespace, history=history, clock=clock, read_now_us=read_now_us
-        )
+        self._memory = MemoryLeases(namespace, clock=clock, read_now_us=read_now_us)
         self._start_over()
 
     def _start_over(self) -> None:
@@ -110,8 +102,8 @@ class RedisLeases:
     # --- the registry -------------------------------------------------------
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`LeaseRegistry.acquire`."""
-        if self._borrower.lenders.is_forbidden():
+        """See :meth:`Registry.acquire`."""
+        if self._root.is_forbidden():
             grant = self._memory.acquire(holder=holder, not_before=not_before, avoid=avoid)
             self._in_memory.add(grant.lease.token)
             return grant
@@ -131,16 +123,13 @@ class RedisLeases:
         )
         worker, start, until = reply.window
         self._worker = self.namespace.check_worker(worker)
-        generation = reply.charter("").generation
-        if self._keeps_history:
-            mark = Mark(worker, token, start, until, generation, holder[:HOLDER_LENGTH])
-            self._history.note(mark, reply.reading.registry_us)
+        generation = reply.sub_lease("").generation
         return Grant(
             Lease(self.namespace.name, worker, token, start, until, generation), reply.reading
         )
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`LeaseRegistry.renew`."""
+        """See :meth:`Registry.renew`."""
         if lease.token in self._in_memory:
             return self._memory.renew(lease, last_tick=last_tick)
         reply = self._granted(
@@ -156,23 +145,23 @@ class RedisLeases:
         return self._scripts.renew(installation, lease, last_tick=last_tick, short=short)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`LeaseRegistry.release`."""
+        """See :meth:`Registry.release`."""
         if lease.token in self._in_memory:
             self._in_memory.discard(lease.token)
             return self._memory.release(lease, last_tick=last_tick)
-        installation = self._borrower.installation_to_release() if lease.token else None
+        installation = self._root.installation_to_release() if lease.token else None
         if installation is None:
             return False  # of another database by now
         return self._scripts.release(installation, lease, last_tick=last_tick).status == "ok"
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`LeaseRegistry.renew_seen`; a part of them at a time.
+        """See :meth:`Registry.renew_seen`; a part of them at a time.
 
         Whatever it raises in the middle, those that were renewed by then are.
         """
-        if self._borrower.lenders.is_forbidden():
+        if self._root.is_forbidden():
             return self._memory.renew_seen(idle_after=idle_after)
-        if not self._borrower.is_in_use():
+        if not self._root.is_in_use():
             return 0
         count, cursor, short = 0, FIRST, False
 
@@ -194,24 +183,66 @@ class RedisLeases:
         """From now on whoever asks does so for another: this host's clock is not the holder's."""
         self._scripts.lends_on = True
 
-    def oversight(self) -> Overseen:
-        """For those who look into it, and after it."""
-        if self._borrower.lenders.is_forbidden():
-            return self._memory.oversight()
-        return RedisOversight(
-            self.namespace, self._own, self._scripts, self._borrower, self._history, self._clock
-        )
+    # --- inspecting ---------------------------------------------------------
 
-    def ledgers(self) -> list[Ledger]:
-        """What is stored of the namespace, for those who change its settings."""
-        roots = ledgers_in(
-            self.namespace,
-            self._borrower.lenders.database,
-            timeout=self._limit,
-            server_identity=self._server_identity,
-            clock=self._clock,
-        )
-        return [BorrowedLedger(root, self._scripts) for root in roots]
+    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
+        """See :meth:`Registry.inspect`.
+
+        One script, called again for each thousand of worker ids or so. A process that has
+        not used it yet also looks into the database, whose installation the hash belongs to.
+        """
+        if self._root.is_forbidden():
+            return self._memory.inspect(workers)
+        now_us, found = self._clock.wall_ns() // 1000, dict[int, InspectedMark]()
+        for reply in self._inspections():
+            now_us = reply.reading.registry_us
+            found.update((each.mark.worker, each) for each in _marks_in(reply))
+        told = [each for each in found.values() if workers is None or each.mark.worker in workers]
+        # Of another database it would be another hash.
+        place = f"{self.alias} of database {self.database}"
+        return [Inspection("redis", self.namespace, now_us, told, place=place)]
+
+    def free(self, worker: int, lease: str | None = None) -> bool:
+        """See :meth:`Registry.free`."""
+        if self._root.is_forbidden():
+            return self._memory.free(worker, lease)
+        installation = self._root.installation_to_look()
+        if installation is None:
+            return False
+        reply = self._scripts.free(installation, worker, lease)
+        if reply.status not in ("ok", "lost"):
+            raise refusal(reply, self.namespace, self._own)
+        return reply.status == "ok"
+
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        """See :meth:`Registry.past_lease`: the last one, no more is kept."""
+        if self._root.is_forbidden():
+            return self._memory.past_lease(worker, tick)
+        found = None
+        for reply in self._inspections(worker):
+            found = next(iter(_marks_in(reply)), found)
+        if found is None or not found.mark.start <= tick < found.mark.until:
+            return None
+        return found.as_lease()
+
+    def _inspections(self, worker: int | None = None) -> Iterator[Reply]:
+        """What is known of ``worker``, or of all; of what is told twice, the last is right."""
+        installation = self._root.installation_to_look()
+        if installation is None:
+            return
+        cursor = None
+        while cursor != LAST:
+            reply = self._scripts.survey(installation, worker, cursor=cursor or FIRST)
+            if reply.status != "ok":
+                raise refusal(reply, self.namespace, self._own)
+            yield reply
+            cursor = reply.words[1]
+
+    def ledgers(self) -> Sequence[Ledger]:
+        """See :meth:`Registry.ledgers`."""
+        if self._root.is_forbidden():
+            return ()
+        return [RedisLedger(root, self._scripts) for root in self._root.current().ledgers()]
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """What raises unless Redis answers, by its name."""
@@ -225,7 +256,7 @@ class RedisLeases:
         self._start_over()
         self._own.reset()
         self._memory.abandon()
-        self._borrower.abandon()
+        self._root.abandon()
 
     def close(self) -> None:
         """Close the connections to Redis. May be called twice."""
@@ -239,8 +270,8 @@ class RedisLeases:
         Each answer before it says surely that nothing was granted, so that asking
         again repeats nothing.
         """
-        if forbidden is not None and self._borrower.lenders.is_forbidden():
-            installation = self._borrower.known_installation()
+        if forbidden is not None and self._root.is_forbidden():
+            installation = self._root.known_installation()
             reply = None if installation is None else ask(installation, True)
             if reply is None or reply.status != "ok":
                 raise forbidden()
@@ -248,19 +279,19 @@ class RedisLeases:
         return self._followed_up(ask)
 
     def _followed_up(self, ask: Ask) -> Reply:
-        lender, failure, waited = self._borrower.lenders.current(), None, False
+        book, failure, waited = self._root.current(), None, False
         for _ in range(ATTEMPTS):
-            reply = ask(self._borrower.installation_of(lender), failure is not None)
+            reply = ask(self._root.installation_of(book), failure is not None)
             if reply.status == "ok":
-                self._borrower.lift_in_time(lender, reply)
+                self._root.lift_in_time(book, reply)
             if reply.status in ("ok", "lost"):
                 return reply
             if reply.status == "open":
-                self._borrower.open(lender, reply.words[2], reply.now)
+                self._root.open(book, reply.words[2], reply.now)
             elif reply.status == "wait" and not waited:
                 waited = self._waited(reply)
             elif reply.status == "raise" and failure is None:
-                failure = self._failure_to_lift(lender, reply)
+                failure = self._failure_to_lift(book, reply)
             elif reply.status == "raise" and isinstance(failure, TakenOver):
                 raise failure
             else:
@@ -271,9 +302,9 @@ class RedisLeases:
             f"several servers answer at its address."
         )
 
-    def _failure_to_lift(self, lender: Lender, reply: Reply) -> RegistryUnavailable | None:
+    def _failure_to_lift(self, book: BookRegistry, reply: Reply) -> RegistryUnavailable | None:
         try:
-            self._borrower.lift(lender, reply, wanted=reply.wanted)
+            self._root.lift(book, reply, wanted=reply.wanted)
         except RegistryUnavailable as error:
             # What is left below the ceiling can still be lent.
             return error
@@ -291,3 +322,49 @@ class RedisLeases:
 
     def _seconds(self, ticks: int) -> float:
         return ticks * self.namespace.tick_us / 1e6
+
+
+def stride_ticks(namespace: Namespace, stride: float | None) -> int:
+    """``stride`` (seconds; two windows unless given) in ticks, at least a window."""
+    if namespace.max_ticks > LAST_TICK:
+        raise ConfigurationError(
+            f"Redis counts ticks exactly up to 2**52, but the layout of namespace "
+            f"{namespace.name!r} has {namespace.max_ticks.bit_length() - 1} time bits. Use a "
+            f"layout with longer ticks, or the registry in the database."
+        )
+    if stride is None:
+        return min(2 * namespace.window_ticks, LAST_TICK // 4)
+    ticks = -(-int(checked_seconds("stride", stride, most=1e6) * 1e6) // namespace.tick_us)
+    if ticks < namespace.window_ticks:
+        window = namespace.window_ticks * namespace.tick_us / 1e6
+        raise ConfigurationError(
+            f"stride must be at least a window of {window:g} s, not {stride!r}: no longer "
+            f"window than it could ever be lent."
+        )
+    return min(ticks, LAST_TICK // 4)
+
+
+def checked_after_loss(after_loss: object) -> str:
+    """``after_loss`` if it is one of :data:`AFTER_LOSS`."""
+    if after_loss not in AFTER_LOSS:
+        raise ConfigurationError(f"after_loss must be 'ahead' or 'wait', not {after_loss!r}.")
+    return str(after_loss)
+
+
+def _marks_in(reply: Reply) -> Iterable[InspectedMark]:
+    words = reply.words[2:]
+    for place in range(0, len(words), WORDS):
+        worker, holds, start, until, generation, seen, lent, offset, lease, holder = words[
+            place : place + WORDS
+        ]
+        # The server keeps its tokens to itself.
+        token = "" if holds == "free" else holds
+        mark = Mark(int(worker), token, int(start), int(until), int(generation), holder)
+        yield InspectedMark(
+            mark,
+            seen_us=int(seen),
+            acquired_us=int(lent) if lent else None,
+            offset_us=int(offset) if offset else None,
+            void=holds == "void",
+            lease=lease,
+        )

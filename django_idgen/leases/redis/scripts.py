@@ -11,15 +11,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import SystemRandom
 
-from ...core.charter import Charter
+from ...core.book import check_fingerprint, fingerprint_text
 from ...core.clock import Clock, Reading
-from ...core.errors import RegistryUnavailable
-from ...core.lease import PROTOCOL_VERSION, Lease, Namespace, new_token
-from ...core.lending import fingerprint_text
+from ...core.errors import (
+    ClockBeforeEpoch,
+    ConfigurationError,
+    IdgenError,
+    NamespaceMismatch,
+    NoFreeWorker,
+    RegistryUnavailable,
+    TimeExhausted,
+)
+from ...core.lease import PROTOCOL_VERSION, Lease, Namespace, new_token, too_far_ahead
+from ...core.sub_lease import SubLease
 from ...db.redis_client import OwnRedis
 from ...db.redis_script import run_script
 
-__all__ = ["FIRST", "HOLDER_LENGTH", "LAST", "LAST_TICK", "LeaseScripts", "Reply", "key_of"]
+__all__ = [
+    "FIRST",
+    "LAST",
+    "LAST_TICK",
+    "LeaseScripts",
+    "Reply",
+    "key_of",
+    "refusal",
+]
 
 HOLDER_LENGTH = 200
 LAST_TICK = 2**52
@@ -70,11 +86,11 @@ class Reply:
         """Where the next part begins (of ``ok`` of :meth:`LeaseScripts.renew_seen`)."""
         return self.words[5]
 
-    def charter(self, installation: str) -> Charter:
-        """What the hash holds of its charter (of ``ok`` and ``raise``)."""
+    def sub_lease(self, installation: str) -> SubLease:
+        """What the hash holds of its sub-lease (of ``ok`` and ``raise``)."""
         *numbers, incarnation = self.words[-4:]
         generation, fence, ceiling = map(int, numbers)
-        return Charter(installation, generation, fence, ceiling, incarnation)
+        return SubLease(installation, generation, fence, ceiling, incarnation)
 
 
 class LeaseScripts:
@@ -96,7 +112,7 @@ class LeaseScripts:
         self.namespace = namespace
         self._clock = clock
         self._read_now_us = read_now_us
-        self._fingerprint = fingerprint_text(namespace)
+        self._fingerprint = fingerprint_text(namespace.fingerprint)
         self.lends_on = False
         """Whether leases are lent on, to holders whose clocks are not this host's."""
 
@@ -180,15 +196,15 @@ class LeaseScripts:
     def _wall_us(self) -> int | str:
         return "" if self.lends_on else self._clock.wall_ns() // 1000
 
-    def install(self, charter: Charter) -> Reply:
-        """Enter ``charter``; ``lost`` if the hash is gone, or has a later one."""
+    def install(self, sub_lease: SubLease) -> Reply:
+        """Enter ``sub_lease``; ``lost`` if the hash is gone, or has a later one."""
         return self._call(
             "install",
-            charter.installation,
-            charter.generation,
-            charter.fence,
-            charter.ceiling,
-            charter.incarnation,
+            sub_lease.installation,
+            sub_lease.generation,
+            sub_lease.fence,
+            sub_lease.ceiling,
+            sub_lease.incarnation,
         )
 
     def enter(self, installation: str, generation: int) -> Reply:
@@ -226,3 +242,78 @@ class LeaseScripts:
 def key_of(installation: str, namespace: str) -> str:
     """The key of the hash; two projects on one Redis have different ones."""
     return f"django_idgen:{{{installation}:{namespace}}}"
+
+
+# --- refusals -----------------------------------------------------------------------
+
+
+def refusal(
+    reply: Reply, namespace: Namespace, own: OwnRedis, failure: Exception | None = None
+) -> IdgenError:
+    """The error for an answer other than a grant; ``failure`` is why no ceiling was raised."""
+    words = reply.words
+    match reply.status:
+        case "none":
+            return NoFreeWorker(namespace.name, namespace.workers)
+        case "epoch":
+            return ClockBeforeEpoch(
+                f"The clock of Redis stands {words[0]} ticks of {namespace.tick_us} µs before the "
+                f"epoch of namespace {namespace.name!r}. Mend the clock, or choose an earlier "
+                f"EPOCH."
+            )
+        case "exhausted":
+            return TimeExhausted(
+                f"Tick {words[0]} does not fit the time bits of namespace {namespace.name!r}: "
+                f"they end at {namespace.max_ticks}. Move to a layout with more time bits or a "
+                f"later epoch."
+            )
+        case "ahead":
+            return too_far_ahead(namespace, *map(int, words))
+        case "mismatch":
+            return _mismatch(namespace, words[0], words[1])
+        case "protocol":
+            return ConfigurationError(
+                f"Namespace {namespace.name!r} was written to Redis with protocol {words[0]}, but "
+                f"this version of django_idgen knows {PROTOCOL_VERSION}. Upgrade django_idgen in "
+                f"this process."
+            )
+        case "denied":
+            return own.refused(words[0])
+        case "hidden":
+            return ConfigurationError(
+                f"The Redis of CACHES[{own.alias!r}] does not show run_id and master_replid in "
+                f"INFO, without which a loss of its data can't be noticed. Use another Redis, or "
+                f"the registry in the database."
+            )
+        case _:
+            return RegistryUnavailable(_words(reply, namespace, own, failure))
+
+
+def _words(reply: Reply, namespace: Namespace, own: OwnRedis, failure: Exception | None) -> str:
+    redis = f"The Redis of CACHES[{own.alias!r}]"
+    match reply.status:
+        case "replica":
+            return f"{redis} is a replica, which may not lend. Point LOCATION at the primary."
+        case "wait":
+            seconds = int(reply.words[1]) * namespace.tick_us / 1e6
+            return (
+                f"{redis} lost what it had lent for namespace {namespace.name!r}. With "
+                f"after_loss='wait' it lends again in {seconds:.1f} s; 'ahead' would go on at "
+                f"once, with ids stamped ahead of the time."
+            )
+        case "raise":
+            return (
+                f"{redis} has lent all ticks that it may for namespace {namespace.name!r}, and "
+                f"the database has not lent it more: {failure} (A longer 'stride' survives a "
+                f"longer outage of the database.)"
+            )
+    return f"{redis} answered with {reply.status!r}, which is not understood."
+
+
+def _mismatch(namespace: Namespace, what: str, stored: str) -> IdgenError:
+    if what == "fingerprint":
+        try:
+            check_fingerprint(namespace, stored)
+        except NamespaceMismatch as error:
+            return error
+    return NamespaceMismatch(namespace.name, what, stored, "another one")

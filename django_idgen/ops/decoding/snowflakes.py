@@ -18,7 +18,7 @@ from ...core.succession import Era
 from ...process.handlers import current_settings, generator_settings
 from ...process.registries import registry_of
 from ...settings.config import GeneratorSettings
-from ..worker_map import Tenure, who_held
+from ..worker_map import PastLease, who_held
 
 __all__ = [
     "BitField",
@@ -71,7 +71,7 @@ class SnowflakeReading:
     """Highest bits first; empty without ``parts``."""
     doubts: tuple[str, ...]
     """Why it can hardly be an id of this generator, in words."""
-    tenure: Tenure | None = None
+    tenure: PastLease | None = None
     """Who held the worker id at that time, if known."""
     tenure_unknown: str = ""
     """Why its holder is not known."""
@@ -175,7 +175,7 @@ class Registries:
             self._eras[entry.alias] = self._read(entry)
         return next((era for era in self._eras[entry.alias] if _has(era, number)), None)
 
-    def tenure(self, alias: str, parts: IdParts) -> tuple[Tenure | None, str]:
+    def tenure(self, alias: str, parts: IdParts) -> tuple[PastLease | None, str]:
         """Who held the worker id at that time; or why that is not known."""
         if alias in self._away:
             return None, self._away[alias]
@@ -188,7 +188,7 @@ class Registries:
     def _read(self, entry: GeneratorSettings) -> tuple[Era, ...]:
         found: list[Era] = []
         try:
-            for ledger in getattr(registry_of(entry), "ledgers", list)():
+            for ledger in registry_of(entry).ledgers():
                 stored = ledger.read()
                 found += () if stored is None else stored.eras
         except (IdgenError, DatabaseError) as error:

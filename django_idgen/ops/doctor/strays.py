@@ -41,8 +41,7 @@ class Stray:
 
 def ledgers_of(project: Project, entry: GeneratorSettings) -> list[Ledger]:
     """The ledgers of an entry's registry; none if it lends somewhere else."""
-    found: list[Ledger] = getattr(project.registry(entry), "ledgers", list)()
-    return found
+    return [*project.registry(entry).ledgers()]
 
 
 def strays_of(project: Project, entry: GeneratorSettings) -> list[Stray]:

@@ -5,7 +5,7 @@ a replica that missed the last writes. So the ticks that such a registry may gra
 are themselves a grant, of the database: those of ``[fence, ceiling)``. Whatever is
 forgotten lay below the ceiling, and the next *generation* begins at it.
 
-The rules here are pure; whoever stores a charter applies them in a transaction.
+The rules here are pure; the book applies them in a transaction.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 from .lease import Namespace
 
-__all__ = ["Change", "Charter", "reaching"]
+__all__ = ["Change", "SubLease", "reaching"]
 
 
 @dataclass(frozen=True, slots=True)
-class Charter:
+class SubLease:
     """What the database has lent to the current generation of a registry. Frozen."""
 
     installation: str
@@ -37,7 +37,7 @@ class Charter:
         """Whether anything may be lent; not so before the first use, and after a loss (L7)."""
         return self.ceiling > self.fence
 
-    def serves(self, other: Charter) -> bool:
+    def serves(self, other: SubLease) -> bool:
         """Whether ``other`` is of the same generation: a fence tells more than a number."""
         return (self.generation, self.fence, self.incarnation) == (
             other.generation,
@@ -45,8 +45,8 @@ class Charter:
             other.incarnation,
         )
 
-    def opened(self, incarnation: str, *, now: int, stride: int) -> Charter:
-        """The charter of ``incarnation``, a new generation unless it has one already.
+    def opened(self, incarnation: str, *, now: int, stride: int) -> SubLease:
+        """The sub-lease of ``incarnation``, a new generation unless it has one already.
 
         Nothing that an earlier generation may have lent lies past its ceiling.
         """
@@ -64,11 +64,11 @@ class Charter:
             incarnation=incarnation,
         )
 
-    def lifted(self, *, wanted: int, stride: int) -> Charter:
-        """The charter with its ceiling ``stride`` past ``wanted``, the latest tick in use."""
+    def lifted(self, *, wanted: int, stride: int) -> SubLease:
+        """The sub-lease with its ceiling ``stride`` past ``wanted``, the latest tick in use."""
         return replace(self, ceiling=max(self.ceiling, max(self.fence, wanted) + stride))
 
-    def raised_for(self, seen: Charter, *, now: int, wanted: int, stride: int) -> Charter:
+    def raised_for(self, seen: SubLease, *, now: int, wanted: int, stride: int) -> SubLease:
         """What becomes of it when a user of generation ``seen`` asks for a higher ceiling.
 
         Only the current generation is lifted. One that a loss of the database has
@@ -81,15 +81,15 @@ class Charter:
         return self.lifted(wanted=wanted, stride=stride) if self.serves(seen) else self
 
 
-Change = Callable[[Charter], Charter]
-"""What a transaction makes of a charter."""
+Change = Callable[[SubLease], SubLease]
+"""What a transaction makes of a sub-lease."""
 
 
-def reaching(namespace: Namespace, charter: Charter, *, now: int, stride: int) -> Namespace:
-    """``namespace`` with the largest window that a loss of ``charter`` must reckon with (L7).
+def reaching(namespace: Namespace, sub_lease: SubLease, *, now: int, stride: int) -> Namespace:
+    """``namespace`` with the largest window that a loss of ``sub_lease`` must reckon with (L7).
 
     Since then its ceiling may have been raised, to as far past the time as it lay at
     ``now``, or a generation may have been opened at it: that is a stride more.
     """
-    lead = max(charter.ceiling - now, stride)
+    lead = max(sub_lease.ceiling - now, stride)
     return replace(namespace, window_ticks=namespace.window_ticks + lead + stride)

@@ -9,18 +9,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from django_idgen.core.charter import Charter, reaching
 from django_idgen.core.lease import Namespace, loss_fence
+from django_idgen.core.sub_lease import SubLease, reaching
 
 STRIDE = 360
 SPACE = Namespace("shop", 0, 1000, 2**41, range(4), window_ticks=180, skew_ticks=10)
-NEW = Charter("me", 1, 0, 0)
+NEW = SubLease("me", 1, 0, 0)
 PICK = st.integers(0, 10**6)
 
 
 def test_a_first_charter_begins_where_nothing_was_lent() -> None:
     """No fence ahead of the time, and a stride of room."""
-    assert NEW.opened("a", now=500, stride=STRIDE) == Charter("me", 1, 0, 500 + STRIDE, "a")
+    assert NEW.opened("a", now=500, stride=STRIDE) == SubLease("me", 1, 0, 500 + STRIDE, "a")
 
 
 def test_opening_twice_is_opening_once() -> None:
@@ -31,14 +31,14 @@ def test_opening_twice_is_opening_once() -> None:
 
 def test_a_new_life_begins_at_the_ceiling_of_the_old_one() -> None:
     """Or at the present, where that is later."""
-    old = Charter("me", 3, 100, 900, "a")
-    assert old.opened("b", now=500, stride=STRIDE) == Charter("me", 4, 900, 900 + STRIDE, "b")
-    assert old.opened("b", now=2000, stride=STRIDE) == Charter("me", 4, 2000, 2360, "b")
+    old = SubLease("me", 3, 100, 900, "a")
+    assert old.opened("b", now=500, stride=STRIDE) == SubLease("me", 4, 900, 900 + STRIDE, "b")
+    assert old.opened("b", now=2000, stride=STRIDE) == SubLease("me", 4, 2000, 2360, "b")
 
 
 def test_only_the_current_generation_is_raised() -> None:
     """One of another life, generation or fence stays with what it has."""
-    kept = Charter("me", 3, 100, 900, "b")
+    kept = SubLease("me", 3, 100, 900, "b")
     for seen in (
         replace(kept, incarnation="a"),
         replace(kept, generation=2),
@@ -51,14 +51,14 @@ def test_only_the_current_generation_is_raised() -> None:
 
 def test_a_ceiling_never_falls() -> None:
     """Also where the clock went back."""
-    kept = Charter("me", 3, 100, 900, "b")
+    kept = SubLease("me", 3, 100, 900, "b")
     assert kept.raised_for(kept, now=1, wanted=1, stride=STRIDE) == kept
 
 
 def test_what_the_borrower_still_knows_is_reckoned_with() -> None:
     """A database that knows nothing any more begins past what its borrower was lent."""
-    seen = Charter("me", 4, 900, 1260, "a")
-    for forgetful in (NEW, Charter("me", 2, 700, 400, "")):
+    seen = SubLease("me", 4, 900, 1260, "a")
+    for forgetful in (NEW, SubLease("me", 2, 700, 400, "")):
         begun = forgetful.raised_for(seen, now=1000, wanted=1000, stride=STRIDE)
         assert begun.fence >= seen.ceiling
         assert begun.ceiling == begun.fence + STRIDE
@@ -81,7 +81,7 @@ class Life:
     """A life of the registry's data, and the charter that it knows."""
 
     name: str
-    charter: Charter | None = None
+    charter: SubLease | None = None
     alive: bool = True
 
 
@@ -140,7 +140,7 @@ class Histories(RuleBasedStateMachine):
         self.kept = replace(self.kept, fence=fence, generation=generation)
         self.commits = [(self.kept, self.window)]
 
-    def _commit(self, charter: Charter) -> Charter:
+    def _commit(self, charter: SubLease) -> SubLease:
         if charter != self.kept:
             self.kept = charter
             self.window = reaching(SPACE, charter, now=self.now, stride=STRIDE).reach_ticks

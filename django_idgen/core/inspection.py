@@ -1,7 +1,7 @@
 """What a registry can tell of its worker ids, and the map that is drawn of it.
 
-A registry that can be looked into is an :class:`Overseen` one: it reads what it has stored,
-and changes nothing by that. Here it is said, alike for all of them, what that means: who
+A registry reads what it has stored and changes nothing by that
+(:meth:`.registry.Registry.inspect`). Here is what that means, alike for all of them: who
 holds a worker id, whose renewal is overdue, and what was never lent.
 """
 
@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Protocol
 
 from .errors import WorkerOutOfRange
 from .lease import Mark, Namespace
 from .moments import MAX_UNIX_US, moment
 
 __all__ = [
-    "Overseen",
-    "Sight",
-    "Survey",
-    "Tenure",
+    "InspectedMark",
+    "Inspection",
+    "PastLease",
     "Ticks",
     "WorkerEntry",
     "WorkerMap",
@@ -58,7 +56,7 @@ class WorkerState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class InspectedMark:
     """What a registry has stored of one worker id; moments in µs since 1970, ``None`` unknown."""
 
     mark: Mark
@@ -72,6 +70,10 @@ class Sight:
     lease: str | None = None
     """What its lease is called, if the mark has not the token itself: see :func:`name_of`."""
 
+    def as_lease(self) -> PastLease:
+        """Who it was lent to."""
+        return PastLease(self.mark.holder, _moment(self.acquired_us), self.mark.start)
+
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
@@ -84,14 +86,14 @@ class Ticks:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class Inspection:
     """What one registry knows of its worker ids, at one moment. Frozen."""
 
     kind: str
     namespace: Namespace
     now_us: int
     """The registry's time (µs since 1970); this host's where the two are not one."""
-    sights: Iterable[Sight] = ()
+    sights: Iterable[InspectedMark] = ()
     """Of the worker ids that it has a mark of: never lent are all the others."""
     workers: range | None = None
     """Those that it lends, if not all of the namespace's."""
@@ -107,39 +109,12 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenure:
+class PastLease:
     """Who was lent a worker id: from tick ``start`` on, no earlier holder stamped with it."""
 
     holder: str
     acquired_at: datetime | None
     start: int
-
-
-class Overseen(Protocol):
-    """A registry that those can look into who look after it. Thread-safe.
-
-    Every method raises :class:`RegistryUnavailable` where it can't be asked.
-    """
-
-    def survey(self, workers: Collection[int] | None = None) -> Sequence[Survey]:
-        """What it has stored (of ``workers`` alone, if given), and those that it lends through.
-
-        Changes nothing, makes nothing.
-        """
-        ...
-
-    def free(self, worker: int, lease: str | None = None) -> bool:
-        """Free a worker id by hand: void its token, leave its mark. False if it wasn't held.
-
-        With ``lease`` (see :func:`name_of`) only if that one holds it still, which is
-        compared as it is voided. The holder uses up its window, which the next one starts
-        after.
-        """
-        ...
-
-    def tenure(self, worker: int, tick: int) -> Tenure | None:
-        """Who was lent ``worker`` when ``tick`` was; ``None`` if nobody, or if it isn't known."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +140,7 @@ class WorkerEntry:
     registry: str = ""
     """The kind of the registry that lends it."""
     place: str = ""
-    """Where that one keeps it: see :attr:`Survey.place`."""
+    """Where that one keeps it: see :attr:`Inspection.place`."""
     lease: str = ""
     """What its present lease is called, which lets nobody renew it; empty if it is free."""
 
@@ -220,7 +195,7 @@ class WorkerMap:
         return {state: counted[state] for state in WorkerState}
 
 
-def drawn(alias: str, kind: str, workers: range, surveys: Sequence[Survey]) -> WorkerMap:
+def drawn(alias: str, kind: str, workers: range, surveys: Sequence[Inspection]) -> WorkerMap:
     """The map of ``workers`` that ``surveys`` (at least one) give, each of other worker ids."""
     found = [
         entry
@@ -241,7 +216,7 @@ def drawn(alias: str, kind: str, workers: range, surveys: Sequence[Survey]) -> W
     )
 
 
-def entries_of(survey: Survey) -> Iterable[WorkerEntry]:
+def entries_of(survey: Inspection) -> Iterable[WorkerEntry]:
     """What ``survey`` says of each worker id that it has a mark of."""
     space = survey.namespace
     ticks = Ticks(space.epoch_us, space.tick_us, space.window_ticks)
@@ -257,7 +232,13 @@ def entries_of(survey: Survey) -> Iterable[WorkerEntry]:
 
 
 def entry_of(
-    sight: Sight, ticks: Ticks | None, *, now_us: int, namespace: str, registry: str, place: str
+    sight: InspectedMark,
+    ticks: Ticks | None,
+    *,
+    now_us: int,
+    namespace: str,
+    registry: str,
+    place: str,
 ) -> WorkerEntry:
     """What ``sight`` means at ``now_us`` (µs since 1970); without ``ticks`` no moment of it."""
     mark = sight.mark
@@ -281,7 +262,9 @@ def entry_of(
     )
 
 
-def _state(sight: Sight, ticks: Ticks | None, now_us: int, left_us: int | None) -> WorkerState:
+def _state(
+    sight: InspectedMark, ticks: Ticks | None, now_us: int, left_us: int | None
+) -> WorkerState:
     if not sight.mark.token:
         return WorkerState.FREE
     if sight.void or (left_us is not None and left_us <= 0):

@@ -1,0 +1,701 @@
+"""The rules of a namespace, over the book that it is kept in.
+
+A *book* is the record of one namespace and the marks of its worker ids, as seen inside one
+transaction. Each rule here is a function over a :class:`Book`: the caller's store holds the
+lock, and undoes everything if a rule raises. The windows come from :mod:`.lease`.
+
+A namespace notices that something was lost when
+
+* worker rows are missing: the record says how many worker ids were ever lent;
+* its record is gone, although the installation knows its name, or marks are still there;
+* the installation's own row is gone, since then it is not known what else is;
+* another server has taken over the database, since a replica may have missed the last windows.
+
+Then a new *generation* begins: all older tokens are void, and no tick below its fence is lent
+(rule L7).
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import SystemRandom
+from typing import Any
+
+from .clock import Reading
+from .errors import LayoutError, LeaseLost, NamespaceMismatch, NoFreeWorker
+from .holder import identity_of
+from .inspection import InspectedMark, PastLease, name_of
+from .lease import (
+    OLD_CLIENTS,
+    Lease,
+    Mark,
+    Namespace,
+    extend_window,
+    final_mark,
+    grant_window,
+    is_free,
+    loss_fence,
+    new_token,
+    soon,
+)
+from .ledger import Change, Stored, Successor, era_words, eras_from
+from .sub_lease import Change as SubLeaseChange
+from .sub_lease import SubLease, reaching
+
+__all__ = [
+    "NOT_WHOLE",
+    "PREVIOUS_LIMIT",
+    "Book",
+    "LookCloser",
+    "Record",
+    "change_sub_lease",
+    "check_fingerprint",
+    "choose_worker",
+    "extend",
+    "extend_seen",
+    "fingerprint_text",
+    "free_by_hand",
+    "held_by",
+    "inspect",
+    "lend",
+    "lost",
+    "opened_record",
+    "parsed_fingerprint",
+    "past_lease",
+    "rename_holders",
+    "rewrite",
+    "stored_of",
+    "take_back",
+]
+
+NOT_WHOLE = 2**31 - 1
+RANDOM_TRIES = 10
+PREVIOUS_LIMIT = 64
+"""Marks of one host that are looked at for one that its processes had before."""
+# Processes started from one image, or forked, must not all try the same worker ids.
+_random = SystemRandom()
+
+
+class LookCloser(Exception):
+    """A quick look is not enough: the transaction must begin anew, and thoroughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of a namespace as a whole. Frozen; all moments in ticks."""
+
+    fingerprint: str
+    """JSON of :attr:`Namespace.fingerprint`; empty if it isn't known any more."""
+    generation: int
+    fence: int
+    """Nothing below this tick is granted."""
+    largest_window: int
+    workers_made: int
+    """How many worker ids were ever lent; fewer rows than that shows a loss.
+
+    :data:`NOT_WHOLE` in a record that may lag behind what was lent.
+    """
+    highest_until: int
+    """The end of the latest window ever granted."""
+    ceiling: int = 0
+    """The first tick that was not lent to a registry that can forget."""
+    incarnation: str = ""
+    """Which life of that registry the generation was opened for."""
+    installation: str = ""
+    """Which installation wrote it."""
+    server: str = ""
+    """Which server wrote it; empty if that isn't known."""
+
+
+class Book(ABC):
+    """The record and marks of one namespace, inside one transaction."""
+
+    thorough: bool = True
+    """Whether the transaction sees all of the book, and may mend it."""
+
+    # --- the record -------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def reading(self) -> Reading:
+        """The registry's clock, read after the lock was taken."""
+
+    @property
+    @abstractmethod
+    def installation(self) -> str:
+        """The identity of the installation that the book belongs to."""
+
+    @property
+    @abstractmethod
+    def server(self) -> str:
+        """The identity of the server that answers; empty if it isn't known."""
+
+    @abstractmethod
+    def record(self) -> Record | None:
+        """The record as it stands, without a lock."""
+
+    def locked_record(self) -> Record | None:
+        """The record, locked until the end of the transaction."""
+        return self.record()
+
+    @abstractmethod
+    def save_record(self, record: Record) -> None: ...
+
+    @abstractmethod
+    def was_opened(self) -> bool:
+        """Whether the installation remembers that the namespace had a record."""
+
+    def recalled(self) -> Record:
+        """What the installation remembers of a record that is gone."""
+        return Record("", 0, 0, 0, 0, 0)
+
+    @abstractmethod
+    def next_generation(self, after: int) -> int:
+        """A number above ``after`` that no generation of this namespace had yet."""
+
+    @abstractmethod
+    def eras(self) -> object:
+        """What :meth:`save_eras` saved."""
+
+    @abstractmethod
+    def save_eras(self, words: Sequence[Mapping[str, Any]]) -> None:
+        """Keep what was lent under earlier layouts."""
+
+    # --- the marks: reading -----------------------------------------------------
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many worker ids have a mark."""
+
+    @abstractmethod
+    def highest_until(self) -> int:
+        """The highest ``until`` of the marks; 0 if there is none."""
+
+    @abstractmethod
+    def marks(self, workers: Collection[int]) -> Mapping[int, Mark]:
+        """The marks of ``workers``, by worker id."""
+
+    def mark(self, worker: int) -> Mark | None:
+        """The mark of one worker id."""
+        return self.marks([worker]).get(worker)
+
+    @abstractmethod
+    def inspected(
+        self, workers: Collection[int] | None = None, *, generation: int | None = None
+    ) -> Iterable[InspectedMark]:
+        """All marks, or those of ``workers``; void are those of another ``generation``."""
+
+    @abstractmethod
+    def had_by(self, who: str, free_at: tuple[int, int] | None = None) -> Sequence[InspectedMark]:
+        """The marks of holders called ``who`` or ``who:...``, the one seen last first.
+
+        With a tick and a generation: :data:`PREVIOUS_LIMIT` of those that are free then.
+        """
+
+    @abstractmethod
+    def earliest_free(
+        self, workers: range, avoid: int | None, now: int, generation: int
+    ) -> Mark | None:
+        """Of the marks that are free, the one with the lowest ``until``, then worker id."""
+
+    @abstractmethod
+    def lowest_missing(self, workers: range, avoid: int | None) -> int | None:
+        """The lowest worker id that has no mark."""
+
+    @abstractmethod
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        """The last one of the history that began at ``tick`` or before."""
+
+    # --- the marks: writing -----------------------------------------------------
+
+    @abstractmethod
+    def save_lent(self, mark: Mark, *, is_new: bool) -> None:
+        """Save a mark that was lent now; ``is_new``: its worker id had none."""
+
+    @abstractmethod
+    def save_renewed(self, mark: Mark) -> None:
+        """Save ``until``; the holder was seen."""
+
+    @abstractmethod
+    def save_released(self, mark: Mark) -> None:
+        """Save ``token`` and ``until``; the holder was seen."""
+
+    @abstractmethod
+    def save_end(self, mark: Mark) -> None:
+        """Save ``until``; the holder was not seen."""
+
+    @abstractmethod
+    def void(self, worker: int, token: str) -> bool:
+        """Take ``token`` out of its mark and leave the rest; False if it is not there."""
+
+    @abstractmethod
+    def rename(self, worker: int, token: str, holder: str) -> bool:
+        """Change the label of the holder of ``token``; False if it is not there."""
+
+    @abstractmethod
+    def restart_marks(self, workers: range, fence: int) -> None:
+        """Free all marks at ``fence``, whatever they were; their ticks are another layout's.
+
+        Forgets who was lent what. Those outside of ``workers`` may go.
+        """
+
+    @abstractmethod
+    def lower_marks(self, fence: int) -> None:
+        """Free all marks, and lower those past ``fence`` to it."""
+
+    # --- rules that a store may apply in one statement --------------------------
+
+    def extend_seen(
+        self, namespace: Namespace, *, now: int, since_us: int, generation: int
+    ) -> tuple[int, int]:
+        """Extend what is held and was seen since (µs since 1970); how many, and how far."""
+        count = highest = 0
+        for seen in list(self.inspected()):
+            mark = seen.mark
+            if _is_due(mark, seen.seen_us or 0, now=now, since_us=since_us, generation=generation):
+                until = extend_window(namespace, mark, now=now, last_tick=mark.start)
+                self.save_end(replace(mark, until=until))
+                count, highest = count + 1, max(highest, until)
+        return count, highest
+
+    def take_back(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """See :func:`take_back`; ``lease`` has a token, and a worker id of the namespace."""
+        record, mark = self.record(), self.mark(lease.worker)
+        if record is None or mark is None or not _is_current(record, mark, lease):
+            return False
+        self.save_released(replace(mark, token="", until=final_mark(mark, last_tick)))
+        return True
+
+
+# --- lending ----------------------------------------------------------------------
+
+
+def lend(
+    book: Book,
+    namespace: Namespace,
+    *,
+    holder: str,
+    not_before: int = 0,
+    avoid: int | None = None,
+) -> Lease:
+    """Grant a free worker id. Raises as :meth:`Registry.acquire`."""
+    record = opened_record(book, namespace)
+    now = _now(book, namespace)
+    by = soon(namespace, now=now, fence=record.fence, not_before=not_before)
+    worker, old = choose_worker(
+        book, namespace, now=now, generation=record.generation, by=by, holder=holder, avoid=avoid
+    )
+    if old is None and not book.thorough and book.count() < record.workers_made:
+        raise LookCloser  # it may have been lent, and its row deleted
+    start, until = grant_window(
+        namespace,
+        old,
+        now=now,
+        fence=record.fence,
+        highest=record.highest_until,
+        not_before=not_before,
+    )
+    mark = Mark(
+        namespace.check_worker(worker), new_token(), start, until, record.generation, holder
+    )
+    book.save_lent(mark, is_new=old is None)
+    made = record.workers_made + (old is None)
+    book.save_record(_raised(replace(record, workers_made=made), until))
+    return _lease(namespace, mark)
+
+
+def extend(book: Book, namespace: Namespace, lease: Lease, *, last_tick: int) -> Lease | None:
+    """Move the end of a held window up; None if ``lease`` no longer holds it.
+
+    Not an error: that would undo a generation that was just opened.
+    """
+    record = opened_record(book, namespace)
+    known = lease.token and lease.worker in namespace.workers
+    mark = book.mark(lease.worker) if known else None
+    if mark is None or not _is_current(record, mark, lease):
+        return None
+    now = _now(book, namespace)
+    mark = replace(mark, until=extend_window(namespace, mark, now=now, last_tick=last_tick))
+    book.save_renewed(mark)
+    book.save_record(_raised(record, mark.until))
+    return _lease(namespace, mark)
+
+
+def extend_seen(book: Book, namespace: Namespace, *, idle_after: float) -> int:
+    """Extend what is held, and was seen in the last ``idle_after`` seconds; how many there were."""
+    found, record = _looked_at(book, namespace)
+    if not record.workers_made:
+        return 0  # a scheduler that comes by must not make its settings final
+    if record != found:
+        book.save_record(record)
+    now_us = book.reading.registry_us
+    count, highest = book.extend_seen(
+        namespace,
+        now=namespace.tick_at(now_us),
+        since_us=now_us - int(idle_after * 1e6),
+        generation=record.generation,
+    )
+    if count:
+        book.save_record(_raised(record, highest))
+    return count
+
+
+def take_back(book: Book, namespace: Namespace, lease: Lease, *, last_tick: int | None) -> bool:
+    """Free a worker id; False (and nothing changed) if ``lease`` no longer holds it."""
+    if not lease.token or lease.worker not in namespace.workers:
+        return False
+    return book.take_back(lease, last_tick=last_tick)
+
+
+def lost(lease: Lease) -> LeaseLost:
+    """The error that says so, for any registry."""
+    return LeaseLost(
+        f"The lease of worker id {lease.worker} of namespace {lease.namespace!r} (ticks "
+        f"{lease.start} to {lease.until}) is not known to the registry any more: it was given "
+        f"back, lapsed and was lent to another, or its row was deleted. What is left of its "
+        f"window is still this process' own; after that acquire a new lease."
+    )
+
+
+def choose_worker(
+    book: Book,
+    namespace: Namespace,
+    *,
+    now: int,
+    generation: int,
+    by: int,
+    holder: str,
+    avoid: int | None,
+) -> tuple[int, Mark | None]:
+    """A free worker id, never ``avoid``, and its mark if it ever had one.
+
+    The id that the holder had last comes first, so that a restarted process goes on under its
+    old id; then some random tries, since newcomers that choose alike queue for one row; then a
+    scan, since random tries alone fail about every fourth time when 900 of 1024 ids are held.
+    Worker ids whose windows would begin after tick ``by`` come last.
+
+    Raises :class:`NoFreeWorker`.
+    """
+    workers = namespace.workers
+    who = identity_of(holder)
+    seen = book.had_by(who, (now, generation)) if holder else ()
+    had = [
+        each.mark
+        for each in seen
+        if identity_of(each.mark.holder) == who
+        and each.mark.worker in workers
+        and each.mark.worker != avoid
+    ]
+    for mark in had:
+        if mark.until <= by:
+            return mark.worker, mark
+    tries = _random.sample(workers, min(RANDOM_TRIES, len(workers)))
+    known = book.marks(tries)
+    for worker in tries:
+        tried = known.get(worker)
+        if worker != avoid and _is_lendable(tried, now, generation, by):
+            return worker, tried
+    earliest = book.earliest_free(workers, avoid, now, generation)
+    if earliest is not None and earliest.until <= by:
+        return earliest.worker, earliest
+    missing = book.lowest_missing(workers, avoid)
+    if missing is not None:
+        return missing, None
+    if earliest is None:
+        raise NoFreeWorker(namespace.name, workers)
+    last = had[0] if had else earliest
+    return last.worker, last
+
+
+# --- looking after ------------------------------------------------------------------
+
+
+def inspect(book: Book, workers: Collection[int] | None = None) -> list[InspectedMark]:
+    """What is stored of ``workers``, or of all."""
+    record = book.record()
+    generation = -1 if record is None else record.generation
+    return list(book.inspected(workers, generation=generation))
+
+
+def free_by_hand(book: Book, worker: int, lease: str | None = None) -> bool:
+    """Void the token of a worker id, of ``lease`` alone if given; see :meth:`Registry.free`."""
+    mark = book.mark(worker)
+    if mark is None or not mark.token or lease not in (None, name_of(mark.token)):
+        return False
+    return book.void(worker, mark.token)
+
+
+def past_lease(book: Book, worker: int, tick: int) -> PastLease | None:
+    """Who was lent ``worker`` when ``tick`` was; see :meth:`Registry.past_lease`."""
+    known = next(iter(book.inspected([worker])), None)
+    if known is not None:
+        if tick >= known.mark.until:
+            return None  # promised to nobody yet
+        if tick >= known.mark.start:
+            return known.as_lease()
+    return book.past_lease(worker, tick)
+
+
+def held_by(book: Book, namespace: Namespace, holder: str) -> list[Lease]:
+    """The leases in ``holder``'s name, expired or not; the earliest first."""
+    record = book.record()
+    if record is None:
+        return []
+    current = [
+        seen
+        for seen in book.had_by(identity_of(holder))
+        if seen.mark.token
+        and seen.mark.holder == holder
+        and seen.mark.generation == record.generation
+    ]
+    current.sort(key=lambda seen: (seen.acquired_us or 0, seen.mark.start, seen.mark.worker))
+    return [_lease(namespace, seen.mark) for seen in current]
+
+
+def rename_holders(book: Book, rename: Callable[[str], str | None]) -> int:
+    """Give holders the label that ``rename`` says (None: leave it); how many."""
+    held = [seen.mark for seen in book.inspected() if seen.mark.token]
+    labels = [(mark, rename(mark.holder)) for mark in held]
+    return sum(book.rename(mark.worker, mark.token, label) for mark, label in labels if label)
+
+
+# --- the record ---------------------------------------------------------------------
+
+
+def opened_record(book: Book, namespace: Namespace) -> Record:
+    """The locked record of the namespace, made if it has none, mended after a loss.
+
+    Raises :class:`NamespaceMismatch`, and :class:`LookCloser` if there is something to make
+    or mend and the book was only opened for a quick look.
+    """
+    found, record = _looked_at(book, namespace)
+    if record != found:
+        book.save_record(record)
+    return record
+
+
+def _looked_at(book: Book, namespace: Namespace) -> tuple[Record | None, Record]:
+    """The record as it was found, and as it has to be."""
+    found = book.locked_record()
+    if found is not None:
+        check_fingerprint(namespace, found.fingerprint)
+    if book.thorough:
+        return found, _mended(book, namespace, found)
+    if found is None or _is_suspicious(book, namespace, found):
+        raise LookCloser
+    return found, found
+
+
+def _is_suspicious(book: Book, namespace: Namespace, record: Record) -> bool:
+    return (
+        record.installation != book.installation
+        or bool(book.server and record.server != book.server)
+        or record.largest_window < namespace.reach_ticks
+    )
+
+
+def _mended(book: Book, namespace: Namespace, found: Record | None) -> Record:
+    count, server = book.count(), book.server
+    if found is None:
+        lost = count > 0 or book.was_opened()
+        known = book.recalled() if lost else Record("", book.next_generation(0), 0, 0, 0, 0)
+    else:
+        known = found
+        lost = (
+            found.installation != book.installation
+            or count < found.workers_made
+            or bool(server and found.server and found.server != server)
+        )
+    if lost:
+        known = _reopened(book, namespace, known)
+    return replace(
+        known,
+        fingerprint=fingerprint_text(namespace.fingerprint),
+        largest_window=max(known.largest_window, namespace.reach_ticks),
+        workers_made=max(count, 0 if lost else known.workers_made),
+        installation=book.installation,
+        server=server or known.server,
+    )
+
+
+def _reopened(book: Book, namespace: Namespace, known: Record) -> Record:
+    """A new generation, past whatever the lost one can have granted."""
+    fence = max(known.fence, known.highest_until, book.highest_until())
+    # A whole record knows the end of every window that was granted: only rows are missing.
+    whole = known.installation == book.installation and known.server == book.server != ""
+    if not whole:
+        ahead = max(0, _longest_lead(book, namespace) - known.largest_window)
+        fence = loss_fence(
+            namespace,
+            now=_now(book, namespace) + ahead,
+            fence=fence,
+            largest_window=known.largest_window,
+        )
+    return replace(known, generation=book.next_generation(known.generation), fence=fence)
+
+
+def _longest_lead(book: Book, namespace: Namespace) -> int:
+    """How far, in ticks, any window ended past the time when its holder was last seen.
+
+    A holder that ran ahead then, after an earlier loss, may have been promised as much since.
+    """
+    return max(
+        (seen.mark.until - namespace.tick_at(seen.seen_us or 0) for seen in book.inspected()),
+        default=0,
+    )
+
+
+# --- the settings -------------------------------------------------------------------
+
+
+def stored_of(book: Book, record: Record) -> Stored:
+    """What the book holds, for those who look at it from outside."""
+    return Stored(
+        parsed_fingerprint(record.fingerprint),
+        record.generation,
+        record.fence,
+        max(record.highest_until, record.fence, record.ceiling, book.highest_until()),
+        record.largest_window,
+        eras_from(book.eras()),
+    )
+
+
+def rewrite(book: Book, namespace: Namespace, change: Change) -> Stored:
+    """Replace what is stored by ``change``: see :meth:`Ledger.rewrite`.
+
+    ``namespace`` has the settings that are stored now. What was lost is reckoned with first.
+    """
+    if not book.thorough:
+        raise LookCloser
+    record = opened_record(book, namespace)
+    stored = replace(stored_of(book, record), lead=_longest_lead(book, namespace))
+    successor = change(stored, book.reading.registry_us)
+    _reset_marks(book, successor)
+    record = replace(
+        record,
+        fingerprint=fingerprint_text(successor.fingerprint),
+        generation=book.next_generation(record.generation),
+        fence=successor.fence,
+        highest_until=successor.fence,
+        largest_window=successor.longest,
+        workers_made=book.count() if successor.resets else record.workers_made,
+        # A registry outside of the database gets ticks of the new generation when it asks.
+        ceiling=0,
+        incarnation="",
+    )
+    book.save_record(record)
+    book.save_eras([era_words(era) for era in successor.eras])
+    return stored_of(book, record)
+
+
+def _reset_marks(book: Book, successor: Successor) -> None:
+    # Else their tokens are void by the generation, and their marks below the fence.
+    if successor.moved:
+        book.restart_marks(successor.workers, successor.fence)
+    elif successor.lowered:
+        book.lower_marks(successor.fence)
+
+
+def change_sub_lease(
+    book: Book, namespace: Namespace, change: SubLeaseChange, *, stride: int
+) -> SubLease:
+    """Replace what is lent to a registry that can forget by ``change`` of it (rule L6)."""
+    nothing = SubLease("", 0, 0, 0)
+    record = opened_record(book, reaching(namespace, nothing, now=0, stride=stride))
+    before = SubLease(
+        book.installation, record.generation, record.fence, record.ceiling, record.incarnation
+    )
+    after = change(before)
+    if after == before:
+        return after
+    reach = reaching(namespace, after, now=_now(book, namespace), stride=stride).reach_ticks
+    if reach > record.largest_window and not book.thorough:
+        raise LookCloser  # it has to be in the installation's memory, too, before it is used
+    book.save_record(
+        replace(
+            record,
+            generation=after.generation,
+            fence=after.fence,
+            ceiling=after.ceiling,
+            incarnation=after.incarnation,
+            # Lower again, once the ceiling has come back in line with the time.
+            largest_window=reach,
+            highest_until=after.ceiling,
+        )
+    )
+    return after
+
+
+# --- fingerprints -------------------------------------------------------------------
+
+
+def fingerprint_text(fingerprint: Mapping[str, object]) -> str:
+    """Canonical JSON: equal fingerprints give equal texts."""
+    return json.dumps(dict(fingerprint), sort_keys=True, separators=(",", ":"), default=str)
+
+
+def parsed_fingerprint(text: str) -> Mapping[str, Any]:
+    """The fingerprint of a record; empty if it isn't known. Raises :class:`LayoutError`."""
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise LayoutError(f"What is stored of the settings can't be read: {text[:80]!r}.")
+    return found
+
+
+def check_fingerprint(namespace: Namespace, stored: str) -> None:
+    """Raise :class:`NamespaceMismatch` naming the first setting that differs."""
+    configured = fingerprint_text(namespace.fingerprint)
+    if not stored or stored == configured:
+        return
+    # Through JSON and back: a tuple there is a list here.
+    theirs, ours = json.loads(stored), json.loads(configured)
+    for key in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(key) != ours.get(key):
+            raise NamespaceMismatch(namespace.name, key, theirs.get(key), ours.get(key))
+
+
+# --- small things -------------------------------------------------------------------
+
+
+def _now(book: Book, namespace: Namespace) -> int:
+    return namespace.tick_at(book.reading.registry_us)
+
+
+def _lease(namespace: Namespace, mark: Mark) -> Lease:
+    return Lease(namespace.name, mark.worker, mark.token, mark.start, mark.until, mark.generation)
+
+
+def _raised(record: Record, until: int) -> Record:
+    return replace(record, highest_until=max(record.highest_until, until))
+
+
+def _is_current(record: Record, mark: Mark, lease: Lease) -> bool:
+    """Whether ``lease`` still stands: all that is stored of it must agree."""
+    return (mark.token, mark.start, mark.generation, record.generation) == (
+        lease.token,
+        lease.start,
+        lease.generation,
+        lease.generation,
+    )
+
+
+def _is_lendable(mark: Mark | None, now: int, generation: int, by: int) -> bool:
+    # A mark of an earlier generation is void: the fence is past its window.
+    return mark is None or (
+        (is_free(mark, now) or mark.generation != generation) and mark.until <= by
+    )
+
+
+def _is_due(mark: Mark, seen_us: int, *, now: int, since_us: int, generation: int) -> bool:
+    return (
+        mark.generation == generation
+        and not is_free(mark, now)
+        and seen_us >= since_us
+        and not mark.holder.startswith(OLD_CLIENTS)
+    )

@@ -1,0 +1,177 @@
+"""The base class of everything that lends worker ids."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+from .errors import NotSeenFromHere
+from .inspection import Inspection, PastLease
+from .lease import Grant, Lease, Namespace
+from .ledger import Ledger
+
+__all__ = ["Registry"]
+
+
+class Registry(ABC):
+    """Something shared that lends worker ids.
+
+    A registry is safe to use from several threads. The caller repeats no method, nor may the
+    registry repeat one whose outcome it does not know: an exception means "perhaps done", and
+    the grant is gone. No method runs inside the caller's transaction.
+
+    Safety hangs on the abstract methods. The others are for looking and maintenance; what a
+    registry can't do it leaves as it is here.
+    """
+
+    namespace: Namespace
+    kind: ClassVar[str] = ""
+    """Its name in fingerprints, statuses and maps; its dotted path if empty."""
+    needs_workers: ClassVar[bool] = False
+    """Whether the settings name the worker ids of each host, so that it takes ``workers``."""
+    uses_database: ClassVar[bool] = False
+    """Whether its option ``database`` is the alias of a database that keeps its marks."""
+    knows_holders: ClassVar[bool] = False
+    """Whether it finds leases by their holders' labels: :meth:`held_by`, :meth:`rename_holders`."""
+    nested: ClassVar[tuple[str, ...]] = ()
+    """The options (and attributes) that are registries themselves."""
+    database: str | None = None
+    """The alias of the database that keeps its marks."""
+    lent: range | None = None
+    """The worker ids that it lends, if not all of the namespace's."""
+
+    @classmethod
+    def name(cls) -> str:
+        """:attr:`kind`, or the dotted path of the class."""
+        return cls.kind or f"{cls.__module__}.{cls.__qualname__}"
+
+    # --- lending --------------------------------------------------------------
+
+    @abstractmethod
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        """Lend a free worker id, by preference the one that ``holder`` held last.
+
+        ``holder`` is a label (host and process), never proof of anything.
+        ``not_before`` is the first tick that the caller can still use, so that
+        its ids go on rising. ``avoid`` is a worker id to pass over.
+
+        Raises :class:`NoFreeWorker`, :class:`TooFarAhead` for a
+        ``not_before`` that no holder can have come to, :class:`NamespaceMismatch`,
+        :class:`RegistryUnavailable`, :class:`ClockBeforeEpoch`
+        or :class:`TimeExhausted`.
+        """
+
+    @abstractmethod
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        """Move the end of the window up; ``last_tick`` is the caller's latest tick.
+
+        Raises :class:`LeaseLost` if the registry doesn't know the
+        lease, else as :meth:`acquire`.
+        """
+
+    @abstractmethod
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """Give the worker id back; ``last_tick`` is the last one loaded, if any.
+
+        False if the registry didn't know the lease: then nothing was changed.
+        Raises :class:`RegistryUnavailable`.
+        """
+
+    @abstractmethod
+    def renew_seen(self, *, idle_after: float) -> int:
+        """Renew all leases whose holders were seen in the last ``idle_after`` seconds.
+
+        A scheduler calls it for holders that are idle or blocked. A holder is seen when it
+        acquires or renews; this does not count, so that the lease of a holder that is gone
+        expires in the end. Revives no expired lease and lowers no mark; leaves CosId's
+        instances to their guard. Returns how many leases there were. Two calls may overlap.
+
+        Raises as :meth:`renew`, but for :class:`LeaseLost`.
+        """
+
+    def lend_on(self) -> None:
+        """From now on callers ask for others: this host's clock is not the holder's."""
+
+    # --- inspecting -----------------------------------------------------------
+
+    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
+        """What is stored (of ``workers`` alone, if given), here and in nested registries.
+
+        Changes nothing, makes nothing. Raises :class:`RegistryUnavailable` and
+        :class:`NotSeenFromHere`.
+        """
+        raise self._not_seen("inspect")
+
+    def free(self, worker: int, lease: str | None = None) -> bool:
+        """Free a worker id by hand: void its token, leave its mark. False if it wasn't held.
+
+        With ``lease`` (see :func:`.inspection.name_of`) only while that lease holds it, which
+        is compared as it is voided. The holder uses up its window, which the next one starts
+        after. Raises as :meth:`inspect`.
+        """
+        raise self._not_seen("free")
+
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        """Who was lent ``worker`` when ``tick`` was; ``None`` if that isn't known.
+
+        Raises as :meth:`inspect`.
+        """
+        raise self._not_seen("past_lease")
+
+    def held_by(self, holder: str) -> list[Lease]:
+        """The leases in ``holder``'s name, expired or not; the earliest first.
+
+        Raises as :meth:`inspect`.
+        """
+        raise self._not_seen("held_by")
+
+    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
+        """Give each holder the label that ``rename`` says (None: leave it); returns how many.
+
+        Raises as :meth:`inspect`.
+        """
+        raise self._not_seen("rename_holders")
+
+    def installation(self) -> str | None:
+        """Whose worker ids it lends, if those are not its :attr:`database`'s.
+
+        Raises :class:`RegistryUnavailable`.
+        """
+        return None
+
+    def ledgers(self) -> Sequence[Ledger]:
+        """What is stored of the namespace, for commands that change its settings."""
+        return ()
+
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        """What raises unless a server answers, by the server's name. Any one is enough."""
+        return {}
+
+    # --- nested registries ----------------------------------------------------
+
+    @staticmethod
+    def wrapped(namespace: Namespace) -> Mapping[str, Namespace]:
+        """The namespaces of the :attr:`nested` registries, by their options."""
+        return {}
+
+    def parts(self) -> Iterator[Registry]:
+        """This registry and all nested ones."""
+        yield self
+        for name in self.nested:
+            part: Registry = getattr(self, name)
+            yield from part.parts()
+
+    # --- its life -------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited, without a word to the registry."""
+
+    def close(self) -> None:
+        """Free local resources. May be called twice."""
+
+    def _not_seen(self, capability: str) -> NotSeenFromHere:
+        return NotSeenFromHere(
+            f"{self.name()} does not tell who holds the worker ids of namespace "
+            f"{self.namespace.name!r}: it has no {capability}()."
+        )

@@ -1,0 +1,238 @@
+"""The registry over a book, whatever store keeps it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+from ..core import book as rules
+from ..core.book import Book
+from ..core.clock import Clock, Reading
+from ..core.holder import LONGEST_HOLDER
+from ..core.inspection import InspectedMark, Inspection, PastLease
+from ..core.lease import Grant, Lease, Namespace
+from ..core.ledger import Change, Ledger, Stored
+from ..core.registry import Registry
+from ..core.sub_lease import Change as SubLeaseChange
+from ..core.sub_lease import SubLease
+from ..core.succession import namespace_of
+
+__all__ = ["BookRegistry", "Store", "read_clock"]
+
+T = TypeVar("T")
+
+
+class Store(ABC):
+    """Where the book of one namespace is kept. Thread-safe.
+
+    Every method raises :class:`RegistryUnavailable` where the store does not answer.
+    """
+
+    place: str
+    """What an inspection calls it: the alias of its database, say."""
+    key: tuple[str, str] | None = None
+    """Its kind and place; equal for two that are one. None if it does not outlive the process."""
+    described: str = ""
+    """Where it is, for people: ``database 'default'``."""
+
+    @abstractmethod
+    def run(self, job: Callable[[Book], T], *, compared: bool = False) -> T:
+        """What ``job`` returns, in one transaction; what it raises undoes it.
+
+        ``compared``: see first whether the store was put back from an old copy.
+        """
+
+    @abstractmethod
+    def run_if_there(self, job: Callable[[Book], T]) -> T | None:
+        """As :meth:`run`; None where nothing is kept yet. Makes nothing."""
+
+    def read(self, job: Callable[[Book], T]) -> T | None:
+        """What ``job`` reads; None where nothing is kept yet. Makes and mends nothing."""
+        return self.run_if_there(job)
+
+    @abstractmethod
+    def now_us(self) -> int:
+        """The store's clock, µs since 1970."""
+
+    def changed(self) -> None:
+        """A mark was changed by a call of this process."""
+
+    def lend_on(self) -> None:
+        """From now on this host's clock is not the holder's."""
+
+    def ping(self) -> None:
+        """Raise unless the store answers. Changes nothing."""
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited."""
+
+
+class BookRegistry(Registry):
+    """Lends the worker ids of ``namespace`` by the book that ``store`` keeps. Thread-safe."""
+
+    kind = "database"
+    knows_holders = True
+
+    def __init__(self, namespace: Namespace, store: Store) -> None:
+        self.namespace = namespace
+        self.store = store
+
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        """See :meth:`Registry.acquire`."""
+
+        def job(book: Book) -> Grant:
+            label = holder[:LONGEST_HOLDER]
+            lease = rules.lend(
+                book, self.namespace, holder=label, not_before=not_before, avoid=avoid
+            )
+            return Grant(lease, book.reading)
+
+        # Rare enough to ask each time whether the store was put back from an old copy.
+        grant = self.store.run(job, compared=True)
+        self.store.changed()
+        return grant
+
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        """See :meth:`Registry.renew`."""
+
+        def job(book: Book) -> tuple[Lease | None, Reading]:
+            return rules.extend(book, self.namespace, lease, last_tick=last_tick), book.reading
+
+        extended, reading = self.store.run(job)
+        if extended is None:
+            raise rules.lost(lease)
+        return Grant(extended, reading)
+
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """See :meth:`Registry.release`."""
+        # Without the namespace's lock, for which a fleet that ends at once would stand in
+        # line. A loss that is not noticed yet is noticed by the next acquire.
+        known = self.store.run(
+            lambda book: rules.take_back(book, self.namespace, lease, last_tick=last_tick)
+        )
+        self.store.changed()
+        return known
+
+    def renew_seen(self, *, idle_after: float) -> int:
+        """See :meth:`Registry.renew_seen`."""
+        return self.store.run(
+            lambda book: rules.extend_seen(book, self.namespace, idle_after=idle_after)
+        )
+
+    def lend_on(self) -> None:
+        """See :meth:`Registry.lend_on`."""
+        self.store.lend_on()
+
+    # --- looking after ------------------------------------------------------------
+
+    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
+        """See :meth:`Registry.inspect`."""
+
+        def job(book: Book) -> tuple[int, Sequence[InspectedMark]]:
+            return book.reading.registry_us, rules.inspect(book, workers)
+
+        found = self.store.run_if_there(job)
+        now_us, marks = (self.store.now_us(), ()) if found is None else found
+        return [Inspection("database", self.namespace, now_us, marks, place=self.store.place)]
+
+    def free(self, worker: int, lease: str | None = None) -> bool:
+        """See :meth:`Registry.free`.
+
+        Not under the namespace's lock: a renewal that is under way may still raise the mark,
+        and its holder, too, stays below what the next one gets.
+        """
+        freed = self.store.run_if_there(lambda book: rules.free_by_hand(book, worker, lease))
+        if freed:
+            self.store.changed()
+        return bool(freed)
+
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        """See :meth:`Registry.past_lease`."""
+        return self.store.run_if_there(lambda book: rules.past_lease(book, worker, tick))
+
+    def held_by(self, holder: str) -> list[Lease]:
+        """See :meth:`Registry.held_by`."""
+        label = holder[:LONGEST_HOLDER]
+        return self.store.run(lambda book: rules.held_by(book, self.namespace, label))
+
+    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
+        """See :meth:`Registry.rename_holders`."""
+        count = self.store.run(lambda book: rules.rename_holders(book, rename))
+        self.store.changed()
+        return count
+
+    def ledgers(self) -> Sequence[Ledger]:
+        """See :meth:`Registry.ledgers`; none where the store ends with the process."""
+        return () if self.store.key is None else (BookLedger(self.namespace, self.store),)
+
+    # --- what a registry that can forget lends of it ----------------------------------
+
+    def change_sub_lease(self, change: SubLeaseChange, *, stride: int) -> SubLease:
+        """Replace the sub-lease by ``change`` of it, in one transaction, and return it.
+
+        ``stride`` (ticks) is how far ahead a ceiling is raised. A new namespace begins with a
+        sub-lease without ticks. Raises :class:`RegistryUnavailable` where the store does
+        not answer (it may have done it), and :class:`NamespaceMismatch`.
+        """
+        after = self.store.run(
+            lambda book: rules.change_sub_lease(book, self.namespace, change, stride=stride),
+            # No row says that one is missing, and this is not asked for often.
+            compared=True,
+        )
+        self.store.changed()
+        return after
+
+    def kept_by(self) -> str | None:
+        """The installation that keeps the book; None if it keeps nothing yet. Changes nothing."""
+        return self.store.run_if_there(lambda book: book.installation) or None
+
+    # --- its life -------------------------------------------------------------------
+
+    def ping(self) -> None:
+        """Raise :class:`RegistryUnavailable` unless the store answers."""
+        self.store.ping()
+
+    def abandon(self) -> None:
+        """See :meth:`Registry.abandon`."""
+        self.store.abandon()
+
+
+class BookLedger(Ledger):
+    """What ``store`` keeps of ``namespace``."""
+
+    def __init__(self, namespace: Namespace, store: Store) -> None:
+        self.namespace = namespace
+        self.place = store.described
+        self.key = (*(store.key or ()), namespace.name)
+        self._store = store
+
+    def read(self) -> Stored | None:
+        """See :meth:`Ledger.read`."""
+
+        def job(book: Book) -> Stored | None:
+            record = book.record()
+            return None if record is None else rules.stored_of(book, record)
+
+        return self._store.read(job)
+
+    def rewrite(self, change: Change) -> Stored:
+        """See :meth:`Ledger.rewrite`."""
+        record = self._store.read(lambda book: book.record())
+        space = self.namespace
+        if record is not None and record.fingerprint:
+            space = namespace_of(space, rules.parsed_fingerprint(record.fingerprint))
+        stored = self._store.run(lambda book: rules.rewrite(book, space, change), compared=True)
+        self._store.changed()
+        return stored
+
+    def installation(self) -> str:
+        """See :meth:`Ledger.installation`."""
+        return self._store.read(lambda book: book.installation) or ""
+
+
+def read_clock(clock: Clock, read_now_us: Callable[[], int]) -> Reading:
+    """The time by ``read_now_us``, and between which moments of ``clock`` it was read."""
+    sent = clock.elapsed_ns()
+    now = read_now_us()
+    return Reading(now, sent, clock.elapsed_ns())
