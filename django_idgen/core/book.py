@@ -446,12 +446,13 @@ def held_by(book: Book, namespace: Namespace, holder: str) -> list[Lease]:
         return []
     current = [
         seen
-        for seen in book.had_by(identity_of(holder))
+        for seen in reversed(book.had_by(identity_of(holder)))
         if seen.mark.token
         and seen.mark.holder == holder
         and seen.mark.generation == record.generation
     ]
-    current.sort(key=lambda seen: (seen.acquired_us or 0, seen.mark.start, seen.mark.worker))
+    # Of two that were lent at one moment, the one that was seen first stays first.
+    current.sort(key=lambda seen: (seen.acquired_us or 0, seen.mark.start))
     return [_lease(namespace, seen.mark) for seen in current]
 
 
