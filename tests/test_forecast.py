@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.ops.preloading import Consumption, Forecast, check_outage
-from django_idgen.sources.rates import Rate
+from django_idgen.sources.server import Rate
 
 OUTAGE = 1200.0
 START = datetime(2026, 1, 1, tzinfo=UTC)

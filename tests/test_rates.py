@@ -18,8 +18,7 @@ from django_idgen.ops.status import status
 from django_idgen.process.tags import find_tag
 from django_idgen.rest.tags import shown
 from django_idgen.sources.database import DatabaseSource
-from django_idgen.sources.rates import INTERVAL, Rate
-from django_idgen.sources.server import ServerSource
+from django_idgen.sources.server import INTERVAL, Rate, ServerSource
 from tests.places import using
 
 START = datetime(2025, 1, 1, tzinfo=UTC)

@@ -22,8 +22,8 @@ from .errors import ClockSkewed, IdgenError, LeaseError, LeaseExpired, LeaseLost
 from .events import Outbox, ignore
 from .holder import process_label
 from .lease import Grant, Lease
+from .loader import BackgroundThread
 from .registry import Registry
-from .threads import BackgroundThread
 
 __all__ = ["LeaseKeeper", "RegistryCalls", "Renewable", "RenewalThread"]
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core.clock import SYSTEM_CLOCK
-from ..core.threads import BackgroundThread
+from ..core.loader import BackgroundThread
 
 __all__ = ["SilenceGuard"]
 

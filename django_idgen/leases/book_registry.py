@@ -12,11 +12,10 @@ from ..core.clock import Clock, Reading
 from ..core.holder import LONGEST_HOLDER
 from ..core.inspection import InspectedMark, Inspection, PastLease
 from ..core.lease import Grant, Lease, Namespace
-from ..core.ledger import Change, Ledger, Stored
+from ..core.ledger import Change, Ledger, Stored, namespace_of
 from ..core.registry import Registry
 from ..core.sub_lease import Change as SubLeaseChange
 from ..core.sub_lease import SubLease
-from ..core.succession import namespace_of
 
 __all__ = ["BookRegistry", "Store", "read_clock"]
 

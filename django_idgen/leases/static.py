@@ -48,9 +48,8 @@ from ..core.lease import (
     grant_window,
     new_token,
 )
-from ..core.ledger import Change, Ledger, Stored
+from ..core.ledger import Change, Ledger, Stored, namespace_of
 from ..core.registry import Registry
-from ..core.succession import namespace_of
 from .book_registry import read_clock
 from .worker_files import LockFile, MarkFile, file_name
 

@@ -27,7 +27,7 @@ from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import ConfigurationError, IdgenError, RegistryUnavailable
 from ..core.errors import LeaseExpired as Expired
 from ..core.keeper import LeaseKeeper
-from ..core.threads import BackgroundThread
+from ..core.loader import BackgroundThread
 from ..process import handlers
 
 __all__ = ["Ask", "Outcome", "Part", "Probes", "Readiness", "readiness"]

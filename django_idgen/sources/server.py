@@ -8,6 +8,7 @@ it moved it to (Leaf's scheme). Whatever that doesn't fit is left to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,26 +17,127 @@ from typing import Any
 
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import F, QuerySet
-from django.db.models.functions import Now
+from django.db.models import BigIntegerField, F, QuerySet, TextField, Value
+from django.db.models.expressions import Combinable, RawSQL
+from django.db.models.functions import Cast, Greatest, Least, Now, Substr
 
 from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable, TagPaused
 from ..core.events import Emit
 from ..core.loader import Loader
-from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
-from ..core.shard import Grid
+from ..core.segment import (
+    LONGEST_STEP,
+    MAX_ID,
+    MAX_STEP,
+    STEP,
+    Demand,
+    Segment,
+    check_step,
+    check_tag,
+)
+from ..core.shard import MAX_DELTA, Grid
 from ..core.source import Source
 from ..db import dialects
 from ..db.connection import OwnConnection, own_connection
+from ..db.dialects import IDENTITY_LENGTH
 from ..db.transactions import Transactions
 from ..models import DEFAULT_STEP, LeafAlloc
 from ..signals import emit as emit_signal
 from . import history
-from .rates import Rate
-from .row_move import move
 from .row_opening import Floor, RowOpening, Sharing, Skip
 
-__all__ = ["FAILOVER_SKIP", "ServerSource"]
+__all__ = ["FAILOVER_SKIP", "INTERVAL", "SMOOTHING", "Rate", "ServerSource", "move"]
+
+INTERVAL = 60.0
+"""Seconds between two measurements of a tag."""
+SMOOTHING = 600.0
+"""Seconds after which an old rate counts for 1/e. Processes fetch in lumps of minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What is known of a tag's consumption. Frozen."""
+
+    a_second: float = 0.0
+    """Ids; 0 as long as it was not measured twice."""
+    at: datetime | None = None
+    """When it was measured last."""
+    used: int = 0
+    """``max_id`` at that time, less what lay in a pool."""
+
+    def is_due(self, now: datetime) -> bool:
+        # One in the future was written under another clock.
+        return self.at is None or not 0 <= (now - self.at).total_seconds() < INTERVAL
+
+    def measured(self, used: int, now: datetime, *, delta: int = 1) -> Rate:
+        """The rate after one more measurement; ``used`` may have gone back (into the pool)."""
+        seconds = (now - self.at).total_seconds() if self.at is not None else 0.0
+        if seconds <= 0:
+            return Rate(self.a_second, now, used)
+        sample = max(0, used - self.used) / delta / seconds
+        weight = 1 - math.exp(-seconds / SMOOTHING) if self.a_second else 1.0
+        return Rate(self.a_second + (sample - self.a_second) * weight, now, used)
+
+
+_LONGEST_MOVE = MAX_STEP * MAX_DELTA
+
+
+def move(
+    row: QuerySet[LeafAlloc],
+    lowest: int,
+    demand: Demand,
+    *,
+    identity: str,
+    shared: bool,
+    holder: str,
+) -> bool:
+    """Move ``max_id`` of ``row`` up, and lock it; False if it is not as it should be.
+
+    It should not be paused, have a sound step and grid, know of ranges twice as long as
+    this one, stand at or above ``lowest`` and not near the end of the ids, and know the
+    server, which the SQL expression ``identity`` names (unless empty). A ``shared`` tag
+    stands at another height in each database, so that passing ids over is nothing to
+    tell. ``holder``: who is given the ids.
+    """
+    if lowest > MAX_ID - _LONGEST_MOVE or demand.at_least > MAX_STEP:
+        return False
+    ids = _length(demand)
+    length = ids * Cast("delta", BigIntegerField())
+    sound = row.filter(
+        # Here, so that no fetch is granted anything once a pause is committed.
+        paused=False,
+        step__range=(1, MAX_STEP),
+        delta__range=(1, MAX_DELTA),
+        remainder__lt=F("delta"),
+        max_id__range=(1 if shared else lowest, MAX_ID - _LONGEST_MOVE),
+        # Both the row and the installation's know of it, by the careful way: were the row
+        # lost with a fetch that had grown, nobody would know how far the tag came.
+        largest_step__gte=length * _big(2),
+    )
+    if identity:
+        server = RawSQL(identity, (), TextField())  # noqa: S611  # nosec B611  # a constant
+        sound = sound.filter(server=Substr(server, 1, IDENTITY_LENGTH))
+    moved = sound.update(
+        max_id=(Greatest(F("max_id"), _big(lowest)) if shared else F("max_id")) + length,
+        update_time=Now(),
+        holder=holder,
+        fetched_at=Now(),
+        fetched_ids=ids,
+    )
+    return bool(moved)
+
+
+def _length(demand: Demand) -> Combinable:
+    """:meth:`Demand.length` of the row's step, in SQL."""
+    step = Cast("step", BigIntegerField())
+    if demand == STEP:
+        return step
+    most = Greatest(step, _big(LONGEST_STEP))
+    return Greatest(_big(demand.at_least), Least(step * _big(demand.times), most))
+
+
+def _big(value: int) -> Value:
+    return Value(value, BigIntegerField())
+
 
 FAILOVER_SKIP = 50
 """Fetches of the longest kind that a fleet may lose with a server: its processes, a few each."""

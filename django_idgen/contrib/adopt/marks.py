@@ -8,10 +8,9 @@ from typing import Any, cast
 
 from ...core.errors import ConfigurationError
 from ...core.layout import BitLayout
-from ...core.ledger import Stored
+from ...core.ledger import Stored, layout_of
 from ...core.moments import MAX_UNIX_US, moment, unix_us
 from ...core.segment import MAX_ID, Demand, Segment
-from ...core.succession import layout_of
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
 from ...ops.tags.edits import TagExists, make_tag, skip_tag

@@ -24,8 +24,7 @@ from ...core.errors import (
 )
 from ...core.lease import PROTOCOL_VERSION, Lease, Namespace, new_token, too_far_ahead
 from ...core.sub_lease import SubLease
-from ...db.redis_client import OwnRedis
-from ...db.redis_script import run_script
+from ...db.redis_client import OwnRedis, run_script
 
 __all__ = [
     "FIRST",

@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 
 from ...core.errors import IdgenError, InvalidId, RegistryUnavailable
 from ...core.layout import BitLayout, IdParts
+from ...core.ledger import Era
 from ...core.moments import moment
-from ...core.succession import Era
 from ...process.handlers import current_settings, generator_settings
 from ...process.registries import registry_of
 from ...settings.config import GeneratorSettings

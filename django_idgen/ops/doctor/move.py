@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.lease import Namespace
-from ...core.ledger import Change, Ledger, Stored, Successor
+from ...core.ledger import Change, Era, Ledger, Stored, Successor, first_tick, in_ticks, layout_of
 from ...core.moments import MAX_UNIX_US, moment
-from ...core.succession import Era, first_tick, in_ticks, layout_of
 from ...settings.config import GeneratorSettings
 from .id_columns import snowflake_columns
 from .moving import Found, fence_of

@@ -17,8 +17,7 @@ from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import SegmentUnavailable
 from ...core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
 from ...core.source import Stock
-from ...db.redis_client import OwnRedis
-from ...db.redis_script import run_script
+from ...db.redis_client import OwnRedis, run_script
 from ..history import holder
 
 __all__ = ["POOL", "Notes", "PoolScripts", "Popped", "Pushed", "history_of", "key_of"]
