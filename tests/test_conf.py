@@ -144,7 +144,7 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ),
     (
         generator(LEASES={"BACKEND": "django_idgen.sources.memory.MemorySource"}),
-        ["['LEASES']['BACKEND']", "MemorySource'", "no acquire(), renew(), release()"],
+        ["['LEASES']['BACKEND']", "MemorySource'", "django_idgen.core.registry.Registry"],
     ),
     (
         {"SEGMENTS": {"SOURCE": {"BACKEND": "django_idgen.leases.memory.MemoryLeases"}}},

@@ -19,9 +19,8 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Any, TypeVar
 
-import redis
-
 from ..core.errors import ConfigurationError, IdgenError
+from . import redis_checks  # noqa: F401  # registers W005 and W006
 
 __all__ = ["SOCKET_TIMEOUT", "UNREACHABLE", "OwnRedis", "raw_client", "run_script"]
 

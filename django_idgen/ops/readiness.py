@@ -104,12 +104,6 @@ def _to_ask() -> dict[str, Mapping[str, Ask]]:
     return asked
 
 
-def _probes_of(adapter: Any) -> Mapping[str, Ask]:
-    # One of somebody else's need not have any.
-    probes: Callable[[], Mapping[str, Ask]] | None = getattr(adapter, "probes", None)
-    return {} if probes is None else probes()
-
-
 def _in_use() -> dict[str, LeaseKeeper]:
     """The keepers of the generators that ids were asked of."""
     made = {

@@ -17,6 +17,7 @@ from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import ConfigurationError
 from ..core.layout import BitLayout
 from ..core.presets import parse_layout
+from ..core.registry import Registry
 from ..core.segment import check_step
 from ..core.segment_allocator import IDLE_AFTER
 from ..core.segment_loads import SEGMENT_DURATION, Growth
@@ -44,10 +45,8 @@ DEFAULT_GENERATOR = "django_idgen.core.snowflake.SnowflakeGenerator"
 DEFAULT_LEASES = "django_idgen.leases.database.DatabaseLeases"
 REDIS_LEASES = "django_idgen.leases.redis.RedisLeases"
 DEFAULT_SOURCE = "django_idgen.sources.database.DatabaseSource"
-_METHODS = {DEFAULT_LEASES: ("acquire", "renew", "release"), DEFAULT_SOURCE: ()}
-"""What a class must have that stands in the place of the default."""
-_BASES: dict[str, type] = {DEFAULT_SOURCE: Source}
-"""What it must derive from."""
+_BASES: dict[str, type] = {DEFAULT_LEASES: Registry, DEFAULT_SOURCE: Source}
+"""What a class must derive from that stands in the place of the default."""
 DEFAULT_WINDOW = 180.0
 DEFAULT_SKEW_LIMIT = 10.0
 DEFAULT_TIMEOUT = 0.5
@@ -253,9 +252,7 @@ def _backend(where: str, entry: object, default: str) -> BackendSettings:
     raw = mapping(where, entry, ("BACKEND", "OPTIONS"))
     path = text(where, "BACKEND", raw.get("BACKEND", default))
     options = mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {}))
-    return BackendSettings(
-        where, path, options, methods=_METHODS[default], base=_BASES.get(default)
-    )
+    return BackendSettings(where, path, options, base=_BASES[default])
 
 
 def _workers(where: str, value: object, layout: BitLayout) -> range:

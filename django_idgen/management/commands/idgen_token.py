@@ -160,11 +160,9 @@ class Command(BaseCommand):
                 )
             return found
 
-        count = 0
-        for alias in current_settings().generators:
-            registry: Any = REGISTRIES[alias]
-            if hasattr(registry, "rename_holders"):  # all that can have lent to such an instance
-                count += registry.rename_holders(rename)
+        registries = [REGISTRIES[alias] for alias in current_settings().generators]
+        # Only such a one can have lent to an instance.
+        count = sum(each.rename_holders(rename) for each in registries if each.knows_holders)
         self.stdout.write(
             f"{name!r} has {count} CosId instances more."
             if count
