@@ -7,6 +7,7 @@ a connection of our own; see :mod:`..db.stores` for SQLite and for tests.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost
@@ -15,7 +16,8 @@ from ..core.lease import Grant, Lease, Namespace
 from ..core.ledger import Ledger
 from ..core.registry import Registry
 from ..db.connection import Place, place_of
-from ..db.stores import Stores, kept_in_process, marks_of, mirror_of
+from ..db.sqlite.marks import MarksFile
+from ..db.stores import Stores, caller_of, kept_in_process, marks_of, mirror_of
 from .book_registry import BookRegistry
 from .memory import MemoryLeases, MemoryMarks
 from .option_values import checked_flag, checked_seconds
@@ -202,10 +204,12 @@ def book_in(
             namespace, marks=marks, history=history, clock=clock, read_now_us=read_now_us
         )
     if place is Place.FILE:
+        marks_file = marks_of(database)
         return SqliteLeases(
             namespace,
-            marks=marks_of(database),
+            marks=marks_file,
             alias=database,
+            on_change=partial(_catch_up, database, marks_file),
             history=history,
             clock=clock,
             read_now_us=read_now_us,
@@ -219,3 +223,10 @@ def book_in(
         history=history,
         read_now=None if read_now_us is None else lambda _connection: read_now_us(),
     )
+
+
+def _catch_up(database: str, marks: MarksFile) -> None:
+    """Have the rows of ``database`` say what its marks say now."""
+    mirror = mirror_of(marks)
+    mirror.leases_changed()
+    mirror.catch_up(caller_of(database, mirror))

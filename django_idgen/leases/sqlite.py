@@ -19,7 +19,6 @@ from ..db.forking import no_fork
 from ..db.sqlite import marks_terms
 from ..db.sqlite.marks import MarksError, MarksFile
 from ..db.sqlite.marks_seed import identity_of
-from ..db.stores import caller_of, mirror_of
 from .book_registry import BookRegistry, Store, read_clock
 
 __all__ = ["SqliteBook", "SqliteLeases"]
@@ -36,8 +35,8 @@ class SqliteLeases(BookRegistry):
 
     The registry's time is the host's wall clock (``read_now_us``, in microseconds
     since 1970, if given); whether ids repeat does not depend on it. ``alias``: the database
-    whose ``marks`` these are, and whose rows mirror them. ``history``: keep who was lent
-    which worker id.
+    whose ``marks`` these are; ``on_change`` is called when one of them was changed here.
+    ``history``: keep who was lent which worker id. Needs no Django.
     """
 
     def __init__(
@@ -46,18 +45,21 @@ class SqliteLeases(BookRegistry):
         *,
         marks: MarksFile,
         alias: str | None = None,
+        on_change: Callable[[], None] | None = None,
         history: bool = True,
         clock: Clock = SYSTEM_CLOCK,
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
         self.marks = marks
         read = read_now_us or (lambda: clock.wall_ns() // 1000)
-        super().__init__(
-            namespace, _MarksStore(namespace.name, marks, alias, clock, read, history=history)
-        )
+        store = _MarksStore(namespace.name, marks, alias, clock, read, history=history)
+        store.on_change = on_change
+        super().__init__(namespace, store)
 
 
 class _MarksStore(Store):
+    on_change: Callable[[], None] | None = None
+
     def __init__(
         self,
         namespace: str,
@@ -73,7 +75,6 @@ class _MarksStore(Store):
         self.described = f"the marks file of database {alias!r}"
         self._namespace = namespace
         self._marks = marks
-        self._alias = alias
         self._clock = clock
         self._read_now_us = read_now_us
         self._history = history
@@ -105,10 +106,8 @@ class _MarksStore(Store):
         return self._read_now_us()
 
     def changed(self) -> None:
-        if self._alias is not None:
-            mirror = mirror_of(self._marks)
-            mirror.leases_changed()
-            mirror.catch_up(caller_of(self._alias, mirror))
+        if self.on_change is not None:
+            self.on_change()
 
     def ping(self) -> None:
         self.run_if_there(lambda _book: None)
