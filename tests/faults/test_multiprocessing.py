@@ -11,7 +11,7 @@ from .processes import LONG, Running, Site, assert_no_repeats, assert_workers_di
 PREPARE = """
 import multiprocessing, os, threading, time
 from concurrent.futures import ProcessPoolExecutor
-from django_idgen.core import threads
+from django_idgen.core import loader
 from tests.faults.site.children import fork, join, take_and_record
 from tests.faults.site.taking import record, take, wait_for
 """
@@ -122,7 +122,7 @@ STORM = """
 take_and_record(2)  # so that nothing is left to import: Python itself can't fork amid that
 failures = []
 ending = threading.Event()
-threads.PATIENCE = 0  # as if none of our threads ended in time
+loader.PATIENCE = 0  # as if none of our threads ended in time
 
 def busy(number):
     try:

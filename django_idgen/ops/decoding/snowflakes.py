@@ -169,7 +169,7 @@ class Registries:
     def era(self, number: int, entry: GeneratorSettings) -> Era | None:
         """Under which earlier settings of its namespace ``number`` can have been made.
 
-        No id of today's settings can: see :mod:`...core.succession`.
+        No id of today's settings can: see :mod:`...core.ledger`.
         """
         if entry.alias not in self._eras:
             self._eras[entry.alias] = self._read(entry)
