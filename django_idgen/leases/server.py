@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from django.db import Error as AnyDatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, F, Max, Q, QuerySet, Value
 from django.db.models.functions import Greatest, Least
+from django.utils.functional import cached_property
 from django.utils.timezone import is_aware, make_aware, make_naive
 
 from ..core.book import PREVIOUS_LIMIT, Book, LookCloser, Record

@@ -6,7 +6,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import cached_property
 from typing import Any, TypeVar
 
 from ..core.book import NOT_WHOLE, PREVIOUS_LIMIT, Book, Record
@@ -127,6 +126,7 @@ class SqliteBook(Book):
     ) -> None:
         self._db = db
         self._namespace = namespace
+        self._installation: str | None = None
         self._reading = reading
         self._history = history
 
@@ -136,9 +136,11 @@ class SqliteBook(Book):
     def reading(self) -> Reading:
         return self._reading
 
-    @cached_property
+    @property
     def installation(self) -> str:
-        return str(identity_of(self._db) or "")
+        if self._installation is None:
+            self._installation = str(identity_of(self._db) or "")
+        return self._installation
 
     def record(self) -> Record | None:
         row = self._db.execute(

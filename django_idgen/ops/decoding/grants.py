@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from functools import cached_property
 
 from django.apps import apps
 from django.db import DatabaseError, connections, transaction
+from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from ...core.errors import IdgenError
