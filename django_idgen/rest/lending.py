@@ -58,11 +58,11 @@ from .clients import (
     MOST_LABEL,
     REGISTRIES,
     Owner,
-    check_quota,
     installation_of_registry,
     installation_of_source,
 )
 from .failures import Failure, Refused
+from .quota import check_quota
 from .serializers import (
     Answer,
     Asked,

@@ -72,7 +72,7 @@ BREAKS = (
     Break(
         "who borrows and gives back in turn moves the windows of all worker ids",
         "hazard 71",
-        "django_idgen/rest/clients.py",
+        "django_idgen/rest/quota.py",
         "    free_from = 0 if sight.mark.token else space.skew_ticks",
         "    free_from = 0 if sight.mark.token else space.max_ticks",
         (f"{QUOTA}::test_giving_back_moves_no_more_windows_than_holding",),
@@ -112,7 +112,7 @@ BREAKS = (
     Break(
         "one client is lent all worker ids",
         "hazard 71",
-        "django_idgen/rest/clients.py",
+        "django_idgen/rest/quota.py",
         "    if len(left) >= most:",
         "    if len(left) >= workers:",
         (f"{QUOTA}::test_cosids_machine_ids_count_alike",),

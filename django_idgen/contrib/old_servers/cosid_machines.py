@@ -21,7 +21,8 @@ from ...core.errors import IdgenError, LeaseLost, RegistryUnavailable
 from ...core.lease import Grant, Lease, Namespace
 from ...core.registry import Registry
 from ...process import lifecycle
-from ...rest.clients import MOST_LABEL, OPEN, Owner, RegistryMap, check_quota
+from ...rest.clients import MOST_LABEL, OPEN, Owner, RegistryMap
+from ...rest.quota import check_quota
 from ...settings.config import GeneratorSettings, SettingsError
 
 __all__ = [

@@ -16,7 +16,8 @@ from django_idgen.contrib.old_servers.cosid_machines import Instance, MachineIds
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.lease import Namespace
 from django_idgen.leases.memory import MemoryLeases
-from django_idgen.rest.clients import REGISTRIES, Owner, TooManyLeases
+from django_idgen.rest.clients import REGISTRIES, Owner
+from django_idgen.rest.quota import TooManyLeases
 from tests.http.service import EVERYTHING, one_token
 from tests.places import empty_place as empty_place
 
