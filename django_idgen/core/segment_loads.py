@@ -40,7 +40,7 @@ __all__ = [
 SEGMENT_DURATION: Final = 900.0
 """Seconds that a segment aims at."""
 LONGEST_CHAIN: Final = 8
-"""Segments kept ahead at most, unless told."""
+"""Segments kept ahead at most, by default."""
 _MOST_AHEAD: Final = 64
 
 

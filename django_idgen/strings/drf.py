@@ -47,7 +47,7 @@ Method = Callable[..., Any]
 SHOWN = "_idgen_model"
 """The class of the row that it showed last."""
 FOUND = "_idgen_id"
-"""The field of ours that its source leads to, or None."""
+"""The id field that its source leads to, or None."""
 DERIVED = "_idgen_pk_field"
 """Of a relation: what follows from that for its own ``pk_field``."""
 
@@ -149,7 +149,7 @@ def note_model(field: serializers.Field[Any, Any, Any, Any], instance: object) -
 
 
 def id_of(field: serializers.Field[Any, Any, Any, Any]) -> GeneratedOnSave | None:
-    """The model field of ours that the source of ``field`` leads to, as far as is known."""
+    """The id field that the source of ``field`` leads to, as far as is known."""
     kept = field.__dict__
     if FOUND not in kept:
         owner = _owner(field)

@@ -1,7 +1,7 @@
 """What is measured, and how long it takes, in one process.
 
 Throughput is timed over whole passes, in which only the calls are made and their results
-kept. Latency is sampled in a pass of its own, which times each call by itself, so that
+kept. Latency is sampled in a pass of its own, which times each call alone, so that
 reading the clock twice a call does not count as the cost of an id.
 """
 
