@@ -17,19 +17,6 @@ from tests.patience import SHIPPED_TIMEOUT
 from tests.threads import wait_for_threads
 
 SERVERS = ("postgres", "mariadb")
-LONG_CASES = (
-    "tests/adopt/test_fill_ids.py",
-    "tests/adopt/test_integer_keys.py",
-    "tests/adopt/test_uuid_keys.py",
-    "tests/doctor/test_moves.py",
-    "tests/faults/test_beat.py",
-    "tests/test_default_auto_field.py",
-    "tests/test_docs.py",
-    "tests/test_releases.py",
-    "tests/test_start.py",
-    "tests/test_user_projects.py",
-)
-"""Files whose cases take seconds each, and have nothing in common."""
 DATABASE = f"idgen_test_{os.getpid()}"
 
 # How long an example takes says more of the machine, and of who else is on it, than of us.
@@ -43,19 +30,6 @@ settings.register_profile(
     report_multiple_bugs=False,
 )
 settings.load_profile("patient")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Under ``--dist loadgroup`` a file is one group; the long cases go first, each alone."""
-
-    def is_long(item: pytest.Item) -> bool:
-        return item.nodeid.startswith(LONG_CASES)
-
-    items.sort(key=is_long, reverse=True)
-    for item in items:
-        group = item.nodeid if is_long(item) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
