@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import servers
+from tests import servers, warm
 from tests.aliases import alias
 
 __all__ = ["alias"]
@@ -123,16 +121,9 @@ class Project:
             "APP": app,
         }
         environment.pop("DJANGO_SETTINGS_MODULE", None)
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=self.directory,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        done = warm.run(["manage.py", *arguments], cwd=self.directory, env=environment)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
 
     def use(self, **settings: str) -> tuple[str, int]:
         """Make rows of all kinds; the class of the key, and the highest one."""

@@ -81,7 +81,7 @@ def test_commands_refuse_it_in_words(alias: str) -> None:
     assert find_tag("ordre") is None
 
 
-def test_a_database_that_is_away_refuses_no_tag(postgres: str) -> None:
+def test_a_database_that_is_down_refuses_no_tag(postgres: str, shipped_timeout: float) -> None:
     """It can't tell: ids come from a pool, or not at all. Then a misspelt one is refused."""
     settings = connections.settings[postgres]
     up = settings["PORT"]

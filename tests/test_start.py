@@ -58,7 +58,9 @@ def test_a_database_that_does_not_exist_is_named(server: str) -> None:
     assert _once_it_is_up(generators["default"].next_id) > 0
 
 
-def test_a_field_begins_above_its_rows_once_the_database_is_up(server: str) -> None:
+def test_a_field_begins_above_its_rows_once_the_database_is_up(
+    server: str, shipped_timeout: float
+) -> None:
     """While no database says whether its tag is new, there are no ids; afterwards none of a row."""
     Invoice.objects.using(server).create(pk=500)
     settings = connections.settings[server]

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -19,10 +17,9 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from tests import servers
+from tests import servers, warm
 
 PROJECT = Path(__file__).parent / "projects"
-LONG = os.environ.get("IDGEN_LONG") == "1"
 
 RUNNERS = {
     "manage": ["-W", "error", "manage.py", "test"],
@@ -69,8 +66,8 @@ class Shop:
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "COV"))
         }
-        done = subprocess.run(
-            [sys.executable, *command],
+        done = warm.run(
+            list(command),
             cwd=PROJECT,
             env={
                 **environment,
@@ -82,11 +79,7 @@ class Shop:
                 ),
                 **self.environment,
             },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=120,
+            cold=not {"pytest", "--parallel"}.isdisjoint(command) or LOADED in command,
         )
         assert done.returncode == 0, done.stdout
         return done.stdout
@@ -148,7 +141,7 @@ def assert_silent(output: str) -> None:
         assert word not in output.lower(), output
 
 
-@pytest.mark.parametrize(("shop", "runner"), EVERY if LONG else SHORT, indirect=["shop"])
+@pytest.mark.parametrize(("shop", "runner"), EVERY if warm.LONG else SHORT, indirect=["shop"])
 def test_users_tests_pass_and_leave_nothing(shop: Shop, runner: str) -> None:
     """TestCase, TransactionTestCase, SimpleTestCase and LiveServerTestCase pass, unprepared.
 
@@ -158,7 +151,7 @@ def test_users_tests_pass_and_leave_nothing(shop: Shop, runner: str) -> None:
     assert shop.left_behind() == []
 
 
-@pytest.mark.parametrize("shop", DATABASES if LONG else ["wal", "postgres"], indirect=True)
+@pytest.mark.parametrize("shop", DATABASES if warm.LONG else ["wal", "postgres"], indirect=True)
 def test_several_databases(shop: Shop) -> None:
     """Tests that use two aliases pass, and so do those that may use one of them only."""
     shop.aliases = ("default", "second")
@@ -175,7 +168,7 @@ def test_parallel_runs_whose_processes_inherit_nothing(shop: Shop) -> None:
     assert shop.left_behind() == []
 
 
-@pytest.mark.parametrize("shop", DATABASES if LONG else ["journal", "mariadb"], indirect=True)
+@pytest.mark.parametrize("shop", DATABASES if warm.LONG else ["journal", "mariadb"], indirect=True)
 @pytest.mark.parametrize(
     "command",
     [[*RUNNERS["manage"], "--keepdb"], [*RUNNERS["pytest"], "--reuse-db"]],
@@ -191,7 +184,7 @@ def test_a_database_that_is_kept(shop: Shop, command: list[str]) -> None:
         assert "test_default.sqlite3-idgen" in kept  # it belongs to the database
 
 
-@pytest.mark.parametrize("shop", DATABASES if LONG else ["journal", "postgres"], indirect=True)
+@pytest.mark.parametrize("shop", DATABASES if warm.LONG else ["journal", "postgres"], indirect=True)
 def test_tables_made_without_migrations(shop: Shop) -> None:
     """Our tables are made on first use where MIGRATION_MODULES turns migrations off."""
     shop.environment["SHOP_NO_MIGRATIONS"] = "1"
@@ -199,7 +192,7 @@ def test_tables_made_without_migrations(shop: Shop) -> None:
     assert shop.left_behind() == []
 
 
-@pytest.mark.parametrize("shop", DATABASES if LONG else ["memory", "mariadb"], indirect=True)
+@pytest.mark.parametrize("shop", DATABASES if warm.LONG else ["memory", "mariadb"], indirect=True)
 def test_pytest_without_migrations(shop: Shop) -> None:
     """The same with pytest-django's --nomigrations."""
     assert_silent(shop.run(*RUNNERS["pytest"], "--nomigrations"))
@@ -220,7 +213,7 @@ def test_the_end_of_pytest_logs_to_no_closed_stream(shop: Shop, runner: str) -> 
     assert shop.left_behind() == []
 
 
-@pytest.mark.parametrize("shop", DATABASES if LONG else ["journal", "postgres"], indirect=True)
+@pytest.mark.parametrize("shop", DATABASES if warm.LONG else ["journal", "postgres"], indirect=True)
 def test_nothing_else_need_be_installed(shop: Shop) -> None:
     """Templates, Django's commands and ours work without the admin and all its kin (hazard 84)."""
     shop.run("-W", "error", "manage.py", "check")
