@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,40 @@ settings.register_profile(
     report_multiple_bugs=False,
 )
 settings.load_profile("patient")
+
+
+NEEDS_A_SERVER = {"postgres", "mariadb", "redis", "rabbitmq", "server_alias"}
+"""Fixtures and parameters; ``--quick`` runs no test with one of these, nor those below."""
+LONG = {
+    "adopt", "compat", "doctor", "failover", "faults", "http", "openapi", "redis_pool",
+    "server_leases", "several", "simulation", "test_gunicorn.py", "test_hostile_requests.py",
+    "test_servers.py", "worker_map",
+}  # fmt: skip
+STARTS_PROCESSES = {"subprocess", "warm", "multiprocessing", "Chromium", "Shop", "Project"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="only what needs no server and no other process: an answer in a minute or two",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("quick"):
+        quick = [item for item in items if _is_quick(item)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(quick)])
+        items[:] = quick
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    words = set(re.findall(r"[a-z]+", item.name.partition("[")[2].lower()))
+    return (
+        NEEDS_A_SERVER.isdisjoint(words.union(getattr(item, "fixturenames", ())))
+        and LONG.isdisjoint(item.path.parts)
+        and STARTS_PROCESSES.isdisjoint(vars(getattr(item, "module", object)))
+    )
 
 
 @pytest.fixture(scope="session")
