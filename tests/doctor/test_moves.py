@@ -113,6 +113,31 @@ def test_another_layout_in_redis(mariadb: str, redis: str, tmp_path: Path) -> No
     moved_under_load(tmp_path, mariadb, old, new)
 
 
+def taken(setting: Idgen, count: int) -> list[int]:
+    """Ids of two holders, as far past the time as they may be; then both have stopped."""
+    entry = setting["GENERATORS"]["default"]
+    both = {"default": entry, "second": {**entry, "NAMESPACE": "default"}}
+    with override_settings(IDGEN={**setting, "GENERATORS": both}):
+        return [number for alias in both for number in generators[alias].next_ids(count)]
+
+
+def moved_while_stopped(
+    alias: str, old: Idgen, new: Idgen, *, closed: str = "", **given: Any
+) -> None:
+    """The doctor refuses while processes may run; between the old ones and the new it moves."""
+    before = taken(old, 60)
+    fix = {"database": [alias], "fix": True, "yes": True, **given}
+    with override_settings(IDGEN=new):
+        code, words = doctor("settings", **fix)
+        assert (code, "not without --others-stopped" in words) == (2, True), words
+        code, words = doctor("settings", others_stopped=True, **fix)
+        assert code == 0, words
+        assert f"database '{closed}': closed" in words or not closed
+    after = taken(new, FEW)
+    assert len({*before, *after}) == len(before) + len(after)
+    assert min(after) > max(before)
+
+
 def _fallback(alias: str, **changed: Any) -> Idgen:
     parts = {name: on_database(alias) for name in ("primary", "secondary")}
     leases = "django_idgen.leases.fallback.FallbackLeases"
@@ -120,15 +145,14 @@ def _fallback(alias: str, **changed: Any) -> Idgen:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_to_a_fallback_and_back(there: bool, postgres: str, tmp_path: Path) -> None:
+def test_to_a_fallback_and_back(there: bool, postgres: str) -> None:
     """Both of its registries begin past all that one lent alone, and the other way round.
 
     With a worker id each and two processes: the first is full, and the second lends, too.
     """
-    alone = dense(on_database(postgres, workers=[0, 2]))
-    both = _fallback(postgres)
-    old, new = (alone, both) if there else (both, alone)
-    moved_under_load(tmp_path, postgres, old, new, olds=2, news=2)
+    alone = dense(on_database(postgres, workers=[0, 2]), **FAR)
+    both = _fallback(postgres, **FAR)
+    moved_while_stopped(postgres, *((alone, both) if there else (both, alone)))
 
 
 def test_back_to_the_layout_of_before(postgres: str, tmp_path: Path) -> None:
@@ -151,25 +175,16 @@ def test_back_to_the_layout_of_before(postgres: str, tmp_path: Path) -> None:
     assert lowest_of([after]) > highest
 
 
-def test_to_another_database(postgres: str, mariadb: str, tmp_path: Path) -> None:
+def test_to_another_database(postgres: str, mariadb: str) -> None:
     """The new one begins past the record in the old one, which lends to nobody any more."""
-    old = dense(on_database(postgres, workers=[0, 1]), window=60)
-    new = dense(on_database(mariadb, workers=[0, 1]))
-    with fleet(tmp_path) as processes:
-        (before,) = processes.start(old, 1)
-        before.wait_until_ahead()
-        with override_settings(IDGEN=new):
-            code, words = doctor("settings", fix=True, yes=True, database=[mariadb])
-            assert (code, f"--moved-from {postgres}" in words) == (1, True), words
-            given = {"fix": True, "yes": True, "moved_from": [postgres]}
-            code, words = doctor("settings", database=[mariadb], **given)
-            assert code == 0, words
-            assert f"database '{postgres}': closed" in words
-        (after,) = processes.start(new, 1, name="new")
-        for taker in (before, after):  # it uses up the window that it has
-            taker.wait_for(MANY)
-    processes.assert_no_repeats()
-    assert lowest_of([after]) > highest_of([before])
+    old = dense(on_database(postgres, workers=[0, 2]), **FAR)
+    new = dense(on_database(mariadb, workers=[0, 2]), **FAR)
+    with override_settings(IDGEN=old):
+        generators["default"].next_id()
+    with override_settings(IDGEN=new):
+        code, words = doctor("settings", database=[mariadb], fix=True, yes=True)
+        assert (code, f"--moved-from {postgres}" in words) == (1, True), words
+    moved_while_stopped(mariadb, old, new, closed=postgres, moved_from=[postgres])
 
 
 def _fallback_on(primary: str, secondary: str) -> Idgen:
@@ -180,81 +195,49 @@ def _fallback_on(primary: str, secondary: str) -> Idgen:
 
 
 @pytest.mark.parametrize("kept", ["postgres", "mariadb"])
-def test_back_from_a_fallback_in_another_database(
-    kept: str, postgres: str, mariadb: str, tmp_path: Path
-) -> None:
+def test_back_from_a_fallback_in_another_database(kept: str, postgres: str, mariadb: str) -> None:
     """The half that is given up is closed and gone past, without anybody naming it."""
     old = _fallback_on(postgres, mariadb)
     new = dense(on_database(kept, workers=[0, 2]), **FAR)
-    with fleet(tmp_path) as processes:
-        before = processes.start(old, 2)
-        for taker in before:
-            taker.wait_until_ahead()
-        with override_settings(IDGEN=new):
-            code, words = doctor("settings", fix=True, yes=True, database=[kept])
-        assert code == 0, words
-        assert "All is well" in words
-        (away,) = {postgres, mariadb} - {kept}
-        assert f"database '{away}': closed" in words
-        after = processes.start(new, 2, name="new")
-        for taker in after:
-            taker.wait_for(FEW)
-    processes.assert_no_repeats()
-    assert lowest_of(after) > highest_of(before)
+    (away,) = {postgres, mariadb} - {kept}
+    moved_while_stopped(kept, old, new, closed=away)
 
 
-def test_another_fallback_than_before(postgres: str, mariadb: str, tmp_path: Path) -> None:
-    """The first half stays as it is, and the new second one begins past the old one."""
+def test_another_fallback_than_before(postgres: str, mariadb: str) -> None:
+    """Both halves begin past the one that is given up."""
     old, new = _fallback_on(postgres, mariadb), _fallback_on(postgres, postgres)
-    with fleet(tmp_path) as processes:
-        before = processes.start(old, 2)
-        for taker in before:
-            taker.wait_until_ahead()
-        with override_settings(IDGEN=new):
-            code, words = doctor("settings", fix=True, yes=True, database=[postgres])
-        assert code == 0, words
-        assert f"database '{mariadb}': closed" in words
-        (after,) = processes.start(new, 1, name="new")
-        after.wait_for(FEW)
-    processes.assert_no_repeats()
+    moved_while_stopped(postgres, old, new, closed=mariadb)
 
 
-@pytest.mark.parametrize("broken_at", [2, 3])
-def test_it_goes_on_where_it_was_broken_off(
-    broken_at: int, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("broken_at", [1, 2, 3])
+def test_a_run_that_was_broken_off_is_begun_again(
+    broken_at: int, postgres: str, mariadb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two of its transactions nobody is let in; the next run ends it."""
-    old = dense(on_database(postgres, workers=[0, 2]), **FAR)
-    new = _fallback(postgres, **FAR)
-    with fleet(tmp_path) as processes:
-        before = processes.start(old, 2)
-        for taker in before:
-            taker.wait_until_ahead()
-        whole, calls = BookLedger.rewrite, []
+    """Whichever of its transactions was the last: the next run opens all past the old marks."""
+    old = dense(on_database(mariadb, workers=[0, 2]), **FAR)
+    new = _fallback_on(postgres, postgres)
+    with override_settings(IDGEN=old):
+        before = [generators["default"].next_id() for _ in range(20)]
+    whole, calls = BookLedger.rewrite, []
 
-        def broken(self: BookLedger, change: Any) -> Any:
-            calls.append(self)
-            if len(calls) == broken_at:
-                raise RegistryUnavailable("the power went")
-            return whole(self, change)
+    def broken(self: BookLedger, change: Any) -> Any:
+        calls.append(self)
+        if len(calls) == broken_at:
+            raise RegistryUnavailable("the power went")
+        return whole(self, change)
 
-        with override_settings(IDGEN=new):
-            monkeypatch.setattr(BookLedger, "rewrite", broken)
-            code, words = doctor("settings", fix=True, yes=True, database=[postgres])
-            assert code == 2, words
-            assert "the power went" in words
-            monkeypatch.undo()
-            with pytest.raises(NamespaceMismatch, match="closed"):
-                generators["default"].next_id()
-            with override_settings(IDGEN=old), pytest.raises(NamespaceMismatch, match="closed"):
-                generators["default"].next_id()
-            code, words = doctor("settings", fix=True, yes=True, database=[postgres])
-            assert code == 0, words
-        after = processes.start(new, 2, name="new")
-        for taker in after:
-            taker.wait_for(FEW)
-    processes.assert_no_repeats()
-    assert lowest_of(after) > highest_of(before)
+    fix: dict[str, Any] = {"fix": True, "yes": True, "others_stopped": True}
+    fix |= {"database": [postgres], "moved_from": [mariadb]}
+    with override_settings(IDGEN=new):
+        monkeypatch.setattr(BookLedger, "rewrite", broken)
+        code, words = doctor("settings", **fix)
+        assert (code, "the power went" in words) == (2, True), words
+        monkeypatch.undo()
+        code, words = doctor("settings", **fix)
+        assert code == 0, words
+        assert generators["default"].next_id() > max(before)
+    with override_settings(IDGEN=old), pytest.raises(NamespaceMismatch, match="closed"):
+        generators["default"].next_id()
 
 
 def test_static_worker_ids(tmp_path: Path, postgres: str) -> None:

@@ -1,14 +1,13 @@
 """The move of a namespace from the settings that it was opened with to those of today.
 
-Where one ledger is all there is, it is one transaction: its record gets the new settings,
-the next generation, and a fence past every old mark. Whoever has the old settings is
-refused from then on, and uses up its window, which lies below the fence; whoever has the
-new ones begins at the fence.
+Where one record says all, the move is one transaction, and processes may run meanwhile: the
+record gets the new settings, the next generation, and a fence past every old mark. A process
+with the old settings is refused from then on, and uses up its window, which ends below the
+fence. A process with the new ones begins at the fence.
 
-Where there are several (a fallback's two registries, a record in another database), all
-old ones are closed first: neither setting is let in. What they have lent is final then, and
-each of the new ones is opened past all of it; that of the registry that lends only while the
-other one is away before the other. Broken off in between, it goes on where it stopped.
+Where there are several records (a fallback's two registries, another database), all processes
+have to be stopped: each new record is opened past what any of the old ones has lent, and then
+the old ones are closed. A run that was broken off is begun again.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.lease import Namespace
-from ...core.ledger import Change, Era, Ledger, Stored, Successor, first_tick, in_ticks, layout_of
+from ...core.ledger import Change, Era, Ledger, Stored, Successor, in_ticks, layout_of
 from ...core.moments import MAX_UNIX_US, moment
 from ...settings.config import GeneratorSettings
 from .id_columns import snowflake_columns
@@ -62,12 +61,19 @@ class Move:
         ]
 
     def strays(self) -> list[Ledger]:
-        """Ledgers of ours that today's settings don't lend from, and that count yet."""
+        """Open records of this project that today's settings don't lend from."""
         return [
             stray.ledger
             for stray in strays_of(self.project, self.entry)
-            if stray.is_ours and not (stray.is_closed and self._is_reckoned(stray.stored.era))
+            if stray.is_ours and not stray.is_closed
         ]
+
+    @property
+    def needs_a_stop(self) -> bool:
+        """Whether no process may run meanwhile, since one transaction is not enough."""
+        # The marks of static worker ids are files of each host.
+        static = any(each.ledger.key[0] == "static" for each in self.differences())
+        return static or len(self.ledgers) > 1 or bool(self.strays())
 
     def others(self) -> list[Stray]:
         """Ledgers of that name in other databases, which may be another project's."""
@@ -84,9 +90,12 @@ class Move:
 
         Raises :class:`MoveRefused`.
         """
-        old = [*self.strays(), *(each.ledger for each in self.differences())]
-        eras = [stored.era for ledger in old if (stored := ledger.read()) is not None]
+        eras = self._old_eras()
         return {ledger.place: self._fence(ledger, eras) for ledger in self.ledgers}
+
+    def _old_eras(self) -> list[Era]:
+        old = [*self.strays(), *(each.ledger for each in self.differences())]
+        return [stored.era for ledger in old if (stored := ledger.read()) is not None]
 
     def _fence(self, ledger: Ledger, eras: Iterable[Era]) -> int:
         stored = ledger.read()
@@ -111,19 +120,6 @@ class Move:
             self._found = found_of(self.project, self.entry.alias)
         return self._found
 
-    def _is_reckoned(self, era: Era) -> bool:
-        """Whether today's ledgers begin past what a closed one has lent."""
-        stored = [ledger.read() for ledger in self.ledgers]
-        if not stored:
-            return True  # whoever lends is somewhere else
-        return all(each is not None and self._is_past(each, era) for each in stored)
-
-    def _is_past(self, stored: Any, era: Era) -> bool:
-        if any(_covers(known, era) for known in stored.eras):
-            return True
-        tick = first_tick(layout_of(stored.fingerprint), self.entry.workers, [era])
-        return tick is not None and stored.fence >= tick
-
     # --- doing ----------------------------------------------------------------
 
     def run(self) -> list[str]:
@@ -134,27 +130,24 @@ class Move:
         """
         self._found = None
         self.preview()
-        strays, differing_ = self.strays(), self.differences()
-        others: list[Era] = []
+        eras, strays = self._old_eras(), self.strays()
         done = []
-        if strays or len(self.ledgers) > 1:
-            old = [*strays, *(each.ledger for each in differing_)]
-            others = [ledger.rewrite(closing).era for ledger in old]
-            done = [f"{ledger.place}: closed" for ledger in strays]
         for ledger in self.ledgers:
-            if self._is_due(ledger, others):
-                stored = ledger.rewrite(self._opening(ledger, others))
+            stored = ledger.read()
+            if (
+                strays
+                or stored is None
+                or differing(stored.fingerprint, ledger.namespace.fingerprint)
+            ):
+                stored = ledger.rewrite(self._opening(ledger, eras))
                 done.append(f"{ledger.place}: {self._words(ledger, stored)}")
+        for ledger in strays:
+            ledger.rewrite(closing)
+            done.append(f"{ledger.place}: closed")
         for ledger in self.unentered():
             ledger.enter()
             done.append(f"{ledger.place}: begins anew with these settings")
         return done
-
-    def _is_due(self, ledger: Ledger, others: Iterable[Era]) -> bool:
-        stored = ledger.read()
-        if stored is None or differing(stored.fingerprint, ledger.namespace.fingerprint):
-            return True
-        return not all(self._is_past(stored, era) for era in others)
 
     def _opening(self, ledger: Ledger, others: Iterable[Era]) -> Change:
         def change(stored: Stored, now_us: int) -> Successor:
@@ -230,14 +223,6 @@ def _in_new_ticks(stored: Stored, space: Namespace) -> int:
     if not stored.fingerprint:
         return stored.longest
     return in_ticks(stored.longest, layout_of(stored.fingerprint), space)
-
-
-def _covers(known: Era, era: Era) -> bool:
-    """Whether who is past ``known`` is past ``era``."""
-    same = known.layout == era.layout and known.until >= era.until
-    return (
-        same and known.workers.start <= era.workers.start and known.workers.stop >= era.workers.stop
-    )
 
 
 def _merged(eras: Iterable[Era]) -> tuple[Era, ...]:

@@ -22,6 +22,15 @@ _WHY = (
     "Processes with today's settings are refused, and have to be: ids of either would be those "
     "of the other."
 )
+_LIVE = (
+    "run it with --fix while the old processes run or after they have ended, and start those with "
+    "today's settings then."
+)
+_STOP = (
+    "stop all processes that take ids of the namespace, run it with --fix --others-stopped, and "
+    "start them with today's settings. It takes several transactions, between which a process "
+    "that runs could be lent what another one is lent, too."
+)
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
@@ -72,16 +81,20 @@ def _finding(move: Move, subject: str, what: str) -> Finding:
             does = "Has the new ids begin below the old ones."
             fix = Fix(does, partial(_run, move), frozenset({refused.needs}))
         return Finding(NAME, Severity.ERROR, subject, what, _WHY, f"{refused}", fix)
+    stop = move.needs_a_stop
     return Finding(
         NAME,
         Severity.ERROR,
         subject,
         what,
         _WHY,
-        "Restore the old setting. Or, if the change is wanted, run it with --fix while the old "
-        "processes run or after they have ended, and start those with today's settings then."
-        + _unseen_words(move),
-        Fix(_does(move, fences), partial(_run, move), _needs(move)),
+        f"Restore the old setting. Or, if the change is wanted, {_STOP if stop else _LIVE}"
+        f"{_unseen_words(move)}",
+        Fix(
+            _does(move, fences),
+            partial(_run, move),
+            frozenset({"--others-stopped"} if stop else ()),
+        ),
     )
 
 
@@ -94,7 +107,7 @@ def _does(move: Move, fences: dict[str, int]) -> str:
     return (
         f"Opens a new generation past all that was ever lent. {'; '.join(begins)}, or later, if "
         f"more is lent until then. Processes with the old settings are refused when they next "
-        f"renew, and use up their windows, which lie before that."
+        f"renew, and use up their windows, which end before that."
     )
 
 
@@ -104,12 +117,6 @@ def _unseen_words(move: Move) -> str:
         f" {unseen} can't be asked just now: if worker ids of the namespace were lent from there, "
         f"too (by a fallback), not before it can."
     )
-
-
-def _needs(move: Move) -> frozenset[str]:
-    # The marks of another host can't be seen, nor can its processes be refused.
-    static = any(each.ledger.key[0] == "static" for each in move.differences())
-    return frozenset({"--others-stopped"}) if static else frozenset()
 
 
 def _elsewhere(move: Move, subject: str, stray: Stray) -> Iterator[Finding]:
