@@ -50,6 +50,10 @@ class Store(ABC):
         """What ``job`` reads; None where nothing is kept yet. Makes and mends nothing."""
         return self.run_if_there(job)
 
+    def rewrite(self, job: Callable[[Book], T]) -> T:
+        """As :meth:`run`, for a ``job`` that replaces the settings of all worker ids."""
+        return self.run(job, compared=True)
+
     @abstractmethod
     def now_us(self) -> int:
         """The store's clock, µs since 1970."""
@@ -133,7 +137,8 @@ class BookRegistry(Registry):
 
         found = self.store.run_if_there(job)
         now_us, marks = (self.store.now_us(), ()) if found is None else found
-        return [Inspection("database", self.namespace, now_us, marks, place=self.store.place)]
+        place, kind = self.store.place, self.kind or "database"
+        return [Inspection(kind, self.namespace, now_us, marks, self.lent, place=place)]
 
     def free(self, worker: int, lease: str | None = None) -> bool:
         """See :meth:`Registry.free`.
@@ -221,7 +226,7 @@ class BookLedger(Ledger):
         space = self.namespace
         if record is not None and record.fingerprint:
             space = namespace_of(space, rules.parsed_fingerprint(record.fingerprint))
-        stored = self._store.run(lambda book: rules.rewrite(book, space, change), compared=True)
+        stored = self._store.rewrite(lambda book: rules.rewrite(book, space, change))
         self._store.changed()
         return stored
 

@@ -1,10 +1,9 @@
 """Worker ids that the configuration names: one, or a few for the processes of one host.
 
-For each worker id there are two files in ``directory``. The *lock file* is
-``flock()``ed for the life of the lease, so that two processes of the host can't
-hold one id; the kernel frees it however the process ends. The *mark file* says, as
-any registry's row does, up to which tick the id was promised; it is replaced whole,
-and written ahead. They are two, since replacing a locked file loses its lock.
+Each worker id has a lock file and a mark file in ``directory`` (:mod:`.worker_files`). The lock
+is ``flock()``ed for the life of the lease, so that two processes of the host can't hold one id;
+the kernel frees it however the process ends. The mark says, as any registry's row does, up to
+which tick the id was promised; it is written ahead.
 
 After a SIGKILL the lock is free but the window is not: the next holder starts at
 its end, which may lie up to a window ahead of the time.
@@ -15,17 +14,17 @@ made, can't be noticed here.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
-from ..core.book import lost
+from ..core import book as rules
+from ..core.book import Book, Record
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import (
     ConfigurationError,
@@ -37,32 +36,25 @@ from ..core.errors import (
     WorkerOutOfRange,
 )
 from ..core.holder import identity_of
-from ..core.inspection import InspectedMark, Inspection, PastLease
-from ..core.lease import (
-    Grant,
-    Lease,
-    Mark,
-    Namespace,
-    extend_window,
-    final_mark,
-    grant_window,
-    new_token,
-)
-from ..core.ledger import Change, Ledger, Stored, namespace_of
+from ..core.lease import Grant, Lease, Mark, Namespace
+from ..core.ledger import namespace_of
 from ..core.registry import Registry
-from .book_registry import read_clock
-from .worker_files import LockFile, MarkFile, file_name
+from .book_registry import BookRegistry, Store, read_clock
+from .memory import MemoryBook, MemoryMarks
+from .worker_files import WorkerFiles, check_platform
 
-__all__ = ["StaticLeases", "StaticLedger"]
+__all__ = ["FileBook", "StaticLeases"]
+
+T = TypeVar("T")
 
 
-class StaticLeases(Registry):
+class StaticLeases(BookRegistry):
     """Lends the configured worker ids. Thread-safe; the children of a fork start anew.
 
     Give ``worker``, or ``workers``: consecutive ids of which each process takes a
     free one. ``directory`` must exist, be writable, on a local disk, and survive a
-    restart. ``read_now_us`` gives the time in microseconds since 1970; it is the
-    host's wall clock unless told.
+    restart. ``read_now_us`` gives the time in microseconds since 1970, by default the
+    host's wall clock.
 
     Raises :class:`WorkerOutOfRange` for an id that the layout can't
     hold and :class:`ConfigurationError` for anything else amiss.
@@ -70,6 +62,10 @@ class StaticLeases(Registry):
 
     kind = "static"
     needs_workers = True
+    knows_holders = False
+    store: _HostStore
+    held_by = Registry.held_by
+    rename_holders = Registry.rename_holders
 
     def __init__(
         self,
@@ -81,13 +77,10 @@ class StaticLeases(Registry):
         clock: Clock = SYSTEM_CLOCK,
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
-        self.namespace = namespace
-        self.workers = self.lent = _configured(namespace, worker, workers)
-        self.directory = Path(directory)
-        self._clock = clock
-        self._read_now_us = read_now_us or (lambda: clock.wall_ns() // 1000)
-        LockFile.check_platform()
-        self._held: dict[int, _Held] = {}
+        self.lent = _configured(namespace, worker, workers)
+        check_platform()
+        read = read_now_us or (lambda: clock.wall_ns() // 1000)
+        super().__init__(namespace, _HostStore(namespace, self.lent, Path(directory), clock, read))
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
         """See :meth:`Registry.acquire`; also :class:`LeaseTaken`.
@@ -95,65 +88,28 @@ class StaticLeases(Registry):
         :class:`LeaseTaken` says that the one configured worker id is
         held by another process of this host, or by another lease of this one.
         """
-        with self._local() as locks, _reporting(self.directory):
-            lock = self._lock_one(locks, holder, avoid)
-            try:
-                reading = self._read()
-                mark = self._granted(lock, reading, holder, not_before)
-                self._write(lock, mark)
-            except BaseException:
-                lock.close()
-                raise
-            locks[mark.worker] = lock
-            return Grant(_lease(self.namespace, mark), reading)
 
-    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`Registry.renew`."""
-        with self._local() as locks, _reporting(self.directory):
-            mark = self._current(locks, lease)
-            if mark is None:
-                raise lost(lease)
-            reading = self._read()
-            now = self.namespace.tick_at(reading.registry_us)
-            until = extend_window(self.namespace, mark, now=now, last_tick=last_tick)
-            mark = replace(mark, until=until)
-            self._write(locks[mark.worker], mark)
-            return Grant(_lease(self.namespace, mark), reading)
+        def job(worker: int, book: Book) -> Grant:
+            rules.free_by_hand(book, worker)  # we have its lock: the last holder has gone
+            alone = replace(self.namespace, workers=range(worker, worker + 1))
+            return Grant(
+                rules.lend(book, alone, holder=holder, not_before=not_before), book.reading
+            )
+
+        return self.store.run_locked(job, holder, avoid)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         """See :meth:`Registry.release`."""
-        with self._local() as locks, _reporting(self.directory):
-            mark = self._current(locks, lease)
-            if mark is None:
-                return False
-            given_back = replace(mark, token="", until=final_mark(mark, last_tick))
-            self._write(locks[mark.worker], given_back)
-            # Only now: whoever locks it next must see the lowered mark.
-            locks.pop(mark.worker).close()
-            return True
+        with self.store.held() as held:
+            known = super().release(lease, last_tick=last_tick)
+            if known:
+                # Only now: the next one to lock it must see the lowered mark.
+                held.pop(lease.worker).close()
+            return known
 
-    def renew_seen(self, *, idle_after: float) -> int:  # noqa: ARG002 - nobody else's are known
-        """0: whose lock is held needs no renewal by others, and nobody else can take its id."""
+    def renew_seen(self, *, idle_after: float) -> int:  # noqa: ARG002 - others' are not known
+        """0: a lease whose lock is held needs no renewal, since no other can take its id."""
         return 0
-
-    # --- inspecting ---------------------------------------------------------
-
-    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
-        """See :meth:`Registry.inspect`: of this host alone.
-
-        Takes no lock, which a process may be about to need: a mark is replaced whole. When a
-        holder was seen is when its mark was written.
-        """
-        marks = list(self._inspected(self.workers if workers is None else workers))
-        now_us, place = self._read_now_us(), str(self.directory)
-        return [Inspection("static", self.namespace, now_us, marks, self.workers, place=place)]
-
-    def _inspected(self, workers: Collection[int]) -> Iterator[InspectedMark]:
-        for worker in filter(workers.__contains__, self.workers):
-            file = MarkFile(self.directory, self.namespace, worker)
-            mark = file.read()
-            if mark is not None:
-                yield InspectedMark(mark, seen_us=_written_us(file.path))
 
     def free(self, worker: int, lease: str | None = None) -> NoReturn:  # noqa: ARG002
         """Raises :class:`NotSeenFromHere`: a lock of the kernel's can't be taken away."""
@@ -162,42 +118,159 @@ class StaticLeases(Registry):
             f"host, and held by a lock that only the end of its process frees. Stop that process."
         )
 
-    def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        """See :meth:`Registry.past_lease`: the last one, no more is kept."""
-        known = next(self._inspected([worker]), None)
-        if known is None or not known.mark.start <= tick < known.mark.until:
-            return None
-        return known.as_lease()
+    def close(self) -> None:
+        """Give up the locks, as the end of the process would; windows stay promised."""
+        with self.store.held() as held:
+            while held:
+                held.popitem()[1].close()
 
-    def ledgers(self) -> Sequence[Ledger]:
-        """See :meth:`Registry.ledgers`: what this host has stored."""
-        return [
-            StaticLedger(
-                self.namespace,
-                workers=self.workers,
-                directory=self.directory,
-                read_now_us=self._read_now_us,
-            )
-        ]
 
-    # --- its life -----------------------------------------------------------
+class FileBook(MemoryBook):
+    """The marks of some worker ids of a host, as read from their files.
+
+    They have no generation: what holds a worker id is its lock.
+    """
+
+    server = ""
+    installation = ""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        files: Iterable[WorkerFiles],
+        reading: Reading,
+        *,
+        fence: int = 0,
+        highest: int = 0,
+    ) -> None:
+        super().__init__(MemoryMarks())
+        self.read_at = reading
+        ours = rules.fingerprint_text(namespace.fingerprint)
+        found = {}
+        for file in files:
+            if kept := file.read():
+                found[file] = kept[0], rules.fingerprint_text(kept[1])
+        # Where files differ, the book is that of the settings which are to be replaced.
+        text = next((each for _, each in found.values() if each != ours), ours)
+        for file, (mark, each) in found.items():
+            if each == text:
+                self.by_worker[file.worker] = mark
+                self._seen[file.worker] = file.written_us()
+        self.stored = Record(text, 0, fence, namespace.reach_ticks, self.count(), highest)
+
+    def record(self) -> Record:
+        return self.stored
+
+    def save_record(self, record: Record) -> None:
+        self.stored = record
+
+    def next_generation(self, after: int) -> int:  # noqa: ARG002
+        return 0
+
+
+class _HostStore(Store):
+    """The files of a host's worker ids, and which of them this process has locked."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        workers: range,
+        directory: Path,
+        clock: Clock,
+        now_us: Callable[[], int],
+    ) -> None:
+        self.place = str(directory)
+        self.described = f"directory {self.place!r}"
+        self.key = ("static", self.place)
+        self._namespace = namespace
+        self._workers = workers
+        self._directory = directory
+        self._clock = clock
+        self._now_us = now_us
+        self._held: dict[int, _Held] = {}
+
+    def run(self, job: Callable[[Book], T], *, compared: bool = False) -> T:  # noqa: ARG002
+        """See :meth:`Store.run`: over the worker ids that this process holds."""
+        with self.held() as held, self._reporting():
+            files = [each for each in held.values() if each.still_in_place()]
+            return self._save(job, FileBook(self._namespace, files, self._reading()), files)
+
+    def run_locked(self, job: Callable[[int, Book], T], holder: str, avoid: int | None) -> T:
+        """As :meth:`run`, over one more worker id, which this process holds from then on."""
+        with self.held() as held, self._reporting():
+            file = self._lock_one(held, holder, avoid)
+            try:
+                fence = 0 if file.read() else file.high_water()
+                highest = max(each.highest() for each in self._files())
+                book = FileBook(
+                    self._namespace, [file], self._reading(), fence=fence, highest=highest
+                )
+                result = self._save(partial(job, file.worker), book, [file])
+            except BaseException:
+                file.close()
+                raise
+            held[file.worker] = file
+            return result
+
+    def _save(self, job: Callable[[Book], T], book: FileBook, files: Iterable[WorkerFiles]) -> T:
+        before = dict(book.by_worker)
+        result = job(book)
+        for file in files:
+            mark = book.by_worker.get(file.worker)
+            if mark is not None and mark is not before.get(file.worker):
+                file.write(mark, rules.parsed_fingerprint(book.stored.fingerprint))
+        return result
+
+    def run_if_there(self, job: Callable[[Book], T]) -> T | None:
+        """See :meth:`Store.run_if_there`: over what this host has stored.
+
+        Takes no lock, which a process may be about to need: a mark is replaced whole.
+        """
+        with self._reporting():
+            book = FileBook(self._namespace, self._files(), self._reading())
+        rules.check_fingerprint(self._namespace, book.stored.fingerprint)
+        return job(book)
+
+    def read(self, job: Callable[[Book], T]) -> T | None:
+        """See :meth:`Store.read`: whatever the settings were, and of all worker ids."""
+        with self._reporting():
+            files = WorkerFiles.found(self._directory, self._namespace)
+            book = FileBook(self._namespace, files, self._reading())
+        return job(book) if book.by_worker else None
+
+    def rewrite(self, job: Callable[[Book], T]) -> T:
+        """See :meth:`Store.rewrite`; raises :class:`LeaseTaken` while a lease is held here.
+
+        What other hosts have lent can't be seen. So the caller has to know that they have
+        stopped; the longest window from now on is reckoned with.
+        """
+        with self._reporting(), ExitStack() as stack:
+            files = self._lock_all(stack)
+            book = FileBook(self._namespace, files, self._reading())
+            space = namespace_of(self._namespace, rules.parsed_fingerprint(book.stored.fingerprint))
+            elsewhere = space.tick_at(book.reading.registry_us) + space.lead_ticks
+            book.stored = replace(book.stored, highest_until=elsewhere)
+            result = job(book)
+            fence, fingerprint = book.stored.fence, book.stored.fingerprint
+            for file in files:
+                mark = Mark(file.worker, "", fence, fence)
+                file.restart(mark, rules.parsed_fingerprint(fingerprint))
+            return result
+
+    def now_us(self) -> int:
+        return self._now_us()
 
     def abandon(self) -> None:
         """Close what was inherited. The lock is the parent's: closing leaves it held."""
         for pid in list(self._held):
             self._drop(pid)
 
-    def close(self) -> None:
-        """Give up the locks, as the end of the process would; windows stay promised."""
-        with self._local() as locks:
-            while locks:
-                locks.popitem()[1].close()
-
-    # --- inside the lock ----------------------------------------------------
+    # --- which worker ids are held ----------------------------------------------
 
     @contextmanager
-    def _local(self) -> Iterator[dict[int, LockFile]]:
-        # Not every fork runs Python's hooks: uWSGI's does not unless told to.
+    def held(self) -> Iterator[dict[int, WorkerFiles]]:
+        """The worker ids that this process has locked, for one thread at a time."""
+        # Not every fork runs Python's hooks: uWSGI's does so only by request.
         pid = os.getpid()
         held = self._held.get(pid)
         if held is None:
@@ -207,80 +280,90 @@ class StaticLeases(Registry):
                 if other != pid:
                     self._drop(other)
         with held.guard:
-            yield held.locks
+            yield held.files
 
     def _drop(self, pid: int) -> None:
         held = self._held.pop(pid, None)
-        for lock in held.locks.values() if held else ():
-            lock.close()
+        for file in held.files.values() if held else ():
+            file.close()
 
-    def _lock_one(self, locks: dict[int, LockFile], holder: str, avoid: int | None) -> LockFile:
-        for worker in self._in_order(holder):
-            if worker != avoid and worker not in locks:
-                lock = LockFile.take(self.directory, self.namespace, worker)
-                if lock is not None:
-                    return lock
-        if len(self.workers) > 1 or avoid in self.workers:
-            raise NoFreeWorker(self.namespace.name, self.workers)
-        path = LockFile.path_of(self.directory, self.namespace, self.workers[0])
-        raise LeaseTaken(
-            f"Worker id {self.workers[0]} of namespace {self.namespace.name!r} is held by another "
-            f"lease on this host (lock file {str(path)!r}). Give each process a worker id of its "
-            f"own, or configure 'workers' with as many ids as there are processes."
+    def _lock_one(self, held: Collection[int], holder: str, avoid: int | None) -> WorkerFiles:
+        for file in self._in_order(holder):
+            if file.worker != avoid and file.worker not in held and file.lock():
+                return file
+        if len(self._workers) > 1 or avoid in self._workers:
+            raise NoFreeWorker(self._namespace.name, self._workers)
+        raise self._taken(
+            file,
+            "another lease on this host",
+            "Give each process a worker id of its own, or configure 'workers' with as many ids as "
+            "there are processes.",
         )
 
-    def _in_order(self, holder: str) -> Sequence[int]:
-        if len(self.workers) == 1:
-            return self.workers
-        marks = (MarkFile(self.directory, self.namespace, worker) for worker in self.workers)
-        holders = {mark.worker: mark.last_holder() for mark in marks}
-        # Its own first, then those that nobody would come back for.
+    def _in_order(self, holder: str) -> list[WorkerFiles]:
+        files = self._files()
+        if len(files) == 1:
+            return files
+        holders = {file: file.last_holder() for file in files}
+        # Its own first, then those that have no holder who may come back for them.
         who = identity_of(holder)
         return sorted(
-            self.workers, key=lambda w: (identity_of(holders[w]) != who, holders[w] != "")
+            files, key=lambda file: (identity_of(holders[file]) != who, bool(holders[file]))
         )
 
-    def _granted(self, lock: LockFile, reading: Reading, holder: str, not_before: int) -> Mark:
-        now = self.namespace.tick_at(reading.registry_us)
-        old = MarkFile(self.directory, self.namespace, lock.worker).read()
-        start, until = grant_window(
-            self.namespace,
-            old,
-            now=now,
-            fence=0 if old else lock.high_water(),
-            highest=self._highest(),
-            not_before=not_before,
+    def _lock_all(self, stack: ExitStack) -> list[WorkerFiles]:
+        """All worker ids of this host; also those of files that are left from before."""
+        files = {each.worker: each for each in WorkerFiles.found(self._directory, self._namespace)}
+        files |= {each.worker: each for each in self._files()}
+        for file in files.values():
+            if not file.lock():
+                raise self._taken(file, "a running process of this host", "Stop it first.")
+            stack.callback(file.close)
+        return list(files.values())
+
+    def _taken(self, file: WorkerFiles, by: str, advice: str) -> LeaseTaken:
+        return LeaseTaken(
+            f"Worker id {file.worker} of namespace {self._namespace.name!r} is held by {by} "
+            f"(lock file {str(file.lock_path)!r}). {advice}"
         )
-        return Mark(lock.worker, new_token(), start, until, 0, holder)
 
-    def _highest(self) -> int:
-        """The end of the latest window of this host's worker ids."""
-        where = self.directory, self.namespace
-        return max(LockFile.written(*where, worker) for worker in self.workers)
+    # --- small things -----------------------------------------------------------
 
-    def _write(self, lock: LockFile, mark: Mark) -> None:
-        lock.raise_high_water(mark.until)
-        MarkFile(self.directory, self.namespace, mark.worker).write(mark)
+    def _files(self) -> list[WorkerFiles]:
+        return [WorkerFiles(self._directory, self._namespace, each) for each in self._workers]
 
-    def _current(self, locks: dict[int, LockFile], lease: Lease) -> Mark | None:
-        lock = locks.get(lease.worker)
-        if lock is None or not lock.still_in_place():
-            return None
-        mark = MarkFile(self.directory, self.namespace, lease.worker).read()
-        if mark is None or (mark.token, mark.start) != (lease.token, lease.start):
-            return None
-        return mark
+    def _reading(self) -> Reading:
+        return read_clock(self._clock, self._now_us)
 
-    def _read(self) -> Reading:
-        return read_clock(self._clock, self._read_now_us)
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
+        except IdgenError:
+            raise
+        except FileNotFoundError as error:
+            raise ConfigurationError(
+                f"The directory {self.place!r} of the static worker ids is not there "
+                f"({error}). Make it, or mount it, on a disk that survives a restart."
+            ) from error
+        except PermissionError as error:
+            raise ConfigurationError(
+                f"This process' user may not write to {self.place!r}, where the static worker "
+                f"ids keep their marks ({error}). Give the user that right."
+            ) from error
+        except OSError as error:
+            raise RegistryUnavailable(
+                f"The marks of the static worker ids in {self.place!r} could not be read or "
+                f"written: {error}."
+            ) from error
 
 
 class _Held:
     """What one process holds."""
 
     def __init__(self) -> None:
-        self.guard = threading.Lock()
-        self.locks: dict[int, LockFile] = {}
+        self.guard = threading.RLock()
+        self.files: dict[int, WorkerFiles] = {}
 
 
 def _configured(
@@ -302,155 +385,3 @@ def _configured(
             f"not {workers!r}."
         )
     return range(ids[0], ids[0] + len(ids))  # type: ignore[operator, arg-type]
-
-
-def _lease(namespace: Namespace, mark: Mark) -> Lease:
-    return Lease(namespace.name, mark.worker, mark.token, mark.start, mark.until)
-
-
-@contextmanager
-def _reporting(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except IdgenError:
-        raise
-    except FileNotFoundError as error:
-        raise ConfigurationError(
-            f"The directory {str(directory)!r} of the static worker ids is not there "
-            f"({error}). Make it, or mount it, on a disk that survives a restart."
-        ) from error
-    except PermissionError as error:
-        raise ConfigurationError(
-            f"This process' user may not write to {str(directory)!r}, where the static worker "
-            f"ids keep their marks ({error}). Give the user that right."
-        ) from error
-    except OSError as error:
-        raise RegistryUnavailable(
-            f"The marks of the static worker ids in {str(directory)!r} could not be read or "
-            f"written: {error}."
-        ) from error
-
-
-def _written_us(path: Path) -> int | None:
-    with suppress(OSError):
-        return path.stat().st_mtime_ns // 1000
-    return None
-
-
-# --- changing the settings ----------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What one mark file says."""
-
-    worker: int
-    fingerprint: Mapping[str, Any]
-    until: int
-
-
-class StaticLedger(Ledger):
-    """The files of ``workers`` in ``directory``.
-
-    What other hosts have lent can't be seen from here. So a caller that rewrites it has to know
-    that they have stopped; the longest window from now on is reckoned with.
-
-    A generation of files has no number: what holds a worker id is its lock, and it is
-    rewritten only while no process of this host holds any.
-    """
-
-    def __init__(
-        self,
-        namespace: Namespace,
-        *,
-        workers: range,
-        directory: Path,
-        read_now_us: Callable[[], int],
-    ) -> None:
-        self.namespace = namespace
-        self.workers = workers
-        self.directory = directory
-        self.place = f"directory {str(directory)!r}"
-        self.key: tuple[str, ...] = ("static", str(directory), namespace.name)
-        self._read_now_us = read_now_us
-
-    def read(self) -> Stored | None:
-        """See :meth:`Ledger.read`; its settings are others if any are."""
-        try:
-            kept = list(self._kept())
-        except OSError as error:
-            raise RegistryUnavailable(f"{self.place} can't be read: {error}.") from error
-        if not kept:
-            return None
-        wanted = dict(self.namespace.fingerprint)
-        other = next((each.fingerprint for each in kept if dict(each.fingerprint) != wanted), None)
-        found = wanted if other is None else other
-        highest = max(each.until for each in kept if dict(each.fingerprint) == dict(found))
-        return Stored(found, 0, 0, highest, self.namespace.reach_ticks)
-
-    def rewrite(self, change: Change) -> Stored:
-        """See :meth:`Ledger.rewrite`.
-
-        Raises :class:`LeaseTaken` while a process of this host holds one.
-        """
-        now_us = self._read_now_us()
-        with self._locked() as locks:
-            stored = self._reckoned(now_us)
-            successor = change(stored, now_us)
-            for worker, lock in locks.items():
-                mark = Mark(worker, "", successor.fence, successor.fence, 0, "")
-                lock.restart_high_water(successor.fence)
-                MarkFile(self.directory, self.namespace, worker).write(mark)
-        found = self.read()
-        assert found is not None  # noqa: S101  # nosec B101  # it was just written
-        return found
-
-    def _reckoned(self, now_us: int) -> Stored:
-        """What is stored here, and what other hosts may have lent until now."""
-        stored = self.read() or Stored(self.namespace.fingerprint, 0, 0, 0, 0)
-        space = namespace_of(self.namespace, stored.fingerprint)
-        elsewhere = space.tick_at(now_us) + space.skew_ticks + space.reach_ticks
-        return Stored(
-            stored.fingerprint, 0, 0, max(stored.highest, elsewhere), self.namespace.reach_ticks
-        )
-
-    def _kept(self) -> Iterator[_Kept]:
-        prefix = file_name(self.namespace, 0, "mark").removesuffix("0.mark")
-        for path in sorted(self.directory.iterdir()):
-            named = re.fullmatch(re.escape(prefix) + r"(\d+)\.mark", path.name)
-            if named:
-                yield self._parsed(path, int(named[1]))
-
-    def _parsed(self, path: Path, worker: int) -> _Kept:
-        try:
-            words = json.loads(path.read_bytes())
-            return _Kept(worker, dict(words["fingerprint"]), int(words["until"]))
-        except (ValueError, LookupError, TypeError) as error:
-            raise RegistryUnavailable(
-                f"The mark file {str(path)!r} is damaged: {error}."
-            ) from error
-
-    @contextmanager
-    def _locked(self) -> Iterator[dict[int, LockFile]]:
-        """All worker ids of this host, held; also those of files that are left from before."""
-        locks: dict[int, LockFile] = {}
-        with ExitStack() as stack:
-            try:
-                for worker in sorted({*self.workers, *(each.worker for each in self._kept())}):
-                    lock = LockFile.take(self.directory, self.namespace, worker)
-                    if lock is None:
-                        raise self._held(worker)
-                    stack.callback(lock.close)
-                    locks[worker] = lock
-                yield locks
-            except OSError as error:
-                raise RegistryUnavailable(
-                    f"{self.place} can't be read or written: {error}."
-                ) from error
-
-    def _held(self, worker: int) -> LeaseTaken:
-        path = LockFile.path_of(self.directory, self.namespace, worker)
-        return LeaseTaken(
-            f"Worker id {worker} of namespace {self.namespace.name!r} is held by a running "
-            f"process of this host (lock file {str(path)!r}). Stop it first."
-        )
