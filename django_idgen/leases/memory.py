@@ -118,11 +118,13 @@ class MemoryBook(Book):
     def __init__(self, marks: MemoryMarks) -> None:
         self.by_worker: dict[int, Mark] = {}
         """In the order of use."""
+        self.seen_us: dict[int, int] = {}
+        """By worker id: when its holder acquired or renewed last, µs since 1970."""
+        self.lent_us: dict[int, int] = {}
+        """By worker id: when it was lent, µs since 1970."""
         self.read_at = Reading(0, 0, 0)
         self.history = False
         self._marks = marks
-        self._seen: dict[int, int] = {}
-        self._lent: dict[int, int] = {}
         self._past: dict[int, deque[PastLease]] = {}
         self._record: Record | None = None
         self._eras: Sequence[Mapping[str, Any]] = ()
@@ -175,8 +177,8 @@ class MemoryBook(Book):
             if workers is None or worker in workers:
                 yield InspectedMark(
                     mark,
-                    seen_us=self._seen.get(worker, 0),
-                    acquired_us=self._lent.get(worker),
+                    seen_us=self.seen_us.get(worker, 0),
+                    acquired_us=self.lent_us.get(worker),
                     void=generation not in (None, mark.generation),
                 )
 
@@ -215,7 +217,7 @@ class MemoryBook(Book):
     def save_lent(self, mark: Mark, *, is_new: bool) -> None:  # noqa: ARG002
         now_us = self.read_at.registry_us
         self._save_seen(mark)
-        self._lent[mark.worker] = now_us
+        self.lent_us[mark.worker] = now_us
         if self.history:
             past = self._past.setdefault(mark.worker, deque(maxlen=MOST_PAST))
             past.append(PastLease(mark.holder, moment(now_us), mark.start))
@@ -230,7 +232,7 @@ class MemoryBook(Book):
         # Put last, so that the order of the dictionary is the order of use.
         self.by_worker.pop(mark.worker, None)
         self.by_worker[mark.worker] = mark
-        self._seen[mark.worker] = self.read_at.registry_us
+        self.seen_us[mark.worker] = self.read_at.registry_us
 
     def save_end(self, mark: Mark) -> None:
         self.by_worker[mark.worker] = mark  # keeps its place in the order

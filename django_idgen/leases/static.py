@@ -155,7 +155,7 @@ class FileBook(MemoryBook):
         for file, (mark, each) in found.items():
             if each == text:
                 self.by_worker[file.worker] = mark
-                self._seen[file.worker] = file.written_us()
+                self.seen_us[file.worker] = file.written_us()
         self.stored = Record(text, 0, fence, namespace.reach_ticks, self.count(), highest)
 
     def record(self) -> Record:
