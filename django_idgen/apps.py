@@ -17,10 +17,9 @@ class IdgenConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks, signals
-        from .db import tables
         from .db.sqlite import occasions
         from .ops.tags import loaded
-        from .process import factory, handlers, lifecycle
+        from .process import handlers, lifecycle
         from .strings import registration
 
         checks.register()
@@ -28,19 +27,21 @@ class IdgenConfig(AppConfig):
         occasions.watch()
         lifecycle.watch()
         signals.connect_logging()
-        factory.import_backends()
+        handlers.import_backends_if_prefork()
         registration.register_installed()
         loaded.watch()
         _start_metrics()
-        pre_migrate.connect(tables.before_migrate, sender=self, dispatch_uid="django_idgen")
-        pre_migrate.connect(_before_migrate, sender=self, dispatch_uid="django_idgen.ops.tags")
-        post_migrate.connect(_after_migrate, sender=self, dispatch_uid="django_idgen.ops.tags")
+        pre_migrate.connect(_before_migrate, sender=self, dispatch_uid="django_idgen")
+        post_migrate.connect(_after_migrate, sender=self, dispatch_uid="django_idgen")
         setting_changed.connect(handlers.on_setting_changed, dispatch_uid="django_idgen")
 
 
 def _before_migrate(**kwargs: Any) -> None:
-    from .ops.tags import migrated  # with all of Django's migrations, for which no server starts
+    # With all of Django's migrations, for which no server starts.
+    from .db import tables
+    from .ops.tags import migrated
 
+    tables.before_migrate(**kwargs)
     migrated.before_migrate(**kwargs)
 
 
@@ -54,10 +55,11 @@ def _start_metrics() -> None:
     """Count from the start, where metrics are wanted: without a request, too."""
     from .core.errors import ConfigurationError
     from .process import handlers
+    from .settings.metrics import are_wanted
 
     # What is wrong, or missing, is for the checks to say.
     with suppress(ConfigurationError, ImportError):
-        if handlers.current_settings().metrics is not None:
+        if are_wanted() and handlers.current_settings().metrics is not None:
             from .ops.metrics.switch import start
 
             start()

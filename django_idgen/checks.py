@@ -50,8 +50,8 @@ from django.utils.module_loading import import_string
 
 from .fields.base import GeneratedOnSave
 from .fields.relations import id_held_by
-from .process.factory import build_allocator, build_generator
-from .settings.config import SettingsError, read_settings
+from .process.handlers import wiring
+from .settings.values import SettingsError
 
 __all__ = [
     "check_columns",
@@ -98,10 +98,10 @@ def register() -> None:
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
     """E001. Builds what the settings describe, which opens no connection."""
     try:
-        read = read_settings()
+        read = wiring().read_settings()
         for entry in read.generators.values():
-            build_generator(entry).close()
-        build_allocator(read.segments).close()
+            wiring().build_generator(entry).close()
+        wiring().build_allocator(read.segments).close()
     except SettingsError as error:
         return [Error(str(error), id="django_idgen.E001")]
     return []
@@ -110,7 +110,7 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
 def check_exhaustion(**_kwargs: Any) -> list[CheckMessage]:
     """W004. Long enough before the end that a move can be planned."""
     try:
-        entries = read_settings().generators.values()
+        entries = wiring().read_settings().generators.values()
     except SettingsError:
         return []  # E001 says so
     now = datetime.now(UTC)

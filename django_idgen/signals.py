@@ -26,7 +26,6 @@ from .core.clock import SYSTEM_CLOCK
 from .core.loader import Loader
 from .core.prefork import is_prefork
 from .db.connection import is_own_thread
-from .ops.event_fields import fields_of
 
 __all__ = ["LEVELS", "SIGNALS", "emit", "log_event"]
 
@@ -153,6 +152,8 @@ def log_event(signal: Signal, **values: object) -> None:
     words = [f"{key}={' '.join(str(value).split())}" for key, value in values.items()]
     if left_out:
         words.append(f"(and {left_out} more like it)")
+    from .ops.event_fields import fields_of  # which knows leases, as no model has to
+
     error: Any = values.get("error")
     logger.log(
         LEVELS[name],

@@ -291,19 +291,6 @@ def test_segments_may_come_from_memory() -> None:
         assert handlers.segments["tea"].next_ids(2) == [1, 2]
 
 
-def test_what_the_settings_name_is_imported_when_the_app_is_ready() -> None:
-    """A fork during the first id finds no import under way; and nothing else was begun."""
-    code = (
-        "import sys, threading, django; from django.conf import settings;"
-        "settings.configure(INSTALLED_APPS=['django_idgen']); django.setup();"
-        "assert 'django_idgen.leases.database' in sys.modules;"
-        "assert 'django_idgen.sources.database' in sys.modules;"
-        "assert 'django_idgen.core.snowflake' in sys.modules;"
-        "assert threading.active_count() == 1"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
 def test_a_tag_that_is_made_while_all_are_closed_works_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

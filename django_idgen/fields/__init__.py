@@ -35,8 +35,8 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core.errors import InvalidTag
 from ..core.segment import check_tag
-from ..process.handlers import generators, segments
-from ..settings.config import SettingsError, read_settings
+from ..process.handlers import current_settings, generators, segments
+from ..settings.values import SettingsError
 from .base import GeneratedAuto, GeneratedOnSave
 from .lookups import Created
 
@@ -80,7 +80,7 @@ class SnowflakeSource(GeneratedOnSave):
 
     def _check_generator(self) -> list[checks.CheckMessage]:
         try:
-            known = read_settings().generators
+            known = current_settings().generators
         except SettingsError:
             return []  # django_idgen.E001 says so
         if isinstance(self.generator, str) and self.generator in known:

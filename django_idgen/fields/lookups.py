@@ -31,7 +31,6 @@ from django.db.models.functions import ExtractIsoYear, ExtractYear, TruncDate
 from django.utils import timezone
 
 from ..core.errors import LayoutError, TimeOutOfRange
-from ..core.layout import BitLayout
 from ..core.moments import MAX_UNIX_US
 from ..core.segment import MAX_ID
 from ..process.handlers import generator_settings
@@ -39,6 +38,8 @@ from ..process.handlers import generator_settings
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.models.sql.compiler import SQLCompiler
+
+    from ..core.layout import BitLayout
 
     Sql = tuple[str, Any]
     AnyLookup = lookups.Lookup[Any]

@@ -15,10 +15,13 @@ def on_exit(close: Callable[[], None]) -> None:
     atexit.register(close)
 
 
-def on_fork(forget: Callable[[], None]) -> None:
-    """Call ``forget`` in the child of each fork, if Python hears of it (uWSGI's it doesn't)."""
+def on_fork(forget: Callable[[], None], before: Callable[[], None] = lambda: None) -> None:
+    """Call ``forget`` in the child of each fork, if Python hears of it (uWSGI's it doesn't).
+
+    ``before`` is called in the parent.
+    """
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=forget)
+        os.register_at_fork(before=before, after_in_child=forget)
 
 
 def on_multiprocessing_exit(close: Callable[[], None]) -> None:

@@ -34,16 +34,13 @@ __all__ = [
     "build_namespace",
     "build_registry",
     "import_backends",
+    "read_settings",
     "registry_kind",
 ]
 
 
 def import_backends() -> None:
-    """Import the classes that the settings name, while there is one thread.
-
-    Left to the first id, a fork at that very moment would leave the child with an
-    import lock that nobody gives back. Settings that can't work are for the checks.
-    """
+    """Import the classes that the settings name. Settings that can't work are for the checks."""
     with suppress(ConfigurationError, ImportError):
         settings = read_settings()
         for entry in settings.generators.values():

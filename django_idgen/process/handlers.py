@@ -3,6 +3,10 @@
 Process-wide on purpose, unlike Django's connections: a generator is shared by
 all threads and tasks of a process, and so is the worker id that it holds. Made
 on first use; importing this module reads no settings.
+
+Models need the maps when they are defined, and only the first id needs what fills them: the
+readers of the settings, the generators, the adapters. Those come with :mod:`.factory`, which
+:func:`wiring` imports; see :func:`import_backends` for when at the latest.
 """
 
 from __future__ import annotations
@@ -11,23 +15,21 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import signals
 from ..core.errors import SegmentUnavailable
 from ..core.generator import Generator
 from ..core.prefork import PreforkGenerator, is_prefork
 from ..core.segment import check_tag
-from ..core.segment_allocator import SegmentAllocator
 from ..db.stores import forget_in_process
-from ..settings.config import (
-    DEFAULT_ALIAS,
-    GeneratorSettings,
-    IdgenSettings,
-    SettingsError,
-    read_settings,
-)
-from . import factory, lifecycle
+from ..settings.values import DEFAULT_ALIAS, SettingsError
+from . import lifecycle
+
+if TYPE_CHECKING:
+    from ..core.segment_allocator import SegmentAllocator
+    from ..settings.config import GeneratorSettings, IdgenSettings
 
 __all__ = [
     "GeneratorMap",
@@ -69,12 +71,12 @@ class GeneratorMap:
         entry = generator_settings(alias)
         if is_prefork():
             return PreforkGenerator(
-                partial(factory.build_generator, entry, threads=False),
+                partial(wiring().build_generator, entry, threads=False),
                 partial(self.__getitem__, alias),
             )
         with self._lock:
             if alias not in self._made:
-                self._made[alias] = factory.build_generator(entry)
+                self._made[alias] = wiring().build_generator(entry)
                 lifecycle.watch()
             return self._made[alias]
 
@@ -188,7 +190,7 @@ class SegmentMap(dict[str, Generator]):
             with self._lock:
                 found = self._allocator
                 if found is None:
-                    found = factory.build_allocator(current_settings().segments)
+                    found = wiring().build_allocator(current_settings().segments)
                     found.on_drop = self._drop
                     self._allocator = found
                     lifecycle.watch()
@@ -302,7 +304,7 @@ def generator_settings(alias: str) -> GeneratorSettings:
 
 def _single(tag: str, taken: int) -> Generator:
     """A generator of ``tag`` with an allocator of its own, so that closing it leaves nothing."""
-    made = factory.build_allocator(current_settings().segments).generator(tag)
+    made = wiring().build_allocator(current_settings().segments).generator(tag)
     made.go_past(taken)
     return cast("Generator", made)
 
@@ -310,8 +312,30 @@ def _single(tag: str, taken: int) -> Generator:
 def current_settings() -> IdgenSettings:
     for known in _parsed:
         return known
-    _parsed.append(read_settings())
+    _parsed.append(wiring().read_settings())
     return current_settings()
+
+
+def wiring() -> ModuleType:
+    """The module that makes generators of the settings, and reads these."""
+    from . import factory
+
+    return factory
+
+
+def import_backends() -> None:
+    """Import the wiring, and the classes that the settings name.
+
+    Called before a fork: if another thread were importing them at that very moment, for the
+    first id, the child would be left with an import lock that is never given back.
+    """
+    wiring().import_backends()
+
+
+def import_backends_if_prefork() -> None:
+    """As :func:`import_backends`, in a master that forks without calling Python's hooks."""
+    if is_prefork():
+        import_backends()
 
 
 def on_setting_changed(*, setting: str, **_kwargs: Any) -> None:
@@ -320,4 +344,4 @@ def on_setting_changed(*, setting: str, **_kwargs: Any) -> None:
         _start_over()  # the databases in this process are what they were
 
 
-lifecycle.register(close=reset, forget=forget)
+lifecycle.register(close=reset, forget=forget, before_fork=import_backends)

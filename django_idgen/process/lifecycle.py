@@ -23,20 +23,34 @@ from . import exits
 __all__ = ["close_all", "forget_all", "register", "watch"]
 
 _close: list[Callable[[], None]] = []
+_before_fork: list[Callable[[], None]] = []
 _forget: list[Callable[[], None]] = []
 _watching: set[str] = set()
 
 
-def register(*, close: Callable[[], None], forget: Callable[[], None]) -> None:
-    """Name what is called at a clean end, and in the child of a fork."""
+def register(
+    *,
+    close: Callable[[], None],
+    forget: Callable[[], None],
+    before_fork: Callable[[], None] | None = None,
+) -> None:
+    """Name what is called at a clean end, in the child of a fork, and before the fork."""
     _close.append(close)
     _forget.append(forget)
+    if before_fork is not None:
+        _before_fork.append(before_fork)
 
 
 def close_all(*_args: object, **_kwargs: object) -> None:
     """Give back what this process holds. May be called twice, and never raises."""
     for close in _close:
         close()
+
+
+def before_fork() -> None:
+    """Come to where a fork harms no thread; called in the parent."""
+    for prepare in _before_fork:
+        prepare()
 
 
 def forget_all() -> None:
@@ -49,7 +63,7 @@ def forget_all() -> None:
 def watch() -> None:
     """See to it that this process' end is noticed; called when a generator is made."""
     _watch_once("exit", partial(exits.on_exit, close_all))
-    _watch_once("fork", partial(exits.on_fork, forget_all))
+    _watch_once("fork", partial(exits.on_fork, forget_all, before=before_fork))
     _watch_once("multiprocessing", partial(exits.on_multiprocessing_exit, close_all))
     # None there says that it must not be imported.
     if sys.modules.get("celery") is not None:  # an app without it must not load it

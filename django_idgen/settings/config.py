@@ -25,7 +25,7 @@ from ..core.source import Source
 from .backends import BackendSettings
 from .metrics import MetricsSettings, metrics_settings
 from .rest import RestSettings, rest_settings
-from .values import SettingsError, flag, mapping, seconds, text
+from .values import DEFAULT_ALIAS, SettingsError, flag, mapping, seconds, text
 
 __all__ = [
     "DEFAULT_ALIAS",
@@ -40,7 +40,6 @@ __all__ = [
     "read_settings",
 ]
 
-DEFAULT_ALIAS = "default"
 DEFAULT_GENERATOR = "django_idgen.core.snowflake.SnowflakeGenerator"
 DEFAULT_LEASES = "django_idgen.leases.database.DatabaseLeases"
 REDIS_LEASES = "django_idgen.leases.redis.RedisLeases"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.conf import settings
+
 from .values import SettingsError, mapping, seconds
 
-__all__ = ["MetricsSettings", "metrics_settings"]
+__all__ = ["MetricsSettings", "are_wanted", "metrics_settings"]
 
 WHERE = "IDGEN['METRICS']"
 KNOWN = ("token", "tags", "every", "shared", "max_age", "within")
@@ -31,6 +33,12 @@ class MetricsSettings:
     """Seconds that such an answer counts."""
     within: float = 3.0
     """Seconds that a scrape waits for such answers, in all."""
+
+
+def are_wanted() -> bool:
+    """Whether the settings speak of metrics, without reading the rest of ``IDGEN``."""
+    idgen = getattr(settings, "IDGEN", None)
+    return isinstance(idgen, dict) and idgen.get("METRICS") is not None
 
 
 def metrics_settings(entry: object) -> MetricsSettings | None:

@@ -9,7 +9,10 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..core.errors import ConfigurationError
 
-__all__ = ["SettingsError", "flag", "mapping", "refuse_unknown", "seconds", "text"]
+__all__ = ["DEFAULT_ALIAS", "SettingsError", "flag", "mapping", "refuse_unknown", "seconds", "text"]
+
+
+DEFAULT_ALIAS = "default"
 
 
 class SettingsError(ConfigurationError, ImproperlyConfigured):

@@ -1,0 +1,133 @@
+"""What a process imports when it starts, and what the first id adds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+MOST_MODULES = 60
+LIMIT = 60
+
+PROJECT = """
+import os, sys, threading, time, types
+import django
+from django.conf import settings
+from django.db import models
+
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.%s", "NAME": ":memory:"}},
+    INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "django_idgen", "shop"],
+)
+shop = types.ModuleType("shop")
+shop.__file__, shop.__path__ = "shop/__init__.py", []
+sys.modules["shop"] = shop
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "shop.models":
+            from importlib.machinery import ModuleSpec
+            return ModuleSpec(name, self)
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        from django_idgen.fields import SegmentIdField, SnowflakeField
+        class Order(models.Model):
+            id = SnowflakeField(primary_key=True)
+            class Meta:
+                app_label = "shop"
+        class Invoice(models.Model):
+            id = SegmentIdField(primary_key=True)
+            class Meta:
+                app_label = "shop"
+
+sys.meta_path.insert(0, Finder())
+django.setup()
+ours = {name for name in sys.modules if name.split(".")[0] == "django_idgen"}
+"""
+
+
+def run(code: str, engine: str = "sqlite3") -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PROJECT % engine + textwrap.dedent(code)],
+        check=True,
+        timeout=LIMIT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("engine", ["sqlite3", "postgresql"])
+def test_models_with_our_fields_need_few_modules(engine: str) -> None:
+    """A process that only has models imports what fields need; it begins nothing."""
+    found = run("print(*sorted(ours)); assert threading.active_count() == 1", engine).split()
+    assert "django_idgen.fields.base" in found
+    assert len(found) <= MOST_MODULES, found
+    assert not {name for name in found if name.startswith("django_idgen.leases")}
+    assert not {name for name in found if name.startswith("django_idgen.sources")}
+
+
+def test_a_child_has_what_the_settings_name() -> None:
+    """It is imported before a fork, once for all children."""
+    run("""
+        child = os.fork()
+        if not child:
+            named = {"leases.database", "sources.database", "core.snowflake"}
+            os._exit(not {f"django_idgen.{name}" for name in named} <= sys.modules.keys())
+        assert os.waitpid(child, 0)[1] == 0
+    """)
+
+
+def test_a_fork_during_the_first_id_finds_no_import_under_way() -> None:
+    """The child would wait for an import lock whose thread it does not have."""
+    run("""
+        under_way, forking = threading.Event(), threading.Event()
+
+        class Slow:
+            def find_spec(self, name, path=None, target=None):
+                if name == "django_idgen.core.snowflake" and not under_way.is_set():
+                    under_way.set()
+                    forking.wait()
+                    time.sleep(0.5)  # a fork that does not wait is over by then
+
+        sys.meta_path.insert(0, Slow())
+        first = threading.Thread(target=__import__, args=["django_idgen.core.snowflake"])
+        first.start()
+        under_way.wait()
+        os.register_at_fork(before=forking.set)  # the last one is called first
+        child = os.fork()
+        if not child:
+            import signal
+            signal.alarm(20)
+            import django_idgen.core.snowflake
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        first.join()
+    """)
+
+
+def test_a_master_of_uwsgi_has_what_the_settings_name() -> None:
+    """It forks without calling Python's hooks, so that it imports all when it starts."""
+    code = """
+        master = types.ModuleType("uwsgi")
+        master.worker_id, master.masterpid = (lambda: 0), os.getpid
+        sys.modules["uwsgi"] = master
+    """
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import os, sys, types\n"
+            + textwrap.dedent(code)
+            + PROJECT % "sqlite3"
+            + 'assert "django_idgen.leases.database" in ours',
+        ],
+        check=False,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0
