@@ -24,6 +24,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from .core.errors import IdgenError, InvalidId
+from .core.generator import Generator
 from .core.layout import BitLayout
 from .core.segment import MAX_ID, check_tag
 from .leases.memory import MemoryLeases, MemoryMarks
@@ -127,7 +128,7 @@ class FixedIdsUsedUp(IdgenError):
         )
 
 
-class FixedIds:
+class FixedIds(Generator):
     """A generator that gives ``values`` in their order. Thread-safe.
 
     ``layout`` is that of the generator it stands for; a tag has none. Raises
@@ -168,23 +169,9 @@ class FixedIds:
     def stats(self) -> dict[str, int]:
         return {"issued": len(self.issued)}
 
-    def close(self) -> None:
-        """Nothing to free."""
-
     def forget(self) -> None:
         """A forked child goes on from a copy of its own."""
         self._lock = threading.Lock()
-
-    def __enter__(self) -> FixedIds:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @_replacement

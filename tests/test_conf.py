@@ -140,7 +140,7 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ({"SEGMENTS": {"SOURCE": {"BACKEND": "builtins.int"}}}, ["['BACKEND']", "class 'int'"]),
     (
         generator(BACKEND="django_idgen.leases.memory.MemoryLeases"),
-        ["['default']['BACKEND']", "leases.memory.MemoryLeases'", "no next_id()"],
+        ["['default']['BACKEND']", "leases.memory.MemoryLeases'", "core.generator.Generator"],
     ),
     (
         generator(LEASES={"BACKEND": "django_idgen.sources.memory.MemorySource"}),

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from .errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from .keeper import LeaseKeeper
+    from .layout import IdParts
 
 __all__ = ["MAX_BATCH", "Generator", "check_count"]
 
@@ -28,21 +34,62 @@ def check_count(count: object) -> int:
     return count
 
 
-class Generator(Protocol):
-    """What all generators share; see ``docs/architecture.md``."""
+class Generator(ABC):
+    """The base class of what gives out ids; also what can be asked of it.
 
-    def next_id(self) -> int: ...
-    def next_ids(self, count: int, /) -> list[int]: ...
-    async def anext_id(self) -> int: ...
-    async def anext_ids(self, count: int, /) -> list[int]: ...
-    def stats(self) -> object: ...
-    def close(self) -> None: ...
-    def forget(self) -> None: ...
-    def __enter__(self) -> Generator: ...
+    Safe to share between threads. As a context manager it is closed at the end.
+    """
+
+    __slots__ = ()
+
+    has_parts: ClassVar[bool] = False
+    """Whether its ids can be taken apart: see :meth:`decode`."""
+    has_background: ClassVar[bool] = False
+    """Whether it takes ``background``: False for one that must not start a thread."""
+    keeper: LeaseKeeper | None = None
+    """What holds its worker id; None for ids that have none."""
+
+    @abstractmethod
+    def next_id(self) -> int:
+        """The next id, 1 to 2**63-1. Raises :class:`IdgenError`, and never returns a non-id."""
+
+    @abstractmethod
+    def next_ids(self, count: int, /) -> list[int]:
+        """``count`` ids (0 to :data:`MAX_BATCH`). Raises as :meth:`next_id`."""
+
+    async def anext_id(self) -> int:
+        """As :meth:`next_id`, for coroutines: the event loop is never held up."""
+        return await asyncio.to_thread(self.next_id)
+
+    async def anext_ids(self, count: int, /) -> list[int]:
+        """As :meth:`next_ids`, for coroutines."""
+        return await asyncio.to_thread(self.next_ids, count)
+
+    def decode(self, value: int) -> IdParts:
+        """Take an id apart, if :attr:`has_parts`.
+
+        Raises :class:`InvalidId` for what can't be one of its ids.
+        """
+        raise ConfigurationError(f"The ids of {type(self).__name__} have no parts.")
+
+    def stats(self) -> object:
+        """Counts of what it did; None if it keeps none."""
+        return None
+
+    def close(self) -> None:
+        """Give no more ids, and give back what is left. May be called twice. Never raises."""
+
+    def forget(self) -> None:
+        """Drop what the child of a fork inherited. No other thread uses the generator."""
+
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
         /,
-    ) -> None: ...
+    ) -> None:
+        self.close()

@@ -13,11 +13,12 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .generator import Generator
+
 if TYPE_CHECKING:
-    from .generator import Generator
+    from .layout import IdParts
 
 __all__ = ["PreforkGenerator", "is_prefork"]
 
@@ -32,13 +33,15 @@ def is_prefork() -> bool:
     return uwsgi.worker_id() == 0 and uwsgi.masterpid() in {0, os.getpid()}
 
 
-class PreforkGenerator:
+class PreforkGenerator(Generator):
     """Stands for a generator until the fork, and afterwards for the worker's own.
 
     ``make`` builds a generator for one call, ``find`` looks up the process' own.
     Ids of two calls before the fork may come out of order if they fall into one
     tick. Thread-safe.
     """
+
+    has_parts = True  # or decode() says so
 
     def __init__(self, make: Callable[[], Generator], find: Callable[[], Generator]) -> None:
         self._make = make
@@ -78,22 +81,12 @@ class PreforkGenerator:
         if own is not None:
             own.close()
 
-    def forget(self) -> None:
-        """Nothing was inherited."""
+    def decode(self, value: int) -> IdParts:
+        """As the generator that this one stands for."""
+        return self._own_or_new().decode(value)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own_or_new(), name)
-
-    def __enter__(self) -> PreforkGenerator:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _own(self) -> Generator | None:
         if self._found is None and not is_prefork():

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
+from collections.abc import Generator as Steps
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from operator import length_hint
-from types import TracebackType
 from typing import Final, TypeAlias
 
 from .errors import GeneratorClosed, SegmentUnavailable
-from .generator import check_count
+from .generator import Generator, check_count
 from .segment import CHUNK, Segment, drained, joined
 from .segment_loads import FINAL_ERRORS, Load, Services, TagLoads
 
@@ -167,7 +167,7 @@ class TagParts(TagLoads):
 
 
 Wait: TypeAlias = tuple[Load | None, float]
-Taking: TypeAlias = Generator[Wait, bool, list[int]]
+Taking: TypeAlias = Steps[Wait, bool, list[int]]
 
 
 class TagWaits(TagParts):
@@ -248,9 +248,7 @@ class TagWaits(TagParts):
         first = not self._loads and self._error is None and not services.troubled
         return services.first_timeout if first else services.timeout
 
-    def _waiting(
-        self, load: Load | None, since: float, deadline: float
-    ) -> Generator[Wait, bool, None]:
+    def _waiting(self, load: Load | None, since: float, deadline: float) -> Steps[Wait, bool, None]:
         now = self._services.clock.stopwatch()
         left = max(deadline - now, 0.0)
         # Meanwhile another tag's load may fail, and with that leave less to wait for.
@@ -364,7 +362,7 @@ def _complete(done: asyncio.Future[None]) -> None:
         done.set_result(None)
 
 
-class SegmentGenerator(TagWaits):
+class SegmentGenerator(TagWaits, Generator):
     """Rising ids of one tag. Safe to share between threads; the allocator makes it.
 
     Giving ids raises :class:`SegmentUnavailable` (none could be had within
@@ -533,17 +531,6 @@ class SegmentGenerator(TagWaits):
                 return None
             self.has_left = True
             return self._take_back()
-
-    def __enter__(self) -> SegmentGenerator:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of tag {self.tag!r}>"

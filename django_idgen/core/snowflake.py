@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
-from types import TracebackType
 
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import (
@@ -29,7 +28,7 @@ from .errors import (
     TimeExhausted,
 )
 from .events import Emit, Outbox, ignore
-from .generator import check_count
+from .generator import Generator, check_count
 from .keeper import LeaseKeeper
 from .layout import BitLayout, IdParts
 from .lease import Lease, Namespace
@@ -372,7 +371,7 @@ def _next_id_by(stopwatch: Callable[[], float]) -> Callable[[SnowflakeGenerator]
     return next_id
 
 
-class SnowflakeGenerator(TickWalk):
+class SnowflakeGenerator(TickWalk, Generator):
     """Unique, rising ids of ``layout``, stamped inside leases of ``registry``.
 
     * ``max_ahead`` (seconds): how much of the future may be borrowed when the
@@ -393,6 +392,8 @@ class SnowflakeGenerator(TickWalk):
     """
 
     __slots__ = ("__weakref__",)
+    has_parts = has_background = True
+    keeper: LeaseKeeper
 
     def __init__(
         self,
@@ -543,17 +544,6 @@ class SnowflakeGenerator(TickWalk):
         self._start_over()
         self.keeper.forget()
         self._pid = os.getpid()  # last: whoever reads it finds the rest done
-
-    def __enter__(self) -> SnowflakeGenerator:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def locked_next_id(self: SnowflakeGenerator) -> int:

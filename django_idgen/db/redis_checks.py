@@ -71,7 +71,7 @@ def redis_aliases() -> set[str]:
 
 def _with_nested(leases: BackendSettings) -> Iterator[BackendSettings]:
     yield leases
-    for name in leases.nested:
+    for name in leases.load().nested:
         yield from _with_nested(nested_leases(leases, name))
 
 

@@ -106,13 +106,10 @@ def _to_ask() -> dict[str, Mapping[str, Ask]]:
 
 def _in_use() -> dict[str, LeaseKeeper]:
     """The keepers of the generators that ids were asked of."""
-    made = {
-        alias: getattr(made, "keeper", None) for alias, made in handlers.generators.made().items()
-    }
     return {
-        alias: keeper
-        for alias, keeper in made.items()
-        if isinstance(keeper, LeaseKeeper) and (keeper.lease or keeper.trouble)
+        alias: made.keeper
+        for alias, made in handlers.generators.made().items()
+        if made.keeper and (made.keeper.lease or made.keeper.trouble)
     }
 
 

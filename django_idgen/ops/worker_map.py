@@ -7,8 +7,6 @@ knows this host's; what a service lends over HTTP can't be seen from here.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..core.errors import WorkerOutOfRange
 from ..core.inspection import PastLease, WorkerEntry, WorkerMap, WorkerState, drawn
 from ..core.registry import Registry
@@ -76,9 +74,8 @@ def who_held(alias: str, worker: int, tick: int) -> PastLease | None:
 def registry_in_use(entry: GeneratorSettings) -> Registry:
     """The registry of a generator's settings, as this process has it."""
     # That of the generator, if there is one: in memory, no other one knows what it lent.
-    generator: Any = handlers.generators.made().get(entry.alias)
-    keeper = getattr(generator, "keeper", None)
-    return registry_of(entry) if keeper is None else keeper.registry
+    made = handlers.generators.made().get(entry.alias)
+    return made.keeper.registry if made and made.keeper else registry_of(entry)
 
 
 def _checked(entry: GeneratorSettings, worker: object) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -55,7 +54,7 @@ def _import_leases(leases: BackendSettings) -> None:
 
 
 def _import_source(source: BackendSettings) -> None:
-    for name in source.nested:
+    for name in source.load().nested:
         _import_source(nested_source(source, name))
 
 
@@ -66,7 +65,7 @@ def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any
     """
     registry = build_registry(settings)
     options = {"holder": process_label(), **settings.backend.options}
-    if not threads and "background" in inspect.signature(settings.backend.load()).parameters:
+    if not threads and settings.backend.load().has_background:
         options["background"] = False
     backend = replace(settings.backend, options=options)
     return backend.build(settings.layout, registry, emit=emit)
@@ -152,12 +151,12 @@ def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
 def _source(settings: BackendSettings, default_step: int, *, pooled: bool = False) -> Any:
     """A source, with those that it takes from; ``pooled``: whether it stands behind a pool."""
     backend = settings.load()
-    given = {"default_step": default_step} if "default_step" in settings.wired else {}
+    given = {"default_step": default_step} if "default_step" in backend.wired else {}
     options = dict(settings.options)
-    if pooled and "measures" in settings.wired:
+    if pooled and "measures" in backend.wired:
         # What is fetched for the pool is not used yet.
         options.setdefault("measures", False)
-    for name in settings.nested:
+    for name in backend.nested:
         inner = nested_source(settings, name)
         options[name] = _source(inner, default_step, pooled=backend.is_pool)
     return replace(settings, options=options).build(**given)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from .. import signals
 from ..core.errors import SegmentUnavailable
@@ -169,12 +169,11 @@ class SegmentMap(dict[str, Generator]):
         known = 0 if made.floor else taken_of_new(tag, fields)
         if top := max(self._loaded.get(tag, 0), known or 0):
             made.go_past(top)
-        generator = cast("Generator", made)
         with self._lock:
             # One that was closed meanwhile says so, but is not kept. Nor is one of which nobody
             # knows yet where it is to begin: that is asked again.
             keep = allocator is self._allocator and known is not None
-            return self.setdefault(tag, generator) if keep else generator
+            return self.setdefault(tag, made) if keep else made
 
     def forget_loaded(self) -> None:
         """Take it that this process has loaded no rows."""
@@ -205,7 +204,7 @@ class SegmentMap(dict[str, Generator]):
             self._loaded[tag] = max(top, self._loaded.get(tag, 0))
         self.allocator().generator(tag).go_past(top)
 
-    def _drop(self, tag: str, generator: object) -> None:
+    def _drop(self, tag: str, generator: Generator) -> None:
         """The allocator dropped a tag that nobody used for a while."""
         with self._lock:
             if self.get(tag) is generator:
@@ -252,11 +251,11 @@ class SegmentMap(dict[str, Generator]):
 generators = GeneratorMap()
 segments = SegmentMap()
 _parsed: list[IdgenSettings] = []
-on_goodbye: list[Callable[[str, str, object], None]] = []
+on_goodbye: list[Callable[[str, str, Generator], None]] = []
 """Called with the kind ("generator" or "tag"), the name and the generator that left its map."""
 
 
-def _say_goodbye(kind: str, name: str, generator: object) -> None:
+def _say_goodbye(kind: str, name: str, generator: Generator) -> None:
     for listener in on_goodbye:
         listener(kind, name, generator)
 
@@ -304,9 +303,10 @@ def generator_settings(alias: str) -> GeneratorSettings:
 
 def _single(tag: str, taken: int) -> Generator:
     """A generator of ``tag`` with an allocator of its own, so that closing it leaves nothing."""
-    made = wiring().build_allocator(current_settings().segments).generator(tag)
+    allocator: SegmentAllocator = wiring().build_allocator(current_settings().segments)
+    made = allocator.generator(tag)
     made.go_past(taken)
-    return cast("Generator", made)
+    return made
 
 
 def current_settings() -> IdgenSettings:

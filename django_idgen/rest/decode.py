@@ -169,6 +169,6 @@ def _generator(alias: str) -> Any:
             {"generator": [f"There is no generator {alias!r}. There are {known}."]}
         )
     found: Any = generators[alias]
-    if not hasattr(found, "decode"):
+    if not found.has_parts:
         raise ValidationError({"generator": [f"The ids of generator {alias!r} have no parts."]})
     return found

@@ -15,6 +15,7 @@ from django.conf import settings
 
 from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import ConfigurationError
+from ..core.generator import Generator
 from ..core.layout import BitLayout
 from ..core.presets import parse_layout
 from ..core.registry import Registry
@@ -147,7 +148,7 @@ def _generator(alias: object, entry: object) -> GeneratorSettings:
         where,
         text(where, "BACKEND", raw.get("BACKEND", DEFAULT_GENERATOR)),
         mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {})),
-        methods=("next_id",),
+        base=Generator,
     )
     layout = _layout(where, raw)
     options = leases.options

@@ -108,7 +108,7 @@ def snowflake_readings(
 
 def has_parts(entry: GeneratorSettings) -> bool:
     """Whether ids of this generator can be taken apart."""
-    return hasattr(entry.backend.load(), "decode")
+    return bool(entry.backend.load().has_parts)
 
 
 def snowflake_reading(

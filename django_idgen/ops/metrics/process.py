@@ -19,6 +19,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from ...core.clock import SYSTEM_CLOCK, Clock
+from ...core.generator import Generator
 from ...core.keeper import LeaseKeeper
 from ...core.loader import process_lock
 from ...db.forking import no_fork
@@ -128,11 +129,11 @@ class ProcessMetrics:
             for alias, generator in made.items():
                 self._count_generator(metrics, alias, generator)
             for alias in {*self._aliases, *made}:
-                self._show_lease(metrics, alias, getattr(made.get(alias), "keeper", None))
+                self._show_lease(metrics, alias, made[alias].keeper if alias in made else None)
             self._aliases.update(made)
             self._look_at_tags(metrics, handlers.segments.made())
 
-    def say_goodbye(self, kind: str, name: str, generator: object) -> None:
+    def say_goodbye(self, kind: str, name: str, generator: Generator) -> None:
         """Count what a generator did until its end: no later look will find it."""
         self._check_process()
         with no_fork(), self._lock:
@@ -186,17 +187,16 @@ class ProcessMetrics:
                 self._metrics["errors"].labels(event, error)
         return self._metrics
 
-    def _count_generator(self, metrics: Metrics, alias: str, generator: Any) -> None:
+    def _count_generator(self, metrics: Metrics, alias: str, generator: Generator) -> None:
         stats = generator.stats()
-        keeper = getattr(generator, "keeper", None)
-        refusals = keeper.refusals if isinstance(keeper, LeaseKeeper) else 0
+        refusals = generator.keeper.refusals if generator.keeper else 0
         grown = self._tally.since(generator, [*_read(stats, GENERATOR_COUNTS), refusals])
         _add(metrics, (*GENERATOR_COUNTS, "lease_refusals"), alias, grown)
 
-    def _show_lease(self, metrics: Metrics, alias: str, keeper: Any) -> None:
-        lease = keeper.lease if isinstance(keeper, LeaseKeeper) else None
+    def _show_lease(self, metrics: Metrics, alias: str, keeper: LeaseKeeper | None) -> None:
+        lease = keeper.lease if keeper else None
         metrics["lease_held"].labels(alias).set(lease is not None)
-        if lease is None:
+        if keeper is None or lease is None:
             return
         keeper.keep_renewing()  # or an alert would follow on a fork, in a process that idles
         offset_us = self._clock.wall_ns() // 1000 - keeper.now_us()

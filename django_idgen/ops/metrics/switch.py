@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ... import signals
 from ...core.clock import SYSTEM_CLOCK
+from ...core.generator import Generator
 from ...core.prefork import is_prefork
 from ...process import handlers, lifecycle
 from ...settings.metrics import MetricsSettings
@@ -104,7 +105,7 @@ class Switched:
         if is_multiprocess():
             self.updater.ensure()
 
-    def _on_goodbye(self, kind: str, name: str, generator: object) -> None:
+    def _on_goodbye(self, kind: str, name: str, generator: Generator) -> None:
         try:
             self.process.say_goodbye(kind, name, generator)
         except Exception:
