@@ -25,8 +25,8 @@ class Stock:
     """The end of the highest range that was ever here."""
     ready: int = 0
     """Ids above the floor of every process that has asked: what lies below is for newcomers."""
-    shut: str = ""
-    """The word that it was shut with, so that nothing is taken out; "" if it is open."""
+    life: str = ""
+    """A word that is new whenever the pool begins or is cleared; "" if it has not begun."""
     taken_by: str = ""
     """The holder of what was taken out last; "" if nothing was since it began."""
     taken_us: int = 0
@@ -154,14 +154,12 @@ class Source(ABC):
         """Fetch ids of ``tag`` until ``ids_wanted`` lie in the pool; how many were put in."""
         return 0
 
-    def clear(self, tags: Iterable[str]) -> None:
-        """Throw away what lies in the pool of ``tags``: a gap."""
+    def clear(self, tags: Iterable[str], *, keep_highest: bool = False) -> None:
+        """Throw away what lies in the pool of ``tags``: a gap.
 
-    def shut(self, tags: Iterable[str]) -> None:
-        """Have nobody take anything of ``tags`` out of the pool, as they are paused."""
-
-    def open(self, words: Mapping[str, str]) -> None:
-        """Open the pool of each tag that is still shut with the word given."""
+        Nothing gets in that was fetched before. ``keep_highest``: what is fetched for them
+        from then on lies above all that was ever there.
+        """
 
     def drain_history(self) -> int:
         """Move what the pool has noted into the history's rows; how many were written."""

@@ -95,7 +95,10 @@ class Preloading:
         """What :func:`preload_segments` returns, and raises."""
         used = self._read()
         stocks = self.pool.stocks(sorted(used)) if used else {}
-        self._shut([tag for tag, each in used.items() if each.paused and not stocks[tag].shut])
+        paused = [tag for tag, each in used.items() if each.paused and stocks[tag].ids]
+        if paused:  # by hand, or while Redis did not answer
+            self.pool.clear(paused, keep_highest=True)
+            stocks = {**stocks, **self.pool.stocks(paused)}
         forecasts = [self._forecast(each, stocks[tag]) for tag, each in used.items()]
         # Those that would run dry first come first.
         for forecast in sorted(forecasts, key=lambda each: (each.lasts, each.tag)):
@@ -158,11 +161,6 @@ class Preloading:
             "after": forecast.stock,
         }
         return done
-
-    def _shut(self, tags: Sequence[str]) -> None:
-        """The pool of paused tags, where Redis has forgotten that, or did not answer."""
-        if tags:
-            self.pool.shut(tags)
 
     def _drain_history(self) -> Done:
         """Whatever became of the tags: what Redis has noted it does not keep for ever."""
@@ -330,7 +328,7 @@ def _in_use() -> Q:
     recent = timezone.now() - RECENT
     # What is taken out of the pool does not touch the row.
     popped = Q(measured_at__isnull=False, max_id__gt=F("measured_used"))
-    # A paused one, too: its pool has to be shut.
+    # A paused one, too: its pool has to be cleared.
     return Q(rate__gte=LOWEST_RATE) | Q(update_time__gte=recent) | popped | Q(paused=True)
 
 

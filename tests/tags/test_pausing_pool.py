@@ -1,4 +1,4 @@
-"""A paused tag whose ids lie ready in Redis: they stay there, and come again for nobody."""
+"""A paused tag whose ids lie ready in Redis: nobody is given them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.preloading import preload_segments
 from django_idgen.ops.tags.edits import PoolStillOpen, pause_tag, resume_tag
 from django_idgen.ops.tags.outlook import outlook
-from django_idgen.ops.tags.supply import clear_pool
 from django_idgen.process import handlers
 from django_idgen.sources.history import holder
 from django_idgen.sources.pool.scripts import key_of
@@ -50,26 +49,73 @@ def refused(source: PoolSource) -> None:
         source.fetch("t")
 
 
-def test_what_lies_there_is_kept_for_later(pooled: PoolSource) -> None:
-    """Nobody takes it while the tag is paused; then it comes next, and once."""
+def test_what_lies_there_is_thrown_away(pooled: PoolSource) -> None:
+    """Nobody takes it while the tag is paused, nor afterwards: what comes then is new."""
     pause_tag("t")
     for _ in range(3):
         refused(pooled)
-    assert stock(pooled) == 40
+    assert stock(pooled) == 0
     resume_tag("t")
-    ids = [number for _ in range(3) for number in pooled.fetch("t").ids()]
-    assert ids == list(range(21, 81))
+    assert pooled.fetch("t").start == 61
 
 
-def test_what_comes_back_is_kept_as_well(pooled: PoolSource) -> None:
-    """The tail of a process that ends is handed out to nobody before the resume."""
+def test_what_comes_back_is_a_gap(pooled: PoolSource) -> None:
+    """The tail of a process that ends is handed out to nobody."""
     pause_tag("t")
     pooled.give_back("t", [range(11, 21)])
-    assert stock(pooled) == 50
+    assert stock(pooled) == 0
     refused(pooled)
+
+
+def test_what_comes_back_after_the_resume_is_of_use(pooled: PoolSource) -> None:
+    """Though its process had it before the pause."""
+    pause_tag("t")
     resume_tag("t")
-    assert list(pooled.fetch("t").ids()) == list(range(11, 31))
-    assert stock(pooled) == 30
+    pooled.give_back("t", [range(11, 21)])
+    assert list(pooled.fetch("t").ids()) == list(range(11, 21))
+
+
+def test_a_preload_that_a_pause_overtakes_puts_nothing_in(
+    pooled: PoolSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it fetched from the database before is a gap."""
+    fetch = pooled.source.fetch
+
+    def overtaken(*asked: Any, **named: Any) -> Any:
+        segment = fetch(*asked, **named)
+        pause_tag("t")
+        return segment
+
+    monkeypatch.setattr(pooled.source, "fetch", overtaken)
+    assert pooled.refill("t", 100) == 0
+    assert stock(pooled) == 0
+    refused(pooled)
+
+
+def test_a_tail_that_a_pause_overtakes_is_not_put_in(
+    pooled: PoolSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its process has just asked whether the tag is paused."""
+    pooled._own.client.delete(key_of(pooled.source.owner("t"), "t"))
+    is_paused = pooled.source.is_paused
+
+    def overtaken(tag: str) -> bool:
+        said = is_paused(tag)
+        pause_tag("t")
+        return said
+
+    monkeypatch.setattr(pooled.source, "is_paused", overtaken)
+    pooled.give_back("t", [range(5, 21)])
+    assert stock(pooled) == 0
+    refused(pooled)
+
+
+def test_what_was_fetched_above_it_stays_above_it(pooled: PoolSource) -> None:
+    """A table that is restored while the tag is paused gives out nothing that was pooled."""
+    pause_tag("t")
+    LeafAlloc.objects.using("postgres").update(max_id=1)
+    resume_tag("t")
+    assert pooled.fetch("t").start >= 61
 
 
 def test_no_refill_reaches_a_paused_tag(pooled: PoolSource) -> None:
@@ -81,43 +127,20 @@ def test_no_refill_reaches_a_paused_tag(pooled: PoolSource) -> None:
     assert LeafAlloc.objects.using("postgres").get(pk="t").max_id == mark
 
 
-def test_an_emptied_pool_stays_shut(pooled: PoolSource) -> None:
-    """As after a skip: what comes back later is not handed out either."""
-    pause_tag("t")
-    assert clear_pool("t")
-    assert stock(pooled) == 0
-    pooled.give_back("t", [range(5, 21)])
-    refused(pooled)
-    assert stock(pooled) == 16
-
-
-def test_who_finds_the_tag_paused_shuts_a_pool_that_forgot(pooled: PoolSource) -> None:
-    """A flush takes the mark away; the next fetch puts it back, before a tail comes in."""
+def test_a_tail_is_a_gap_though_redis_forgot_the_pause(pooled: PoolSource) -> None:
+    """After a flush the database is asked, before a tail comes in."""
     pause_tag("t")
     pooled._own.client.delete(key_of(pooled.source.owner("t"), "t"))
-    refused(pooled)
-    pooled.give_back("t", [range(5, 21)])
-    refused(pooled)
-    assert stock(pooled) == 16
-
-
-def test_a_tail_does_not_open_a_pool_that_forgot(pooled: PoolSource) -> None:
-    """It lies there shut in, as if Redis had kept its word; and comes after the resume."""
-    pause_tag("t")
-    key = key_of(pooled.source.owner("t"), "t")
-    pooled._own.client.delete(key)
-    pooled.give_back("t", [range(5, 21)])
-    assert stock(pooled) == 16
-    refused(pooled)
-    resume_tag("t")
-    assert list(pooled.fetch("t").ids()) == list(range(5, 21))
+    for _ in range(2):
+        pooled.give_back("t", [range(5, 21)])
+        refused(pooled)
+    assert stock(pooled) == 0
 
 
 def test_a_tail_goes_into_a_new_pool_of_a_tag_that_is_not_paused(pooled: PoolSource) -> None:
     """At once, for whoever comes next."""
     pooled._own.client.delete(key_of(pooled.source.owner("t"), "t"))
     pooled.give_back("t", [range(5, 21)])
-    assert pooled.stocks(["t"])["t"].shut == ""
     assert list(pooled.fetch("t").ids()) == list(range(5, 21))
 
 
@@ -135,43 +158,34 @@ def test_a_tail_is_a_gap_where_nobody_knows_whether_the_tag_is_paused(
     assert stock(pooled) == 0
 
 
-def test_who_finds_the_tag_resumed_opens_a_pool_that_was_not_told(pooled: PoolSource) -> None:
-    """Redis was away at the resume: the first fetch gets ids of the database, then the pool's."""
+def test_a_row_that_is_resumed_by_hand_counts(pooled: PoolSource) -> None:
+    """Redis needs no word of it."""
     pause_tag("t")
     LeafAlloc.objects.using("postgres").update(paused=False)
     assert pooled.fetch("t").start == 61
-    assert pooled.stocks(["t"])["t"].shut == ""
+    pooled.refill("t", 40)
     assert stock(pooled) == 40
-
-
-def test_a_later_pause_is_not_opened_by_an_earlier_resume(pooled: PoolSource) -> None:
-    """Each pause has a word of its own, which a resume must name."""
-    pause_tag("t")
-    earlier = pooled.stocks(["t"])["t"].shut
-    pause_tag("t")
-    pooled.open({"t": earlier})
-    assert pooled.stocks(["t"])["t"].shut not in ("", earlier)
-    refused(pooled)
 
 
 # --- Redis is away, or begins anew ------------------------------------------------------
 
 
-def test_a_pause_survives_a_restart_that_loses_nothing(farm: RedisFarm) -> None:
-    """What was pooled before it is thrown away, as always; the door stays shut."""
+def test_a_pause_survives_a_restart(farm: RedisFarm) -> None:
+    """What was pooled before it is thrown away, as always; a tail stays out."""
     server = farm.server(appendonly="yes", appendfsync="always")
     with cache_alias("idgen-own", server.url) as alias:
         source = OwnedSource()
         one = pool(alias, source)
         one.fetch("t")
         one.give_back("t", [range(5, 11)])
-        one.shut(["t"])
+        source.set_paused("t", paused=True)
+        one.clear(["t"])
         server.kill()
         server.start()
+        one.give_back("t", [range(2, 5)])
         two = pool(alias, source)
-        two._push(source.whose, "t", [range(2, 5)], step=10, max_ids=100)
-        found = two.stocks(["t"])["t"]
-        assert (found.ids, bool(found.shut)) == (3, True)
+        assert two.stock(["t"]) == {"t": 0}
+        refused(two)
         one.close()
         two.close()
 
@@ -200,7 +214,7 @@ def away(farm: RedisFarm, postgres: str) -> Iterator[Callable[[], RedisServer]]:
         handlers.reset()
 
 
-def test_a_pool_that_can_not_be_shut_is_told_and_shut_later(
+def test_a_pool_that_can_not_be_cleared_is_told_and_cleared_later(
     away: Callable[[], RedisServer],
 ) -> None:
     """The databases are paused by then; the next preloading sees to the pool."""
@@ -212,7 +226,7 @@ def test_a_pool_that_can_not_be_shut_is_told_and_shut_later(
     away()
     assert preload_segments()["pool"]
     refused(source)
-    assert source.stock(["t"]) == {"t": 40}
+    assert source.stock(["t"]) == {"t": 0}
 
 
 def test_a_resume_does_not_wait_for_the_pool(away: Callable[[], RedisServer]) -> None:
@@ -293,8 +307,8 @@ def test_events_say_nothing_of_it(redis: str) -> None:
     one = pool(redis, source, emit=heard)
     one.fetch("t")
     one.give_back("t", [range(5, 11)])
-    one.shut(["t"])
     source.set_paused("t", paused=True)
+    one.clear(["t"])
     refused(one)
     source.set_paused("t", paused=False)
     assert one.fetch("t").start == 11

@@ -16,7 +16,6 @@ commit on. The ranges of a paused tag in the pool are closed as well, and kept f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,7 +25,6 @@ from django.db.models.functions import Greatest, Now
 
 from ...core.errors import ConfigurationError, IdgenError, InvalidTag, SegmentUnavailable
 from ...core.segment import MAX_ID, check_step, check_tag
-from ...core.source import Stock
 from ...db.connection import Place, own_connection, place_of
 from ...db.row_writes import insert_row, why_alike
 from ...db.tables import make_missing_tables, missing_tables
@@ -129,7 +127,7 @@ class PoolStillOpen(SegmentUnavailable):
     def __str__(self) -> str:
         return (
             f"Tag {self.tag!r} is paused, but its pool in Redis can't be asked just now: what "
-            f"lies there may still be handed out, until the next preloading closes it. Pause "
+            f"lies there may still be handed out, until the next preloading clears it. Pause "
             f"the tag again when Redis answers."
         )
 
@@ -294,8 +292,8 @@ def _swap(tag: str, alias: str, seen: int, to: int) -> None:
 def pause_tag(tag: str) -> Tag:
     """Stop giving out ids of ``tag``; may be repeated.
 
-    Processes use up what they hold. Where the calling thread is in a transaction on a
-    SQLite database, it counts from that one's commit on.
+    Processes use up what they hold. What lies in the pool is thrown away: a gap. Where the
+    calling thread is in a transaction on a SQLite database, it counts from that one's commit on.
 
     Raises :class:`.TagUnknown`, :class:`.TagsElsewhere`,
     :class:`SegmentUnavailable` if one of the tag's databases can't be
@@ -308,28 +306,25 @@ def pause_tag(tag: str) -> Tag:
         row = known.rows.get(alias) or _unused_row(known)
         _change_or_insert(alias, row, paused=True)
         _tell_marks(alias, tag, paused=True)
-    if not _shut_pool(tag):
-        raise PoolStillOpen(tag)
+    # After that: what a process fetched before is not let into a pool that was cleared since.
+    try:
+        source_in_use().clear([tag], keep_highest=True)
+    except (SegmentUnavailable, ConfigurationError) as error:
+        raise PoolStillOpen(tag) from error
     return known_tag(tag)
 
 
 def resume_tag(tag: str) -> Tag:
     """Give out ids of ``tag`` again; may be repeated.
 
-    The next call of each process gets some. A pool that can't be asked is opened by the
-    next process that takes ids. Raises as :func:`pause_tag`, but for :class:`PoolStillOpen`.
+    The next call of each process gets some. Raises as :func:`pause_tag`, but for
+    :class:`PoolStillOpen`.
     """
     known = known_tag(tag)
     source_of_tags()
-    # Read first: a pause that comes in between shuts the pool with another word.
-    word = _word_of_pool(tag)
     for alias, row in known.rows.items():
         _change_or_insert(alias, row, paused=False)
         _tell_marks(alias, tag, paused=False)
-    if word:
-        # Else the next fetch opens it.
-        with suppress(SegmentUnavailable, ConfigurationError):
-            source_in_use().open({tag: word})
     return known_tag(tag)
 
 
@@ -347,23 +342,6 @@ def _tell_marks(alias: str, tag: str, *, paused: bool) -> None:
         return
     marks: Any = source_of_tags().marks(tag)
     transaction.on_commit(partial(marks.set_paused, tag, paused=paused), using=alias)
-
-
-def _shut_pool(tag: str) -> bool:
-    """Whether nothing comes out of it any more; True where there is none."""
-    source = source_in_use()
-    with suppress(SegmentUnavailable, ConfigurationError):
-        source.shut([tag])
-        return True
-    return False
-
-
-def _word_of_pool(tag: str) -> str:
-    """What the pool of ``tag`` is shut with; "" if it is open, or can't be asked."""
-    source = source_in_use()
-    with suppress(SegmentUnavailable, ConfigurationError):
-        return source.stocks([tag]).get(tag, Stock()).shut
-    return ""
 
 
 # --- rows, each in one transaction of its database -----------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from secrets import token_hex
 
 from ...core.clock import SYSTEM_CLOCK
@@ -40,8 +40,8 @@ class Popped:
     """The end of the highest range that was ever pooled: what is fetched starts there."""
     dropped: int = 0
     """Ids that were thrown away, as they were put in under another life of the server."""
-    shut: str = ""
-    """The word that it was shut with, if it was; then there was no segment."""
+    life: str = ""
+    """The pool's life: see :meth:`PoolScripts.push`; "" if that isn't known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,10 @@ class Pushed:
     taken: int = 0
     """Ids that there was room for."""
     dropped: int = 0
-    unknown: bool = False
-    """Whether nothing was put in, as there is no such pool yet."""
+    refused: bool = False
+    """Whether nothing was put in, as the pool has another life."""
+    life: str = ""
+    """The pool's life, if something was put in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +83,15 @@ class PoolScripts:
     def pop(self, owner: str, tag: str, *, floor: int, demand: Demand) -> Popped:
         """Take the lowest ids at or above ``floor`` (up to ``MAX_ID``) that suit ``demand``."""
         wanted = (demand.times, demand.at_least, LONGEST_STEP)
-        given = (_text(floor), *wanted, tag, holder(), SYSTEM_CLOCK.wall_ns() // 1000)
+        at = SYSTEM_CLOCK.wall_ns() // 1000
+        given = (_text(floor), *wanted, tag, holder(), at, token_hex(8))
         status, *words = self._call("pop", self._keys(owner, tag), *given)
         highest, dropped = int(words[0]), int(words[1])
         if status == "none":
             return Popped(None, highest, dropped, words[2])
-        start, count, delta, step = map(int, words[2:])
+        start, count, delta, step = map(int, words[2:6])
         last = start + (count - 1) * delta
-        return Popped(Segment(tag, start, last + 1, step, delta), highest, dropped)
+        return Popped(Segment(tag, start, last + 1, step, delta), highest, dropped, words[6])
 
     def push(
         self,
@@ -98,19 +101,25 @@ class PoolScripts:
         *,
         step: int,
         max_ids: int,
-        only_known: bool = False,
+        life: str,
     ) -> Pushed:
-        """Add ``ranges``, of which none is empty; with ``only_known`` to what is there already."""
-        pushed = Pushed()
+        """Add ``ranges``, of which none is empty, to the pool whose life is still ``life``.
+
+        Pausing a tag clears its pool, which has another life from then on. A caller that had
+        the life before its database granted the ids, or said that the tag is not paused, puts
+        in none of a tag that was paused since. "" stands for a pool that has not begun.
+        """
+        pushed, fresh = Pushed(), token_hex(8)
         for first in range(0, len(ranges), PUSHED_AT_ONCE):
             some = ranges[first : first + PUSHED_AT_ONCE]
             words = [word for each in some for word in _words(each)]
-            given = (step, max_ids, MAX_RANGES, tag, POOL, int(only_known), *words)
+            given = (step, max_ids, MAX_RANGES, tag, POOL, life, fresh, *words)
             status, *counts = self._call("push", self._keys(owner, tag), *given)
             if status == "none":
-                return Pushed(unknown=True)
+                return replace(pushed, refused=True)
             taken, dropped, _ = counts
-            pushed = Pushed(pushed.taken + int(taken), pushed.dropped + int(dropped))
+            life = life or fresh
+            pushed = Pushed(pushed.taken + int(taken), pushed.dropped + int(dropped), life=life)
         return pushed
 
     def stock(self, owners: Sequence[tuple[str, str]]) -> list[Stock]:
@@ -122,19 +131,14 @@ class PoolScripts:
             found += [_stock(words[place : place + 6]) for place in range(0, len(words), 6)]
         return found
 
-    def clear(self, owners: Sequence[tuple[str, str]]) -> int:
-        """Throw away what lies there of each (owner, tag); returns of how many something did."""
-        _, count = self._call("clear", [key_of(owner, tag) for owner, tag in owners])
-        return int(count)
+    def clear(self, owners: Sequence[tuple[str, str]], *, keep_highest: bool = False) -> int:
+        """Throw away what lies there of each (owner, tag); returns of how many something did.
 
-    def shut(self, owners: Sequence[tuple[str, str]]) -> bool:
-        """Have nothing be taken out of each (owner, tag), until it is opened with a new word."""
+        ``keep_highest``: what is fetched goes on above all that was ever here.
+        """
         keys = [key_of(owner, tag) for owner, tag in owners]
-        return bool(self._call("shut", keys, token_hex(8)))
-
-    def open(self, owners: Sequence[tuple[str, str]], words: Sequence[str]) -> bool:
-        """Open each (owner, tag) that is still shut with its word."""
-        return bool(self._call("open", [key_of(owner, tag) for owner, tag in owners], *words))
+        _, count = self._call("clear", keys, token_hex(8), int(keep_highest))
+        return int(count)
 
     def notes(self, owner: str, most: int) -> Notes:
         """The oldest notes of who had which range, up to ``most``; they stay there."""
@@ -184,10 +188,10 @@ def history_of(owner: str) -> str:
 
 
 def _stock(words: Sequence[str]) -> Stock:
-    ids, ranges, highest, ready, shut, taken = words
+    ids, ranges, highest, ready, life, taken = words
     at, count, holder = taken.split(" ", 2) if taken else ("0", "0", "")
     numbers = (int(ids), int(ranges), int(highest), int(ready))
-    return Stock(*numbers, shut, holder, int(at), int(count))
+    return Stock(*numbers, life, holder, int(at), int(count))
 
 
 def _words(ids: range) -> tuple[object, ...]:

@@ -11,12 +11,13 @@ back: see :mod:`.scripts`. What was pushed or popped without an answer is given 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ...core.clock import SYSTEM_CLOCK, Clock
-from ...core.errors import ConfigurationError, SegmentUnavailable, TagPaused
+from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.events import Emit
 from ...core.loader import AnyLoader
 from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag, joined
@@ -36,6 +37,8 @@ TIMEOUT = 0.2
 MAX_IDS = 20_000_000
 """Ids of one tag: 20 minutes of 16,000 a second. So many are lost with the Redis."""
 LARGEST_POOL = 1_000_000_000
+TRIES = 3
+"""Others may begin the pool, or have it cleared, at the same moment."""
 OWNER_AGE = 60.0
 """Seconds after which a fetch looks whether its database is still the same one."""
 
@@ -48,6 +51,8 @@ class _Fetched:
     since: int
     """What lies below came from another owner; 0 if there was none."""
     step: int
+    life: str
+    """The pool's, before the last ids were had, or the tag was last found not to be paused."""
 
 
 class PoolSource(Source):
@@ -113,23 +118,9 @@ class PoolSource(Source):
         popped = self._pop(owner, tag, floor, demand)
         segment = popped.segment
         if segment is None:
-            segment = self._fetch_behind(owner, tag, popped, floor, demand)
-            owner = self.source.owner(tag, max_age=OWNER_AGE)
-        self._note(owner, segment)
-        return segment
-
-    def _fetch_behind(
-        self, owner: str, tag: str, popped: Popped, floor: int, demand: Demand
-    ) -> Segment:
-        """Out of the source, which knows best whether the tag is paused; the pool follows it."""
-        try:
             segment = self.source.fetch(tag, floor=max(floor, popped.highest), demand=demand)
-        except TagPaused:
-            if owner and not popped.shut:  # Redis has lost it
-                self._link.ask(lambda: self._scripts.shut([(owner, tag)]))
-            raise
-        if popped.shut:
-            self._link.ask(lambda: self._scripts.open([(owner, tag)], [popped.shut]))
+            owner = self.source.owner(tag, max_age=OWNER_AGE)
+        self._note(owner, segment, popped.life)
         return segment
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
@@ -139,23 +130,25 @@ class PoolSource(Source):
             return
         whole = joined(each for each in ranges if each and each[0] >= known.since)
         longest = sorted(whole, key=len, reverse=True)[:MAX_RANGES]
-        if longest:
-            self._put_back(known, tag, longest)
+        # "Never raises": where it can't be told whether the tag is paused, they are a gap.
+        with suppress(SegmentUnavailable, ConfigurationError):
+            if longest and (pushed := self._put_in(known, tag, longest, max_ids=self.max_ids)).life:
+                self._fetched[tag] = replace(self._fetched[tag], life=pushed.life)
 
-    def _put_back(self, known: _Fetched, tag: str, ranges: Sequence[range]) -> None:
-        push = partial(self._push, known.owner, tag, ranges, step=known.step, max_ids=self.max_ids)
-        # With the pool Redis may have lost that it was shut.
-        if push(only_known=True).unknown and self._settle(known.owner, tag):
-            push()
-
-    def _settle(self, owner: str, tag: str) -> bool:
-        """Shut the pool of ``tag`` if that is paused; False if it can't be told, or done."""
-        try:
-            if not self.source.is_paused(tag):
-                return True
-            return bool(self._link.ask(lambda: self._scripts.shut([(owner, tag)])))
-        except (SegmentUnavailable, ConfigurationError):
-            return False
+    def _put_in(self, had: _Fetched, tag: str, ranges: Sequence[range], *, max_ids: int) -> Pushed:
+        """Put ids into the pool, unless their tag is paused."""
+        push = partial(self._push, had.owner, tag, ranges, step=had.step, max_ids=max_ids)
+        pushed = push(life=had.life) if had.life else Pushed(refused=True)
+        for _ in range(TRIES if pushed.refused else 0):
+            # It was cleared or lost, or begins now. The life is read first: a pause that comes
+            # in between ends it.
+            found = self._link.demand(lambda: self._scripts.stock([(had.owner, tag)]))
+            if self.source.is_paused(tag):
+                return Pushed()
+            pushed = push(life=found[0].life)
+            if not pushed.refused:
+                break
+        return pushed
 
     # --- keeping a stock --------------------------------------------------------------
 
@@ -174,16 +167,17 @@ class PoolSource(Source):
         stocks = {tag: Stock() for _, tag in owners}
         return stocks | {tag: stock for (_, tag), stock in zip(pooled, found, strict=True)}
 
-    def clear(self, tags: Iterable[str]) -> None:
-        """Throw away what lies in the pool of ``tags``: a gap.
+    def clear(self, tags: Iterable[str], *, keep_highest: bool = False) -> None:
+        """Throw away what lies in the pool of ``tags``: a gap. What was fetched before stays out.
 
-        For when the database was restored to an earlier state while the pool could not be
-        asked, or ``max_id`` was lowered by hand. Raises
+        For tags that are paused; and for when the database was restored to an earlier state
+        while the pool could not be asked, or ``max_id`` was lowered by hand. Raises
         :class:`SegmentUnavailable` if Redis can't be asked.
         """
-        owners = [(self.source.owner(tag), tag) for tag in tags]
-        if owners:
-            self._link.demand(lambda: self._scripts.clear(owners))
+        owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
+        pooled = [(owner, tag) for owner, tag in owners if owner]
+        if pooled:
+            self._link.demand(lambda: self._scripts.clear(pooled, keep_highest=keep_highest))
 
     def drain_history(self) -> int:
         """Move what Redis has noted on who popped which range into the history's rows.
@@ -214,37 +208,11 @@ class PoolSource(Source):
         wanted = min(ids_wanted, self.max_ids) - stock.ready
         wanted, put_in = min(wanted, 2 * self.max_ids - stock.ids), 0
         while wanted > put_in:
-            taken = self._fetch_and_push(tag, stock.highest, wanted - put_in)
+            taken = self._fetch_and_push(tag, stock, wanted - put_in)
             put_in += taken
             if not taken:
                 break
         return put_in
-
-    # --- paused tags ------------------------------------------------------------------
-
-    def shut(self, tags: Iterable[str]) -> None:
-        """Have nobody take anything of ``tags`` out of the pool. What is put in is kept.
-
-        It outlasts a restart of Redis that loses nothing. May be repeated. Raises
-        :class:`SegmentUnavailable` if Redis can't be asked.
-        """
-        owners = self._pooled(tags)
-        if owners:
-            self._link.demand(lambda: self._scripts.shut(owners))
-
-    def open(self, words: Mapping[str, str]) -> None:
-        """Open the pool of each tag that is still shut with the word given: see :class:`Stock`.
-
-        One that somebody shut anew since then stays so. Raises as :meth:`shut`.
-        """
-        owners = self._pooled(words)
-        if owners:
-            given = [words[tag] for _, tag in owners]
-            self._link.demand(lambda: self._scripts.open(owners, given))
-
-    def _pooled(self, tags: Iterable[str]) -> list[tuple[str, str]]:
-        owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
-        return [(owner, tag) for owner, tag in owners if owner]
 
     # --- looking ----------------------------------------------------------------------
 
@@ -297,25 +265,24 @@ class PoolSource(Source):
         self._tell_dropped(tag, pushed.dropped)
         return pushed
 
-    def _fetch_and_push(self, tag: str, highest: int, missing: int) -> int:
+    def _fetch_and_push(self, tag: str, stock: Stock, missing: int) -> int:
         demand = Demand(at_least=min(missing, LONGEST_STEP))
-        segment = self.source.fetch(tag, floor=highest, demand=demand)
+        segment = self.source.fetch(tag, floor=stock.highest, demand=demand)
         owner = self.source.owner(tag, max_age=OWNER_AGE)
         if not owner:
             return 0
         ids = segment.ids()
         # A step is taken whole, though less may have been missing.
         room = 2 * self.max_ids + len(ids)
-        return self._push(owner, tag, [ids], step=segment.step, max_ids=room).taken
+        had = _Fetched(owner, 0, segment.step, stock.life)
+        return self._put_in(had, tag, [ids], max_ids=room).taken
 
-    def _note(self, owner: str, segment: Segment) -> None:
+    def _note(self, owner: str, segment: Segment, life: str) -> None:
         known = self._fetched.get(segment.tag)
-        if known is None:
-            self._fetched[segment.tag] = _Fetched(owner, 0, segment.step)
-        elif known.owner != owner:
-            self._fetched[segment.tag] = _Fetched(owner, segment.start, segment.step)
-        elif known.step != segment.step:
-            self._fetched[segment.tag] = replace(known, step=segment.step)
+        since = known.since if known else 0
+        if known and known.owner != owner:
+            since = segment.start
+        self._fetched[segment.tag] = _Fetched(owner, since, segment.step, life)
 
     def _tell_dropped(self, tag: str, ids: int) -> None:
         if ids:

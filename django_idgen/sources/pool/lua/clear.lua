@@ -1,12 +1,12 @@
--- Throw away all that lies in the pool of the tags, and what is known of it; one that is shut
--- stays so.
+-- Throw away all that lies in the pool of the tags, and what is known of it, but for the end of
+-- the highest range if ARGV[2] is '1'. ARGV[1] is its life from now on.
+local incarnation, refusal = server()
+if not incarnation then return refusal end
 local count = 0
 for _, key in ipairs(KEYS) do
-  local shut = redis.call('HGET', key, 'shut')
+  local highest = ARGV[2] == '1' and redis.call('HGET', key, 'highest') or ZERO
   count = count + redis.call('DEL', key)
-  if shut then
-    redis.call('HSET', key, 'shut', shut)
-    touch(key)
-  end
+  redis.call('HSET', key, 'incarnation', incarnation, 'life', ARGV[1], 'highest', highest)
+  touch(key)
 end
 return {'ok', text(count)}

@@ -3,7 +3,8 @@
 --   step             the step of the tag's row, when it was last heard of
 --   highest          the end of the highest range that was ever here
 --   floor            the highest that a process asked above: some have no use for what is lower
---   shut             a word, by whoever shut it: nothing is taken out while it stands here
+--   life             a word that is new whenever the pool begins, or is cleared: what is put in
+--                    has to name the one that stood here before the ids were fetched
 --   taken            who took something out last: microseconds since 1970, ids, holder
 --   <19 digits>      a range: next:delta:residue:count, where "next" follows its last id
 -- Ids have up to 19 digits, and Lua counts in doubles, which hold 15: an id is a text of
@@ -51,7 +52,8 @@ local function packed(range)
   return table.concat({range.next, text(range.delta), text(range.residue), text(range.count)}, ':')
 end
 
--- What lies under "key", the lowest range first; "void" of another life of the server.
+-- What lies under "key", the lowest range first; "void" of another life of the server. It has no
+-- life then, nor before it begins.
 local function read(key, incarnation)
   local pool = {key = key, ranges = {}, stored = {}, total = 0, header = {}}
   local fields = redis.call('HGETALL', key)
@@ -71,20 +73,21 @@ local function read(key, incarnation)
   pool.highest = pool.header.highest or ZERO
   pool.floor = pool.header.floor or ZERO
   pool.void = #fields > 0 and pool.header.incarnation ~= incarnation
+  pool.life = not pool.void and pool.header.life or ''
   return pool
 end
 
 -- As "read", but what is void is thrown away: another server, or this one before it was
--- restarted, may have handed it out.
-local function opened(key, incarnation)
+-- restarted, may have handed it out. The pool begins anew, with the life "fresh".
+local function opened(key, incarnation, fresh)
   local pool = read(key, incarnation)
   pool.incarnation, pool.dropped = incarnation, 0
   if pool.void then
     pool.dropped, pool.total, pool.ranges, pool.stored = pool.total, 0, {}, {}
     redis.call('DEL', key)
-    redis.call('HSET', key, 'incarnation', incarnation, 'highest', pool.highest,
+    redis.call('HSET', key, 'incarnation', incarnation, 'life', fresh, 'highest', pool.highest,
                'step', text(pool.step), 'floor', pool.floor)
-    if pool.header.shut then redis.call('HSET', key, 'shut', pool.header.shut) end
+    pool.life = fresh
   end
   return pool
 end

@@ -1,11 +1,11 @@
 -- Take the lowest ids of a tag that a process may have. KEYS[2], if given, is the history.
 local floor = ARGV[1]
-local tag, holder, at = ARGV[5], ARGV[6], ARGV[7]
+local tag, holder, at, fresh = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local times, at_least, longest = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local incarnation, refusal = server()
 if not incarnation then return refusal end
-local pool = opened(KEYS[1], incarnation)
+local pool = opened(KEYS[1], incarnation, fresh)
 local step = pool.step
 local wanted = math.max(at_least, math.min(step * times, math.max(step, longest)))
 -- Crumbs are for those who need few: a busy process would come back at once.
@@ -37,12 +37,13 @@ local function take(range, from, below)
   asked_above(stop)
   touch(pool.key)
   if KEYS[2] then note(KEYS[2], tag, from, stop, range.delta, holder) end
-  return {'ok', pool.highest, text(pool.dropped), from, text(count), text(range.delta), text(step)}
+  return {'ok', pool.highest, text(pool.dropped), from, text(count), text(range.delta), text(step),
+          pool.life}
 end
 
-for _, range in ipairs(pool.header.shut and {} or pool.ranges) do
+for _, range in ipairs(pool.ranges) do
   local from, below = usable(range, floor)
   if from and range.count - below >= least then return take(range, from, below) end
 end
-if pool.header.incarnation then asked_above(floor) end
-return {'none', pool.highest, text(pool.dropped), pool.header.shut or ''}
+if pool.life ~= '' then asked_above(floor) end
+return {'none', pool.highest, text(pool.dropped), pool.life}

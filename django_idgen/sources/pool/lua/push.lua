@@ -1,17 +1,15 @@
 -- Add ranges to a tag: of each its start, next, end, delta, residue and count.
--- KEYS[2], if given, is the history. ARGV[6]: not into a pool that this life of the server has
--- not seen yet, and that may have been shut in an earlier one.
+-- KEYS[2], if given, is the history. ARGV[6]: the life of the pool before the ids were fetched;
+-- one that was cleared since takes nothing, as the tag may be paused. ARGV[7]: its life if it
+-- begins now.
 local step, max_ids, max_ranges = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local tag, holder, only_known = ARGV[4], ARGV[5], ARGV[6] == '1'
-local GIVEN = 6
+local tag, holder, life, fresh = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local GIVEN = 7
 
 local incarnation, refusal = server()
 if not incarnation then return refusal end
-if only_known then
-  local found = redis.call('HMGET', KEYS[1], 'incarnation', 'shut')
-  if found[1] ~= incarnation and not found[2] then return {'none'} end
-end
-local pool = opened(KEYS[1], incarnation)
+if read(KEYS[1], incarnation).life ~= life then return {'none'} end
+local pool = opened(KEYS[1], incarnation, fresh)
 local taken, notes = 0, {}
 
 local function gcd(one, other)
@@ -69,7 +67,8 @@ table.sort(pool.ranges, function(one, other)
   if one.count ~= other.count then return one.count > other.count end
   return one.start < other.start
 end)
-local written = {'incarnation', incarnation, 'highest', pool.highest, 'step', step}
+local written = {'incarnation', incarnation, 'life', life == '' and fresh or life,
+                 'highest', pool.highest, 'step', step}
 for place, range in ipairs(pool.ranges) do
   if place > max_ranges then
     pool.total = pool.total - range.count

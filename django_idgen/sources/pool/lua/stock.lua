@@ -1,5 +1,5 @@
 -- Of each tag how many ids there are, how many ranges, the end of the highest that ever was,
--- how many ids every process can use that has asked so far, the word it was shut with, and
+-- how many ids every process can use that has asked so far, its life, and
 -- who took something out last. Changes nothing.
 local incarnation, refusal = server()
 if not incarnation then return refusal end
@@ -16,7 +16,7 @@ for _, key in ipairs(KEYS) do
   reply[#reply + 1] = text(#pool.ranges)
   reply[#reply + 1] = pool.highest
   reply[#reply + 1] = text(ready)
-  reply[#reply + 1] = pool.header.shut or ''
+  reply[#reply + 1] = pool.life
   reply[#reply + 1] = pool.header.taken or ''
 end
 return reply
