@@ -75,5 +75,5 @@ def _named_by(leases: BackendSettings) -> Iterator[str]:
         alias = str(leases.options.get("database", DEFAULT_ALIAS))
         if alias in connections.settings:
             yield alias
-    for name in backend.load().nested:
+    for name in backend.nested:
         yield from _named_by(nested_leases(leases, name))
