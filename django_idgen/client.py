@@ -28,6 +28,7 @@ from .core.prefork import is_prefork
 from .core.segment_allocator import SegmentAllocator, Segments
 from .core.segment_generator import SegmentGenerator
 from .core.snowflake import SnowflakeGenerator
+from .leases.http import HttpLeases
 from .process import exits
 from .remote.generators import PreforkMap, RemoteGenerators
 from .remote.link import CONNECT_TIMEOUT, TIMEOUT
@@ -94,6 +95,7 @@ class Client:
         self.generators = RemoteGenerators(
             base_urls,
             options,
+            registry=HttpLeases,
             holder=process_label() if holder is None else holder,
             on_event=on_event,
         )

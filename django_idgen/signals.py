@@ -50,7 +50,7 @@ lease_lost = _Event()
 lease_released = _Event()
 """``lease``; ``known``: whether the registry still knew it."""
 release_failed = _Event()
-"""``lease``, ``error``: it lapses by itself."""
+"""``lease``, ``error``: it expires."""
 renewal_failed = _Event()
 """``lease``, ``error``: it is tried again until the window is over."""
 lease_quota_near = _Event()

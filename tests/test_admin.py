@@ -207,7 +207,7 @@ def test_a_lease_says_in_words_and_dates_what_it_promises(
     root = "/admin/django_idgen/workerlease/"
     for page in (root, f"{root}default_2F3/change/"):
         text = admin_client.get(page).content.decode()
-        assert ">lapsed<" in text
+        assert ">expired<" in text
         assert "Jan. 1, 2025, 12:01 a.m." in text
     WorkerLease.objects.update(until=10**12)
     assert ">held<" in admin_client.get(root).content.decode()

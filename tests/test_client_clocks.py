@@ -71,7 +71,7 @@ def is_now_in_ticks(tick: int) -> bool:
 
 @pytest.mark.parametrize("hours", HOURS.values(), ids=HOURS.keys())
 def test_the_servers_clock_decides(place: dict[str, str], prefix: str, hours: int) -> None:
-    """Hazard 12: a host five hours off takes no live worker id, and gets each that has lapsed.
+    """Hazard 12: a host five hours off takes no live worker id, and gets each that has expired.
 
     Its windows, its stamps and the fence after a loss are at the server's time, too; and it
     renews for others those that live, and no others.

@@ -148,15 +148,15 @@ def fetch_one(source: ServerSource) -> object:
     return source.fetch("a")
 
 
-def read_ledger(source: ServerSource) -> object:
-    return ServerLeases(SHOP, alias=source.alias).ledgers()[0].read()
+def read_book(source: ServerSource) -> object:
+    return ServerLeases(SHOP, alias=source.alias).books()[0].read()
 
 
 def acquire(source: ServerSource) -> object:
     return ServerLeases(SHOP, alias=source.alias).acquire(holder="a")
 
 
-@pytest.mark.parametrize("work", [fetch_one, read_ledger, acquire])
+@pytest.mark.parametrize("work", [fetch_one, read_book, acquire])
 def test_a_thread_whose_connection_was_killed_fails_once(
     source: ServerSource, work: Callable[[ServerSource], object]
 ) -> None:

@@ -76,7 +76,7 @@ def test_renewal_moves_the_ends_and_takes_no_worker_id(alias: str) -> None:
     assert set(rows(alias).values_list("seen_at", flat=True)) == seen
 
 
-def test_a_holder_that_was_not_seen_is_left_to_lapse(alias: str) -> None:
+def test_a_holder_that_was_not_seen_is_left_to_expire(alias: str) -> None:
     """After ``idle_after``, which is five windows unless told otherwise."""
     kept, left = acquire().lease, acquire().lease
     rows(alias).filter(worker=kept.worker).update(seen_at=timezone.now() - timedelta(seconds=880))
@@ -117,7 +117,7 @@ def test_idle_after_is_said_once_for_nested_registries() -> None:
         factory.build_registry(read_settings().generators["default"])
 
 
-def test_what_lapsed_before_a_late_run_stays_so(alias: str) -> None:
+def test_what_expired_before_a_late_run_stays_so(alias: str) -> None:
     """A scheduler that was away for hours revives nothing: the worker id may be another's."""
     lease = acquire().lease
     rows(alias).update(until=lease.start + 1)

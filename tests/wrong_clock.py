@@ -87,7 +87,7 @@ def rewriting_at(registry: Any) -> int:
         raise LookupError
 
     with suppress(LookupError):
-        registry.ledgers()[0].rewrite(refuse)
+        registry.books()[0].rewrite(refuse)
     return moments[-1]
 
 

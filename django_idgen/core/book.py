@@ -41,7 +41,7 @@ from .lease import (
     new_token,
     soon,
 )
-from .ledger import Change, Stored, Successor, era_words, eras_from
+from .stored import Change, Stored, Successor, era_words, eras_from
 from .sub_lease import Change as SubLeaseChange
 from .sub_lease import SubLease, reaching
 
@@ -355,7 +355,7 @@ def lost(lease: Lease) -> LeaseLost:
     return LeaseLost(
         f"The lease of worker id {lease.worker} of namespace {lease.namespace!r} (ticks "
         f"{lease.start} to {lease.until}) is not known to the registry any more: it was given "
-        f"back, lapsed and was lent to another, or its row was deleted. What is left of its "
+        f"back, expired and was lent to another, or its row was deleted. What is left of its "
         f"window is still this process' own; after that acquire a new lease."
     )
 
@@ -565,7 +565,7 @@ def stored_of(book: Book, record: Record) -> Stored:
 
 
 def rewrite(book: Book, namespace: Namespace, change: Change) -> Stored:
-    """Replace what is stored by ``change``: see :meth:`Ledger.rewrite`.
+    """Replace what is stored by ``change``: see :meth:`StoredBook.rewrite`.
 
     ``namespace`` has the settings that are stored now. What was lost is reckoned with first.
     """

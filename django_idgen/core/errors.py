@@ -93,7 +93,7 @@ class NoFreeWorker(LeaseError):
         self.workers = workers
         super().__init__(
             f"All {len(workers)} worker ids of namespace {namespace!r} "
-            f"({_span(workers)}) are held. Stop idle processes, wait for a lapsed window, "
+            f"({_span(workers)}) are held. Stop idle processes, wait for an expired window, "
             f"or choose a layout with more worker bits."
         )
 
@@ -136,7 +136,7 @@ class TooFarAhead(LeaseError):
 
 
 class LeaseLost(LeaseError):
-    """The registry no longer knows this lease: it lapsed, or the registry forgot it.
+    """The registry no longer knows this lease: it expired, or the registry forgot it.
 
     What is left of the window is still this process' alone; after that it needs
     a new lease.

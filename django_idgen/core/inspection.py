@@ -44,10 +44,10 @@ class WorkerState(Enum):
     FREE = "free"
     """Never lent, or given back."""
     HELD = "held"
-    LAPSING = "lapsing"
+    OVERDUE = "lapsing"
     """Held, but the renewal is overdue: it was not seen for more than half a window, or less
     than a third of its window is left."""
-    LAPSED = "lapsed"
+    EXPIRED = "lapsed"
     """The window is over, or void since the registry had lost it: whoever comes may have it."""
     RESERVED = "reserved"
     """In the layout, but never lent by this registry."""
@@ -268,13 +268,13 @@ def _state(
     if not sight.mark.token:
         return WorkerState.FREE
     if sight.void or (left_us is not None and left_us <= 0):
-        return WorkerState.LAPSED
+        return WorkerState.EXPIRED
     if ticks is None or left_us is None:
         return WorkerState.HELD
     window_us = ticks.window * ticks.tick_us
     unseen_us = 0 if sight.seen_us is None else now_us - sight.seen_us
     overdue = unseen_us > window_us * OVERDUE or left_us < window_us * SHORT
-    return WorkerState.LAPSING if overdue else WorkerState.HELD
+    return WorkerState.OVERDUE if overdue else WorkerState.HELD
 
 
 def _moment(us: int | None) -> datetime | None:

@@ -384,7 +384,7 @@ class LeaseKeeper:
     def release(self) -> None:
         """Give the lease back. The generator has stopped loading ticks before.
 
-        Never raises: a lease that could not be given back lapses by itself.
+        Never raises: a lease that could not be given back expires.
         """
         with self._state:
             self._thread.stop()
@@ -401,7 +401,7 @@ class LeaseKeeper:
     def _hand_back(self, lease: Lease, last_tick: int) -> None:
         try:
             known = self.registry.release(lease, last_tick=last_tick if last_tick >= 0 else None)
-        except Exception as error:  # noqa: BLE001 - what isn't given back lapses
+        except Exception as error:  # noqa: BLE001 - what isn't given back expires
             self._outbox.put("release_failed", lease=lease, error=error)
         else:
             self._outbox.put("lease_released", lease=lease, known=known)

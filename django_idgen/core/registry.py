@@ -9,7 +9,7 @@ from typing import ClassVar
 from .errors import NotSeenFromHere
 from .inspection import Inspection, PastLease
 from .lease import Grant, Lease, Namespace
-from .ledger import Ledger
+from .stored import StoredBook
 
 __all__ = ["Registry"]
 
@@ -140,7 +140,7 @@ class Registry(ABC):
         """
         return None
 
-    def ledgers(self) -> Sequence[Ledger]:
+    def books(self) -> Sequence[StoredBook]:
         """What is stored of the namespace, for commands that change its settings."""
         return ()
 

@@ -522,7 +522,7 @@ class SnowflakeGenerator(TickWalk, Generator):
     def close(self) -> None:
         """Stop issuing, then give the worker id back. May be called twice.
 
-        Never raises: a worker id that can't be given back lapses by itself.
+        Never raises: a worker id that can't be given back expires.
         """
         # A child must not give back what its parent goes on using.
         self._check_process()

@@ -21,8 +21,8 @@ from .lease import Namespace
 __all__ = [
     "Change",
     "Era",
-    "Ledger",
     "Stored",
+    "StoredBook",
     "Successor",
     "epoch_for",
     "era_of",
@@ -151,7 +151,7 @@ def in_ticks(ticks: int, of: Namespace | BitLayout, layout: Namespace | BitLayou
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a ledger holds. Frozen; in ticks of the layout that it was written with."""
+    """What a book holds. Frozen; in ticks of the layout that it was written with."""
 
     fingerprint: Mapping[str, Any]
     """The settings that it was opened with; empty if they are not known."""
@@ -174,7 +174,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """What a ledger is to hold from now on. Frozen; in ticks of ``fingerprint``'s layout."""
+    """What a book is to hold from now on. Frozen; in ticks of ``fingerprint``'s layout."""
 
     fingerprint: Mapping[str, Any]
     fence: int
@@ -197,12 +197,12 @@ class Successor:
 
 
 Change = Callable[[Stored, int], Successor]
-"""What a transaction makes of a ledger; it is told the registry's time, µs since 1970.
+"""What a transaction makes of a book; it is told the registry's time, µs since 1970.
 
 Called anew if the transaction is tried again. What it raises undoes the transaction."""
 
 
-class Ledger(ABC):
+class StoredBook(ABC):
     """Where a registry keeps one namespace. Safe to use from several threads."""
 
     namespace: Namespace

@@ -12,8 +12,8 @@ from ..core.clock import Clock, Reading
 from ..core.holder import LONGEST_HOLDER
 from ..core.inspection import InspectedMark, Inspection, PastLease
 from ..core.lease import Grant, Lease, Namespace
-from ..core.ledger import Change, Ledger, Stored, namespace_of
 from ..core.registry import Registry
+from ..core.stored import Change, Stored, StoredBook, namespace_of
 from ..core.sub_lease import Change as SubLeaseChange
 from ..core.sub_lease import SubLease
 
@@ -166,9 +166,9 @@ class BookRegistry(Registry):
         self.store.changed()
         return count
 
-    def ledgers(self) -> Sequence[Ledger]:
-        """See :meth:`Registry.ledgers`; none where the store ends with the process."""
-        return () if self.store.key is None else (BookLedger(self.namespace, self.store),)
+    def books(self) -> Sequence[StoredBook]:
+        """See :meth:`Registry.books`; none where the store ends with the process."""
+        return () if self.store.key is None else (BookInStore(self.namespace, self.store),)
 
     # --- what a registry that can forget lends of it ----------------------------------
 
@@ -202,7 +202,7 @@ class BookRegistry(Registry):
         self.store.abandon()
 
 
-class BookLedger(Ledger):
+class BookInStore(StoredBook):
     """What ``store`` keeps of ``namespace``."""
 
     def __init__(self, namespace: Namespace, store: Store) -> None:
@@ -212,7 +212,7 @@ class BookLedger(Ledger):
         self._store = store
 
     def read(self) -> Stored | None:
-        """See :meth:`Ledger.read`."""
+        """See :meth:`StoredBook.read`."""
 
         def job(book: Book) -> Stored | None:
             record = book.record()
@@ -221,7 +221,7 @@ class BookLedger(Ledger):
         return self._store.read(job)
 
     def rewrite(self, change: Change) -> Stored:
-        """See :meth:`Ledger.rewrite`."""
+        """See :meth:`StoredBook.rewrite`."""
         record = self._store.read(lambda book: book.record())
         space = self.namespace
         if record is not None and record.fingerprint:
@@ -231,7 +231,7 @@ class BookLedger(Ledger):
         return stored
 
     def installation(self) -> str:
-        """See :meth:`Ledger.installation`."""
+        """See :meth:`StoredBook.installation`."""
         return self._store.read(lambda book: book.installation) or ""
 
 

@@ -13,8 +13,8 @@ from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost
 from ..core.inspection import Inspection, PastLease
 from ..core.lease import Grant, Lease, Namespace
-from ..core.ledger import Ledger
 from ..core.registry import Registry
+from ..core.stored import StoredBook
 from ..db.connection import Place, place_of
 from ..db.sqlite.marks import MarksFile
 from ..db.stores import Stores, caller_of, kept_in_process, marks_of, mirror_of
@@ -92,7 +92,7 @@ class DatabaseLeases(Registry):
         return store.release(lease, last_tick=last_tick)
 
     def held_by(self, holder: str) -> list[Lease]:
-        """The leases that stand in ``holder``'s name, lapsed or not; the earliest first.
+        """The leases that stand in ``holder``'s name, expired or not; the earliest first.
 
         For those who lend on, and know their borrowers by name alone. Raises
         :class:`RegistryUnavailable`.
@@ -126,9 +126,9 @@ class DatabaseLeases(Registry):
         """See :meth:`Registry.past_lease`."""
         return self._stores.current().past_lease(worker, tick)
 
-    def ledgers(self) -> Sequence[Ledger]:
-        """See :meth:`Registry.ledgers`."""
-        return self._stores.current().ledgers()
+    def books(self) -> Sequence[StoredBook]:
+        """See :meth:`Registry.books`."""
+        return self._stores.current().books()
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """What raises unless the database answers, by its name."""

@@ -25,8 +25,8 @@ from ..core.errors import (
 )
 from ..core.inspection import Inspection, PastLease
 from ..core.lease import Grant, Lease, Namespace
-from ..core.ledger import Ledger
 from ..core.registry import Registry
+from ..core.stored import StoredBook
 
 __all__ = ["FallbackLeases"]
 
@@ -231,9 +231,9 @@ class FallbackLeases(Registry):
         self.primary.abandon()
         self.secondary.abandon()
 
-    def ledgers(self) -> list[Ledger]:
+    def books(self) -> list[StoredBook]:
         """Those of both, the second one's first: it lends while the first is being changed."""
-        return [*self.secondary.ledgers(), *self.primary.ledgers()]
+        return [*self.secondary.books(), *self.primary.books()]
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """Those of both; either is enough."""

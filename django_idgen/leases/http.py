@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from ..core.book import lost
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
@@ -36,6 +35,7 @@ from ..remote.link import (
     HttpLink,
     Pin,
     Refused,
+    leases_path,
     number_of,
     other_installation,
     way_out,
@@ -43,7 +43,7 @@ from ..remote.link import (
 )
 from ..remote.options import Token
 
-__all__ = ["HttpLeases", "leases_path"]
+__all__ = ["HttpLeases"]
 
 MOST_HOLDER = 200
 
@@ -256,19 +256,6 @@ class HttpLeases(Registry):
         return RegistryUnavailable(
             f"The service lends no worker id of namespace {space.name!r}: {error}{way_out(error)}"
         )
-
-
-def leases_path(generator: str) -> str:
-    """The path of the leases of a generator of the service.
-
-    Raises :class:`ConfigurationError` for what can't be an alias in a URL.
-    """
-    if not isinstance(generator, str) or not generator.strip(".") or "/" in generator:
-        raise ConfigurationError(
-            f"'generator' must be an alias of the service's GENERATORS without a slash, not "
-            f"{generator!r}."
-        )
-    return f"generators/{quote(generator, safe='')}/leases"
 
 
 def _label(holder: str) -> str:

@@ -37,8 +37,8 @@ from ..core.errors import (
 )
 from ..core.holder import identity_of
 from ..core.lease import Grant, Lease, Mark, Namespace
-from ..core.ledger import namespace_of
 from ..core.registry import Registry
+from ..core.stored import namespace_of
 from .book_registry import BookRegistry, Store, read_clock
 from .memory import MemoryBook, MemoryMarks
 from .worker_files import WorkerFiles, check_platform

@@ -64,7 +64,7 @@ WITHIN = 5.0
 """Seconds."""
 UNKNOWN_TAGS: dict[str, Any] = {"total": None, "fetch_rate": None, "list": []}
 Document = dict[str, Any]
-IN_USE = (WorkerState.HELD, WorkerState.LAPSING, WorkerState.LAPSED)
+IN_USE = (WorkerState.HELD, WorkerState.OVERDUE, WorkerState.EXPIRED)
 
 
 def status(

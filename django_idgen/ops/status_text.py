@@ -17,6 +17,8 @@ NARROWEST = 8
 """Columns that a cell keeps, however narrow the terminal is."""
 UNITS = ((86400 * 365.25, "y"), (86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 STATES = ("held", "lapsing", "lapsed", "free", "reserved", "unknown")
+SHOWN = {state: state for state in STATES} | {"lapsing": "overdue", "lapsed": "expired"}
+"""The words for states whose names in JSON are others."""
 MOST_HOLDERS = 20
 
 
@@ -69,7 +71,7 @@ def _workers(entry: Document) -> str:
     if not entry["seen"]:
         return "can't be seen from here"
     counts = entry["workers"]
-    words = [f"{counts[state]} {state}" for state in STATES if counts[state]]
+    words = [f"{counts[each]} {SHOWN[each]}" for each in STATES if counts[each]]
     return f"{', '.join(words)} (of {counts['total']})"
 
 
@@ -77,7 +79,7 @@ def _holder(each: Document) -> Sequence[str]:
     offset = each["clock_offset"]
     return (
         str(each["worker"]),
-        each["state"],
+        SHOWN[each["state"]],
         each["holder"],
         span(each["window_left"]),
         "" if offset is None else f"{offset:+.3f} s",

@@ -6,7 +6,7 @@ uWSGI forks without running them: see :mod:`..core.prefork`.
 A process that ends in order gives its worker ids back, whichever way it ends:
 ``atexit`` for most, :class:`multiprocessing.util.Finalize` for multiprocessing's
 children (which skip ``atexit``), Celery's signal for its prefork children (which
-skip both). One that is killed lets its lease lapse.
+skip both). One that is killed lets its lease expire.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from ..core.layout import BitLayout
 from ..core.lease import Namespace
 from ..core.loader import process_lock
 from ..core.prefork import PreforkGenerator, is_prefork
+from ..core.registry import Registry
 from ..core.snowflake import SnowflakeGenerator
-from ..leases.http import HttpLeases, leases_path
-from .link import HttpLink, Refused, number_of, way_out, word_of
+from .link import HttpLink, Refused, leases_path, number_of, way_out, word_of
 
 __all__ = ["PreforkMap", "RemoteGenerators", "described"]
 
@@ -38,7 +38,8 @@ class RemoteGenerators:
 
     The layout, epoch, worker ids and window are the service's: they are asked for at the
     first use, and compared by the service whenever it lends. One that was changed since is
-    refused with :class:`NamespaceMismatch`.
+    refused with :class:`NamespaceMismatch`. ``registry`` makes the registry of a namespace that
+    the service lends.
     """
 
     def __init__(
@@ -46,11 +47,13 @@ class RemoteGenerators:
         base_urls: str | Sequence[str],
         options: Mapping[str, Any],
         *,
+        registry: Callable[..., Registry],
         holder: str,
         on_event: Emit,
     ) -> None:
         self._options = {"base_urls": base_urls, **options}
         self._link = HttpLink(**self._options)
+        self._registry = registry
         self._holder = holder
         self._on_event = on_event
         self._closed = False
@@ -106,7 +109,7 @@ class RemoteGenerators:
         layout, namespace = described(alias, answer.body)
         return SnowflakeGenerator(
             layout,
-            HttpLeases(namespace, generator=alias, **self._options),
+            self._registry(namespace, generator=alias, **self._options),
             max_ahead=namespace.ahead_ticks * layout.tick_us / 1e6,
             skew_limit=namespace.skew_ticks * layout.tick_us / 1e6,
             holder=self._holder,

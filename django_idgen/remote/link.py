@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
 from typing import Any
+from urllib.parse import quote
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import ConfigurationError, IdgenError
@@ -29,6 +30,7 @@ __all__ = [
     "HttpLink",
     "Pin",
     "Refused",
+    "leases_path",
     "number_of",
     "other_installation",
     "way_out",
@@ -305,3 +307,16 @@ def way_out(error: Refused) -> str:
     if error.status == 404 and not error.code:
         return " See that 'base_urls' is where django_idgen.rest.urls is mounted."
     return ""
+
+
+def leases_path(generator: str) -> str:
+    """The path of the leases of a generator of the service.
+
+    Raises :class:`ConfigurationError` for what can't be an alias in a URL.
+    """
+    if not isinstance(generator, str) or not generator.strip(".") or "/" in generator:
+        raise ConfigurationError(
+            f"'generator' must be an alias of the service's GENERATORS without a slash, not "
+            f"{generator!r}."
+        )
+    return f"generators/{quote(generator, safe='')}/leases"

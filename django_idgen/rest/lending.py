@@ -664,7 +664,7 @@ class RenewSeenView(LeaseView):
         asked = self.read()
         self.check_settled(asked)
         installation = self.installation(asked)
-        # No longer than the service's own scheduler would: who is gone lapses in the end.
+        # No longer than the service's own scheduler would: who is gone expires in the end.
         most = current_settings().generators[self.alias].idle_after
         renewed = self.registry.renew_seen(idle_after=min(asked["idle_after"], most))
         return self.answer(asked, renewed=renewed, installation=installation)

@@ -54,7 +54,7 @@ DEFAULT_FIRST_TIMEOUT = 5.0
 DEFAULT_STEP = 1000
 DEFAULT_OUTAGE = 1200.0
 IDLE_WINDOWS = 5
-"""Windows after which a holder that was not seen is left to lapse: 15 minutes by default."""
+"""Windows after which a holder that was not seen is left to expire: 15 minutes by default."""
 
 LEASE_OPTIONS = ("window", "workers", "idle_after")
 """Options of LEASES that the namespace takes, whatever the backend."""

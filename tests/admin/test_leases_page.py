@@ -69,8 +69,8 @@ def drawn_map(size: int, *entries: WorkerEntry, lent: range | None = None) -> Wo
 
 EACH = [
     entry(1, WorkerState.HELD),
-    entry(2, WorkerState.LAPSING),
-    entry(3, WorkerState.LAPSED),
+    entry(2, WorkerState.OVERDUE),
+    entry(3, WorkerState.EXPIRED),
     entry(4, WorkerState.FREE),
 ]
 
@@ -96,7 +96,7 @@ def test_a_large_layout_is_drawn_in_ranges(bits: int) -> None:
     """Each leads to a map of its own, down to the worker ids, in a few steps; none is left out."""
     size = 1 << bits
     held = entry(size - 2, WorkerState.HELD)
-    found = drawn_map(size, held, entry(0, WorkerState.LAPSED))
+    found = drawn_map(size, held, entry(0, WorkerState.EXPIRED))
     part, steps = None, 0
     while True:
         drawing = drawing_of(found.workers, part, None)

@@ -155,7 +155,7 @@ BREAKS = (
         ("tests/contracts/test_marks.py::test_a_lease_beside_a_deleted_one_is_lost_too",),
     ),
     Break(
-        "a scheduler revives what has lapsed",
+        "a scheduler revives what has expired",
         "L2, I1",
         BOOK,
         "        and not is_free(mark, now)\n        and seen_us",

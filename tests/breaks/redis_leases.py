@@ -169,7 +169,7 @@ BREAKS = (
         (f"{CONTRACT}::test_a_scheduler_never_lowers_an_end",),
     ),
     Break(
-        "in Redis a scheduler revives what has lapsed",
+        "in Redis a scheduler revives what has expired",
         "L2",
         f"{LUA}/renew_seen.lua",
         "if is_current(mark) and now < mark.till and tonumber",

@@ -89,7 +89,7 @@ BREAKS = (
         (f"{CONTRACT}::test_a_scheduler_never_lowers_an_end",),
     ),
     Break(
-        "on a server a scheduler revives what has lapsed",
+        "on a server a scheduler revives what has expired",
         "L2",
         SERVER,
         "filter(generation=generation, until__gt=now)",
@@ -303,6 +303,6 @@ BREAKS = (
         BOOK,
         "generation=book.next_generation(record.generation),",
         "generation=record.generation,",
-        (f"{LOSSES}::test_a_ledger_that_was_rewritten_voids_older_tokens",),
+        (f"{LOSSES}::test_a_book_that_was_rewritten_voids_older_tokens",),
     ),
 )

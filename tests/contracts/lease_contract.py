@@ -53,7 +53,7 @@ class LeaseContract(OversightContract):
 
     shared_by_processes = True
     """Whether processes of one host see the same marks."""
-    lapses_while_held = True
+    expires_while_held = True
     """Whether a window that is over frees the worker id of a process that still lives."""
     renews_for_others = True
     """Whether a scheduler can renew the leases of other processes."""
@@ -152,7 +152,7 @@ class LeaseContract(OversightContract):
         assert taken.start == self._freed_at(leases[2], last)
 
     def test_after_their_windows_all_worker_ids_are_free_again(self, lender: Lender) -> None:
-        """Holders that were killed lapse, and all their worker ids can be lent."""
+        """Holders that were killed expire, and all their worker ids can be lent."""
         old = {}
         for n in range(WORKERS):
             registry = lender.registry()
@@ -267,8 +267,8 @@ class LeaseContract(OversightContract):
             lender.time.now_us += step_us
         claims.check()
 
-    def test_a_lapsed_worker_id_goes_on_after_the_old_window(self, lender: Lender) -> None:
-        """Whoever takes a lapsed worker id over starts at or after the old window's end."""
+    def test_an_expired_worker_id_goes_on_after_the_old_window(self, lender: Lender) -> None:
+        """Whoever takes an expired worker id over starts at or after the old window's end."""
         registry = lender.registry()
         old = registry.acquire(holder="a", avoid=None).lease
         lender.crash(registry)
@@ -308,7 +308,7 @@ class LeaseContract(OversightContract):
             assert holder.renew(lease, last_tick=now).lease.until == now + WINDOW
 
     def test_renewal_by_a_scheduler_does_not_count_as_seen(self, lender: Lender) -> None:
-        """A holder that is gone lapses, however often the scheduler comes by."""
+        """A holder that is gone expires, however often the scheduler comes by."""
         if not self.renews_for_others:
             return
         holder, scheduler = lender.registry(), lender.registry()
@@ -332,17 +332,17 @@ class LeaseContract(OversightContract):
         assert holder.renew_seen(idle_after=1.2) == int(self.renews_for_others)
 
     def test_a_scheduler_revives_nothing(self, lender: Lender) -> None:
-        """What has lapsed or was given back stays free, and is lent from where it ended."""
+        """What has expired or was given back stays free, and is lent from where it ended."""
         registry = lender.registry()
         released = registry.acquire(holder="released").lease
-        lapsed = registry.acquire(holder="lapsed").lease
+        expired = registry.acquire(holder="expired").lease
         registry.release(released, last_tick=released.start + 2)
         assert registry.renew_seen(idle_after=9.0) == int(self.renews_for_others)
         lender.time.pass_ticks(WINDOW)
         assert registry.renew_seen(idle_after=9.0) == 0
-        if self.lapses_while_held:
+        if self.expires_while_held:
             again = {lease.worker: lease for lease in self._all(lender)}
-            assert again[lapsed.worker].start == lapsed.until
+            assert again[expired.worker].start == expired.until
             assert again[released.worker].start == released.start + WINDOW
 
     def _freed_at(self, lease: Lease, last_tick: int) -> int:
@@ -503,7 +503,7 @@ class LeaseContract(OversightContract):
             try:
                 got.append(others.acquire(holder=f"o{n}").lease)
             except NoFreeWorker:
-                assert not self.lapses_while_held
+                assert not self.expires_while_held
         return next((each for each in got if each.worker == lease.worker), None)
 
     def test_an_answer_thrown_away_is_a_lost_grant(self, lender: Lender) -> None:

@@ -82,7 +82,7 @@ class LeaseHistories(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(pick=PICK, share=SHARE)
     def release(self, pick: int, share: float) -> None:
-        # Also of leases long given back, lapsed, or lost: late and repeated ones.
+        # Also of leases long given back, expired, or lost: late and repeated ones.
         held = self._one(pick)
         last = None if share == 0 else self._tick(held, share)
         if held.registry.release(held.lease, last_tick=last):

@@ -25,7 +25,7 @@ class OversightContract:
     # --- the map ----------------------------------------------------------------
 
     def test_a_lease_is_held_until_its_renewal_is_overdue(self, lender: Lender) -> None:
-        """Unseen for half a window it is lapsing; renewed it is held; at its end it has lapsed."""
+        """Unseen for half a window it is overdue; renewed it is held; at its end it has expired."""
         if not self.frees_by_hand:
             return  # seen is when a file was written, by the real time
         registry = lender.registry()
@@ -34,13 +34,13 @@ class OversightContract:
         lender.time.pass_ticks(WINDOW // 2)
         assert self._state(lender, lease) is WorkerState.HELD
         lender.time.pass_ticks(1)
-        assert self._state(lender, lease) is WorkerState.LAPSING
+        assert self._state(lender, lease) is WorkerState.OVERDUE
         registry.renew(lease, last_tick=lease.start)
         assert self._state(lender, lease) is WorkerState.HELD
         lender.time.pass_ticks(WINDOW - 1)
-        assert self._state(lender, lease) is WorkerState.LAPSING
+        assert self._state(lender, lease) is WorkerState.OVERDUE
         lender.time.pass_ticks(1)
-        assert self._state(lender, lease) is WorkerState.LAPSED
+        assert self._state(lender, lease) is WorkerState.EXPIRED
         assert self._entry(lender, lease).window_left == 0.0
 
     def test_the_map_tells_who_holds_what(self, lender: Lender) -> None:
@@ -78,7 +78,7 @@ class OversightContract:
         after = self._entry(lender, lease)
         assert (after.seen_at, after.acquired_at) == (before.seen_at, before.acquired_at)
         assert after.clock_offset == before.clock_offset
-        assert (after.state, after.window_left) == (WorkerState.LAPSING, WINDOW / 1000)
+        assert (after.state, after.window_left) == (WorkerState.OVERDUE, WINDOW / 1000)
 
     def test_looking_changes_nothing(self, lender: Lender, registry: Registry) -> None:
         """Neither before anything was lent nor after: the next lease is as it would have been."""

@@ -49,7 +49,7 @@ class RedisLender(Lender):
         client.close()
 
     def crash(self, registry: Registry) -> None:
-        """A dead process says nothing to Redis; what it holds lapses."""
+        """A dead process says nothing to Redis; what it holds expires."""
 
     def elsewhere(self, namespace: Namespace) -> Callable[[], Registry]:
         name = connections.settings[self.database]["NAME"]

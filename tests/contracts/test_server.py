@@ -49,7 +49,7 @@ class ServerLender(Lender):
         WorkerLease.objects.using(self.alias).filter(namespace=self.namespace.name).delete()
 
     def crash(self, registry: Registry) -> None:
-        """A dead process says nothing to the server; what it holds lapses."""
+        """A dead process says nothing to the server; what it holds expires."""
 
     def elsewhere(self, namespace: Namespace) -> Callable[[], Registry]:
         database = connections.settings[self.alias]["NAME"]

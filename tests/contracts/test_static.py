@@ -59,7 +59,7 @@ class StaticLender(Lender):
 class TestStaticLeases(LeaseContract):
     frees_by_hand = False
     keeps_history = False
-    lapses_while_held = False
+    expires_while_held = False
     renews_for_others = False
     examples = 25
 

@@ -343,7 +343,7 @@ def test_release_can_be_called_twice_and_without_a_lease(kept):
 
 @pytest.mark.parametrize("fault", ["down", "lost"])
 def test_release_never_raises(kept, fault):
-    """What could not be given back lapses by itself; it is told, and not sent again."""
+    """What could not be given back expires; it is told, and not sent again."""
     kept.keeper.acquire()
     kept.link.fault = fault
     kept.keeper.release()

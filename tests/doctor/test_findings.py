@@ -303,7 +303,7 @@ def test_worker_ids_that_are_nearly_all_taken(server_alias: str) -> None:
         assert "0 left" in finding["what"]
         WorkerLease.objects.using(server_alias).filter(token="a" * 32).update(until=1)
         (finding,) = found("workers", alias=server_alias)
-        assert "lapsed" in finding["what"]
+        assert "expired" in finding["what"]
 
 
 def test_holders_whose_clocks_are_off(shop: str) -> None:

@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from django_idgen import generators
 from django_idgen.core.errors import NamespaceMismatch, RegistryUnavailable
-from django_idgen.leases.book_registry import BookLedger
+from django_idgen.leases.book_registry import BookInStore
 from django_idgen.models import NamespaceRecord
 from tests.doctor.asking import doctor, findings
 from tests.doctor.fleet import (
@@ -218,9 +218,9 @@ def test_a_run_that_was_broken_off_is_begun_again(
     new = _fallback_on(postgres, postgres)
     with override_settings(IDGEN=old):
         before = [generators["default"].next_id() for _ in range(20)]
-    whole, calls = BookLedger.rewrite, []
+    whole, calls = BookInStore.rewrite, []
 
-    def broken(self: BookLedger, change: Any) -> Any:
+    def broken(self: BookInStore, change: Any) -> Any:
         calls.append(self)
         if len(calls) == broken_at:
             raise RegistryUnavailable("the power went")
@@ -229,7 +229,7 @@ def test_a_run_that_was_broken_off_is_begun_again(
     fix: dict[str, Any] = {"fix": True, "yes": True, "others_stopped": True}
     fix |= {"database": [postgres], "moved_from": [mariadb]}
     with override_settings(IDGEN=new):
-        monkeypatch.setattr(BookLedger, "rewrite", broken)
+        monkeypatch.setattr(BookInStore, "rewrite", broken)
         code, words = doctor("settings", **fix)
         assert (code, "the power went" in words) == (2, True), words
         monkeypatch.undo()

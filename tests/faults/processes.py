@@ -64,7 +64,7 @@ class Site:
         }
 
     def set_leases(self, options: dict[str, Any]) -> None:
-        """Other options for the leases, such as a window short enough to lapse in a test."""
+        """Other options for the leases, such as a window short enough to expire in a test."""
         self.set_idgen({"GENERATORS": {"default": {"LEASES": {"OPTIONS": options}}}})
 
     def set_idgen(self, more: dict[str, Any]) -> None:

@@ -109,7 +109,7 @@ def take_over(site: Site) -> list[Taken]:
     return site.recorded()[before:]
 
 
-def test_what_was_killed_lapses(site: Site) -> None:
+def test_what_was_killed_expires(site: Site) -> None:
     """After SIGKILL the worker id can be had again, for ticks past all that were promised."""
     site.set_leases(ONE_WORKER)
     with site.python(START + "record(take(5))\nwait_for('never')") as killed:

@@ -63,7 +63,7 @@ def busy_site(server_alias: str, tmp_path: Path) -> Site:
 def test_killed_processes_leave_gaps_at_worst(busy_site: Site) -> None:
     """I1: whatever a process was doing when it was killed, no id of either kind comes twice.
 
-    Its worker id lapses with its window, and is lent again.
+    Its worker id expires with its window, and is lent again.
     """
     site = busy_site
     work = f"kill_at_random(nursery, {KILLS}, {APART})\n"
@@ -80,10 +80,10 @@ def test_killed_processes_leave_gaps_at_worst(busy_site: Site) -> None:
         f"{owners} leases of {WORKERS} worker ids"
     )
     assert owners > len(set().union(*lent))
-    assert_all_lapse(site.alias)
+    assert_all_expire(site.alias)
 
 
-def assert_all_lapse(alias: str) -> None:
+def assert_all_expire(alias: str) -> None:
     """Each worker id can be had by somebody else, once the windows of the dead are over."""
     options = {"database": alias, "window": 1000, "workers": [0, WORKERS]}
     leases = {"GENERATORS": {"default": {"LEASES": {"OPTIONS": options}}}}

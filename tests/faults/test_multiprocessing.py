@@ -106,7 +106,7 @@ def test_nested_forks(site: Site) -> None:
 
 
 def test_a_child_that_vanishes(sqlite_site: Site) -> None:
-    """After os._exit() the child's worker id stays taken until it lapses, and no other's."""
+    """After os._exit() the child's worker id stays taken until it expires, and no other's."""
     site = sqlite_site
     with site.python(PREPARE + NESTED.format(child="end", grandchild="vanish")) as parent:
         parent.wait_until(lambda: len(site.recorded()) == 5)

@@ -18,10 +18,10 @@ from django_idgen.client import Client
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import GeneratorClosed, RegistryUnavailable, SegmentUnavailable
 from django_idgen.core.snowflake import SnowflakeGenerator
-from django_idgen.leases.http import HttpLeases, leases_path
+from django_idgen.leases.http import HttpLeases
 from django_idgen.models import LeafAlloc, WorkerLease
 from django_idgen.process import handlers
-from django_idgen.remote.link import HttpLink
+from django_idgen.remote.link import HttpLink, leases_path
 from django_idgen.sources.http import HttpSource
 from tests.server_tools import at_once
 

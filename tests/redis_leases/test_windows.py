@@ -196,7 +196,7 @@ def test_a_renewal_is_that_of_the_rule(
 def test_a_renewal_by_a_scheduler_is_that_of_the_rule(
     bench: Bench, now: int, start: int, length: int, room: int, window: int, shorter: bool
 ) -> None:
-    """L2: the same end as extend_window gives, never a lower one; what has lapsed stays so."""
+    """L2: the same end as extend_window gives, never a lower one; what has expired stays so."""
     begin = max(0, now + start - 1500)
     mark = Mark(0, "cd", begin, begin + length, 1)
     top = mark.until + 500 if shorter else 2**52

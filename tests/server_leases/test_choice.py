@@ -59,7 +59,7 @@ def test_a_gap_beside_the_avoided_worker_id_is_found(
 
 
 def test_ids_outside_the_range_are_never_lent(leases: ServerLeases, time: Time) -> None:
-    """Rows outside of this registry's part of the range are left alone, lapsed or not."""
+    """Rows outside of this registry's part of the range are left alone, expired or not."""
     lease = leases.acquire(holder="me").lease
     leases.release(lease, last_tick=None)
     one = range(lease.worker) if lease.worker else range(1, 64)

@@ -1,4 +1,4 @@
-"""The ordinary life of a lease: taken, renewed, given back, lapsed."""
+"""The ordinary life of a lease: taken, renewed, given back, expired."""
 
 from __future__ import annotations
 
@@ -95,8 +95,10 @@ def test_a_late_or_second_release_frees_nothing(leases: ServerLeases) -> None:
     assert rows_of(leases).get().token == newer.token
 
 
-def test_a_lapsed_worker_id_is_lent_after_the_old_window(leases: ServerLeases, time: Time) -> None:
-    """A holder that lapsed has lost its lease, and the new window lies after its own."""
+def test_an_expired_worker_id_is_lent_after_the_old_window(
+    leases: ServerLeases, time: Time
+) -> None:
+    """A holder that expired has lost its lease, and the new window lies after its own."""
     lease = leases.acquire(holder="a").lease
     time.tick = lease.until
     taken = leases.acquire(holder="a").lease

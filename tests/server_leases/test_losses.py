@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django_idgen.core.errors import LeaseLost, NoFreeWorker
 from django_idgen.core.layout import BitLayout
 from django_idgen.core.lease import Lease
-from django_idgen.core.ledger import Successor
+from django_idgen.core.stored import Successor
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord
 from django_idgen.sources.server import ServerSource
@@ -81,15 +81,15 @@ def test_a_scheduler_does_not_renew_what_a_loss_has_voided(
     assert rows_of(leases).get(worker=void.worker).until == void.until
 
 
-def test_a_ledger_that_was_rewritten_voids_older_tokens(leases: ServerLeases, time: Time) -> None:
+def test_a_book_that_was_rewritten_voids_older_tokens(leases: ServerLeases, time: Time) -> None:
     """A fence that somebody lays by hand is a new generation as well (L6)."""
     fields = (("time", 41), ("worker", 10), ("sequence", 12))
     layout = BitLayout(fields, tick_us=SHOP.tick_us, epoch_us=SHOP.epoch_us)
     shop = changed(leases, time, fingerprint=layout.fingerprint())
     lease = shop.acquire(holder="a").lease
     fence = lease.until + WINDOW
-    (ledger,) = shop.ledgers()
-    ledger.rewrite(lambda stored, _now_us: Successor.after(stored, fence, SHOP.workers))
+    (book,) = shop.books()
+    book.rewrite(lambda stored, _now_us: Successor.after(stored, fence, SHOP.workers))
     with pytest.raises(LeaseLost):
         shop.renew(lease, last_tick=lease.start)
     assert shop.release(lease, last_tick=None) is False

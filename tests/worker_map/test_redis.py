@@ -91,14 +91,14 @@ def test_a_redis_that_is_away_is_said_to_be(
         who_held("default", held.worker, held.start)
 
 
-def test_an_older_life_of_redis_is_shown_as_lapsed(database: str, server: RedisServer) -> None:
+def test_an_older_life_of_redis_is_shown_as_expired(database: str, server: RedisServer) -> None:
     """Its holders can't renew; a hash that is gone has nothing to show; looking mends nothing."""
     next_id()
     (key,) = server.run("KEYS", "django_idgen:*")
     incarnation = server.run("HGET", key, "incarnation")
     server.run("HSET", key, "incarnation", b"another/" + incarnation)
     (entry,) = worker_map("default").entries.values()
-    assert entry.state is WorkerState.LAPSED
+    assert entry.state is WorkerState.EXPIRED
     assert entry.window_left is not None
     assert entry.window_left > 0
     assert release_worker("default", entry.worker) is False

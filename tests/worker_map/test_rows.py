@@ -14,6 +14,7 @@ from django.db.models import F
 from django.test import override_settings
 
 from django_idgen import generators, next_id
+from django_idgen.admin.workers.map import state_name
 from django_idgen.core.inspection import WorkerEntry
 from django_idgen.db.stores import marks_of
 from django_idgen.models import NamespaceRecord, WorkerLease
@@ -54,7 +55,7 @@ def as_ever(place: str) -> None:
     """Nothing happened."""
 
 
-def lapse(place: str) -> None:
+def expire(place: str) -> None:
     """The holder is long gone."""
     if place == "default":
         marks(place, "UPDATE leases SET start = 1, until = 5")
@@ -84,9 +85,9 @@ def begin_anew(place: str) -> None:
     ("become", "state"),
     [
         (as_ever, WorkerState.HELD),
-        (lapse, WorkerState.LAPSED),
-        (fall_behind, WorkerState.LAPSING),
-        (begin_anew, WorkerState.LAPSED),
+        (expire, WorkerState.EXPIRED),
+        (fall_behind, WorkerState.OVERDUE),
+        (begin_anew, WorkerState.EXPIRED),
     ],
 )
 def test_a_list_of_rows_and_the_map_never_disagree(
@@ -101,7 +102,7 @@ def test_a_list_of_rows_and_the_map_never_disagree(
     assert (found.until, found.seen_at, found.lease) == (entry.until, entry.seen_at, entry.lease)
     page: Any = admin.site._registry[WorkerLease]
     row = WorkerLease.objects.using(place).get()
-    assert f">{state.value}<" in page.state(row)
+    assert f">{state_name(state)}<" in page.state(row)
 
 
 def test_rows_that_nobody_lends_from_are_told_by_themselves(place: str, held: int) -> None:
@@ -114,11 +115,11 @@ def test_rows_that_nobody_lends_from_are_told_by_themselves(place: str, held: in
     def now() -> WorkerEntry:
         return told([row], place)[row.pk]
 
-    assert (now().state, now().namespace) == (WorkerState.LAPSED, "another")
+    assert (now().state, now().namespace) == (WorkerState.EXPIRED, "another")
     record.save(using=place, force_insert=True)
     assert now().state is WorkerState.HELD
     assert now().window_left is not None
-    for generation, expected in ((5, WorkerState.HELD), (4, WorkerState.LAPSED)):
+    for generation, expected in ((5, WorkerState.HELD), (4, WorkerState.EXPIRED)):
         row.generation = generation
         NamespaceRecord.objects.using(place).filter(pk="another").update(
             generation=5, fingerprint="{}"
@@ -154,9 +155,9 @@ def test_of_a_fallback_only_what_the_database_lends_is_asked(
             before.id, before.namespace, before.worker = f"default/{first}", "default", first
             before.generation = 0
             before.save(using=postgres, force_insert=True)
-            assert told([before], postgres)[before.pk].state is WorkerState.LAPSED
+            assert told([before], postgres)[before.pk].state is WorkerState.EXPIRED
             begin = NamespaceRecord.objects.using(postgres).filter(pk="default/fallback")
             begin.update(generation=F("generation") + 1)
-            assert told([row], postgres)[row.pk].state is WorkerState.LAPSED
-            assert worker_map("default").state(row.worker) is WorkerState.LAPSED
+            assert told([row], postgres)[row.pk].state is WorkerState.EXPIRED
+            assert worker_map("default").state(row.worker) is WorkerState.EXPIRED
             handlers.reset()

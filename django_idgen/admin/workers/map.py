@@ -38,24 +38,24 @@ COLUMNS = 32
 
 SIGNS = {
     WorkerState.HELD: "●",
-    WorkerState.LAPSING: "◐",
-    WorkerState.LAPSED: "○",
+    WorkerState.OVERDUE: "◐",
+    WorkerState.EXPIRED: "○",
     WorkerState.FREE: "·",
     WorkerState.RESERVED: "–",
     WorkerState.UNKNOWN: "?",
 }
 """Shapes, for who sees no colours, and in every language."""
 _BY_WEIGHT = (
-    WorkerState.LAPSING,
+    WorkerState.OVERDUE,
     WorkerState.HELD,
-    WorkerState.LAPSED,
+    WorkerState.EXPIRED,
     WorkerState.UNKNOWN,
     WorkerState.FREE,
     WorkerState.RESERVED,
 )
 """What a cell of several worker ids is marked as: the first of these that one of them is in."""
 
-IN_USE = (WorkerState.HELD, WorkerState.LAPSING, WorkerState.LAPSED)
+IN_USE = (WorkerState.HELD, WorkerState.OVERDUE, WorkerState.EXPIRED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +198,16 @@ def state_name(state: WorkerState) -> str:
 
 _NAMES: dict[WorkerState, Callable[[], str]] = {
     WorkerState.HELD: lambda: _("held"),
-    WorkerState.LAPSING: lambda: _("lapsing"),
-    WorkerState.LAPSED: lambda: _("lapsed"),
+    WorkerState.OVERDUE: lambda: _("overdue"),
+    WorkerState.EXPIRED: lambda: _("expired"),
     WorkerState.FREE: lambda: _("free"),
     WorkerState.RESERVED: lambda: _("reserved"),
     WorkerState.UNKNOWN: lambda: _("unknown"),
 }
 _MEANINGS: dict[WorkerState, Callable[[], str]] = {
     WorkerState.HELD: lambda: _("a process has it, and renews it"),
-    WorkerState.LAPSING: lambda: _("its renewal is overdue"),
-    WorkerState.LAPSED: lambda: _("its window is over; whoever comes may have it"),
+    WorkerState.OVERDUE: lambda: _("its renewal is overdue"),
+    WorkerState.EXPIRED: lambda: _("its window is over; whoever comes may have it"),
     WorkerState.FREE: lambda: _("never lent, or given back"),
     WorkerState.RESERVED: lambda: _("in the layout, but not lent here"),
     WorkerState.UNKNOWN: lambda: _("its registry can’t be asked just now"),

@@ -255,7 +255,7 @@ class WorkerLeaseAdmin(ReadOnlyAdmin):
             "shown": ShownEntry(entry, found.read_at),
             "entry": entry,
             "seal": entry.lease,
-            "is_live": entry.state is not WorkerState.LAPSED,
+            "is_live": entry.state is not WorkerState.EXPIRED,
             "refused": request.method == "POST",
             "map_url": self._url("map", alias),
             "map_query": urlencode({"worker": worker}),
@@ -268,7 +268,7 @@ class WorkerLeaseAdmin(ReadOnlyAdmin):
         """Do what was confirmed; None if it was not."""
         if request.POST.get("seal") != entry.lease:
             return self._back(request, found.alias, _changed(entry.worker), messages.WARNING)
-        live = entry.state is not WorkerState.LAPSED
+        live = entry.state is not WorkerState.EXPIRED
         if live and request.POST.get("confirm", "").strip() != str(entry.worker):
             return None
         if not release_worker(found.alias, entry.worker, entry.lease):

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from ...core.errors import ConfigurationError
 from ...core.layout import BitLayout
-from ...core.ledger import Stored, layout_of
 from ...core.moments import MAX_UNIX_US, moment, unix_us
 from ...core.segment import MAX_ID, Demand, Segment
+from ...core.stored import Stored, layout_of
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
 from ...ops.tags.edits import TagExists, make_tag, skip_tag
@@ -101,8 +101,8 @@ def next_after(field: GeneratedOnSave) -> int:
 
 def _lent_until_us(entry: GeneratorSettings) -> int:
     """The end of the last window of its worker ids: after a skip it may be far ahead."""
-    ledgers = registry_of(entry).ledgers()
-    found = [stored for ledger in ledgers if (stored := ledger.read()) is not None]
+    books = registry_of(entry).books()
+    found = [stored for book in books if (stored := book.read()) is not None]
     return max((_end_us(stored, entry.layout) for stored in found), default=0)
 
 

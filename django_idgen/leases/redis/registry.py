@@ -18,13 +18,13 @@ from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.errors import ConfigurationError, LeaseLost, RegistryUnavailable
 from ...core.inspection import InspectedMark, Inspection, PastLease
 from ...core.lease import Grant, Lease, Mark, Namespace, new_token
-from ...core.ledger import Ledger
 from ...core.registry import Registry
+from ...core.stored import StoredBook
 from ...db.redis_client import OwnRedis
 from ..book_registry import BookRegistry
 from ..memory import MemoryLeases
 from ..option_values import checked_flag, checked_seconds
-from .root import RedisLedger, Root, TakenOver
+from .root import RedisBook, Root, TakenOver
 from .scripts import FIRST, LAST, LAST_TICK, LeaseScripts, Reply, refusal
 
 __all__ = ["RedisLeases"]
@@ -238,11 +238,11 @@ class RedisLeases(Registry):
             yield reply
             cursor = reply.words[1]
 
-    def ledgers(self) -> Sequence[Ledger]:
-        """See :meth:`Registry.ledgers`."""
+    def books(self) -> Sequence[StoredBook]:
+        """See :meth:`Registry.books`."""
         if self._root.is_forbidden():
             return ()
-        return [RedisLedger(root, self._scripts) for root in self._root.current().ledgers()]
+        return [RedisBook(root, self._scripts) for root in self._root.current().books()]
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """What raises unless Redis answers, by its name."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...core.clock import Clock
 from ...core.errors import RegistryUnavailable
-from ...core.ledger import Change, Ledger, Stored, with_highest
+from ...core.stored import Change, Stored, StoredBook, with_highest
 from ...core.sub_lease import Change as SubLeaseChange
 from ...core.sub_lease import SubLease
 from ...db.connection import Place, place_of
@@ -25,7 +25,7 @@ from ..book_registry import BookRegistry
 from ..database import book_in
 from .scripts import LAST_TICK, LeaseScripts, Reply, key_of, refusal
 
-__all__ = ["RedisLedger", "Root", "TakenOver"]
+__all__ = ["RedisBook", "Root", "TakenOver"]
 
 RETRY_SECONDS = 20.0
 """Pause after the database could not raise a ceiling that was still high enough."""
@@ -216,14 +216,14 @@ class _Hash:
     ceiling: int
 
 
-class RedisLedger(Ledger):
+class RedisBook(StoredBook):
     """``root``, the database's, of which the Redis of ``scripts`` lends.
 
     What counts is the database's: Redis lends nothing at or past the ceiling there. The hash
     is begun anew after it, so that processes with earlier settings are refused at once.
     """
 
-    def __init__(self, root: Ledger, scripts: LeaseScripts) -> None:
+    def __init__(self, root: StoredBook, scripts: LeaseScripts) -> None:
         self.namespace = root.namespace
         self.place = f"{root.place}, lent on by the Redis of CACHES[{scripts.own.alias!r}]"
         self.key = root.key
@@ -231,11 +231,11 @@ class RedisLedger(Ledger):
         self._scripts = scripts
 
     def read(self) -> Stored | None:
-        """See :meth:`Ledger.read`."""
+        """See :meth:`StoredBook.read`."""
         return self._root.read()
 
     def rewrite(self, change: Change) -> Stored:
-        """See :meth:`Ledger.rewrite`; reckons with what Redis says."""
+        """See :meth:`StoredBook.rewrite`; reckons with what Redis says."""
         try:
             found = self._hash()
         except RegistryUnavailable:
@@ -250,20 +250,20 @@ class RedisLedger(Ledger):
         return self._root.rewrite(reckoned)
 
     def installation(self) -> str:
-        """See :meth:`Ledger.installation`."""
+        """See :meth:`StoredBook.installation`."""
         return self._root.installation()
 
     def entered(self) -> bool:
-        """See :meth:`Ledger.entered`. Raises :class:`RegistryUnavailable`."""
+        """See :meth:`StoredBook.entered`. Raises :class:`RegistryUnavailable`."""
         found = self._hash()
         return found is None or found.fingerprint == dict(self.namespace.fingerprint)
 
     def is_whole(self) -> bool:
-        """See :meth:`Ledger.is_whole`: whether the hash is there."""
+        """See :meth:`StoredBook.is_whole`: whether the hash is there."""
         return self._hash() is not None
 
     def enter(self) -> None:
-        """See :meth:`Ledger.enter`. Raises what a refusal of the script means."""
+        """See :meth:`StoredBook.enter`. Raises what a refusal of the script means."""
         stored = self._root.read()
         if stored is None:
             return

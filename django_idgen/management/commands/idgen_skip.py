@@ -89,7 +89,7 @@ class Command(BaseCommand):
         for generator in generators:
             self.stdout.write("\n".join(generator.words()))
         due = [tag for tag in tags if tag.is_due]
-        if not due and not any(each.ledgers for each in generators):
+        if not due and not any(each.books for each in generators):
             self.stdout.write("Nothing is to be done.")
             return
         self.stdout.write("Skipped ids are never given out. Processes keep what they hold already.")

@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 
 from ...core.errors import IdgenError, InvalidId, RegistryUnavailable
 from ...core.layout import BitLayout, IdParts
-from ...core.ledger import Era
 from ...core.moments import moment
+from ...core.stored import Era
 from ...process.handlers import current_settings, generator_settings
 from ...process.registries import registry_of
 from ...settings.config import GeneratorSettings
@@ -169,7 +169,7 @@ class Registries:
     def era(self, number: int, entry: GeneratorSettings) -> Era | None:
         """Under which earlier settings of its namespace ``number`` can have been made.
 
-        No id of today's settings can: see :mod:`...core.ledger`.
+        No id of today's settings can: see :mod:`...core.stored`.
         """
         if entry.alias not in self._eras:
             self._eras[entry.alias] = self._read(entry)
@@ -188,8 +188,8 @@ class Registries:
     def _read(self, entry: GeneratorSettings) -> tuple[Era, ...]:
         found: list[Era] = []
         try:
-            for ledger in registry_of(entry).ledgers():
-                stored = ledger.read()
+            for book in registry_of(entry).books():
+                stored = book.read()
                 found += () if stored is None else stored.eras
         except (IdgenError, DatabaseError) as error:
             self._note(entry.alias, error)

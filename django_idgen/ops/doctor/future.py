@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...core.errors import InvalidId
-from ...core.ledger import Ledger, Stored, Successor
+from ...core.stored import Stored, StoredBook, Successor
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Fix, Severity, Unexamined
 from .id_columns import IdColumn, snowflake_columns
@@ -39,14 +39,14 @@ def _of_column(project: Project, entry: GeneratorSettings, column: IdColumn) -> 
     except InvalidId as error:
         yield _foreign(entry, column, top, str(error))
         return
-    ledgers = Move(project, entry).ledgers
-    ledger = next((each for each in ledgers if parts.worker in each.namespace.workers), None)
-    stored = None if ledger is None or ledger.key[0] == "static" else ledger.read()
-    if ledger is not None and stored is not None:
-        if differing(stored.fingerprint, ledger.namespace.fingerprint):
+    books = Move(project, entry).books
+    book = next((each for each in books if parts.worker in each.namespace.workers), None)
+    stored = None if book is None or book.key[0] == "static" else book.read()
+    if book is not None and stored is not None:
+        if differing(stored.fingerprint, book.namespace.fingerprint):
             return  # another examination says so
         if parts.tick >= stored.highest:
-            yield _past_marks(project, entry, column, top, parts.tick, ledger)
+            yield _past_marks(project, entry, column, top, parts.tick, book)
             return
     yield from _ahead(project, entry, column, parts.tick, is_marked=stored is not None)
 
@@ -69,9 +69,9 @@ def _past_marks(
     column: IdColumn,
     top: int,
     tick: int,
-    ledger: Ledger,
+    book: StoredBook,
 ) -> Finding:
-    space = ledger.namespace
+    space = book.namespace
     ahead_us = space.epoch_us + tick * space.tick_us - project.now_us()
     fix = None
     todo = (
@@ -91,7 +91,7 @@ def _past_marks(
         Severity.ERROR,
         column.words,
         f"Its highest id, {top}, was made at {moment_of(space, tick)}, past everything that "
-        f"{ledger.place} has ever lent of namespace {space.name!r}.",
+        f"{book.place} has ever lent of namespace {space.name!r}.",
         "Ids come from somewhere else, or the marks were lost: they would repeat.",
         todo,
         fix,
@@ -125,13 +125,13 @@ def _go_past(project: Project, entry: GeneratorSettings, column: IdColumn) -> st
         return "the row is gone"
     parts = entry.layout.unpack(top)
     done = []
-    for ledger in Move(project, entry).ledgers:
-        if parts.worker in ledger.namespace.workers:
-            stored = ledger.rewrite(partial(_past, ledger, parts.tick + 1))
-            ledger.enter()
-            done.append(f"{ledger.place}: generation {stored.generation}, from tick {stored.fence}")
+    for book in Move(project, entry).books:
+        if parts.worker in book.namespace.workers:
+            stored = book.rewrite(partial(_past, book, parts.tick + 1))
+            book.enter()
+            done.append(f"{book.place}: generation {stored.generation}, from tick {stored.fence}")
     return "; ".join(done)
 
 
-def _past(ledger: Ledger, tick: int, stored: Stored, _now_us: int) -> Successor:
-    return Successor.after(stored, max(tick, stored.highest), ledger.namespace.workers)
+def _past(book: StoredBook, tick: int, stored: Stored, _now_us: int) -> Successor:
+    return Successor.after(stored, max(tick, stored.highest), book.namespace.workers)

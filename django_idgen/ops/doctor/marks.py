@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ...core.errors import SegmentUnavailable
-from ...core.ledger import Ledger, Stored, Successor
+from ...core.stored import Stored, StoredBook, Successor
 from ...db.connection import Place, place_of
 from ...models import LeafAlloc
 from ...process.tags import find_tag, source_behind_pool, stands_at
@@ -51,23 +51,23 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
 
 
 def _of_generator(project: Project, entry: GeneratorSettings) -> Iterator[Finding]:
-    for ledger in Move(project, entry).ledgers:
-        stored = ledger.read()
+    for book in Move(project, entry).books:
+        stored = book.read()
         # Another examination says so where the settings differ.
-        if stored is not None and not differing(stored.fingerprint, ledger.namespace.fingerprint):
-            yield from _of_ledger(project, entry, ledger, stored)
+        if stored is not None and not differing(stored.fingerprint, book.namespace.fingerprint):
+            yield from _of_book(project, entry, book, stored)
 
 
-def _of_ledger(
-    project: Project, entry: GeneratorSettings, ledger: Ledger, stored: Stored
+def _of_book(
+    project: Project, entry: GeneratorSettings, book: StoredBook, stored: Stored
 ) -> Iterator[Finding]:
-    space, now_us = ledger.namespace, project.now_us()
+    space, now_us = book.namespace, project.now_us()
     second = 1_000_000 / space.tick_us
     ahead = (stored.highest - space.tick_at(now_us)) / second
     usual = (stored.longest + space.skew_ticks + space.reach_ticks) / second
     if ahead <= usual + AHEAD_S:
         return
-    target = _lowest(found_of(project, entry.alias), entry, ledger, stored, now_us)
+    target = _lowest(found_of(project, entry.alias), entry, book, stored, now_us)
     fix, todo = None, _why_not(project)
     if target is not None:
         todo = (
@@ -76,11 +76,11 @@ def _of_ledger(
             "be lowered."
         )
         does = f"Lowers its marks to tick {target} ({moment_of(space, target)})."
-        fix = Fix(does, partial(_lower, project, entry, ledger), BOTH)
+        fix = Fix(does, partial(_lower, project, entry, book), BOTH)
     yield Finding(
         NAME,
         Severity.ERROR if ahead > GRAVE_S else Severity.WARNING,
-        f"namespace {space.name!r} in {ledger.place}",
+        f"namespace {space.name!r} in {book.place}",
         f"Its highest mark is {moment_of(space, stored.highest)}, {_span(ahead)} ahead of time.",
         "Whoever is lent that worker id, or any after a loss, stamps ids that far ahead; the time "
         "bits run out so much earlier. A clock was wrong, or a skip went too far.",
@@ -102,32 +102,32 @@ def _why_not(project: Project) -> str:
 
 
 def _lowest(
-    found: Found, entry: GeneratorSettings, ledger: Ledger, stored: Stored, now_us: int
+    found: Found, entry: GeneratorSettings, book: StoredBook, stored: Stored, now_us: int
 ) -> int | None:
     """The tick to which the marks can be lowered; None if that wouldn't be lower."""
-    if not entry.layout.time_is_top or ledger.key[0] == "static" or found.unseen:
+    if not entry.layout.time_is_top or book.key[0] == "static" or found.unseen:
         return None
-    space = ledger.namespace
+    space = book.namespace
     used = 0 if found.highest is None else (found.highest >> entry.layout.time_shift) + 1
     target = max(used, space.tick_at(now_us) + space.skew_ticks + stored.longest)
     return target if target < stored.highest else None
 
 
-def _lower(project: Project, entry: GeneratorSettings, ledger: Ledger) -> str:
-    # Not in the change, which runs in a thread of the ledger's and holds the record.
+def _lower(project: Project, entry: GeneratorSettings, book: StoredBook) -> str:
+    # Not in the change, which runs in a thread of the book's and holds the record.
     found = found_of(project, entry.alias)
 
     def change(stored: Stored, now_us: int) -> Successor:
-        target = _lowest(found, entry, ledger, stored, now_us)
+        target = _lowest(found, entry, book, stored, now_us)
         if target is None:
             raise SegmentUnavailable("The tables have later ids by now.")
-        space = ledger.namespace
+        space = book.namespace
         return Successor(
             stored.fingerprint, target, stored.longest, space.workers, stored.eras, lowered=True
         )
 
-    stored = ledger.rewrite(change)
-    ledger.enter()
+    stored = book.rewrite(change)
+    book.enter()
     return f"generation {stored.generation}, from tick {stored.fence} on"
 
 

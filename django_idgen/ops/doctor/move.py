@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.lease import Namespace
-from ...core.ledger import Change, Era, Ledger, Stored, Successor, in_ticks, layout_of
 from ...core.moments import MAX_UNIX_US, moment
+from ...core.stored import Change, Era, Stored, StoredBook, Successor, in_ticks, layout_of
 from ...settings.config import GeneratorSettings
 from .id_columns import snowflake_columns
 from .moving import Found, fence_of
 from .project import Project
-from .strays import CLOSED, Stray, ledgers_of, strays_of
+from .strays import CLOSED, Stray, books_of, strays_of
 
 __all__ = ["Move", "differing", "found_of", "moment_of"]
 
@@ -32,38 +32,38 @@ _BY = "by manage.py idgen_doctor, which moved it"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A ledger whose settings are others than today's."""
+    """A book whose settings are others than today's."""
 
-    ledger: Ledger
+    book: StoredBook
     setting: str
     stored: object
     configured: object
 
 
 class Move:
-    """What has to be done about the ledgers of ``entry``, and doing it."""
+    """What has to be done about the books of ``entry``, and doing it."""
 
     def __init__(self, project: Project, entry: GeneratorSettings) -> None:
         self.project = project
         self.entry = entry
-        self.ledgers = ledgers_of(project, entry)
+        self.books = books_of(project, entry)
         self._found: Found | None = None
 
     # --- looking --------------------------------------------------------------
 
     def differences(self) -> list[Difference]:
-        """The ledgers of today's registry that were opened with other settings."""
+        """The books of today's registry that were opened with other settings."""
         return [
-            Difference(ledger, *difference)
-            for ledger in self.ledgers
-            if (stored := ledger.read()) is not None
-            and (difference := differing(stored.fingerprint, ledger.namespace.fingerprint))
+            Difference(book, *difference)
+            for book in self.books
+            if (stored := book.read()) is not None
+            and (difference := differing(stored.fingerprint, book.namespace.fingerprint))
         ]
 
-    def strays(self) -> list[Ledger]:
+    def strays(self) -> list[StoredBook]:
         """Open records of this project that today's settings don't lend from."""
         return [
-            stray.ledger
+            stray.book
             for stray in strays_of(self.project, self.entry)
             if stray.is_ours and not stray.is_closed
         ]
@@ -72,36 +72,34 @@ class Move:
     def needs_a_stop(self) -> bool:
         """Whether no process may run meanwhile, since one transaction is not enough."""
         # The marks of static worker ids are files of each host.
-        static = any(each.ledger.key[0] == "static" for each in self.differences())
-        return static or len(self.ledgers) > 1 or bool(self.strays())
+        static = any(each.book.key[0] == "static" for each in self.differences())
+        return static or len(self.books) > 1 or bool(self.strays())
 
     def others(self) -> list[Stray]:
-        """Ledgers of that name in other databases, which may be another project's."""
+        """Books of that name in other databases, which may be another project's."""
         return [each for each in strays_of(self.project, self.entry) if not each.is_ours]
 
-    def unentered(self) -> list[Ledger]:
-        """Ledgers whose lender outside of the database has other settings yet."""
-        return [
-            ledger for ledger in self.ledgers if ledger.read() is not None and not ledger.entered()
-        ]
+    def unentered(self) -> list[StoredBook]:
+        """Books whose lender outside of the database has other settings yet."""
+        return [book for book in self.books if book.read() is not None and not book.entered()]
 
     def preview(self) -> dict[str, int]:
-        """By place: the tick at which each ledger would begin, as things stand now.
+        """By place: the tick at which each book would begin, as things stand now.
 
         Raises :class:`MoveRefused`.
         """
         eras = self._old_eras()
-        return {ledger.place: self._fence(ledger, eras) for ledger in self.ledgers}
+        return {book.place: self._fence(book, eras) for book in self.books}
 
     def _old_eras(self) -> list[Era]:
-        old = [*self.strays(), *(each.ledger for each in self.differences())]
-        return [stored.era for ledger in old if (stored := ledger.read()) is not None]
+        old = [*self.strays(), *(each.book for each in self.differences())]
+        return [stored.era for book in old if (stored := book.read()) is not None]
 
-    def _fence(self, ledger: Ledger, eras: Iterable[Era]) -> int:
-        stored = ledger.read()
+    def _fence(self, book: StoredBook, eras: Iterable[Era]) -> int:
+        stored = book.read()
         known = [] if stored is None else [*stored.eras, *_own(stored)]
         now_us = self.project.now_us()
-        return self._fence_at(ledger.namespace, [*known, *eras], now_us)
+        return self._fence_at(book.namespace, [*known, *eras], now_us)
 
     def _fence_at(self, space: Namespace, eras: list[Era], now_us: int) -> int:
         return fence_of(
@@ -123,35 +121,35 @@ class Move:
     # --- doing ----------------------------------------------------------------
 
     def run(self) -> list[str]:
-        """Do what is to be done; what was done, a line a ledger. May be repeated.
+        """Do what is to be done; what was done, a line a book. May be repeated.
 
         Raises :class:`MoveRefused` before anything is changed for good, and what
-        the ledgers raise.
+        the books raise.
         """
         self._found = None
         self.preview()
         eras, strays = self._old_eras(), self.strays()
         done = []
-        for ledger in self.ledgers:
-            stored = ledger.read()
+        for book in self.books:
+            stored = book.read()
             if (
                 strays
                 or stored is None
-                or differing(stored.fingerprint, ledger.namespace.fingerprint)
+                or differing(stored.fingerprint, book.namespace.fingerprint)
             ):
-                stored = ledger.rewrite(self._opening(ledger, eras))
-                done.append(f"{ledger.place}: {self._words(ledger, stored)}")
-        for ledger in strays:
-            ledger.rewrite(closing)
-            done.append(f"{ledger.place}: closed")
-        for ledger in self.unentered():
-            ledger.enter()
-            done.append(f"{ledger.place}: begins anew with these settings")
+                stored = book.rewrite(self._opening(book, eras))
+                done.append(f"{book.place}: {self._words(book, stored)}")
+        for book in strays:
+            book.rewrite(closing)
+            done.append(f"{book.place}: closed")
+        for book in self.unentered():
+            book.enter()
+            done.append(f"{book.place}: begins anew with these settings")
         return done
 
-    def _opening(self, ledger: Ledger, others: Iterable[Era]) -> Change:
+    def _opening(self, book: StoredBook, others: Iterable[Era]) -> Change:
         def change(stored: Stored, now_us: int) -> Successor:
-            space = ledger.namespace
+            space = book.namespace
             eras = [*stored.eras, *others, *_own(stored)]
             fence = self._fence_at(space, eras, now_us)
             return Successor(
@@ -165,13 +163,13 @@ class Move:
 
         return change
 
-    def _words(self, ledger: Ledger, stored: Any) -> str:
-        when = moment_of(ledger.namespace, stored.fence)
+    def _words(self, book: StoredBook, stored: Any) -> str:
+        when = moment_of(book.namespace, stored.fence)
         return f"generation {stored.generation}, from tick {stored.fence} on ({when})"
 
 
 def closing(stored: Stored, _now_us: int) -> Successor:
-    """A ledger that lends to nobody any more, and whose marks are final."""
+    """A book that lends to nobody any more, and whose marks are final."""
     era = stored.era
     return Successor(
         {**stored.fingerprint, CLOSED: _BY},

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ...core.errors import IdgenError
 from ...core.layout import BitLayout
-from ...core.ledger import Era, epoch_for, first_tick, highest_id, lowest_id
 from ...core.moments import moment
+from ...core.stored import Era, epoch_for, first_tick, highest_id, lowest_id
 
 __all__ = ["Found", "MoveRefused", "fence_of"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...core.errors import IdgenError
-from ...core.ledger import Ledger
+from ...core.stored import StoredBook
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Fix, Severity, Unexamined
 from .move import Difference, Move, moment_of
@@ -40,7 +40,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
         subject = _subject(entry)
         try:
             move = Move(project, entry)
-            keys = tuple(ledger.key for ledger in move.ledgers)
+            keys = tuple(book.key for book in move.books)
             if keys and keys in seen:
                 continue  # another alias of the same namespace
             seen.add(keys)
@@ -57,7 +57,7 @@ def _of_namespace(move: Move, subject: str) -> Iterator[Finding]:
     differences, strays = move.differences(), move.strays()
     for other in move.others():
         yield from _elsewhere(move, subject, other)
-    if (differences or strays) and move.ledgers:
+    if (differences or strays) and move.books:
         what = " ".join([*map(_words, differences), *map(_stray_words, strays)])
         yield _finding(move, subject, what)
     elif unentered := move.unentered():
@@ -100,9 +100,9 @@ def _finding(move: Move, subject: str, what: str) -> Finding:
 
 def _does(move: Move, fences: dict[str, int]) -> str:
     begins = [
-        f"{ledger.place}: from tick {fences[ledger.place]} on "
-        f"({moment_of(ledger.namespace, fences[ledger.place])})"
-        for ledger in move.ledgers
+        f"{book.place}: from tick {fences[book.place]} on "
+        f"({moment_of(book.namespace, fences[book.place])})"
+        for book in move.books
     ]
     return (
         f"Opens a new generation past all that was ever lent. {'; '.join(begins)}, or later, if "
@@ -125,18 +125,18 @@ def _elsewhere(move: Move, subject: str, stray: Stray) -> Iterator[Finding]:
     until_us = layout.epoch_us + stray.stored.highest * layout.tick_us
     if until_us < move.project.now_us() - RECENT_US:
         return  # its last windows are over
-    begun = any(ledger.read() is not None for ledger in move.ledgers)
+    begun = any(book.read() is not None for book in move.books)
     yield Finding(
         NAME,
         Severity.INFO if begun else Severity.WARNING,
         subject,
-        f"{stray.ledger.place} has lent worker ids of a namespace of that name of late, too.",
+        f"{stray.book.place} has lent worker ids of a namespace of that name of late, too.",
         "If it moved from there, ids repeat while the last windows of then last, and as long as a "
         "process has the old settings. If it is another project's, all is well, as long as the "
         "ids of the two never meet.",
         f"If it moved from there, and before any process has today's settings: run it with --fix "
         f"--moved-from {stray.alias}."
-        if move.ledgers
+        if move.books
         else "See that no process has the old settings, and run 'manage.py idgen_skip "
         "--generators' where the worker ids come from, once the last of them has ended.",
     )
@@ -144,15 +144,15 @@ def _elsewhere(move: Move, subject: str, stray: Stray) -> Iterator[Finding]:
 
 def _words(difference: Difference) -> str:
     return (
-        f"In {difference.ledger.place} it was opened with "
+        f"In {difference.book.place} it was opened with "
         f"{difference.setting}={difference.stored!r}; "
         f"the settings of today say {difference.setting}={difference.configured!r}."
     )
 
 
-def _stray_words(ledger: Ledger) -> str:
-    name = ledger.namespace.name
-    return f"In {ledger.place} there is a record of {name!r}, which today's settings don't use."
+def _stray_words(book: StoredBook) -> str:
+    name = book.namespace.name
+    return f"In {book.place} there is a record of {name!r}, which today's settings don't use."
 
 
 def _run(move: Move) -> str:

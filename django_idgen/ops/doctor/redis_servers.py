@@ -13,7 +13,7 @@ from ...db.redis_checks import check_eviction, check_shared_redis, redis_aliases
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
-from .strays import ledgers_of
+from .strays import books_of
 
 __all__ = ["NAME", "examine", "lending_aliases", "redis_time_us"]
 
@@ -69,14 +69,14 @@ def _asked(alias: str, call: Any) -> Any:
 
 def _forgotten(project: Project, entry: GeneratorSettings) -> Iterator[Finding]:
     """Namespaces of which Redis has nothing, though ids were lent."""
-    for ledger in ledgers_of(project, entry):
-        stored = ledger.read()
-        if stored is not None and stored.highest and not ledger.is_whole():
+    for book in books_of(project, entry):
+        stored = book.read()
+        if stored is not None and stored.highest and not book.is_whole():
             yield Finding(
                 NAME,
                 Severity.INFO,
-                f"namespace {ledger.namespace.name!r}",
-                f"{ledger.place}: of what was lent there Redis knows nothing any more.",
+                f"namespace {book.namespace.name!r}",
+                f"{book.place}: of what was lent there Redis knows nothing any more.",
                 "It was flushed, evicted or restarted. The next process opens a new generation "
                 "past it; no id repeats.",
                 "",

@@ -15,8 +15,8 @@ from django.db.models import F
 from django.db.models.functions import Greatest, Least
 
 from ...core.errors import ConfigurationError
-from ...core.ledger import Ledger, Stored, Successor
 from ...core.segment import MAX_ID
+from ...core.stored import Stored, StoredBook, Successor
 from ...db.connection import Place, place_of
 from ...models import Installation, LeafAlloc
 from ...process.tags import is_row_of, stands_at, tag_databases
@@ -114,7 +114,7 @@ def raise_new_tags(by: int) -> list[str]:
 
 
 class GeneratorSkip:
-    """A new generation of a generator's namespace, in each of its ledgers.
+    """A new generation of a generator's namespace, in each of its books.
 
     ``until_us``: until when somebody else may have lent, µs since 1970; at least until now.
     Raises :class:`ConfigurationError` where the settings differ from what is stored.
@@ -124,65 +124,63 @@ class GeneratorSkip:
         self._project = project
         self._until_us = until_us
         self.entry = entry
-        self.ledgers: Sequence[Ledger] = Move(project, entry).ledgers
-        for ledger in self.ledgers:
-            self._check(ledger)
+        self.books: Sequence[StoredBook] = Move(project, entry).books
+        for book in self.books:
+            self._check(book)
 
     def words(self) -> list[str]:
-        """What it comes to, for people; a line a ledger."""
-        if not self.ledgers:
+        """What it comes to, for people; a line a book."""
+        if not self.books:
             return [f"generator {self.entry.alias!r}: its worker ids are not lent from here"]
-        return [self._words(ledger) for ledger in self.ledgers]
+        return [self._words(book) for book in self.books]
 
     def apply(self) -> str:
-        """Do it. Raises what the ledgers raise."""
+        """Do it. Raises what the books raise."""
         done = []
-        for ledger in self.ledgers:
-            stored = ledger.rewrite(partial(self._past, ledger))
-            ledger.enter()
-            done.append(f"{_name(ledger)}: {_state(stored)}")
+        for book in self.books:
+            stored = book.rewrite(partial(self._past, book))
+            book.enter()
+            done.append(f"{_name(book)}: {_state(stored)}")
         return "\n".join(done)
 
-    def _past(self, ledger: Ledger, stored: Stored, now_us: int) -> Successor:
-        return Successor.after(
-            stored, self._fence(ledger, stored, now_us), ledger.namespace.workers
-        )
+    def _past(self, book: StoredBook, stored: Stored, now_us: int) -> Successor:
+        return Successor.after(stored, self._fence(book, stored, now_us), book.namespace.workers)
 
-    def _fence(self, ledger: Ledger, stored: Stored, now_us: int) -> int:
+    def _fence(self, book: StoredBook, stored: Stored, now_us: int) -> int:
         # The rule of core.lease.loss_fence, past what somebody else may have lent.
-        space = ledger.namespace
+        space = book.namespace
         longest = max(stored.longest, space.reach_ticks)
         last = space.tick_at(max(now_us, self._until_us or 0)) + space.skew_ticks
         return max(stored.highest, last + max(0, stored.lead - longest)) + longest
 
-    def _words(self, ledger: Ledger) -> str:
-        stored = ledger.read()
+    def _words(self, book: StoredBook) -> str:
+        stored = book.read()
         if stored is None:
-            return f"{_name(ledger)}: nothing was lent yet; it begins past the longest window"
+            return f"{_name(book)}: nothing was lent yet; it begins past the longest window"
         now_us = self._project.now_us()
-        fence = self._fence(ledger, stored, now_us)
-        ahead = (fence - ledger.namespace.tick_at(now_us)) * ledger.namespace.tick_us / 1e6
+        fence = self._fence(book, stored, now_us)
+        ahead = (fence - book.namespace.tick_at(now_us)) * book.namespace.tick_us / 1e6
         return (
-            f"{_name(ledger)}: {_state(stored)} -> generation {stored.generation + 1}, "
-            f"from tick {fence} on ({moment_of(ledger.namespace, fence)}): holders use up "
+            f"{_name(book)}: {_state(stored)} -> generation {stored.generation + 1}, "
+            f"from tick {fence} on ({moment_of(book.namespace, fence)}): holders use up "
             f"their windows and take others; ids are stamped up to {ahead:.0f} s ahead, until the "
             f"time comes up to them"
         )
 
-    def _check(self, ledger: Ledger) -> None:
-        stored = ledger.read()
+    def _check(self, book: StoredBook) -> None:
+        stored = book.read()
         if stored is None:
             return
-        other = differing(stored.fingerprint, ledger.namespace.fingerprint)
+        other = differing(stored.fingerprint, book.namespace.fingerprint)
         if other is not None:
             raise ConfigurationError(
-                f"{_name(ledger)} was opened with {other[0]}={other[1]!r}, not {other[2]!r}. Run "
+                f"{_name(book)} was opened with {other[0]}={other[1]!r}, not {other[2]!r}. Run "
                 f"'manage.py idgen_doctor' first."
             )
 
 
-def _name(ledger: Ledger) -> str:
-    return f"namespace {ledger.namespace.name!r} in {ledger.place}"
+def _name(book: StoredBook) -> str:
+    return f"namespace {book.namespace.name!r} in {book.place}"
 
 
 def _state(stored: Stored) -> str:

@@ -16,7 +16,7 @@ NAME = "workers"
 NEARLY = 0.9
 """Of the worker ids: so many held are a warning."""
 LONG_AGO = timedelta(days=1)
-_HELD = (WorkerState.HELD, WorkerState.LAPSING)
+_HELD = (WorkerState.HELD, WorkerState.OVERDUE)
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
@@ -31,7 +31,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
         if found.kind != "static":
             yield from _left(found)
         yield from _overdue(found)
-        yield from _lapsed(found)
+        yield from _expired(found)
 
 
 def maps(project: Project, name: str) -> Iterator[WorkerMap | Unexamined]:
@@ -65,7 +65,7 @@ def _left(found: WorkerMap) -> Iterator[Finding]:
 
 
 def _overdue(found: WorkerMap) -> Iterator[Finding]:
-    entries = [each for each in found.entries.values() if each.state is WorkerState.LAPSING]
+    entries = [each for each in found.entries.values() if each.state is WorkerState.OVERDUE]
     if entries:
         names = ", ".join(f"{each.worker} ({each.holder or 'unknown'})" for each in entries[:5])
         more = f" and {len(entries) - 5} more" if len(entries) > 5 else ""
@@ -80,11 +80,11 @@ def _overdue(found: WorkerMap) -> Iterator[Finding]:
         )
 
 
-def _lapsed(found: WorkerMap) -> Iterator[Finding]:
+def _expired(found: WorkerMap) -> Iterator[Finding]:
     old = [
         each
         for each in found.entries.values()
-        if each.state is WorkerState.LAPSED
+        if each.state is WorkerState.EXPIRED
         and each.until is not None
         and found.read_at - each.until > LONG_AGO
     ]
@@ -93,7 +93,7 @@ def _lapsed(found: WorkerMap) -> Iterator[Finding]:
             NAME,
             Severity.INFO,
             f"generator {found.alias!r}",
-            f"{len(old)} leases have lapsed more than a day ago without being given back.",
+            f"{len(old)} leases expired more than a day ago without being given back.",
             "Their processes were killed, or their machines went away. The worker ids are free.",
             "",
         )

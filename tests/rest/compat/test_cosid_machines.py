@@ -157,7 +157,7 @@ def test_who_is_guarded_keeps_its_id_for_ever(world: World) -> None:
         assert other.machine_id != kept.machine_id
 
 
-def test_who_is_not_heard_of_lapses_and_has_lost_it(world: World) -> None:
+def test_who_is_not_heard_of_expires_and_has_lost_it(world: World) -> None:
     """Not a tick before the guard is over; then all ids can be had again."""
     world.servers[0].distribute(one("a"))
     for number in range(7):
@@ -198,7 +198,7 @@ def test_who_is_silent_for_a_guard_stamps_nothing_of_its_successor(
     assert last_ms < next_ms <= last_ms + 2
 
 
-def test_who_lapsed_goes_on_if_nobody_took_its_id(world: World) -> None:
+def test_who_expired_goes_on_if_nobody_took_its_id(world: World) -> None:
     """A client goes on in any case: better under a lease."""
     state = world.servers[0].distribute(one("a"))
     world.now_ms += 3 * GUARD_MS

@@ -90,7 +90,7 @@ def several(place: str, client: APIClient) -> APIClient:
 
 
 def test_leases_are_found_by_state_and_namespace(several: APIClient) -> None:
-    """What is shown is what was asked for; ticks that mean nothing here can't have lapsed."""
+    """What is shown is what was asked for; ticks that mean nothing here can't have expired."""
     assert {lease["state"] for lease in listed(several)} == {"held", "free", "lapsed"}
     for state in ("held", "free", "lapsed"):
         found = listed(several, state=state)
