@@ -1,10 +1,10 @@
-"""What a registry has stored of a namespace as a whole, and how that is replaced.
+"""The book of a namespace as seen from outside, and how its settings are replaced.
 
-For whoever looks at it from outside, and for the few changes that are no business of a
-holder: another layout, epoch, registry or range of worker ids, or a fence past whatever
-a lost or restored database may have lent. Each opens a new generation in one transaction,
-with the namespace locked: whoever holds a worker id uses up its window, and is refused or
-takes a new one; nothing at or past the fence was ever lent.
+The doctor and its commands use it, for changes that no holder makes: another layout, epoch,
+registry or range of worker ids, or a fence past all that a lost or restored database may have
+lent. Each change opens a new generation in one transaction, with the namespace locked. A holder
+uses up its window; then it is refused, or takes a new worker id. Nothing at or past the fence
+was ever lent.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Successor:
     moved: bool = False
     """Whether its ticks are others than before, so that no mark of a worker id can stay."""
     lowered: bool = False
-    """Whether marks past the fence are to be lowered to it. Only where nobody holds any."""
+    """Whether marks past the fence are to be lowered to it. Only where no process holds any."""
 
     @classmethod
     def after(cls, stored: Stored, fence: int, workers: range) -> Successor:
@@ -197,7 +197,7 @@ class Successor:
 
 
 Change = Callable[[Stored, int], Successor]
-"""What a transaction makes of a book; it is told the registry's time, µs since 1970.
+"""What a transaction makes of a book, from what is stored and the registry's time (µs since 1970).
 
 Called anew if the transaction is tried again. What it raises undoes the transaction."""
 
