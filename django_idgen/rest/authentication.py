@@ -21,6 +21,7 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import APIException, AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
+from ..core.bounded import keep_newest
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..process.handlers import current_settings
 from .failures import log_database
@@ -247,13 +248,7 @@ class TokenCache:
     def _keep(self, digest: str, token: KnownToken, asked_at: float) -> None:
         # Counted from the question: the answer may have been long on its way.
         entry = _Entry(token, asked_at, asked_at + current_settings().rest.token_max_age)
-        entries = self._entries
-        entries.pop(digest, None)
-        while len(entries) >= MOST_TOKENS:
-            # Without a lock, which a fork would leave held: another thread may be at it.
-            with suppress(KeyError, StopIteration, RuntimeError):
-                del entries[next(iter(entries))]
-        entries[digest] = entry
+        keep_newest(self._entries, digest, entry, most=MOST_TOKENS)
 
 
 def _believed_until(entry: _Entry) -> float:

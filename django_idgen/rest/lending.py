@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from shlex import quote
@@ -36,6 +35,7 @@ from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
 from ..core.book import fingerprint_text, lost
+from ..core.bounded import keep_newest
 from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import (
     ClockBeforeEpoch,
@@ -830,9 +830,6 @@ def _seen_of(allocator: SegmentAllocator, tag: str) -> _Seen | None:
 
 def _note(allocator: SegmentAllocator, segment: Segment) -> None:
     known = _seen.setdefault(allocator, {})
-    before = known.pop(segment.tag, None)
+    before = known.get(segment.tag)
     end = segment.stop if before is None else max(segment.stop, before.end)
-    while len(known) >= MOST_KNOWN:
-        with suppress(KeyError, StopIteration, RuntimeError):  # another thread is at it
-            del known[next(iter(known))]
-    known[segment.tag] = _Seen(end, segment.step)
+    keep_newest(known, segment.tag, _Seen(end, segment.step), most=MOST_KNOWN)

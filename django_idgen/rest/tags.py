@@ -23,6 +23,7 @@ from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from ..core.bounded import keep_newest
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import InvalidTag, SegmentUnavailable
 from ..core.holder import process_label
@@ -176,12 +177,7 @@ class KnownTags:
     def _remember(self, tag: str) -> None:
         if not self._is_ours():
             self._found_at, self._allocator = {}, segments.allocator()
-        known = self._found_at
-        known.pop(tag, None)
-        while len(known) >= MOST_KNOWN:
-            with suppress(KeyError, StopIteration, RuntimeError):  # another thread is at it
-                del known[next(iter(known))]
-        known[tag] = self._now()
+        keep_newest(self._found_at, tag, self._now(), most=MOST_KNOWN)
 
 
 def check_known(tag: str) -> None:

@@ -8,14 +8,13 @@ other knew is void. The process keeps nothing that counts.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.core.signals import setting_changed
 from rest_framework.exceptions import APIException
 
+from ...core.bounded import keep_newest
 from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError, LeaseLost, RegistryUnavailable
 from ...core.lease import Grant, Lease, Namespace
@@ -120,8 +119,7 @@ class MachineIds:
         self.alias = alias
         self.rules = rules
         self._registries = _Registries(rules)
-        self._known: OrderedDict[str, None] = OrderedDict()
-        self._lock = threading.Lock()
+        self._known: dict[str, None] = {}
 
     @property
     def workers(self) -> range:
@@ -252,11 +250,7 @@ class MachineIds:
 
     def _remember(self, instance: Instance) -> None:
         # Only for the words of an error: that it had one, as far as this process knows.
-        with self._lock:
-            self._known[instance.label] = None
-            self._known.move_to_end(instance.label)
-            if len(self._known) > MOST_REMEMBERED:
-                self._known.popitem(last=False)
+        keep_newest(self._known, instance.label, None, most=MOST_REMEMBERED)
 
     @property
     def _space(self) -> Namespace:
