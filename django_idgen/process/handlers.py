@@ -12,11 +12,12 @@ readers of the settings, the generators, the adapters. Those come with :mod:`.fa
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import signals
 from ..core.errors import SegmentUnavailable
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ..settings.config import GeneratorSettings, IdgenSettings
 
 __all__ = [
+    "AliasMap",
     "GeneratorMap",
     "SegmentMap",
     "current_settings",
@@ -42,24 +44,79 @@ __all__ = [
     "segments",
 ]
 
+T = TypeVar("T")
 
-class GeneratorMap:
-    """``generators[alias]``: the generator of an alias of ``IDGEN["GENERATORS"]``.
+
+class AliasMap(ABC, Generic[T]):
+    """What this process has made of each alias of ``IDGEN["GENERATORS"]``, on first use.
 
     Thread-safe: of many threads at first use, all get the one that was made.
     """
 
     def __init__(self) -> None:
-        self._start_over()
-
-    def _start_over(self) -> None:
-        self._made: dict[str, Generator] = {}
+        self._made: dict[str, T] = {}
         self._lock = threading.Lock()
 
-    def __getitem__(self, alias: str) -> Generator:
-        """Raises :class:`SettingsError` for an alias that is not configured."""
+    def __getitem__(self, alias: str) -> T:
+        """Raises what :meth:`build` does for an alias that is not configured."""
         found = self._made.get(alias)
         return self._make(alias) if found is None else found
+
+    def _make(self, alias: str) -> T:
+        with self._lock:
+            if alias not in self._made:
+                self._made[alias] = self.build(alias)
+                lifecycle.watch()
+            return self._made[alias]
+
+    @abstractmethod
+    def build(self, alias: str) -> T:
+        """Make what the settings say under ``alias``."""
+
+    @abstractmethod
+    def end(self, alias: str, made: T) -> None:
+        """Close what has left the map."""
+
+    @abstractmethod
+    def drop_inherited(self, made: T) -> None:
+        """In the child of a fork: give up the grants that the parent holds."""
+
+    def override(self, alias: str, made: T) -> AbstractContextManager[T]:
+        """Use ``made`` under ``alias`` for a block (of a test): nothing is made or closed."""
+        return _overridden(self._made, alias, made)
+
+    def close(self) -> None:
+        """Close all of them and forget them. May be called twice."""
+        with self._lock:  # so that none is made into the map that is being left
+            left, self._made = self._made, {}
+        for alias, each in left.items():
+            self.end(alias, each)
+
+    def forget(self) -> None:
+        """After a fork: drop what came from the parent."""
+        self._lock = threading.Lock()
+        for each in self._made.values():
+            self.drop_inherited(each)
+
+
+@contextmanager
+def _overridden(made: dict[str, T], name: str, value: T) -> Iterator[T]:
+    before = made.get(name)
+    made[name] = value
+    try:
+        yield value
+    finally:
+        if before is None:
+            del made[name]
+        else:
+            made[name] = before
+
+
+class GeneratorMap(AliasMap[Generator]):
+    """``generators[alias]``: the generator of an alias of ``IDGEN["GENERATORS"]``.
+
+    Raises :class:`SettingsError` for an alias that is not configured.
+    """
 
     def __iter__(self) -> Iterator[str]:
         return iter(current_settings().generators)
@@ -74,42 +131,22 @@ class GeneratorMap:
                 partial(wiring().build_generator, entry, threads=False),
                 partial(self.__getitem__, alias),
             )
-        with self._lock:
-            if alias not in self._made:
-                self._made[alias] = wiring().build_generator(entry)
-                lifecycle.watch()
-            return self._made[alias]
+        return super()._make(alias)
+
+    def build(self, alias: str) -> Generator:
+        made: Generator = wiring().build_generator(generator_settings(alias))
+        return made
 
     def made(self) -> dict[str, Generator]:
         """The generators that exist in this process, without making any."""
         return dict(self._made)
 
-    @contextmanager
-    def override(self, alias: str, generator: Generator) -> Iterator[Generator]:
-        """Use ``generator`` under ``alias`` for a block (of a test): nothing is made or closed."""
-        before = self._made.get(alias)
-        self._made[alias] = generator
-        try:
-            yield generator
-        finally:
-            if before is None:
-                del self._made[alias]
-            else:
-                self._made[alias] = before
+    def end(self, alias: str, made: Generator) -> None:
+        made.close()
+        _say_goodbye("generator", alias, made)
 
-    def close(self) -> None:
-        """Give back every worker id, and forget the generators. May be called twice."""
-        with self._lock:  # so that none is made into the map that is being left
-            made, self._made = self._made, {}
-        for alias, generator in made.items():
-            generator.close()
-            _say_goodbye("generator", alias, generator)
-
-    def forget(self) -> None:
-        """After a fork: every generator drops its parent's lease."""
-        self._lock = threading.Lock()
-        for generator in self._made.values():
-            generator.forget()
+    def drop_inherited(self, made: Generator) -> None:
+        made.forget()
 
 
 class SegmentMap(dict[str, Generator]):
@@ -218,18 +255,9 @@ class SegmentMap(dict[str, Generator]):
         known: dict[str, Any] = {} if allocator is None else dict(allocator.segments)
         return {**known, **dict(self)}
 
-    @contextmanager
-    def override(self, tag: str, generator: Generator) -> Iterator[Generator]:
+    def override(self, tag: str, generator: Generator) -> AbstractContextManager[Generator]:
         """Use ``generator`` for ``tag`` in a block (of a test): nothing is made or closed."""
-        before = self.get(tag)
-        self[tag] = generator
-        try:
-            yield generator
-        finally:
-            if before is None:
-                del self[tag]
-            else:
-                self[tag] = before
+        return _overridden(self, tag, generator)
 
     def close(self) -> None:
         """Close all tags and forget them; what is left of their segments goes back."""

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
@@ -25,7 +22,7 @@ from ..core.registry import Registry
 from ..db.connection import place_of
 from ..db.installation import DatabaseOwner
 from ..process import factory, lifecycle
-from ..process.handlers import current_settings
+from ..process.handlers import AliasMap, current_settings
 from ..settings.config import GeneratorSettings
 from .tokens import KnownToken
 
@@ -93,73 +90,50 @@ def handed_over(label: str, giver: Owner, taker: Owner, instance: str | None = N
 # --- out of which registries ---------------------------------------------------------
 
 
-class RegistryMap:
+class RegistryMap(AliasMap[Registry]):
     """``REGISTRIES[alias]``: the registry of an alias of ``IDGEN["GENERATORS"]``.
 
-    One for each alias and process, made on first use, and not the generator's own: it
-    lends to others. It holds no grant, so that nothing has to be given back. Thread-safe.
+    It is not the generator's own: it lends to others, and holds no grant itself. Follows
+    changes of the settings. Raises :class:`KeyError` for an alias that is not configured.
     """
 
     def __init__(self) -> None:
-        self._start_over()
-
-    def _start_over(self) -> None:
-        self._made: dict[str, Registry] = {}
-        self._lock = threading.Lock()
-        self._pid = os.getpid()  # last: whoever reads it finds the rest done
+        super().__init__()
+        self._pid = os.getpid()
+        lifecycle.register(close=self.close, forget=self.forget)
+        setting_changed.connect(self._on_setting_changed)
 
     def __getitem__(self, alias: str) -> Registry:
-        """Raises :class:`KeyError` for an alias that is not configured."""
-        self._check_process()
-        found = self._made.get(alias)
-        return self._make(alias) if found is None else found
-
-    def _make(self, alias: str) -> Registry:
-        with self._lock:
-            if alias not in self._made:
-                self._made[alias] = self.build(current_settings().generators[alias])
-                lifecycle.watch()
-            return self._made[alias]
-
-    def build(self, entry: GeneratorSettings) -> Registry:
-        """A registry that is not in use yet. Raises :class:`SettingsError`."""
-        registry: Registry = factory.build_registry(entry)
-        registry.lend_on()  # the holders' clocks are not this host's
-        return registry
-
-    def _check_process(self) -> None:
         # uWSGI forks without running Python's hooks.
         if self._pid != os.getpid():
             with process_lock():
                 if self._pid != os.getpid():
                     self.forget()
+        return super().__getitem__(alias)
 
-    @contextmanager
-    def override(self, alias: str, registry: Registry) -> Iterator[Registry]:
-        """Lend out of ``registry`` under ``alias`` in a block (of a test)."""
-        before = self._made.get(alias)
-        self._made[alias] = registry
-        try:
-            yield registry
-        finally:
-            del self._made[alias]
-            if before is not None:
-                self._made[alias] = before
+    def build(self, alias: str) -> Registry:
+        return self.open(current_settings().generators[alias])
 
-    def close(self) -> None:
-        """Close all of them; the next use makes them anew. May be called twice."""
-        with self._lock:
-            made, self._made = self._made, {}
-        for registry in made.values():
-            registry.close()
+    def open(self, entry: GeneratorSettings) -> Registry:
+        """A registry that is not in use yet. Raises :class:`SettingsError`."""
+        registry: Registry = factory.build_registry(entry)
+        registry.lend_on()  # the holders' clocks are not this host's
+        return registry
+
+    def end(self, alias: str, made: Registry) -> None:  # noqa: ARG002
+        made.close()
+
+    def drop_inherited(self, made: Registry) -> None:
+        made.abandon()
 
     def forget(self) -> None:
-        """After a fork: drop what came from the parent."""
-        for registry in self._made.values():
-            registry.abandon()
-        made = self._made
-        self._start_over()
-        self._made = made
+        super().forget()
+        self._pid = os.getpid()  # last: a thread that reads it finds the rest done
+
+    def _on_setting_changed(self, *, setting: str, **_kwargs: Any) -> None:
+        if setting in {"IDGEN", "DATABASES", "CACHES"}:
+            _owners.clear()
+            self.close()
 
 
 REGISTRIES = RegistryMap()
@@ -216,13 +190,3 @@ def _this_process() -> str:
     """Of ids that no other process knows of: two such processes must not serve one client."""
     pid = os.getpid()
     return _of_process.get(pid) or _of_process.setdefault(pid, f"process-{token_hex(8)}")
-
-
-def _on_setting_changed(*, setting: str, **_kwargs: Any) -> None:
-    if setting in {"IDGEN", "DATABASES", "CACHES"}:
-        _owners.clear()
-        REGISTRIES.close()
-
-
-lifecycle.register(close=REGISTRIES.close, forget=REGISTRIES.forget)
-setting_changed.connect(_on_setting_changed, dispatch_uid="django_idgen.lending")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.core.signals import setting_changed
 from rest_framework.exceptions import APIException
 
 from ...core.bounded import keep_newest
@@ -19,7 +18,6 @@ from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError, LeaseLost, RegistryUnavailable
 from ...core.lease import Grant, Lease, Namespace
 from ...core.registry import Registry
-from ...process import lifecycle
 from ...rest.clients import MOST_LABEL, OPEN, Owner, RegistryMap
 from ...rest.quota import check_quota
 from ...settings.config import GeneratorSettings, SettingsError
@@ -268,13 +266,11 @@ class _Registries(RegistryMap):
     def __init__(self, rules: Rules) -> None:
         super().__init__()
         self._rules = rules
-        lifecycle.register(close=self.close, forget=self.forget)
-        setting_changed.connect(self._on_setting_changed)
 
-    def build(self, entry: GeneratorSettings) -> Registry:
+    def open(self, entry: GeneratorSettings) -> Registry:
         # Up to the last moment of the guard, by a clock that is ahead; the end is no part of it.
         reach = self._rules.guard + self._rules.skew + entry.layout.tick_us / 1e6
-        registry = super().build(replace(entry, window=reach))
+        registry = super().open(replace(entry, window=reach))
         if not registry.knows_holders:
             raise SettingsError(
                 f"CosId's machine ids can't come from generator {entry.alias!r}: its leases are "
@@ -282,7 +278,3 @@ class _Registries(RegistryMap):
                 f"a generator with django_idgen.leases.database.DatabaseLeases."
             )
         return registry
-
-    def _on_setting_changed(self, *, setting: str, **_kwargs: Any) -> None:
-        if setting in {"IDGEN", "DATABASES", "CACHES"}:
-            self.close()
