@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -203,7 +204,7 @@ class MayTake(BasePermission):
         return bool(view.may_take(caller, view.subject))
 
 
-class IdsView(IdgenView):
+class IdsView(IdgenView, ABC):
     """GET and POST take ids; HEAD says what GET would, and takes none."""
 
     http_method_names: Sequence[str] = ("get", "post", "head", "options")
@@ -254,22 +255,24 @@ class IdsView(IdgenView):
     # --- what differs -----------------------------------------------------------------
 
     @staticmethod
+    @abstractmethod
     def may_take(caller: Caller | KnownToken, subject: str) -> bool:
-        raise NotImplementedError
+        """Whether the caller may take ids of ``subject``."""
 
     @staticmethod
+    @abstractmethod
     def is_there_lately(subject: str) -> bool:
-        """Whether there is surely such a one, without a question to anybody."""
-        raise NotImplementedError
+        """Whether ``subject`` is known to be there; asks no database."""
 
     @staticmethod
+    @abstractmethod
     def check_there(subject: str) -> None:
-        """Raise a 404 unless there is such a one."""
-        raise NotImplementedError
+        """Raise a 404 unless ``subject`` is there."""
 
     @staticmethod
+    @abstractmethod
     def generator(subject: str) -> Generator:
-        raise NotImplementedError
+        """What gives ids of ``subject``."""
 
 
 class GeneratorIdsView(IdsView):

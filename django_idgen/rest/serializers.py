@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, TypeVar
@@ -92,12 +93,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # --- fields --------------------------------------------------------------------------
 
 
-class Described:
+class Described(ABC):
     """A field that knows its own JSON schema."""
 
+    @abstractmethod
     def shape(self, asked: bool) -> Shape:
-        """Of what a request says (``asked``), or of what an answer does."""
-        raise NotImplementedError
+        """The schema of what a request says (``asked``), or of what an answer does."""
 
 
 class Whole(Described, serializers.Field):  # type: ignore[type-arg]

@@ -52,13 +52,16 @@ class Counter(ABC):
         """The last value that it may give, where that was bounded."""
         return None
 
-    def fence(self, last: int, *, first: int | None = None, room: int = 0) -> None:
+    def fence(self, last: int, *, first: int | None = None, room: int = 0) -> None:  # noqa: ARG002
         """Have it give nothing above ``last``, and go on at ``first``, if that is given.
 
         ``room``: how many ids may be passed over where the counter is replaced by another.
-        Only where it is :attr:`fenceable`.
+        Raises :class:`ConfigurationError` unless it is :attr:`fenceable`.
         """
-        raise NotImplementedError
+        raise ConfigurationError(
+            f"The counter of {self.table}.{self.column} can't be held: only those of PostgreSQL "
+            f"and MariaDB can. Stop all processes, and use --at-once."
+        )
 
     @abstractmethod
     def free(self, following: int) -> None:
