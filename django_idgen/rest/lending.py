@@ -45,7 +45,7 @@ from ..core.errors import (
     SegmentUnavailable,
     TooFarAhead,
 )
-from ..core.lease import OLD_CLIENTS, Lease, Namespace
+from ..core.lease import OLD_CLIENTS, Grant, Lease, Namespace
 from ..core.registry import Registry
 from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
 from ..core.segment_allocator import SegmentAllocator
@@ -184,7 +184,7 @@ class SegmentInput(LendingInput):
 
 
 class Settled(LendingInput):
-    """What a holder has to agree on with its lender."""
+    """The settings that a holder must share with this service."""
 
     fingerprint = Fingerprint()
     window = WholeNumber(least=1)
@@ -245,7 +245,7 @@ class RenewSeenInput(Settled):
 
 
 class Terms(Answer):
-    """Of whom something is lent."""
+    """Whose ids are lent."""
 
     installation = PrintableText(
         help_text="Whose ids these are: two databases give out the same ones. A client that "
@@ -357,8 +357,11 @@ class LendingView(IdgenView):
     group = "lending"
 
     def check_installation(self, asked: dict[str, Any], ours: str) -> None:
-        """Refuse a client that was lent by another database before: ids would repeat."""
-        theirs = asked.get("installation", ours)
+        """Refuse a client that was lent by another database before: ids would repeat.
+
+        Notes ``ours`` in ``asked``, for the answer.
+        """
+        theirs = asked.setdefault("installation", ours)
         if theirs != ours:
             raise refused(
                 "installation_mismatch",
@@ -369,10 +372,9 @@ class LendingView(IdgenView):
             )
 
     def answer(self, asked: dict[str, Any], **values: object) -> Response:
-        """200, with the nonce that says which request this is the answer of."""
-        if "nonce" in asked:
-            values["nonce"] = asked["nonce"]
-        return self.respond(values)
+        """200, with whose ids these are, and the nonce that names the request."""
+        echoed = {name: asked[name] for name in ("installation", "nonce") if name in asked}
+        return self.respond({**values, **echoed})
 
     def handle_exception(self, exc: Exception) -> Response:
         return super().handle_exception(_clients_own(exc))
@@ -447,8 +449,7 @@ class SegmentView(LendingView):
         check_known(tag)
         allocator = segments.allocator()
         allocator.check_process()
-        installation = installation_of_source(allocator.source, tag)
-        self.check_installation(asked, installation)
+        self.check_installation(asked, installation_of_source(allocator.source, tag))
         lending = Lending(allocator, tag, most)
         stood = lending.stands_below(asked["floor"])
         segment = lending.take(Demand(asked["times"], asked["at_least"]), asked["floor"])
@@ -461,7 +462,6 @@ class SegmentView(LendingView):
             stop=segment.stop,
             step=segment.step,
             delta=segment.delta,
-            installation=installation,
             max_segment=most,
         )
 
@@ -494,7 +494,7 @@ class LeaseView(LendingView):
     """Of one generator, for programs whose token names it in ``leases``."""
 
     throttle_classes = ()
-    """None for who renews: refused, it would have to stop, though it keeps to every limit."""
+    """None for renewals: a holder that is refused one has to stop, though it keeps every limit."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -508,6 +508,17 @@ class LeaseView(LendingView):
     @property
     def registry(self) -> Registry:
         return REGISTRIES[self.alias]
+
+    def read(self) -> dict[str, Any]:
+        """As for any view; refuses a client that is set up for other ids than these."""
+        asked = super().read()
+        if "fingerprint" in asked:
+            self.check_settled(asked)
+        self.check_installation(asked, installation_of_registry(self.registry))
+        return asked
+
+    def granted(self, asked: dict[str, Any], grant: Grant) -> Response:
+        return self.answer(asked, lease=grant.lease, now_us=grant.reading.registry_us)
 
     def check_settled(self, asked: dict[str, Any]) -> None:
         """Refuse a client whose settings are not the registry's."""
@@ -525,18 +536,12 @@ class LeaseView(LendingView):
                     configured=asked[name],
                 )
 
-    def installation(self, asked: dict[str, Any]) -> str:
-        """Whose worker ids these are, as the client expects it."""
-        ours = installation_of_registry(self.registry)
-        self.check_installation(asked, ours)
-        return ours
-
 
 class LeasesView(LeaseView):
     """What is lent, and borrowing it."""
 
     def get_throttles(self) -> list[BaseThrottle]:
-        # Ours not for asking what is lent.
+        # This app's own throttle does not count questions.
         known: list[Any] = [*api_settings.DEFAULT_THROTTLE_CLASSES]
         own = [CallerThrottle] if self.request.method == "POST" else []
         return [kind() for kind in (*known, *own)]
@@ -562,8 +567,6 @@ class LeasesView(LeaseView):
     )
     def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read()
-        self.check_settled(asked)
-        installation = self.installation(asked)
         self.check_not_before(asked["not_before"])
         owner = Owner.of(self.caller.token)
         check_quota(self.registry, self.alias, owner)
@@ -573,12 +576,7 @@ class LeasesView(LeaseView):
             not_before=asked["not_before"],
             avoid=asked["avoid"],
         )
-        return self.answer(
-            asked,
-            lease=grant.lease,
-            now_us=grant.reading.registry_us,
-            installation=installation,
-        )
+        return self.granted(asked, grant)
 
     def check_not_before(self, tick: int) -> None:
         """Refuse a client that asks for later and later windows, each from the last one's end.
@@ -586,8 +584,7 @@ class LeasesView(LeaseView):
         After any loss a fence lies at most two windows past where holders can have come.
         """
         space = self.registry.namespace
-        latest = space.tick_at(SYSTEM_CLOCK.wall_ns() // 1000 + MOST_AHEAD_US)
-        latest += 3 * space.lead_ticks
+        latest = latest_tick(space) + 3 * space.lead_ticks
         if tick > latest:
             raise refused(
                 "too_far_ahead",
@@ -612,20 +609,13 @@ class RenewView(LeaseView):
     )
     def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read()
-        self.check_settled(asked)
-        installation = self.installation(asked)
         space = self.registry.namespace
         lease = Lease(space.name, **asked["lease"])
         if not is_possible(lease, space):
             raise lost(lease)
-        latest = space.tick_at(SYSTEM_CLOCK.wall_ns() // 1000 + MOST_AHEAD_US)
+        latest = latest_tick(space)
         grant = self.registry.renew(lease, last_tick=min(asked["last_tick"], latest))
-        return self.answer(
-            asked,
-            lease=grant.lease,
-            now_us=grant.reading.registry_us,
-            installation=installation,
-        )
+        return self.granted(asked, grant)
 
 
 class ReleaseView(LeaseView):
@@ -640,14 +630,13 @@ class ReleaseView(LeaseView):
     )
     def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read()
-        installation = self.installation(asked)
         space = self.registry.namespace
         lease = Lease(space.name, **asked["lease"])
         # The end stays where it is stored: which tick a client came to is its word alone.
         known = is_possible(lease, space) and self.registry.release(
             lease, last_tick=space.max_ticks
         )
-        return self.answer(asked, known=known, installation=installation)
+        return self.answer(asked, known=known)
 
 
 class RenewSeenView(LeaseView):
@@ -662,12 +651,10 @@ class RenewSeenView(LeaseView):
     )
     def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read()
-        self.check_settled(asked)
-        installation = self.installation(asked)
-        # No longer than the service's own scheduler would: who is gone expires in the end.
+        # No longer than the service's own scheduler would: a lost holder's lease expires.
         most = current_settings().generators[self.alias].idle_after
         renewed = self.registry.renew_seen(idle_after=min(asked["idle_after"], most))
-        return self.answer(asked, renewed=renewed, installation=installation)
+        return self.answer(asked, renewed=renewed)
 
 
 def check_fingerprint(space: Namespace, theirs: dict[str, Any]) -> None:
@@ -704,6 +691,11 @@ def describe(entry: GeneratorSettings, registry: Registry) -> dict[str, Any]:
         "fingerprint": _comparable(space),
         "installation": installation_of_registry(registry),
     }
+
+
+def latest_tick(space: Namespace) -> int:
+    """The last tick that a client's word is believed to have come to."""
+    return space.tick_at(SYSTEM_CLOCK.wall_ns() // 1000 + MOST_AHEAD_US)
 
 
 def is_possible(lease: Lease, space: Namespace) -> bool:

@@ -138,7 +138,7 @@ class KnownTags:
         self._allocator: object = None
 
     def has_lately(self, tag: str) -> bool:
-        """Whether ``tag`` is known to be there without a question to anybody."""
+        """Whether ``tag`` is known to be there; asks no database."""
         used = segments.get(tag)
         # One without a floor was named in this process, but no id of it was ever taken.
         if used is not None and getattr(used, "floor", True):
@@ -677,7 +677,20 @@ class ClearView(OneTagView):
         return self.respond({"tag": tag, "process": process_label(), "cleared": cleared})
 
 
-class PauseView(OneTagView):
+class SwitchedView(OneTagView):
+    """Pausing a tag, or resuming it."""
+
+    def switch(self, request: Request, tag: str, *, paused: bool) -> Response:
+        """Have ``tag`` paused or not, and write it down if that is a change."""
+        was = self.found(tag).paused
+        self.read()
+        changed = tag_edits.pause_tag(tag) if paused else tag_edits.resume_tag(tag)
+        if was is not paused:
+            record(request.user, tag, "paused" if paused else "resumed")
+        return self.respond(shown(changed))
+
+
+class PauseView(SwitchedView):
     """Give out no more ids of the tag."""
 
     @Operation(
@@ -692,15 +705,10 @@ class PauseView(OneTagView):
         examples={200: {**TagShown.example, "paused": True}},
     )
     def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
-        was = self.found(tag).paused
-        self.read()
-        paused = tag_edits.pause_tag(tag)
-        if not was:
-            record(request.user, tag, "paused")
-        return self.respond(shown(paused))
+        return self.switch(request, tag, paused=True)
 
 
-class ResumeView(OneTagView):
+class ResumeView(SwitchedView):
     """Give out ids of the tag again."""
 
     @Operation(
@@ -713,12 +721,7 @@ class ResumeView(OneTagView):
         errors=(409,),
     )
     def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
-        was = self.found(tag).paused
-        self.read()
-        resumed = tag_edits.resume_tag(tag)
-        if was:
-            record(request.user, tag, "resumed")
-        return self.respond(shown(resumed))
+        return self.switch(request, tag, paused=False)
 
 
 def shown(tag: Tag) -> dict[str, Any]:
