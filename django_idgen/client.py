@@ -152,7 +152,7 @@ class Client:
         self._allocator.close()
 
     def forget(self) -> None:
-        """In the child of a fork: nothing of the parent's is used. Called by itself."""
+        """In the child of a fork: nothing of the parent's is used. Called automatically."""
         self.generators.forget()
         self._allocator.forget()
 

@@ -1,11 +1,11 @@
-"""What the generators tell, as Django signals.
+"""What happens to generators, as Django signals.
 
 Every signal's sender is the string ``"django_idgen"``; receivers get the values
 named below as keyword arguments, are called outside of any lock, and what they
 raise is logged, never raised into the code that asked for an id. They run in the
-thread where the thing happened, a caller's or one of ours; but never in the one
-that others wait for, as it holds the database connection of all tags. So they
-may take their time, and save rows whose ids are of ours.
+thread where the event happened, a caller's or one of this app; but never in the
+loader's, which holds the database connection of all tags. So they may take
+their time, and save rows that need ids of this app.
 
 The log receivers that come with the app (see :data:`LEVELS`) write to the logger
 ``django_idgen``.
@@ -50,7 +50,7 @@ lease_lost = _Event()
 lease_released = _Event()
 """``lease``; ``known``: whether the registry still knew it."""
 release_failed = _Event()
-"""``lease``, ``error``: it expires."""
+"""``lease``, ``error``: the lease ends with its window."""
 renewal_failed = _Event()
 """``lease``, ``error``: it is tried again until the window is over."""
 lease_quota_near = _Event()
@@ -67,14 +67,15 @@ segment_loaded = _Event()
 segment_load_failed = _Event()
 """``tag``, ``error``: it is tried again."""
 segment_paused = _Event()
-"""``tag``: somebody has paused it; told once, when this process would need more of its ids."""
+"""``tag``: it is paused; sent once, when this process needs more of its ids."""
 segment_waited = _Event()
 """``tag``, ``seconds``: a caller had nothing left and waited."""
 segment_given_back = _Event()
 """``tag``, ``ids``: how many ids that were left over went back to the source."""
 segment_skipped = _Event()
-"""``tag``, ``database``, ``start``, ``stop``, ``why``: nobody is given the ids from start up to
-stop, which may have been given out before another server took over, or a table was restored."""
+"""``tag``, ``database``, ``start``, ``stop``, ``why``: the ids from start up to stop are
+given to no process: they may have been given out before another server took over, or a table was
+restored."""
 pool_unavailable = _Event()
 """``alias``, ``error``: the Redis of the pool; ids come from the database for a minute."""
 pool_available = _Event()
@@ -140,7 +141,7 @@ def log_event(signal: Signal, **values: object) -> None:
 
     They are fields of the log record, too: see :mod:`.ops.event_fields`.
 
-    A source that is away fails for every tag several times a second: of the
+    A source that does not answer fails for every tag several times a second: of the
     warnings that are alike, one is written every :data:`QUIET_SECONDS`, with the
     number of those left out.
     """
@@ -194,7 +195,7 @@ _quick: dict[str, set[Callable[..., None]]] = {name: set() for name in SIGNALS}
 
 
 def connect_quick(name: str, receiver: Callable[..., None]) -> None:
-    """Connect one of ours to the signal ``name``, to run wherever the thing happened."""
+    """Connect a receiver of this app to the signal ``name``, to run wherever the thing happened."""
     SIGNALS[name].connect(receiver, weak=False)
     _quick[name].add(receiver)
 

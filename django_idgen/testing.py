@@ -46,7 +46,7 @@ class Replacement(ContextDecorator, Generic[T]):
     """What a ``with`` does to ids, for functions, coroutine functions and test cases, too.
 
     On a test case it is begun anew for each test, before its ``setUp``: what
-    ``contextlib`` would make of a class is a function, whose tests nobody would find.
+    ``contextlib`` would make of a class is a function, whose tests no runner would find.
     """
 
     def __init__(self, name: str, begin: Callable[[], AbstractContextManager[T]]) -> None:

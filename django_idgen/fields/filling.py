@@ -29,13 +29,13 @@ def in_words(function: Callable[P, T]) -> Callable[P, T]:
     """Have ``function`` raise ``CommandError``: ``migrate`` shows a traceback for others."""
 
     @wraps(function)
-    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
         except IdgenError as error:
             raise CommandError(" ".join(str(error).split())) from error
 
-    return told
+    return wrapped
 
 
 def rows_of(

@@ -113,7 +113,7 @@ class TokenAuthentication(BaseAuthentication):
 def _looked_up(request: Request | HttpRequest, secret: str) -> KnownToken:
     known = KnownSecrets()
     if not TOKENS.has_seen(secret) and not known.has(secret):
-        # Guessing is hopeless; it just shall not keep the database busy.
+        # Guessing is hopeless, but must not keep the database busy.
         _check_address(request, counting=False)
     try:
         token = TOKENS.get(secret)
@@ -144,7 +144,7 @@ def check_credentials(request: Request | HttpRequest) -> None:
 
 
 def secret_of(header: bytes | str) -> str | None:
-    """The secret in an ``Authorization`` header, or None if it holds none of ours."""
+    """The secret in an ``Authorization`` header, or None if it holds no access token."""
     text = header.decode("latin-1") if isinstance(header, bytes) else header
     if len(text) > MOST_HEADER:
         return None
@@ -207,7 +207,7 @@ class TokenCache:
         if entry is None:
             return self._asked(secret, digest, None)
         if entry.asking and self._now() < _believed_until(entry):
-            # A database that is silent shall hold up one thread, not all of them.
+            # A database that does not answer holds up one thread, not all of them.
             return _living(entry.token)
         entry.asking = True
         try:

@@ -57,11 +57,11 @@ class Owner:
         return OPEN if token is None else cls(token.name)
 
     def label(self, holder: str) -> str:
-        """That of a borrower which calls itself ``holder``."""
+        """The label of a borrower that calls itself ``holder``."""
         return f"{json.dumps(self.name, ensure_ascii=False)} {holder}"
 
     def instance_label(self, namespace: str, name: str) -> str:
-        """That of a CosId instance, which is known by it alone."""
+        """The label of a CosId instance, which is known by it alone."""
         return OLD_CLIENTS + self.label(f"{json.dumps(namespace, ensure_ascii=False)} {name}")
 
     def has(self, label: str) -> bool:
@@ -148,9 +148,9 @@ def installation_of_registry(registry: Registry) -> str:
 
     Raises :class:`RegistryUnavailable` where the database can't be asked.
     """
-    told = registry.installation()
-    if told is not None:
-        return told
+    known = registry.installation()
+    if known is not None:
+        return known
     alias = registry.database
     if alias is None or place_of(alias).in_process:
         return _this_process()

@@ -188,16 +188,16 @@ def _leases() -> Iterator[dict[str, Any]]:
     met: set[tuple[str, str, str, int]] = set()
     namespaces: dict[str, set[str]] = {}
     for alias, settings in current_settings().generators.items():
-        told = namespaces.setdefault(alias, {settings.namespace})
+        met_here = namespaces.setdefault(alias, {settings.namespace})
         for entry in _entries(alias):
-            told.add(entry.namespace)
+            met_here.add(entry.namespace)
             key = entry.registry, entry.place or alias, entry.namespace, entry.worker
             if key not in met:
                 met.add(key)
                 yield _shown(alias, entry)
     for database, users in lease_databases().items():
         known = set().union(*(namespaces[each.alias] for each in users))
-        yield from _strays(database, known)
+        yield from _unused(database, known)
 
 
 def _entries(alias: str) -> Iterable[WorkerEntry]:
@@ -225,7 +225,7 @@ def _shown(alias: str | None, entry: WorkerEntry) -> dict[str, Any]:
     }
 
 
-def _strays(database: str, namespaces: set[str]) -> Iterator[dict[str, Any]]:
+def _unused(database: str, namespaces: set[str]) -> Iterator[dict[str, Any]]:
     """Rows of namespaces that no generator here lends from (any more)."""
     if missing_tables(connections[database], ["WorkerLease"]):
         return

@@ -1,7 +1,7 @@
 """How often one may ask: Django REST framework's throttles, with our settings.
 
-They keep the moments of the last requests in Django's cache ``default``. A cache that is
-down lets everybody in: ids are worth more than a count.
+They keep the moments of the last requests in Django's cache ``default``. While that cache
+fails, all requests are let in: ids are worth more than a count.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SettingThrottle(SimpleRateThrottle):
 
 
 class CallerThrottle(SettingThrottle):
-    """``caller_rate``: requests of one user or token; where anybody may ask, of one address."""
+    """``caller_rate``: requests of one user or token; at an open mount, of one address."""
 
     setting = "caller_rate"
 
@@ -104,7 +104,7 @@ class WrongSecretThrottle(SettingThrottle):
 
 
 class KnownSecrets(SettingThrottle):
-    """The secrets that were right lately, in whichever process, where ``caller_rate`` is set.
+    """The secrets that were right lately, in any process, where ``caller_rate`` is set.
 
     A process that has just been started knows none: those who asked its predecessor are not
     to wait because a stranger at the same address, which may be a proxy's, keeps on guessing.

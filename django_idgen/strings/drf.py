@@ -1,12 +1,12 @@
-"""Django REST framework: the serializer field of ids, and ids in serializers that don't say so.
+"""Django REST framework: the serializer field of ids, and ids in serializers that name no field.
 
 Strings go out, strings or numbers come in. JavaScript reads every number as a double, which is
 exact up to 2**53 only: an id of 63 bits that travels as a JSON number arrives as another one.
 
 ``ModelSerializer`` looks :class:`IdField` up in its mapping, as for any field. The
 other classes have no such place, and users name them in their serializers: so :func:`adopt`
-replaces a few methods of theirs, each of which goes on to the original where no id of
-this app is at hand. Subclasses that override these methods keep their own way.
+replaces a few of their methods. Each replacement calls the original where there is no id of
+this app. Subclasses that override these methods keep their own behaviour.
 
 =============================  =============================================================
 ``ModelSerializer``            picks ``IdField``, also with a mapping of the user's own
@@ -16,7 +16,7 @@ this app is at hand. Subclasses that override these methods keep their own way.
 ``ReadOnlyField``              writes the text: that is what ``fields = ["order_id"]`` makes
 =============================  =============================================================
 
-``IDGEN["REST"]["strings"] = False`` switches all of it off, but for fields that are declared.
+``IDGEN["REST"]["strings"] = False`` switches all of this off, except for declared fields.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class IdField(serializers.Field[int, Any, str, Any]):
 
     It is written as the model's field says (``text_form=``, ``prefix=``), which the
     serializer's ``Meta.model`` and the field's ``source`` lead to. ``text_form`` and
-    ``prefix`` given here go before that, and are needed where a form other than decimal
+    ``prefix`` given here override that, and are needed where a form other than decimal
     has to be read without a model. ``min_value`` and ``max_value`` narrow down 1 to
     2**63 - 1.
 
     Error codes: ``invalid``, ``min_value``, ``max_value``, besides those of every field.
-    Raises :class:`~django_idgen.core.errors.ConfigurationError` for a form that isn't one.
+    Raises :class:`~django_idgen.core.errors.ConfigurationError` for an unknown form.
     """
 
     default_error_messages = {  # noqa: RUF012
@@ -134,9 +134,9 @@ class IdField(serializers.Field[int, Any, str, Any]):
 
 
 def note_model(field: serializers.Field[Any, Any, Any, Any], instance: object) -> None:
-    """Keep in mind of which model ``field`` shows instances: a plain serializer can't say.
+    """Remember which model's instances ``field`` shows: a plain serializer does not say.
 
-    Of rows of several models, each is written by its own.
+    Where rows of several models are shown, each is written as its own model says.
     """
     noted, kind = field.__dict__, type(instance)
     if noted.get(SHOWN) is kind:
@@ -173,7 +173,7 @@ def _owner(field: Any) -> Any:
     return field
 
 
-# --- serializers that don't say so ---------------------------------------------------
+# --- serializers that name no field ---------------------------------------------------
 
 
 def adopt() -> None:
@@ -196,7 +196,7 @@ def _building(original: Method) -> Method:
         field_class, kwargs = original(self, field_name, model_field)
         if not isinstance(model_field, GeneratedOnSave):
             return field_class, kwargs
-        if field_class in PLAIN and not _names_ours(self.serializer_field_mapping, model_field):
+        if field_class in PLAIN and not _has_id_field(self.serializer_field_mapping, model_field):
             field_class = IdField
         if issubclass(field_class, IdField):
             _say_form(kwargs, model_field)
@@ -206,11 +206,11 @@ def _building(original: Method) -> Method:
 
 
 PLAIN = (serializers.IntegerField, getattr(serializers, "BigIntegerField", None))
-"""What an integer's column gets by a mapping that doesn't know of ours."""
+"""The fields that a mapping without :class:`IdField` gives an integer column."""
 
 
-def _names_ours(mapping: dict[Any, Any], model_field: GeneratedOnSave) -> bool:
-    """Whether a mapping has a class of ours: not if the user copied it before we came."""
+def _has_id_field(mapping: dict[Any, Any], model_field: GeneratedOnSave) -> bool:
+    """Whether a mapping knows this app's fields. One copied before :func:`adopt` does not."""
     kinds = type(model_field).__mro__
     return any(issubclass(kind, GeneratedOnSave) and kind in mapping for kind in kinds)
 
@@ -226,7 +226,7 @@ def _say_form(kwargs: dict[str, Any], model_field: GeneratedOnSave) -> None:
 
 
 class DerivedPkField:
-    """``PrimaryKeyRelatedField.pk_field``: the one that was given, or ours for ids of ours."""
+    """``PrimaryKeyRelatedField.pk_field``: the one given, or an :class:`IdField`."""
 
     def __get__(self, field: Any, owner: type | None = None) -> Any:
         if field is None:
@@ -250,7 +250,7 @@ def _derived(field: Any) -> IdField | None:
 
 
 def _key_of_relation(field: Any) -> GeneratedOnSave | None:
-    """The key of ours that a relation refers to, as far as is known without a query."""
+    """This app's key that a relation refers to, as far as is known without a query."""
     model = _target(field)
     return id_of(field) if model is None else key_behind(model)
 
@@ -271,10 +271,10 @@ def _noting_model(original: Method) -> Method:
     return get_attribute
 
 
-def _retire(field: Any, ours: Method, original: Method) -> None:
-    """Have ``field`` go to the original at once, from the next row on: there is nothing to do."""
+def _retire(field: Any, replacement: Method, original: Method) -> None:
+    """Have ``field`` call the original from the next row on: it shows no id."""
     name = original.__name__
-    if getattr(type(field), name) is ours:
+    if getattr(type(field), name) is replacement:
         field.__dict__[name] = MethodType(original, field)
 
 

@@ -24,7 +24,7 @@ class IdFilter(filters.Filter):  # type: ignore[misc]
     """A filter by id, or by a key to one, that reads a number's digits or the text.
 
     ``FilterSet`` picks it for the fields of this app, with every look-up of a number.
-    Declared by hand it goes by the model's field, unless ``target=`` says in which form
+    One declared by hand follows the model's field, unless ``target=`` gives the form
     (see :class:`~django_idgen.fields.forms.IdFormField`).
     """
 

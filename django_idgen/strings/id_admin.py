@@ -44,7 +44,7 @@ __all__ = ["CreatedListFilter", "IdAdminMixin"]
 
 
 class IdAdminMixin(AnyAdmin):
-    """For a ``ModelAdmin`` of a model with ids of ours: put it before ``admin.ModelAdmin``.
+    """For a ``ModelAdmin`` of a model with this app's ids: put it before ``admin.ModelAdmin``.
 
     * The search finds a row by its id in any form (digits, or the field's text), beside
       what the other ``search_fields`` find; so do ids of related rows that stand there,
@@ -80,7 +80,7 @@ class IdAdminMixin(AnyAdmin):
         return found, repeats or any(lookup_spawns_duplicates(self.opts, path) for path in paths)
 
     def _id_path(self, search_field: str) -> str | None:
-        """The look-up of a search field that is an id of ours, without ``=`` and ``__exact``."""
+        """The look-up of a search field that is an id, without ``=`` and ``__exact``."""
         path = search_field.lstrip("^=@").removesuffix("__exact").removesuffix("__iexact")
         return path if id_behind(self.model, tuple(path.split(LOOKUP_SEP))) else None
 
@@ -183,13 +183,14 @@ class IdColumn:
 
 
 def _column(name: Any, model_admin: Any) -> Any:
-    """An :class:`IdColumn` for a name that is an id of ours, else the name itself."""
+    """An :class:`IdColumn` for the name of an id of this app, else the name itself."""
     model = model_admin.model
     if not isinstance(name, str) or not id_behind(model, (name,)):
         return name
     own = {field.name for field in model._meta.concrete_fields if not field.is_relation}
     columns = {field.attname for field in model._meta.concrete_fields} | {"pk"}
-    # What is no field's name the admin's own attributes go before; a relation shows its row.
+    # The admin's own attributes hide columns that no field is named after; a relation shows
+    # its row.
     shown = name in own or (name in columns and not hasattr(model_admin, name))
     return IdColumn(name, model_admin) if shown else name
 
@@ -227,14 +228,14 @@ class CreatedListFilter(admin.DateFieldListFilter):
         model_admin: Any,
         field_path: str,
     ) -> None:
-        ours = id_held_by(field)
-        if not isinstance(ours, SnowflakeSource):
+        held = id_held_by(field)
+        if not isinstance(held, SnowflakeSource):
             raise ImproperlyConfigured(
                 f"{type(model_admin).__name__}.list_filter: {field_path!r} is no snowflake id, so "
                 f"it holds no moment of creation. CreatedListFilter needs one."
             )
-        require_time_on_top(generator_settings(ours.generator).layout)
-        path = f"{field_path}__{ours.name}" if field.is_relation else field_path
+        require_time_on_top(generator_settings(held.generator).layout)
+        path = f"{field_path}__{held.name}" if field.is_relation else field_path
         moments = models.DateTimeField(_title(path, model), null=field.null)
         super().__init__(moments, request, params, model, model_admin, f"{path}__created")
 

@@ -41,7 +41,7 @@ class IdJSONEncoder(DjangoJSONEncoder):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        # The instance's: a subclass's default(), or one that was given, knows nothing of us.
+        # The instance's: a subclass's default(), or one that was given, does not know this class.
         given = self.default
         self.default = lambda o: self._safe(given(o))  # type: ignore[method-assign]
 
@@ -60,7 +60,7 @@ class IdJSONEncoder(DjangoJSONEncoder):
         return super().iterencode(safe, _one_shot)
 
     def _safe(self, value: Any) -> Any:
-        """``value`` with its large integers as strings; what is no container stays as it is."""
+        """``value`` with its large integers as strings; anything but a container stays as it is."""
         kind = type(value)
         if kind in _LEAVES:
             return value

@@ -35,7 +35,7 @@ __all__ = ["Id", "IdText", "adopt", "id_type", "release"]
 
 @dataclass(frozen=True)
 class IdText:
-    """What makes an ``int`` of pydantic's an id: ``Annotated[int, IdText(TextForm())]``.
+    """Makes pydantic's ``int`` an id: ``Annotated[int, IdText(TextForm())]``.
 
     It reads a string in the form, decimal digits where the form allows them, or a number,
     but no float or bool. In a response and in JSON it is a string; ``model_dump()`` of what
@@ -63,7 +63,7 @@ class IdText:
         if isinstance(value, models.Model):  # of a many-to-many relation
             value = value.pk
         if _is_answer(info) and type(value) is int:
-            return value  # a key that is there is shown, whoever gave it
+            return value  # a stored key is shown, even one that is no id
         try:
             return self.text.read(value)
         except InvalidId as error:
@@ -81,7 +81,7 @@ def _is_answer(info: Any) -> bool:
 def id_type(text_form: str = "decimal", prefix: str = "") -> Any:
     """The type of ids that are written in ``text_form``, after ``prefix``.
 
-    Raises :class:`ConfigurationError` for a form that isn't one.
+    Raises :class:`ConfigurationError` for an unknown form.
     """
     return Annotated[int, IdText(TextForm(text_form, prefix))]
 
@@ -125,13 +125,13 @@ def _typed(field: Any, found: GeneratedOnSave, kind: Any, info: FieldInfo) -> tu
     typed = id_type(found.text_form, found.prefix)
     if field.one_to_many or field.many_to_many:
         typed = list[typed]  # type: ignore[valid-type]
-    if field is found:  # made when the row is saved, if nobody gave it
+    if field is found:  # made when the row is saved, unless it was given
         return typed | None, _optional(info)
     return (typed | None if type(None) in get_args(kind) else typed), info
 
 
 def _optional(info: FieldInfo) -> FieldInfo:
-    """Without what ninja takes for a default: the field has one, but no value for it."""
+    """Without the value that ninja takes for a default: the field has none yet."""
     return FieldInfo(
         default=None,
         alias=info.alias,

@@ -31,8 +31,8 @@ def register(*libraries: str) -> None:
     The libraries are ``"rest_framework"``, ``"django_filters"``, ``"drf_spectacular"`` and
     ``"ninja"``. Call this in the ``ready()`` of an app of your project, or where you import
     the library, before you define schemas of django-ninja or filter sets of django-filter:
-    those pick their fields when they are defined. ``IDGEN["REST"]["strings"] = False`` goes
-    before this call.
+    those pick their fields when they are defined. ``IDGEN["REST"]["strings"] = False`` overrides
+    this call.
 
     Raises :class:`~django_idgen.core.errors.ConfigurationError` for any other name, and
     ImportError where the library is missing.
@@ -106,7 +106,7 @@ _ABSENT: Any = object()
 class Hooks:
     """``(owner, name, make)``: each ``name`` of a class or module becomes ``make(original)``.
 
-    What was inherited is not put back, but uncovered. Not for several threads at once.
+    ``release`` uncovers an inherited name again. Not thread-safe.
     """
 
     def __init__(self, *hooks: tuple[Any, str, Callable[[Any], Any]]) -> None:

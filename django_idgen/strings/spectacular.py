@@ -1,4 +1,4 @@
-"""drf-spectacular: what our fields, views and tokens are, in whichever schema they stand.
+"""drf-spectacular: what this app's fields, views and tokens are, in any schema.
 
 It is imported with drf-spectacular's own extensions, before any schema is made.
 """
@@ -73,7 +73,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
 
 class ViewExtension(OpenApiViewExtension):  # type: ignore[no-untyped-call]
-    """What a view of the native API takes and answers, be it ours or a subclass."""
+    """What a view of the native API, or a subclass of one, takes and answers."""
 
     target_class = "django_idgen.rest.base.IdgenView"
     match_subclasses = True

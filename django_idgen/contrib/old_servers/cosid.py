@@ -103,7 +103,7 @@ def urls(
     """The URL patterns, for ``include()``.
 
     ``authentication``: DRF's classes, one of which has to know the caller; by default
-    access tokens, then the project's own. None lets anybody take ids and machine ids, of
+    access tokens, then the project's own. None lets all callers take ids and machine ids, of
     which a system check warns; else a machine id takes a token that names the generator in
     ``leases``. ``generator``: the alias of ``ids`` without a name. ``namespace``: that of
     ``ids`` with the name of a tag, ``cosid.namespace`` of the proxy server. ``machines``: the alias

@@ -38,7 +38,7 @@ def urls(
     """The URL patterns, for ``include()``.
 
     ``authentication``: DRF's classes, one of which has to know the caller; by default
-    access tokens, then the project's own. None lets anybody take ids, of which a system
+    access tokens, then the project's own. None lets all callers take ids, of which a system
     check warns. ``generator``: the alias whose ids ``getId`` gives. ``app_keys``: the
     alias for each application key; without it a key is an alias. ``generator`` serves all
     other keys.

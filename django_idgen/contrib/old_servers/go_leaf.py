@@ -60,10 +60,10 @@ def urls(
     """The URL patterns, for ``include()``.
 
     ``authentication``: DRF's classes, one of which has to know the caller; by default
-    access tokens, then the project's own. None lets anybody take ids, of which a system
+    access tokens, then the project's own. None lets all callers take ids, of which a system
     check warns. To make a tag takes a user with ``django_idgen.add_leafalloc``, to load or
-    to change one ``django_idgen.change_leafalloc``: also where ids are for anybody, unless
-    ``writes=True`` says that tags are, too. ``tags``: patterns of the tags that are
+    to change one ``django_idgen.change_leafalloc``: also where all callers may take ids, unless
+    ``writes=True`` opens tags to them, too. ``tags``: patterns of the tags that are
     served. ``make_tags``: whether taking an id of an unknown tag makes it; None: as
     ``IDGEN["REST"]["make_tags"]`` says.
 
@@ -123,7 +123,7 @@ class GoLeaf(OldServer):
         return _answer(OK, SUCCESS)
 
     def _need(self, request: HttpRequest, permission: str) -> Any:
-        """The user who has the permission; at a door that is open for writes, anybody."""
+        """The user who has the permission; "anybody" where writes are open."""
         return "anybody" if self._open_writes else self.door.need(request, permission)
 
     def _served(self, tag: str) -> str:

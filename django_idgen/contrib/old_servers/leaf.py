@@ -76,7 +76,7 @@ def urls(
     """The URL patterns, for ``include()``.
 
     ``authentication``: DRF's classes, one of which has to know the caller; by default
-    access tokens, then the project's own. None lets anybody take ids and decode, of which
+    access tokens, then the project's own. None lets all callers take ids and decode, of which
     a system check warns; the two pages need a user with the permission
     ``django_idgen.view_leafalloc`` all the same. ``generator``: the alias whose ids, and
     layout, the snowflake URLs are about. ``tags``: patterns of the tags that are served.

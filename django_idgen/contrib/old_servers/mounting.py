@@ -93,7 +93,7 @@ COUNTED = "idgen_counted"
 
 
 class Door:
-    """Lets in the callers that one of ``authentication`` knows; anybody if it is empty."""
+    """Lets in the callers that one of ``authentication`` knows; all callers if it is empty."""
 
     def __init__(self, authentication: Authentication) -> None:
         self._classes = None if isinstance(authentication, Default) else tuple(authentication or ())
@@ -247,7 +247,7 @@ class Tags:
         return current_settings().rest.make_tags if self._make is None else self._make
 
     def check(self, caller: Caller | None, tag: str, *, may_make: bool = False) -> None:
-        """Raise unless ``caller`` (None: anybody) may take ids of ``tag``, and the tag is there.
+        """Raise unless ``caller`` (None: any caller) may take ids of ``tag``, and the tag is there.
 
         ``may_make``: the tag need not be there, as what calls this makes it.
         """

@@ -71,7 +71,7 @@ def urls(
 
     ``authentication``: DRF's classes, one of which has to know the caller; by default
     access tokens, then the project's own. The parameter ``token`` counts where
-    :class:`TokenAuthentication` is one of them. None lets anybody take
+    :class:`TokenAuthentication` is one of them. None lets all callers take
     ids, of which a system check warns. ``tags``: patterns of the tags that are served.
     ``make_tags``: whether an unknown ``bizType`` makes its tag; None: as
     ``IDGEN["REST"]["make_tags"]`` says.
