@@ -8,6 +8,7 @@ that has never had a row, such as a test database's, they only change the column
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from contextlib import suppress
 from typing import Any
 
@@ -34,6 +35,7 @@ __all__ = [
     "DropCounter",
     "FreeCounter",
     "ReturnKey",
+    "TableOperation",
     "counter_behind",
     "margin_after",
 ]
@@ -48,7 +50,39 @@ def margin_after(reached: int, margin: int | None) -> int:
     return max(LEAST_MARGIN, reached // 10) if margin is None else margin
 
 
-class _KeyOperation(AlterField):
+class TableOperation(Operation):
+    """Runs only where the table of ``model_name`` is kept; fails with a ``CommandError``."""
+
+    model_name: str
+
+    @abstractmethod
+    def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
+        """Change the database from state ``before`` to ``after``."""
+
+    @abstractmethod
+    def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
+        """Change the database back, likewise."""
+
+    @in_words
+    def database_forwards(
+        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
+    ) -> None:
+        if self._is_kept(app_label, schema_editor, to_state):
+            self.forwards(app_label, schema_editor, from_state, to_state)
+
+    @in_words
+    def database_backwards(
+        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
+    ) -> None:
+        if self._is_kept(app_label, schema_editor, to_state):
+            self.backwards(app_label, schema_editor, from_state, to_state)
+
+    def _is_kept(self, app_label: str, editor: Editor, state: State) -> bool:
+        model = state.apps.get_model(app_label, self.model_name)
+        return bool(self.allow_migrate_model(editor.connection.alias, model))
+
+
+class _KeyOperation(TableOperation, AlterField):
     """An ``AlterField`` of a primary key between an auto field and one of this app."""
 
     def __init__(
@@ -65,9 +99,9 @@ class _KeyOperation(AlterField):
 
     deconstruct = Operation.deconstruct  # what it was made with
 
-    def _allowed(self, app_label: str, editor: Editor, state: State) -> bool:
-        model = state.apps.get_model(app_label, self.model_name)
-        return bool(self.allow_migrate_model(editor.connection.alias, model))
+    def alter_field(self, app_label: str, editor: Editor, before: State, after: State) -> None:
+        """What ``AlterField`` does."""
+        AlterField.database_forwards(self, app_label, editor, before, after)
 
 
 class AdoptKey(_KeyOperation):
@@ -78,14 +112,9 @@ class AdoptKey(_KeyOperation):
     stop those processes before.
     """
 
-    @in_words
-    def database_forwards(
-        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
-    ) -> None:
-        if not self._allowed(app_label, schema_editor, to_state):
-            return
-        connection = schema_editor.connection
-        field = field_of(to_state, app_label, self)
+    def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
+        connection = editor.connection
+        field = field_of(after, app_label, self)
         counter = counter_behind(connection, field)
         reached = lock_and_look(counter)
         had = counter.exists()
@@ -95,7 +124,7 @@ class AdoptKey(_KeyOperation):
         if reached and (had or isinstance(field, SegmentSource)):
             # First, so that what can't work fails before anything is changed.
             begin_above(field, reached)
-        super().database_forwards(app_label, schema_editor, from_state, to_state)
+        self.alter_field(app_label, editor, before, after)
         counter.forget()
         if reached and isinstance(field, SegmentSource):
             unseen = 0 if connection.features.can_rollback_ddl else UNSEEN
@@ -112,13 +141,10 @@ class AdoptKey(_KeyOperation):
         fence = first_id_of(field) - 1 if isinstance(field, SnowflakeSource) else last
         counter.fence(fence, room=last - reached)
 
-    @in_words
-    def database_backwards(
-        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
-    ) -> None:
-        auto = field_of(to_state, app_label, self).clone()
+    def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
+        auto = field_of(after, app_label, self).clone()
         back = ReturnKey(self.model_name, self.name, auto, at_once=True)
-        back.database_forwards(app_label, schema_editor, from_state, to_state)
+        back.forwards(app_label, editor, before, after)
 
     def describe(self) -> str:
         return f"Have ids of {self.model_name} come from django_idgen"
@@ -133,18 +159,13 @@ class ReturnKey(_KeyOperation):
     :data:`GRACE`.
     """
 
-    @in_words
-    def database_forwards(
-        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
-    ) -> None:
-        if not self._allowed(app_label, schema_editor, to_state):
-            return
-        ours = field_of(from_state, app_label, self)
+    def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
+        ours = field_of(before, app_label, self)
         if not isinstance(ours, GeneratedOnSave):
             raise ConfigurationError(
                 f"{self.model_name}.{self.name} is not a field of django_idgen."
             )
-        counter = counter_behind(schema_editor.connection, ours)
+        counter = counter_behind(editor.connection, ours)
         reached = lock_and_look(counter)
         if reached and isinstance(ours, SegmentSource) and counter.fenceable and not self.at_once:
             # The column takes values from the tag and from the counter.
@@ -152,23 +173,15 @@ class ReturnKey(_KeyOperation):
             counter.fence(grant.stop - 1, first=grant.start)
             return
         if not counter.exists():
-            super().database_forwards(app_label, schema_editor, from_state, to_state)
+            self.alter_field(app_label, editor, before, after)
         if reached:
-            pause_unless_shared(ours, to_state)
+            pause_unless_shared(ours, after)
             counter.free(max(counter.largest() + 1, next_after(ours)))
 
-    @in_words
-    def database_backwards(
-        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
-    ) -> None:
-        adopt = AdoptKey(
-            self.model_name,
-            self.name,
-            field_of(to_state, app_label, self).clone(),
-            self.margin,
-            self.at_once,
-        )
-        adopt.database_forwards(app_label, schema_editor, from_state, to_state)
+    def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
+        field = field_of(after, app_label, self).clone()
+        adopt = AdoptKey(self.model_name, self.name, field, self.margin, self.at_once)
+        adopt.forwards(app_label, editor, before, after)
 
     def describe(self) -> str:
         return f"Have ids of {self.model_name} come from the database"
@@ -177,7 +190,7 @@ class ReturnKey(_KeyOperation):
 # --- the counter alone, when a deploy is over ---------------------------------------
 
 
-class _CounterOperation(Operation):
+class _CounterOperation(TableOperation):
     """Changes the counter alone, when a deploy is over."""
 
     def __init__(self, model_name: str, name: str) -> None:
@@ -190,43 +203,23 @@ class _CounterOperation(Operation):
     def references_model(self, name: str, app_label: str) -> bool:  # noqa: ARG002
         return name.lower() == self.model_name.lower()
 
-    def _allowed(self, app_label: str, editor: Editor, state: State) -> bool:
-        model = state.apps.get_model(app_label, self.model_name)
-        return bool(self.allow_migrate_model(editor.connection.alias, model))
-
 
 class DropCounter(_CounterOperation):
     """Drop the database's counter of an adopted key. No process may use it any more."""
 
-    @in_words
-    def database_forwards(
-        self,
-        app_label: str,
-        schema_editor: Editor,
-        from_state: State,
-        to_state: State,
-    ) -> None:
-        del from_state
-        ours = field_of(to_state, app_label, self)
-        counter = counter_behind(schema_editor.connection, ours)
-        if self._allowed(app_label, schema_editor, to_state) and counter.exists():
-            before = field_of(with_auto_key(to_state, app_label, self), app_label, self)
-            schema_editor.alter_field(before.model, before, ours)
+    def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
+        ours = field_of(after, app_label, self)
+        counter = counter_behind(editor.connection, ours)
+        if counter.exists():
+            auto = field_of(with_auto_key(after, app_label, self), app_label, self)
+            editor.alter_field(auto.model, auto, ours)
             counter.forget()
 
-    @in_words
-    def database_backwards(
-        self,
-        app_label: str,
-        schema_editor: Editor,
-        from_state: State,
-        to_state: State,
-    ) -> None:
+    def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
         """As the first half of the way back: see :class:`ReturnKey`."""
-        del from_state
-        auto = with_auto_key(to_state, app_label, self)
+        auto = with_auto_key(after, app_label, self)
         key = ReturnKey(self.model_name, self.name, models.BigAutoField(primary_key=True))
-        key.database_forwards(app_label, schema_editor, to_state, auto)
+        key.forwards(app_label, editor, after, auto)
 
     def describe(self) -> str:
         return f"Drop the database's counter of {self.model_name}.{self.name}"
@@ -239,32 +232,19 @@ class FreeCounter(_CounterOperation):
         super().__init__(model_name, name)
         self.tag = tag
 
-    @in_words
-    def database_forwards(
-        self,
-        app_label: str,
-        schema_editor: Editor,
-        from_state: State,
-        to_state: State,
-    ) -> None:
-        del from_state
-        if not self._allowed(app_label, schema_editor, to_state):
-            return
-        counter = counter_behind(schema_editor.connection, field_of(to_state, app_label, self))
+    def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
+        counter = counter_behind(editor.connection, field_of(after, app_label, self))
         if counter.limit() is None:  # it has no bounds here (any more)
             counter.forget()
             return
         following = counter.reached() + 1
         if self.tag:
-            pause_tag_unless_shared(self.tag, to_state)
+            pause_tag_unless_shared(self.tag, after)
             found = find_tag(self.tag)
             following = max(following, found.max_id if found else 1)
         counter.free(following)
 
-    @in_words
-    def database_backwards(
-        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
-    ) -> None:
+    def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
         """Nothing: a counter without bounds is that of any auto field."""
 
     def describe(self) -> str:

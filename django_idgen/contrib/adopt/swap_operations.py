@@ -17,13 +17,13 @@ from typing import Any
 from django.apps import apps as installed_apps
 from django.db import models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor as Editor
-from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState as State
 
 from ...core.errors import ConfigurationError
 from ...fields.base import GeneratedOnSave
-from ...fields.filling import in_words, rows_of, stop_writers
+from ...fields.filling import rows_of, stop_writers
 from .filling import Filling
+from .key_operations import TableOperation
 from .tables import (
     Keyed,
     Link,
@@ -41,7 +41,7 @@ MOST_AT_SWITCH = 10_000
 INTEGER = "bigint"
 
 
-class _SwapOperation(Operation):
+class _SwapOperation(TableOperation):
     """Columns of a new key beside those of the old one."""
 
     reduces_to_sql = False
@@ -62,11 +62,20 @@ class _SwapOperation(Operation):
     def references_model(self, name: str, app_label: str) -> bool:  # noqa: ARG002
         return True  # foreign keys from anywhere
 
-    def _table(self, app_label: str, editor: Editor, state: State) -> Keyed | None:
-        """The table as ``state`` has it; None if it isn't kept in this database."""
-        table = keyed(state.apps, app_label, self.model_name)
-        allowed = self.allow_migrate_model(editor.connection.alias, table.model)
-        return table if allowed else None
+    def _new_columns(self, table: Keyed, *, parent: bool = True) -> Iterator[tuple[str, str]]:
+        """Tables and their new columns; of ``table`` itself only if ``parent`` is true."""
+        if parent and self.source is None:
+            yield table.table, table.new_column
+        for link in table.links:
+            yield link.table, link.new_column
+
+    def _add_columns(self, editor: Editor, table: Keyed, *, parent: bool = True) -> None:
+        """Add the new columns that are not there."""
+        kind = str(self.field.clone().db_type(editor.connection))
+        q = editor.quote_name
+        for name, column in self._new_columns(table, parent=parent):
+            if column not in columns_of(editor.connection, name):
+                editor.execute(f"ALTER TABLE {q(name)} ADD COLUMN {q(column)} {kind} NULL")
 
 
 class AddNewKey(_SwapOperation):
@@ -75,34 +84,17 @@ class AddNewKey(_SwapOperation):
     def state_forwards(self, app_label: str, state: State) -> None:
         """Nothing: processes go on with the models that they have."""
 
-    @in_words
-    def database_forwards(
-        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
-    ) -> None:
-        del from_state
-        table = self._table(app_label, schema_editor, to_state)
-        if table is None:
-            return
-        stop_writers(schema_editor.connection, table.table)
-        refuse_unsupported(schema_editor.connection, table, installed_apps)
-        kind = _type_of(self.field, schema_editor)
-        if self.source is None:
-            _add_column(schema_editor, table.table, table.new_column, kind)
-        for link in table.links:
-            _add_column(schema_editor, link.table, link.new_column, kind)
+    def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
+        table = keyed(after.apps, app_label, self.model_name)
+        stop_writers(editor.connection, table.table)
+        refuse_unsupported(editor.connection, table, installed_apps)
+        self._add_columns(editor, table)
 
-    @in_words
-    def database_backwards(
-        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
-    ) -> None:
-        del from_state
-        table = self._table(app_label, schema_editor, to_state)
-        if table is None:
-            return
-        if self.source is None:
-            _drop_column(schema_editor, table.table, table.new_column)
-        for link in table.links:
-            _drop_column(schema_editor, link.table, link.new_column)
+    def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
+        q = editor.quote_name
+        for name, column in self._new_columns(keyed(after.apps, app_label, self.model_name)):
+            if column in columns_of(editor.connection, name):
+                editor.execute(f"ALTER TABLE {q(name)} DROP COLUMN {q(column)}")
 
     def describe(self) -> str:
         return f"Add columns for a new key of {self.model_name}"
@@ -145,52 +137,37 @@ class SwitchKey(_SwapOperation):
         state.__dict__.pop("apps", None)
         state._relations = None  # type: ignore[attr-defined]
 
-    @in_words
-    def database_forwards(
-        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
-    ) -> None:
-        before = self._table(app_label, schema_editor, from_state)
-        if before is None:
-            return
-        after = keyed(to_state.apps, app_label, self.model_name)
-        connection = schema_editor.connection
-        stop_writers(connection, before.table)
-        refuse_unsupported(connection, before, installed_apps)
-        source = self._column(before, self.source)
-        kept = str(self._column(after, self.kept))
+    def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
+        old = keyed(before.apps, app_label, self.model_name)
+        new = keyed(after.apps, app_label, self.model_name)
+        connection = editor.connection
+        stop_writers(connection, old.table)
+        refuse_unsupported(connection, old, installed_apps)
+        source = self._column(old, self.source)
+        kept = str(self._column(new, self.kept))
         kind = SqliteSwap if connection.vendor == "sqlite" else ServerSwap
-        swap = kind(schema_editor, before, after, new=source or before.new_column, kept=kept)
+        swap = kind(editor, old, new, new=source or old.new_column, kept=kept)
         # After a break, where DDL is for good, the kept column identifies the rows.
         done = swap.is_parent_done()
+        undone = swap.undone()
+        # A migration in between may have lost them.
+        self._add_columns(editor, undone, parent=not done)
         filling = Filling(
             connection,
-            self._with_columns(schema_editor, swap.undone(), parent=not done),
-            old=kept if done else before.column,
-            new=before.column if done else source or before.new_column,
-            take=None if source or done else _new_field(after, self.name).next_values,
+            undone,
+            old=kept if done else old.column,
+            new=old.column if done else source or old.new_column,
+            take=None if source or done else _new_field(new, self.name).next_values,
         )
         self._refuse_unfilled(filling)
         swap.run(filling)
-
-    def _with_columns(self, editor: Editor, table: Keyed, *, parent: bool) -> Keyed:
-        """``table``, with the columns that a migration in between has lost, or needs."""
-        kind = _type_of(self.field, editor)
-        if parent and self.source is None:
-            _add_column(editor, table.table, table.new_column, kind)
-        for link in table.links:
-            _add_column(editor, link.table, link.new_column, kind)
-        return table
 
     @staticmethod
     def _column(table: Keyed, name: str | None) -> str | None:
         field: Any = None if name is None else table.model._meta.get_field(name)
         return None if field is None else str(field.column)
 
-    @in_words
-    def database_backwards(
-        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
-    ) -> None:
-        del schema_editor, from_state, to_state
+    def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
         raise ConfigurationError(
             "The way back is a migration of its own: 'manage.py idgen_adopt "
             f"{app_label}.{self.model_name} --back' writes it."
@@ -214,22 +191,6 @@ def _new_field(table: Keyed, name: str) -> GeneratedOnSave:
     if not isinstance(field, GeneratedOnSave):
         raise ConfigurationError(f"{field} gives no ids.")
     return field
-
-
-def _type_of(field: models.Field[Any, Any], editor: Editor) -> str:
-    return str(field.clone().db_type(editor.connection))
-
-
-def _add_column(editor: Editor, table: str, column: str, kind: str) -> None:
-    if column not in columns_of(editor.connection, table):
-        q = editor.quote_name
-        editor.execute(f"ALTER TABLE {q(table)} ADD COLUMN {q(column)} {kind} NULL")
-
-
-def _drop_column(editor: Editor, table: str, column: str) -> None:
-    if column in columns_of(editor.connection, table):
-        q = editor.quote_name
-        editor.execute(f"ALTER TABLE {q(table)} DROP COLUMN {q(column)}")
 
 
 # --- the switch on each database ------------------------------------------------------
