@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from hashlib import sha256
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
-from django.db import router
+from django.db import connections, router, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -184,7 +184,11 @@ def _successor(former: AccessToken, overlap: timedelta) -> tuple[AccessToken, st
     end = now + max(overlap, timedelta(0))
     # Only older ones: of two replacements at once, the one must not end the other.
     older = living_tokens(end).filter(name=former.name, pk__lt=made[0].pk)
-    older.update(expires_at=end)
+    with transaction.atomic(using=older.db):
+        if connections[older.db].features.has_select_for_update:
+            # In one order: an UPDATE locks rows as it finds them, and two could deadlock.
+            list(older.select_for_update().order_by("pk").values_list("pk"))
+        older.update(expires_at=end)
     return made
 
 
