@@ -55,7 +55,7 @@ def _start_metrics() -> None:
     """Count from the start, where metrics are wanted: without a request, too."""
     from .core.errors import ConfigurationError
     from .process import handlers
-    from .settings.metrics import are_wanted
+    from .settings.config import are_wanted
 
     # What is wrong, or missing, is for the checks to say.
     with suppress(ConfigurationError, ImportError):

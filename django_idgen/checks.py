@@ -51,7 +51,7 @@ from django.utils.module_loading import import_string
 from .fields.base import GeneratedOnSave
 from .fields.relations import id_held_by
 from .process.handlers import wiring
-from .settings.values import SettingsError
+from .settings.config import SettingsError
 
 __all__ = [
     "check_columns",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_idgen.core.shard import ALONE, MAX_DELTA, Grid
+from django_idgen.core.segment import ALONE, MAX_DELTA, Grid
 
 grids = st.integers(1, MAX_DELTA).flatmap(
     lambda delta: st.builds(Grid, st.just(delta), st.integers(0, delta - 1))

@@ -1,4 +1,4 @@
-"""Segments: ranges of integers that one process may use alone."""
+"""Segments: ranges of integers that one process may use alone, and which database gives which."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import Final
 from .errors import ConfigurationError, InvalidTag
 
 __all__ = [
+    "ALONE",
     "CHUNK",
     "HIGHEST",
     "LONGEST_STEP",
+    "MAX_DELTA",
     "MAX_ID",
     "MAX_TAG_LENGTH",
     "STEP",
     "Demand",
+    "Grid",
     "Segment",
     "check_step",
     "check_tag",
@@ -24,6 +27,41 @@ __all__ = [
     "joined",
     "runs",
 ]
+
+MAX_DELTA = 1024
+"""Databases that may share a tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The ids of one of ``delta`` databases that share a tag.
+
+    They leave ``remainder`` when divided by ``delta`` (Flickr's ticket servers, TinyID). Both
+    stand in each row and are read with each fetch, so that a fleet can't disagree on them; and
+    in the row of the installation, which says how rows of new tags are made.
+    """
+
+    delta: int = 1
+    remainder: int = 0
+
+    @property
+    def sound(self) -> bool:
+        return 1 <= self.delta <= MAX_DELTA and 0 <= self.remainder < self.delta
+
+    def first(self, base: int) -> int:
+        """The lowest of its ids that is not below ``base``."""
+        return base + (self.remainder - base) % self.delta
+
+    def within(self, other: Grid) -> bool:
+        """Whether every id of this one is one of ``other``, too."""
+        return self.delta % other.delta == 0 and self.remainder % other.delta == other.remainder
+
+    def __str__(self) -> str:
+        return f"delta={self.delta}, remainder={self.remainder}"
+
+
+ALONE = Grid()
+
 
 MAX_ID = 2**63 - 1
 MAX_TAG_LENGTH = 128

@@ -25,7 +25,7 @@ from ..core.generator import Generator
 from ..core.prefork import PreforkGenerator, is_prefork
 from ..core.segment import check_tag
 from ..db.stores import forget_in_process
-from ..settings.values import DEFAULT_ALIAS, SettingsError
+from ..settings.config import DEFAULT_ALIAS, SettingsError
 from . import lifecycle
 
 if TYPE_CHECKING:

@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from django.db import connections
 
 from ..core.registry import Registry
-from ..settings.backends import BackendSettings
-from ..settings.config import DEFAULT_ALIAS, GeneratorSettings, nested_leases, read_settings
+from ..settings.config import (
+    DEFAULT_ALIAS,
+    BackendSettings,
+    GeneratorSettings,
+    nested_leases,
+    read_settings,
+)
 from . import factory, lifecycle
 
 __all__ = ["KeptRegistries", "lease_databases", "registry_of"]

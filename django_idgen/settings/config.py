@@ -6,15 +6,20 @@ name, its value and what is allowed. Nothing here opens a connection.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 from ..core.clock import SYSTEM_CLOCK
-from ..core.errors import ConfigurationError
+from ..core.errors import ConfigurationError, WorkerOutOfRange
 from ..core.generator import Generator
 from ..core.layout import BitLayout
 from ..core.presets import parse_layout
@@ -23,23 +28,303 @@ from ..core.segment import check_step
 from ..core.segment_allocator import IDLE_AFTER
 from ..core.segment_loads import SEGMENT_DURATION, Growth
 from ..core.source import Source
-from .backends import BackendSettings
-from .metrics import MetricsSettings, metrics_settings
-from .rest import RestSettings, rest_settings
-from .values import DEFAULT_ALIAS, SettingsError, flag, mapping, seconds, text
 
 __all__ = [
     "DEFAULT_ALIAS",
     "BackendSettings",
     "GeneratorSettings",
     "IdgenSettings",
+    "MetricsSettings",
+    "RestSettings",
     "SegmentSettings",
     "SettingsError",
+    "are_wanted",
+    "flag",
+    "mapping",
+    "metrics_settings",
     "nested_leases",
     "nested_source",
     "nested_workers",
     "read_settings",
+    "refuse_unknown",
+    "rest_settings",
+    "seconds",
+    "text",
 ]
+
+# --- a BACKEND and its options -------------------------------------------------------
+
+NO_OPTIONS = ("clock", "emit", "own")
+"""Arguments of constructors that settings can't give: objects for tests, and of the wiring."""
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSettings:
+    """A dotted path to a class, and the keyword arguments it is made with."""
+
+    where: str
+    """The path of the setting, for messages: ``IDGEN["GENERATORS"]["default"]["LEASES"]``."""
+    path: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    also: tuple[str, ...] = ()
+    """Options that stand beside these in the settings and are taken by the wiring, for messages."""
+    base: type = object
+    """What the class must derive from."""
+
+    def load(self) -> Any:
+        """The class. Raises :class:`SettingsError` if there is none."""
+        try:
+            found = import_string(self.path)
+        except ImportError as error:
+            raise SettingsError(
+                f"{self.where}['BACKEND'] is {self.path!r}, which can't be imported: {error}"
+            ) from error
+        except ConfigurationError as error:
+            # What it needs is not installed.
+            raise SettingsError(f"{self.where}['BACKEND'] is {self.path!r}: {error}") from error
+        except RuntimeError as error:
+            # What Django says of the models of an app that is not installed.
+            if apps.is_installed("django_idgen"):
+                raise
+            raise SettingsError(
+                f"{self.where}['BACKEND'] is {self.path!r}, which has tables: add 'django_idgen' "
+                f"to INSTALLED_APPS."
+            ) from error
+        if not isinstance(found, type) or not issubclass(found, self.base):
+            raise SettingsError(
+                f"{self.where}['BACKEND'] is {self.path!r} ({found!r:.80}), which does not "
+                f"derive from {self.base.__module__}.{self.base.__name__} and so is of another "
+                f"kind than is needed here. Leave it out for the default."
+            )
+        return found
+
+    def build(self, *args: Any, **given: Any) -> Any:
+        """An instance, from ``args``, what the wiring gives, and the options.
+
+        Raises :class:`SettingsError` for options that the class doesn't take.
+        """
+        backend = self.load()
+        # An option is a keyword argument of the constructor, as every class documents them.
+        taken = list(inspect.signature(backend).parameters.values())[len(args) :]
+        known = (p.name for p in taken if p.name not in {*NO_OPTIONS, *given})
+        where = f"{self.where}['OPTIONS']"
+        refuse_unknown(where, self.options, tuple(dict.fromkeys((*self.also, *known))))
+        needed = {p.name for p in taken if p.default is p.empty and p.kind in NAMED}
+        if missing := needed - {*self.options, *given}:
+            raise SettingsError(
+                f"{where} lacks {', '.join(map(repr, sorted(missing)))}, which {self.path} needs."
+            )
+        try:
+            return backend(*args, **given, **self.options)
+        except (ConfigurationError, WorkerOutOfRange) as error:
+            raise SettingsError(f"{self.where}['OPTIONS']: {error}") from error
+
+
+# --- values, each checked and refused in its own words -------------------------------
+
+DEFAULT_ALIAS = "default"
+
+
+class SettingsError(ConfigurationError, ImproperlyConfigured):
+    """``settings.IDGEN`` asks for something that can't work; the message says where."""
+
+
+def mapping(where: str, value: object, allowed: tuple[str, ...] | None = None) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{where} must be a dictionary, not {value!r}.")
+    if allowed is not None:
+        refuse_unknown(where, value, allowed)
+    return dict(value)
+
+
+def refuse_unknown(where: str, given: Mapping[Any, Any], allowed: tuple[str, ...]) -> None:
+    for key in given:
+        if key not in allowed:
+            raise SettingsError(
+                f"{where} has an unknown key {key!r}. Known: {', '.join(allowed) or 'none'}."
+            )
+
+
+def text(where: str, key: str, value: object) -> str:
+    if not isinstance(value, str) or not value or len(value) > 128:
+        raise SettingsError(
+            f"{where}[{key!r}] must be a string of 1 to 128 characters, not {value!r}."
+        )
+    if not value.isprintable():  # some can't be stored, and none can be told apart in a log
+        raise SettingsError(
+            f"{where}[{key!r}] is {value!r}, which has a character that can't be printed. "
+            f"Leave it out."
+        )
+    return value
+
+
+def seconds(
+    where: str, key: str, value: object, *, least: float = 0.001, options: bool = True
+) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not least <= float(value) <= 1e6:  # type: ignore[arg-type]
+        place = f"{where}['OPTIONS']" if options else where
+        raise SettingsError(
+            f"{place}[{key!r}] must be {least:g} to 1000000 seconds, not {value!r}."
+        )
+    return float(value)  # type: ignore[arg-type]
+
+
+def flag(where: str, key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{where}[{key!r}] must be True or False, not {value!r}.")
+    return value
+
+
+def count(where: str, key: str, value: object, *, least: int = 1, most: int = 1_000_000_000) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise SettingsError(
+            f"{where}[{key!r}] must be a whole number of {least} to {most}, not {value!r}."
+        )
+    return value
+
+
+# --- REST: what the HTTP API may hand out, and how fast ------------------------------
+
+REST = "IDGEN['REST']"
+REST_KEYS = (
+    "max_count",
+    "max_segment",
+    "max_skip",
+    "max_leases",
+    "make_tags",
+    "numbers",
+    "strings",
+    "token_max_age",
+    "token_outage",
+    "caller_rate",
+    "tag_rate",
+)
+RATE = re.compile(r"[1-9][0-9]{0,8}/(s|m|h|d)(ec|in|our|ay)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class RestSettings:
+    """The settings of the HTTP API. Frozen."""
+
+    max_count: int = 10_000
+    """Ids that one request may ask for."""
+    max_segment: int = 1_000_000
+    """Ids that a whole segment may have."""
+    max_skip: int = 1_000_000_000
+    """Ids by which a caller may have a tag skip ahead at once."""
+    max_leases: int | None = None
+    """Worker ids of a generator that one client may hold at a time; None: half of them."""
+    make_tags: bool = False
+    """Whether a request for an unknown tag makes it."""
+    numbers: bool = False
+    """Whether ids are JSON numbers unless a request says otherwise."""
+    strings: bool = True
+    """Whether ids, and keys to them, are strings in the JSON of the project's own API."""
+    token_max_age: float = 60.0
+    """Seconds that a token is believed unasked: a revoked one lives on for so long."""
+    token_outage: float = 1200.0
+    """Seconds that a token is believed while the database can't be asked."""
+    caller_rate: str | None = None
+    """Requests that one caller may make, such as ``"1000/s"`` (s, m, h or d)."""
+    tag_rate: str | None = None
+    """Requests that all callers together may make for one tag, or one generator."""
+
+
+def rest_settings(entry: object) -> RestSettings:
+    """``entry`` checked. Raises :class:`SettingsError`."""
+    raw = mapping(REST, entry, REST_KEYS)
+    values: dict[str, Any] = {}
+    for name in ("max_count", "max_segment", "max_skip"):
+        if name in raw:
+            values[name] = count(REST, name, raw[name])
+    if raw.get("max_leases") is not None:
+        values["max_leases"] = count(REST, "max_leases", raw["max_leases"])
+    for name in ("make_tags", "numbers", "strings"):
+        if name in raw:
+            values[name] = flag(REST, name, raw[name])
+    for name in ("token_max_age", "token_outage"):
+        if name in raw:
+            values[name] = seconds(REST, name, raw[name], least=0.0, options=False)
+    for name in ("caller_rate", "tag_rate"):
+        if raw.get(name) is not None:
+            values[name] = _rate(name, raw[name])
+    return RestSettings(**values)
+
+
+def _rate(name: str, value: object) -> str:
+    if not isinstance(value, str) or not RATE.fullmatch(value):
+        raise SettingsError(
+            f"{REST}[{name!r}] must be None, or a number of requests and a unit of time (s, m, h "
+            f"or d) such as '1000/s', not {value!r}."
+        )
+    return value
+
+
+# --- METRICS: what Prometheus is told ------------------------------------------------
+
+METRICS = "IDGEN['METRICS']"
+METRICS_KEYS = ("token", "tags", "every", "shared", "max_age", "within")
+SHORTEST_TOKEN = 16
+MOST_TAGS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """The settings of the metrics. Frozen."""
+
+    token: str | None = field(default=None, repr=False)
+    """What a Prometheus server sends as its bearer token; without one, staff alone may look."""
+    tags: int = 200
+    """Tags that have figures of their own, in a process and of the fleet; the rest are added up."""
+    every: float = 5.0
+    """Seconds between two updates of the files of ``PROMETHEUS_MULTIPROC_DIR``."""
+    shared: bool = True
+    """Whether to ask databases and Redis for what all processes share."""
+    max_age: float = 10.0
+    """Seconds that such an answer counts."""
+    within: float = 3.0
+    """Seconds that a scrape waits for such answers, in all."""
+
+
+def are_wanted() -> bool:
+    """Whether the settings speak of metrics, without reading the rest of ``IDGEN``."""
+    idgen = getattr(settings, "IDGEN", None)
+    return isinstance(idgen, dict) and idgen.get("METRICS") is not None
+
+
+def metrics_settings(entry: object) -> MetricsSettings | None:
+    """``entry`` checked; None for None. Raises :class:`SettingsError`."""
+    if entry is None:
+        return None
+    raw = mapping(METRICS, entry, METRICS_KEYS)
+    values: dict[str, Any] = {}
+    if raw.get("token") is not None:
+        values["token"] = _token(raw["token"])
+    if "tags" in raw:
+        values["tags"] = count(METRICS, "tags", raw["tags"], least=0, most=MOST_TAGS)
+    if "shared" in raw:
+        values["shared"] = flag(METRICS, "shared", raw["shared"])
+    for name, least in (("every", 0.1), ("max_age", 0.0), ("within", 0.01)):
+        if name in raw:
+            values[name] = seconds(METRICS, name, raw[name], least=least, options=False)
+    return MetricsSettings(**values)
+
+
+def _token(value: object) -> str:
+    fits = isinstance(value, str) and value.isascii() and value.isprintable() and " " not in value
+    if not fits or len(str(value)) < SHORTEST_TOKEN:
+        # Without the value, which is a secret.
+        raise SettingsError(
+            f"{METRICS}['token'] must be a string of {SHORTEST_TOKEN} or more ASCII characters "
+            f"without spaces, as 'python -c \"import secrets; print(secrets.token_urlsafe())\"' "
+            f"makes."
+        )
+    return str(value)
+
+
+# --- GENERATORS and SEGMENTS ---------------------------------------------------------
 
 DEFAULT_GENERATOR = "django_idgen.core.snowflake.SnowflakeGenerator"
 DEFAULT_LEASES = "django_idgen.leases.database.DatabaseLeases"

@@ -13,8 +13,7 @@ from django.db import connections
 
 from ..core.errors import ConfigurationError, SegmentUnavailable
 from ..core.loader import AnyLoader
-from ..core.segment import STEP, Demand, Segment, check_tag
-from ..core.shard import Grid
+from ..core.segment import STEP, Demand, Grid, Segment, check_tag
 from ..core.source import Source
 from ..db.connection import Place, own_connection, place_of
 from ..db.installation import DatabaseOwner

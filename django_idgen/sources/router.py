@@ -9,7 +9,7 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from ..core.errors import ConfigurationError
-from ..core.shard import MAX_DELTA
+from ..core.segment import MAX_DELTA
 
 __all__ = ["Route", "Router", "check_databases", "router_of"]
 

@@ -29,8 +29,7 @@ from django.db.models.functions import Now
 
 from ..core.errors import ConfigurationError, InvalidTag, SegmentUnavailable, TagPaused
 from ..core.lease import PROTOCOL_VERSION
-from ..core.segment import MAX_ID, MAX_STEP, Demand
-from ..core.shard import ALONE, Grid
+from ..core.segment import ALONE, MAX_ID, MAX_STEP, Demand, Grid
 from ..db import dialects
 from ..db.row_writes import insert_row, update_row, why_alike
 from ..models import Installation, LeafAlloc

@@ -26,15 +26,16 @@ from ..core.events import Emit
 from ..core.loader import Loader
 from ..core.segment import (
     LONGEST_STEP,
+    MAX_DELTA,
     MAX_ID,
     MAX_STEP,
     STEP,
     Demand,
+    Grid,
     Segment,
     check_step,
     check_tag,
 )
-from ..core.shard import MAX_DELTA, Grid
 from ..core.source import Source
 from ..db import dialects
 from ..db.connection import OwnConnection, own_connection

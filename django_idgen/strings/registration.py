@@ -18,7 +18,7 @@ from django.db.models import Model
 from ..core.errors import ConfigurationError
 from ..fields.relations import id_held_by
 from ..process.handlers import current_settings
-from ..settings.values import SettingsError
+from ..settings.config import SettingsError
 
 __all__ = ["Hooks", "check_registered", "register", "register_installed"]
 

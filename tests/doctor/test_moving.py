@@ -13,7 +13,7 @@ from django_idgen.core.layout import BitLayout
 from django_idgen.core.moments import unix_us
 from django_idgen.core.presets import parse_layout
 from django_idgen.core.stored import Era, era_of, first_tick, highest_id
-from django_idgen.ops.doctor.moving import Found, MoveRefused, fence_of
+from django_idgen.ops.doctor.move import Found, MoveRefused, fence_of
 
 NOW = unix_us(datetime(2026, 11, 22, tzinfo=UTC))
 STANDARD = parse_layout("standard")

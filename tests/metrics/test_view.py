@@ -13,7 +13,7 @@ from django.test import RequestFactory, override_settings
 from django_idgen import next_id, segments
 from django_idgen.ops.metrics import views
 from django_idgen.ops.metrics.switch import Switched
-from django_idgen.settings.metrics import MetricsSettings
+from django_idgen.settings.config import MetricsSettings
 from tests.places import idgen_on
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 from tests.redis_servers import RedisServer, cache_alias, redis_farm

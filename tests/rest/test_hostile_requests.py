@@ -18,7 +18,7 @@ from django_idgen.models import AccessToken, LeafAlloc
 from django_idgen.ops.metrics import views
 from django_idgen.ops.metrics.switch import Switched
 from django_idgen.rest.tokens import make_token
-from django_idgen.settings.metrics import MetricsSettings
+from django_idgen.settings.config import MetricsSettings
 from tests import servers
 from tests.rest.forgetting import forget
 

@@ -29,7 +29,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Greatest
 
 from ...core.errors import ConfigurationError
-from ...core.shard import ALONE, MAX_DELTA, Grid
+from ...core.segment import ALONE, MAX_DELTA, Grid
 from ...db import dialects
 from ...db.row_writes import update_row
 from ...db.tables import make_missing_tables, missing_columns

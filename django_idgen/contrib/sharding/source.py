@@ -9,8 +9,7 @@ from itertools import count
 from django.db import connections
 
 from ...core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable, TagPaused
-from ...core.segment import STEP, Demand, Segment
-from ...core.shard import MAX_DELTA, Grid
+from ...core.segment import MAX_DELTA, STEP, Demand, Grid, Segment
 from ...db.connection import place_of
 from ...sources.database import DatabaseSource
 from ...sources.health import Health

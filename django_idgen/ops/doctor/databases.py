@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from ...core.shard import ALONE, Grid
+from ...core.segment import ALONE, Grid
 from ...db import dialects
 from ...db.connection import Place, place_of
 from ...models import Installation, LeafAlloc

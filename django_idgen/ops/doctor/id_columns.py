@@ -10,7 +10,7 @@ from django.apps import apps
 from django.db import DataError, router
 from django.db.models import F, Max, Min
 
-from ...core.shard import Grid
+from ...core.segment import Grid
 from ...fields import SegmentSource, SnowflakeSource
 from .project import Project
 

@@ -22,8 +22,7 @@ from ..tags.edits import edit_rows
 from ..tags.supply import let_go
 from .findings import Finding, Fix, Severity, Unexamined
 from .id_columns import IdColumn
-from .move import Move, differing, found_of, moment_of
-from .moving import Found
+from .move import Found, Move, differing, found_of, moment_of
 from .project import Project, attempt
 from .tags import columns_by_tag
 

@@ -12,22 +12,296 @@ the old ones are closed. A run that was broken off is begun again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ...core.errors import IdgenError
+from ...core.layout import BitLayout
 from ...core.lease import Namespace
 from ...core.moments import MAX_UNIX_US, moment
-from ...core.stored import Change, Era, Stored, StoredBook, Successor, in_ticks, layout_of
-from ...settings.config import GeneratorSettings
+from ...core.stored import (
+    Change,
+    Era,
+    Stored,
+    StoredBook,
+    Successor,
+    epoch_for,
+    first_tick,
+    highest_id,
+    in_ticks,
+    layout_of,
+    lowest_id,
+)
+from ...process.factory import build_namespace
+from ...settings.config import DEFAULT_LEASES, BackendSettings, GeneratorSettings
 from .id_columns import snowflake_columns
-from .moving import Found, fence_of
 from .project import Project
-from .strays import CLOSED, Stray, books_of, strays_of
 
-__all__ = ["Move", "differing", "found_of", "moment_of"]
+__all__ = [
+    "CLOSED",
+    "Found",
+    "Move",
+    "MoveRefused",
+    "Stray",
+    "books_of",
+    "differing",
+    "fence_of",
+    "found_of",
+    "moment_of",
+    "strays_of",
+]
+
+CLOSED = "closed"
+"""In the fingerprint of a book that lends to nobody any more."""
+FALLBACK = "/fallback"
+"""What the namespace of a fallback's second registry has after its name."""
+
+
+# --- records that today's settings don't lend from ----------------------------------
+#
+# In the database that lends today a change of the registry left them behind. In another one
+# they may be the same, or another project's, which must not be stopped: there the operator has
+# to say that the namespace moved from it.
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A book that today's settings don't lend from, and what stands in it. Frozen."""
+
+    alias: str
+    book: StoredBook
+    stored: Stored
+    is_ours: bool
+    """Whether it is in a database that lends today, was closed by us, or is vouched for."""
+
+    @property
+    def is_closed(self) -> bool:
+        return CLOSED in self.stored.fingerprint
+
+
+def books_of(project: Project, entry: GeneratorSettings) -> list[StoredBook]:
+    """The books of an entry's registry; none if it lends somewhere else."""
+    return [*project.registry(entry).books()]
+
+
+def strays_of(project: Project, entry: GeneratorSettings) -> list[Stray]:
+    """Every stray of the namespace of ``entry``, in whichever database can be asked."""
+    every = [each for other in project.generators() for each in books_of(project, other)]
+    todays = {_whose(book) for book in every}
+    lending = books_of(project, entry)
+    here = {each.installation() for each in lending} - {""}
+    found: dict[object, Stray] = {}
+    for alias, book in _recorded(project, entry):
+        stored, whose = book.read(), _whose(book)
+        if stored is not None and whose not in todays:
+            ours = (
+                book.installation() in here
+                or alias in project.affirmed.moved_from
+                or CLOSED in stored.fingerprint
+            )
+            found.setdefault(whose, Stray(alias, book, stored, ours))
+    return _with_other_parts(list(found.values()), lending)
+
+
+def _with_other_parts(strays: list[Stray], lending: list[StoredBook]) -> list[Stray]:
+    """``strays``, with the other half of a fallback counted among ours, wherever it is.
+
+    Not where nothing is to be moved: then it is somebody else's for sure.
+    """
+    todays = [(book, book.read()) for book in lending]
+    ours = [stray for stray in strays if stray.is_ours and not stray.is_closed]
+    if not ours and all(stored and _agrees(book, stored) for book, stored in todays):
+        return strays
+    known = [(book, stored) for book, stored in todays if stored is not None]
+    known += [(stray.book, stray.stored) for stray in ours]
+    return [
+        replace(stray, is_ours=stray.is_ours or any(_is_other_part(stray, *each) for each in known))
+        for stray in strays
+    ]
+
+
+def _agrees(book: StoredBook, stored: Stored) -> bool:
+    return dict(stored.fingerprint) == dict(book.namespace.fingerprint)
+
+
+def _is_other_part(stray: Stray, book: StoredBook, stored: Stored) -> bool:
+    """Whether the two are those of one fallback: by their names, layouts and worker ids."""
+    one, two = stray.book.namespace.name, book.namespace.name
+    if FALLBACK not in (one.removeprefix(two), two.removeprefix(one)):
+        return False
+    if not stray.stored.fingerprint or not stored.fingerprint:
+        return False
+    ours, theirs = stored.era, stray.stored.era
+    apart = ours.workers.stop <= theirs.workers.start or theirs.workers.stop <= ours.workers.start
+    return apart and ours.layout == theirs.layout
+
+
+def _recorded(project: Project, entry: GeneratorSettings) -> Iterator[tuple[str, StoredBook]]:
+    names = (entry.namespace, entry.namespace + FALLBACK)
+    for alias in project.everywhere():
+        if project.has(alias, "NamespaceRecord", "WorkerLease", "Installation"):
+            for book in _in(alias, entry, names):
+                yield alias, book
+
+
+def _in(alias: str, entry: GeneratorSettings, names: Iterable[str]) -> list[StoredBook]:
+    backend = BackendSettings("idgen_doctor", DEFAULT_LEASES, {"database": alias})
+    space = build_namespace(entry)
+    made = [backend.build(replace(space, name=name)) for name in names]
+    return [book for registry in made for book in registry.books()]
+
+
+def _whose(book: StoredBook) -> object:
+    """Equal for two that are one: the same database under two aliases, or a replica of it."""
+    return (book.installation() or book.key[1], book.key[0], book.namespace.name)
+
+
+HOUR_US = 3_600_000_000
+FURTHEST_US = HOUR_US
+"""How much further ahead of the time the new ids may begin than the old ones were."""
+LEEWAY_US = 30 * 24 * HOUR_US
+"""How long an epoch that is proposed will do: the old fleet goes on until it is changed."""
+
+
+# --- from which tick on -------------------------------------------------------------
+#
+# Ids are unique as long as no id of the new layout, from its fence on, is one of those that
+# were, or may have been, made under the old one. Where both have the time on top, that is a
+# tick; where it lies far ahead of the time, ids would be stamped so far ahead, and an earlier
+# epoch is the way. A layout all of whose ids lie below the old ones needs a proof of how low
+# those begin, which only tables can give.
+
+
+class MoveRefused(IdgenError):
+    """The settings can't be changed so, as ids would repeat, or be stamped far ahead."""
+
+    def __init__(self, why: str, *, needs: str = "") -> None:
+        self.needs = needs
+        """The option with which it would go; empty if there is none."""
+        super().__init__(why)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The ids of a generator in the project's tables. Frozen."""
+
+    lowest: int | None = None
+    highest: int | None = None
+    unseen: tuple[str, ...] = ()
+    """The databases that could not be asked: with one of these nothing is proven."""
+
+    def joined(self, other: Found) -> Found:
+        lows = [value for value in (self.lowest, other.lowest) if value is not None]
+        highs = [value for value in (self.highest, other.highest) if value is not None]
+        unseen = self.unseen + other.unseen
+        return Found(min(lows, default=None), max(highs, default=None), unseen)
+
+
+def fence_of(
+    layout: BitLayout,
+    workers: range,
+    eras: Iterable[Era],
+    *,
+    now_us: int,
+    found: Found,
+    trust_tables: bool,
+) -> int:
+    """The first tick of ``layout`` that may be lent after ``eras``.
+
+    Raises :class:`MoveRefused`.
+    """
+    eras = [era for era in eras if era.until > 0]
+    tick = first_tick(layout, workers, eras)
+    if all(era.layout.fingerprint() == layout.fingerprint() for era in eras):
+        if tick is None:
+            raise MoveRefused("The time bits of the layout are used up by what was lent.")
+        return tick
+    if tick is not None and found.highest is not None:
+        tick = max(tick, _past(layout, workers, found.highest))
+    if tick is not None and _ahead_us(layout, tick, now_us) <= _lead_us(eras, now_us):
+        return tick
+    if _is_below(layout, workers, found):
+        return _below(layout, found, trust_tables=trust_tables)
+    raise MoveRefused(_words(layout, workers, eras, tick, now_us))
+
+
+def _past(layout: BitLayout, workers: range, number: int) -> int:
+    return max(0, -(-(number + 1 - lowest_id(layout, 0, workers)) >> layout.time_shift))
+
+
+def _ahead_us(layout: BitLayout, tick: int, now_us: int) -> int:
+    return layout.epoch_us + tick * layout.tick_us - now_us
+
+
+def _lead_us(eras: Iterable[Era], now_us: int) -> int:
+    """How far ahead of the time ids may begin: as far as the old ones did, and a little."""
+    leads = [_ahead_us(era.layout, era.until, now_us) for era in eras]
+    return max(0, *leads) + FURTHEST_US
+
+
+def _is_below(layout: BitLayout, workers: range, found: Found) -> bool:
+    top = highest_id(layout, layout.max_ticks, workers)
+    return found.lowest is not None and top < found.lowest and not found.unseen
+
+
+def _below(layout: BitLayout, found: Found, *, trust_tables: bool) -> int:
+    if not trust_tables:
+        raise MoveRefused(
+            f"All ids of the new layout lie below 2**{layout.bits}, and the lowest old one in the "
+            f"project's tables is {found.lowest}. So no id repeats if no old one lies below "
+            f"2**{layout.bits} anywhere else: in deleted rows, logs, queues, other services. "
+            f"If you know that, say so.",
+            needs="--trust-tables",
+        )
+    return 0
+
+
+def _words(
+    layout: BitLayout, workers: range, eras: list[Era], tick: int | None, now_us: int
+) -> str:
+    top = max(era.highest for era in eras)
+    why = f"The old ids go up to {top}; "
+    if tick is None:
+        why += f"those of the new layout ({layout}) are lower, and would meet them one day."
+    else:
+        ahead = _ahead_us(layout, tick, now_us) / (24 * HOUR_US)
+        why += (
+            f"those of the new layout ({layout}) are only past that from tick {tick} on, which "
+            f"is {ahead:.1f} days ahead of the time, and so would be all of their times."
+        )
+    return f"{why} {_way_out(layout, workers, eras, now_us)}"
+
+
+def _way_out(layout: BitLayout, workers: range, eras: list[Era], now_us: int) -> str:
+    later = [
+        Era(era.layout, era.workers, era.until + -(-LEEWAY_US // era.layout.tick_us))
+        for era in eras
+    ]
+    tick = first_tick(layout, workers, later)
+    moved = None if tick is None else epoch_for(layout, tick, now_us)
+    if moved is not None:
+        return (
+            f"With EPOCH {moment(moved.epoch_us).isoformat()!r} (or an earlier one) they are past "
+            f"the old ones at once; it ends {_end_of(moved)}. It will do for "
+            f"{LEEWAY_US // (24 * HOUR_US)} days."
+        )
+    return (
+        "No epoch mends that. Keep the old layout for the tables that have its ids, and give the "
+        "new one to a generator with a NAMESPACE of its own, whose ids go to other tables or "
+        "columns: where they meet, a namespace is no help, as ids are numbers."
+    )
+
+
+def _end_of(layout: BitLayout) -> str:
+    """When its time bits are used up."""
+    return f"{layout.exhausted_at:%Y-%m-%d}"
+
 
 _BY = "by manage.py idgen_doctor, which moved it"
+
+
+# --- the move ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,8 @@ from ...core.errors import IdgenError
 from ...core.stored import StoredBook
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Fix, Severity, Unexamined
-from .move import Difference, Move, moment_of
-from .moving import MoveRefused
+from .move import Difference, Move, MoveRefused, Stray, moment_of
 from .project import Project, unexamined
-from .strays import Stray
 
 __all__ = ["NAME", "examine"]
 

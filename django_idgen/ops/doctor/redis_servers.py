@@ -12,8 +12,8 @@ from ...core.errors import ConfigurationError, RegistryUnavailable
 from ...db.redis_checks import check_eviction, check_shared_redis, redis_aliases
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Severity, Unexamined
+from .move import books_of
 from .project import Project, attempt
-from .strays import books_of
 
 __all__ = ["NAME", "examine", "lending_aliases", "redis_time_us"]
 

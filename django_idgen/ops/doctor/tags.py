@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ...core.segment import MAX_ID
-from ...core.shard import Grid
+from ...core.segment import MAX_ID, Grid
 from ...models import Installation
 from ...process.tags import find_tag, source_behind_pool, source_of_tags, stands_at
 from ..tags.edits import raise_tag

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...core.errors import IdgenError
-from ...settings.metrics import MetricsSettings
+from ...settings.config import MetricsSettings
 from ..readiness import Probes
 from ..status import status
 from .definitions import DERIVED, PREFIX, PROCESS, SHARED, Definition

@@ -14,7 +14,7 @@ from ...core.clock import SYSTEM_CLOCK
 from ...core.generator import Generator
 from ...core.prefork import is_prefork
 from ...process import handlers, lifecycle
-from ...settings.metrics import MetricsSettings
+from ...settings.config import MetricsSettings
 from .collectors import ProcessCollector, SharedCollector
 from .process import EVENTS, ProcessMetrics, is_multiprocess
 

@@ -12,8 +12,7 @@ from django.utils import timezone
 
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.moments import moment
-from ...core.segment import MAX_ID
-from ...core.shard import Grid
+from ...core.segment import MAX_ID, Grid
 from ...core.source import Stock
 from ...models import LeafAlloc
 from ...process.tags import Tag, is_fetched_from, known_tag, source_in_use
