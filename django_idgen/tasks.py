@@ -1,7 +1,7 @@
 """Periodic tasks for Celery, and their schedule: ``app.conf.beat_schedule = {**BEAT_SCHEDULE}``.
 
 ``renew_worker_leases`` keeps the worker ids of processes that are blocked,
-``preload_segments`` keeps ids ready for when the database is away, and
+``preload_segments`` keeps ids ready for when the database is down, and
 ``prune_history`` deletes old rows. Each may come late, run twice at once, or be
 killed in its middle; none needs a result backend; each returns what it did, as JSON.
 

@@ -433,7 +433,7 @@ def past_lease(book: Book, worker: int, tick: int) -> PastLease | None:
     known = next(iter(book.inspected([worker])), None)
     if known is not None:
         if tick >= known.mark.until:
-            return None  # promised to nobody yet
+            return None  # not promised yet
         if tick >= known.mark.start:
             return known.as_lease()
     return book.past_lease(worker, tick)

@@ -120,7 +120,7 @@ class AnchoredClock:
     is further off than ``skew_limit_us`` is refused, since then one of the two
     clocks was stepped and there is no telling which.
 
-    Not thread-safe by itself: the keeper calls it under its lock.
+    Not thread-safe: the keeper calls it under its lock.
     """
 
     __slots__ = ("_anchor", "_elapsed_ns", "_lag_ns", "skew_limit_us")

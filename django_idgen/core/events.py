@@ -1,4 +1,4 @@
-"""What happened, told to whoever listens, and never from under a lock."""
+"""What happened, told to all listeners, and never from under a lock."""
 
 from __future__ import annotations
 

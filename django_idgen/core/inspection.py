@@ -48,7 +48,7 @@ class WorkerState(Enum):
     """Held, but the renewal is overdue: it was not seen for more than half a window, or less
     than a third of its window is left."""
     EXPIRED = "lapsed"
-    """The window is over, or void since the registry had lost it: whoever comes may have it."""
+    """The window is over, or void since the registry had lost it: the next caller may have it."""
     RESERVED = "reserved"
     """In the layout, but never lent by this registry."""
     UNKNOWN = "unknown"
@@ -101,7 +101,7 @@ class Inspection:
     """Why it could not be asked; then there are no sights."""
     place: str = ""
     """Where it is kept: the alias of its database, say. Other marks of the same kind and
-    namespace are in another place; empty where nobody can tell."""
+    namespace are in another place; empty where that is not known."""
 
     @property
     def lent(self) -> range:
@@ -131,7 +131,7 @@ class WorkerEntry:
     until: datetime | None
     """The mark: no id is stamped later by this holder, or earlier by the next one."""
     window_left: float | None
-    """Seconds that its holder may still stamp by itself; ``None`` if there is no holder."""
+    """Seconds that its holder may still stamp without a renewal; ``None`` if there is no holder."""
     clock_offset: float | None
     """Seconds that the holder's wall clock was ahead of the registry's (below 0: behind) when
     it was seen last, within a round trip. ``None`` where it isn't known, or where both are
@@ -142,7 +142,7 @@ class WorkerEntry:
     place: str = ""
     """Where that one keeps it: see :attr:`Inspection.place`."""
     lease: str = ""
-    """What its present lease is called, which lets nobody renew it; empty if it is free."""
+    """The name of its present lease, with which no reader can renew it; empty if it is free."""
 
 
 def name_of(token: str) -> str:

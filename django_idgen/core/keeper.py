@@ -298,7 +298,7 @@ class LeaseKeeper:
                 self._thread.start(self, pause=pause, name=f"idgen-{self.namespace.name}")
 
     def renew_on_path(self) -> None:
-        """Renew from the generator's slow path, if nobody else did when it was due.
+        """Renew from the generator's slow path, if it is overdue.
 
         Cheap when nothing is due. Never raises, and waits for no other thread.
         """
@@ -317,7 +317,7 @@ class LeaseKeeper:
         now = self._clock.elapsed_ns()
         if now - self._renewed_ns < 1e9 * self._third:
             return False
-        # A living thread tries by itself. Only if it did not even try is it stuck.
+        # A living thread tries in time. If it did not even try, it is stuck.
         if self._thread.is_alive() and now - self._tried_ns < 2e9 * self._third:
             return False
         # Past the window extend() comes anyway: a dead registry is not asked twice.

@@ -160,13 +160,13 @@ class Loader:
         """Forget the thread and all jobs, as the child of a fork must.
 
         The futures of dropped jobs are never completed: their locks came with the
-        fork, too. A :meth:`submit` in another process does this by itself.
+        fork, too. A :meth:`submit` in another process does this, too.
         """
         self._lock = threading.Lock()
         self._urgent: deque[_Job] = deque()
         self._ordinary: deque[_Job] = deque()
         self._worker: BackgroundThread | None = None
-        self._pid = os.getpid()  # last: whoever reads it finds the rest done
+        self._pid = os.getpid()  # last: a thread that reads it finds the rest done
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
@@ -234,7 +234,7 @@ def _run(fn: Callable[[], T], future: Future[T]) -> None:
         return
     try:
         result = fn()
-    except BaseException as error:  # noqa: BLE001 - the future carries it to whoever asks
+    except BaseException as error:  # noqa: BLE001 - the future carries it to its reader
         future.set_exception(error)
     else:
         future.set_result(result)

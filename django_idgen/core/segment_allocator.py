@@ -136,7 +136,7 @@ class SegmentAllocator:
     ``preload_at``: the part of a segment, above 0 and below 1, after which the next one
     is loaded, if the loader has a thread of its own; else it is loaded when the
     segment is used up. ``growth``: how segments follow the consumption.
-    ``idle_after``: seconds after which a tag that nobody used gives its ids back and is
+    ``idle_after``: seconds after which an unused tag gives its ids back and is
     dropped from ``segments`` (by the next load of any tag after that, or by
     :meth:`sweep`); ``on_drop`` hears of it with the tag and its generator.
 
@@ -220,7 +220,7 @@ class SegmentAllocator:
     # --- idle tags -----------------------------------------------------------------
 
     def granted(self, generator: SegmentGenerator) -> None:
-        """A load is done: take the chance to look for tags that nobody uses."""
+        """A load is done: take the chance to look for unused tags."""
         if generator.has_left:
             self.segments.adopt(generator)
         now = self.clock.stopwatch()
@@ -281,7 +281,7 @@ class SegmentAllocator:
         """
         self.segments.forget()
         self.source.abandon()
-        self._start_over()  # last: whoever reads the pid finds the rest done
+        self._start_over()  # last: a thread that reads the pid finds the rest done
 
     def close(self) -> None:
         """Close all generators and the source, giving back what is left. May be called twice.

@@ -377,7 +377,7 @@ class SegmentGenerator(TagWaits, Generator):
         super().__init__(tag, services, floor)
         self._seen = 0
         self.has_left = False
-        """Whether the allocator has dropped it, as nobody used it."""
+        """Whether the allocator has dropped it as unused."""
         self.looked_at = services.clock.stopwatch()
         """When the allocator last looked whether it is used."""
 
@@ -521,7 +521,7 @@ class SegmentGenerator(TagWaits, Generator):
     def tail_if_idle(self) -> list[range] | None:
         """What it held, if no id was taken since the last look; else ``None``.
 
-        It then counts as left: whoever still has it may go on, by a new fetch.
+        It then counts as left: a caller that still has it may go on, by a new fetch.
         """
         with self._lock:
             # What was just loaded is what somebody waits for, but has not taken yet.

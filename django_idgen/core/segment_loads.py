@@ -226,7 +226,7 @@ class Services(Protocol):
 
 
 class Load:
-    """A fetch that was asked for. Whoever has nothing left waits for ``done``."""
+    """A fetch that was asked for. A caller that has nothing left waits for ``done``."""
 
     __slots__ = (
         "_listeners",
@@ -272,7 +272,7 @@ class Load:
         self._tell()
 
     def _tell(self) -> None:
-        with suppress(KeyError):  # whoever takes a listener out is the one to call it
+        with suppress(KeyError):  # the thread that takes a listener out calls it
             while True:
                 self._listeners.pop()()
 
@@ -338,7 +338,7 @@ class TagLoads:
         load = self._pending
         if load is not None and load.began is not None and now - load.began > STALE_AFTER:
             self._pending = None
-            load.finish()  # whoever waits for it looks again
+            load.finish()  # its waiters look again
             load = None
         if load is None and now >= self._retry_at:
             load = self._pending = Load()

@@ -156,7 +156,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.loaded = self.discarded = 0
-        """Ids of the ticks that were loaded, and those of them that nobody took."""
+        """Ids of the ticks that were loaded, and those of them that were not taken."""
         self.ticks = self.waits = self.worker_changes = 0
         self.borrowed = self.backwards = 0
         self.waited = 0.0
@@ -203,7 +203,7 @@ class TickWalk:
         self._lock = threading.Lock()
         self._counts = Counts()
         self._block: Iterator[int] = iter(())
-        """The ids of the tick ``keeper.last_tick`` that nobody took yet."""
+        """The ids of the tick ``keeper.last_tick`` that were not taken yet."""
         self._fresh = NEVER
         """Until this moment of the stopwatch, ids of the block may be taken unasked."""
 
@@ -543,7 +543,7 @@ class SnowflakeGenerator(TickWalk, Generator):
         """
         self._start_over()
         self.keeper.forget()
-        self._pid = os.getpid()  # last: whoever reads it finds the rest done
+        self._pid = os.getpid()  # last: a thread that reads it finds the rest done
 
 
 def locked_next_id(self: SnowflakeGenerator) -> int:

@@ -1,6 +1,6 @@
 """Worker ids lent by the project's own database: the default registry.
 
-Works on any Django database. On a server the marks are rows of ours, written on
+Works on any Django database. On a server the marks are rows of our tables, written on
 a connection of our own; see :mod:`..db.stores` for SQLite and for tests.
 """
 
@@ -111,7 +111,7 @@ class DatabaseLeases(Registry):
         return self._stores.current().renew_seen(idle_after=idle_after)
 
     def lend_on(self) -> None:
-        """From now on whoever asks does so for another: this host's clock is not the holder's."""
+        """From now on callers ask for other processes: this host's clock is not the holder's."""
         self._lends_on = True
 
     def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:

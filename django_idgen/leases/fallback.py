@@ -1,6 +1,6 @@
 """Two registries, of which the second lends while the first can't be reached.
 
-They have worker ids of their own, so that whoever lends, and whatever the one
+They have worker ids of their own, so that whichever of them lends, and whatever the one
 knows of the other, no two processes stamp with one worker id. A holder that the
 first registry leaves alone uses up its window, goes on under a worker id of the
 second, and comes back in the same way once the first one answers again.
@@ -77,7 +77,7 @@ class FallbackLeases(Registry):
 
     @staticmethod
     def wrapped(namespace: Namespace) -> Mapping[str, Namespace]:
-        """The namespaces of the two, unless told otherwise: the second has a quarter of the ids."""
+        """The namespaces of the two. By default the second has a quarter of the ids."""
         workers = namespace.workers
         if len(workers) < 2:
             raise ConfigurationError(
@@ -179,7 +179,7 @@ class FallbackLeases(Registry):
         return sum(renewed)
 
     def lend_on(self) -> None:
-        """From now on whoever asks does so for another."""
+        """From now on each caller asks for another process."""
         self.primary.lend_on()
         self.secondary.lend_on()
 

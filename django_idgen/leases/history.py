@@ -27,7 +27,7 @@ from ..models import LeaseHistory, WorkerLease
 __all__ = ["MOST", "last_before", "note", "prune_leases", "prune_terms"]
 
 MOST = 100
-"""Rows that are kept of a worker id, about, where nobody prunes."""
+"""Rows that are kept of a worker id, about, without pruning."""
 ONE_IN = 10
 """How often it is looked whether there are more: each acquire has a fleet waiting behind it."""
 BATCH = 5000

@@ -54,7 +54,7 @@ class HttpLeases(Registry):
     """A registry behind the services at ``base_urls``. Thread-safe.
 
     ``generator``: the alias of ``IDGEN["GENERATORS"]`` in the service whose worker ids are
-    lent; the namespace's name unless told. Its layout, epoch and ``workers`` must be the
+    lent; the namespace's name by default. Its layout, epoch and ``workers`` must be the
     same there; its ``window`` and ``max_ahead`` at least ours. For the other options see
     :class:`HttpLink`; ``installation``, where given, is what ``GET
     generators/<alias>/leases`` of the service says.

@@ -1,4 +1,4 @@
-"""A process' clean end, and a fork's child: for whoever holds grants, with Django or without."""
+"""A process' clean end, and a fork's child: for what holds grants, with Django or without."""
 
 from __future__ import annotations
 

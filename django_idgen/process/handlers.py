@@ -242,7 +242,7 @@ class SegmentMap(dict[str, Generator]):
         self.allocator().generator(tag).go_past(top)
 
     def _drop(self, tag: str, generator: Generator) -> None:
-        """The allocator dropped a tag that nobody used for a while."""
+        """The allocator dropped a tag that was not used for a while."""
         with self._lock:
             if self.get(tag) is generator:
                 del self[tag]

@@ -23,7 +23,7 @@ __all__ = ["KeptRegistries", "lease_databases", "registry_of"]
 class KeptRegistries:
     """The registry of a generator's settings, kept for the next time.
 
-    One that knows its Redis can be asked there while the database is away. Thread-safe;
+    One that knows its Redis can be asked there while the database is down. Thread-safe;
     the child of a fork begins anew.
     """
 
@@ -63,7 +63,7 @@ registry_of = _registries.of
 
 
 def lease_databases() -> dict[str, list[GeneratorSettings]]:
-    """All databases that lend worker ids, or remember for whoever does, by their aliases.
+    """All databases that lend worker ids, or remember for a registry that does, by their aliases.
 
     With the generators whose worker ids those are.
     """

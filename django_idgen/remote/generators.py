@@ -62,7 +62,7 @@ class RemoteGenerators:
 
     def _start_over(self) -> None:
         self._lock = threading.Lock()
-        self._pid = os.getpid()  # last: whoever reads it finds the rest done
+        self._pid = os.getpid()  # last: a thread that reads it finds the rest done
 
     @property
     def base_urls(self) -> tuple[str, ...]:

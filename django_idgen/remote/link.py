@@ -167,7 +167,7 @@ class HttpLink:
                 yield answer.body
 
     def probes(self, *, unavailable: type[IdgenError]) -> Mapping[str, Callable[[], None]]:
-        """By address: what raises ``unavailable`` unless a service of ours answers there."""
+        """By address: what raises ``unavailable`` unless a django_idgen service answers there."""
         return {
             f"service {place.url}": partial(self._ping, place, unavailable)
             for place in self._places
@@ -257,7 +257,7 @@ class Pin:
 
     @property
     def installation(self) -> str | None:
-        """The one; None as long as nobody has said."""
+        """The one; None until a service has said."""
         return self._known.get(None)
 
     def check(self, found: object, what: str, *, unavailable: type[IdgenError]) -> None:

@@ -86,7 +86,7 @@ def token_of(token: Token | None, token_env: str | None, token_file: str | None)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TokenReader:
-    """Reads an access token from where it is kept. Shows it to nobody else."""
+    """Reads an access token from where it is kept. Never shows it."""
 
     ask: Callable[[], str] | None
     variable: str | None

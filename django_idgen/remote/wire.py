@@ -84,7 +84,7 @@ class Wire:
     """The connections of one process to the services. Thread-safe.
 
     HTTP/1.1; no request is repeated, no redirect followed. ``trust_env`` has the
-    environment's proxies used. Opens nothing by itself.
+    environment's proxies used. Opens nothing until the first call.
     """
 
     def __init__(self, *, verify: bool | ssl.SSLContext, trust_env: bool) -> None:
@@ -140,7 +140,7 @@ class Wire:
                 content = _content(response)
             finally:
                 response.close()
-                self._client.cookies.clear()  # a session is none of ours
+                self._client.cookies.clear()  # we have no session
         return Answer(_checked(response, content), sent_ns, elapsed_ns())
 
     def close(self) -> None:

@@ -388,7 +388,7 @@ class SegmentSettings:
     """Seconds that it waits for a tag's first segment, as long as no load has failed."""
     growth: Growth
     idle_after: float
-    """Seconds after which a tag that nobody uses gives its ids back."""
+    """Seconds after which an unused tag gives its ids back."""
     outage: float
     """Seconds without a database that the segments kept ready in a pool are to last."""
     make_tags: bool
@@ -401,7 +401,7 @@ class IdgenSettings:
     segments: SegmentSettings
     rest: RestSettings
     metrics: MetricsSettings | None
-    """None where nobody wants any."""
+    """None where none are wanted."""
 
 
 def read_settings() -> IdgenSettings:
@@ -455,7 +455,7 @@ def _generator(alias: object, entry: object) -> GeneratorSettings:
 
 def _idle_after(leases: BackendSettings, window: float) -> float:
     longest = max(window, min(IDLE_WINDOWS * window, 1e6))
-    # A holder renews by itself only once in a third of a window.
+    # A holder renews only once in a third of a window.
     return seconds(
         leases.where, "idle_after", leases.options.get("idle_after", longest), least=window
     )

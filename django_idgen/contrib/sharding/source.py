@@ -94,7 +94,7 @@ class ShardedSource(DatabaseSource):
 
 
 class NotAgreed(SegmentUnavailable):
-    """A database is away that the others have never shared a tag with."""
+    """A database is down that the others have never shared a tag with."""
 
 
 class ShardGroup:
@@ -162,7 +162,7 @@ class ShardGroup:
     def agree(self) -> None:
         """Tell each database of the others; on the first use of all, and all have to be there.
 
-        A database that is away may have given out, alone, the very ids that the
+        A database that is down may have given out, alone, the very ids that the
         others would.
         """
         states = {source.database: self._share(source, write=False) for source, _ in self._members}

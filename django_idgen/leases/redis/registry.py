@@ -48,7 +48,7 @@ class RedisLeases(Registry):
 
     ``database`` is the alias of the database that remembers what Redis may forget.
     ``timeout`` (seconds) bounds each call to either. ``stride`` (seconds, at least a
-    window; two windows unless told) is how far ahead the database lends: as long it may
+    window; two windows by default) is how far ahead the database lends: as long it may
     be away, and so far ids may run ahead after Redis has forgotten something; with
     ``after_loss="wait"`` none is lent until the time has come up to it. For
     ``server_identity`` see :class:`DatabaseLeases`. ``read_now_us`` gives
@@ -167,7 +167,7 @@ class RedisLeases(Registry):
 
         def ask(installation: str, cut: bool) -> Reply:
             nonlocal short
-            # A database that is away is waited for once, not for each part.
+            # Wait once for a database that is down, not for each part.
             short = short or cut
             return self._scripts.renew_seen(
                 installation, idle_us=int(idle_after * 1e6), short=short, cursor=cursor
@@ -180,7 +180,7 @@ class RedisLeases(Registry):
                 return count
 
     def lend_on(self) -> None:
-        """From now on whoever asks does so for another: this host's clock is not the holder's."""
+        """From now on callers ask for other processes: this host's clock is not the holder's."""
         self._scripts.lends_on = True
 
     # --- inspecting ---------------------------------------------------------

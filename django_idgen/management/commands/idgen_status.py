@@ -29,7 +29,7 @@ LONGEST = 86_400.0
 class Command(BaseCommand):
     help = (
         "Show generators and who holds their worker ids, tags and how long their ids last, the "
-        "pool, and the databases. Takes no id. What is away is shown to be so; the exit code is "
+        "pool, and the databases. Takes no id. It shows what is down; the exit code is "
         "0 nevertheless (see idgen_doctor for monitoring)."
     )
 

@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 CLOSED = "closed"
-"""In the fingerprint of a book that lends to nobody any more."""
+"""In the fingerprint of a book that lends no more."""
 FALLBACK = "/fallback"
 """What the namespace of a fallback's second registry has after its name."""
 
@@ -443,7 +443,7 @@ class Move:
 
 
 def closing(stored: Stored, _now_us: int) -> Successor:
-    """A book that lends to nobody any more, and whose marks are final."""
+    """A book that lends no more, and whose marks are final."""
     era = stored.era
     return Successor(
         {**stored.fingerprint, CLOSED: _BY},
