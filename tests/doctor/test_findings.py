@@ -105,6 +105,16 @@ def test_a_tag_behind_its_table(shop: str) -> None:
     assert Invoice.objects.using(shop).create().pk == 70_001 + skipped
 
 
+def test_a_tag_that_stays_behind_is_no_success(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where rows with higher ids come as fast as it is raised, the fix fails, and says so."""
+    Invoice.objects.using(shop).create()
+    Invoice.objects.using(shop).create(pk=70_000)
+    monkeypatch.setattr("django_idgen.ops.doctor.tags.raise_tag", lambda *_: None)
+    code, words = fix("tags", shop)
+    assert code != 0
+    assert "was raised 5 times" in words
+
+
 def test_a_tag_that_is_used_for_the_first_time_beside_old_rows(shop: str) -> None:
     """It would start at 1; the fix makes it where it has to start."""
     Ticket.objects.using(shop).create(pk=5)

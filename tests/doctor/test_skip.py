@@ -14,6 +14,7 @@ from django.db import connections, transaction
 from django.test import override_settings
 
 from django_idgen import generators, segments
+from django_idgen.core.segment import MAX_ID
 from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from tests.doctor.fleet import (
@@ -181,6 +182,27 @@ def test_new_tags_start_past_what_a_lost_one_may_have_taken(postgres: str) -> No
         segments.close()
         skip(all=True, yes=True)
         assert segments["bills"].next_id() > max(lost)
+
+
+def test_new_tags_stay_where_no_tag_is_moved(postgres: str) -> None:
+    """``--to`` an id that all tags are past moves worker ids alone."""
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        segments["orders"].next_id()
+        generators["default"].next_id()
+        first = Installation.objects.using(postgres).values_list("first_id", flat=True)
+        before = list(first)
+        assert "new tags" not in skip(all=True, to=5, generators=["default"], yes=True)
+        assert list(first.all()) == before
+
+
+def test_new_tags_start_at_the_end_of_the_ids_at_the_most(postgres: str) -> None:
+    """A skip past the end leaves the last id, and no error of the database."""
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        segments["orders"].next_id()
+        installation = Installation.objects.using(postgres)
+        installation.update(first_id=MAX_ID - 5)
+        skip(all=True, by=2**62, yes=True)
+        assert installation.get().first_id == MAX_ID
 
 
 def test_until_reaches_further(postgres: str) -> None:

@@ -111,8 +111,8 @@ class Command(BaseCommand):
                 self.stdout.write(each.apply())
             except FAILURES as error:
                 failures.append(words_of(error))
-        if options["all"] and tags:
-            by = max(tag.after - tag.before for tag in tags)
+        by = max((tag.after - tag.before for tag in tags), default=0)
+        if options["all"] and by > 0:
             for alias in raise_new_tags(by):
                 self.stdout.write(f"database {alias!r}: new tags start {by} further")
         if failures:

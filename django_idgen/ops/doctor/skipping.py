@@ -107,7 +107,8 @@ def raise_new_tags(by: int) -> list[str]:
     for alias in tag_databases():
         if place_of(alias) is Place.SERVER:
             rows = Installation.objects.using(alias).filter(pk=1)
-            raised = Greatest(F("first_id"), Least(F("first_id") + by, MAX_ID))
+            # Never past what the column holds, not even in between.
+            raised = Greatest(F("first_id"), Least(F("first_id"), MAX_ID - by) + by)
             edit_rows(alias, partial(rows.update, first_id=raised))
             done.append(alias)
     return done

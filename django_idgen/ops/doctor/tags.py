@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from ...core.errors import SegmentUnavailable
 from ...core.segment import MAX_ID, Grid
 from ...models import Installation
 from ...process.tags import find_tag, source_behind_pool, source_of_tags, stands_at
@@ -140,6 +141,11 @@ def _raise(project: Project, tag: str, columns: Sequence[IdColumn]) -> str:
         if top is None:
             break
         raise_tag(tag, _past(tag, top[0]))
+    else:
+        raise SegmentUnavailable(
+            f"Tag {tag!r} was raised {ATTEMPTS} times, and its table has higher ids each time. "
+            f"See who writes ids of their own into it, and run it again."
+        )
     cleared = let_go(tag)
     pool = {None: "", True: "; its pool was emptied", False: "; its pool could NOT be emptied"}
     return f"it stands at {stands_at(tag)}{pool[cleared.pool]}"
