@@ -31,7 +31,7 @@ BREAKS = (
         LEASE,
         "start = max(now, mark.until if mark else 0, fence, not_before)",
         "start = max(now, fence, not_before)",
-        (f"{MEMORY}::test_a_clock_an_hour_off_repeats_nothing",),
+        (f"{MEMORY}::test_a_released_worker_id_goes_to_a_newcomer",),
     ),
     Break(
         "a window starts below the fence",
