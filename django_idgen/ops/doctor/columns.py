@@ -102,7 +102,7 @@ def _finding(narrow: Narrow) -> Finding:
         f"It is of type {narrow.kind}, and holds ids up to {narrow.highest} alone.",
         f"The ids of tag {narrow.tag!r} will not fit one day."
         if fits
-        else "Ids of ours don't fit: rows can't be written, or the wrong id is (MySQL and MariaDB "
+        else "Our ids don't fit: rows can't be written, or the wrong id is (MySQL and MariaDB "
         "outside of strict mode).",
         "Run the migrations if one of them widens it; else change the column to bigint.",
     )
