@@ -17,14 +17,15 @@ class IdgenConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks, signals
-        from .db.sqlite import occasions
+        from .db import memory_rows, sqlite
         from .ops.tags import loaded
         from .process import handlers, lifecycle
         from .strings import registration
 
         checks.register()
         # In this order: at exit, worker ids are given back before files are removed.
-        occasions.watch()
+        memory_rows.watch()
+        sqlite.watch()
         lifecycle.watch()
         signals.connect_logging()
         handlers.import_backends_if_prefork()
@@ -46,9 +47,11 @@ def _before_migrate(**kwargs: Any) -> None:
 
 
 def _after_migrate(**kwargs: Any) -> None:
+    from .db import tables
     from .ops.tags import migrated
 
     migrated.after_migrate(**kwargs)
+    tables.after_migrate()
 
 
 def _start_metrics() -> None:

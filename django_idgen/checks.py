@@ -1,6 +1,6 @@
 """System checks: what would go wrong, named before it does.
 
-E002 to E007 and W009 are made by the fields themselves (:mod:`.fields.base`). What a project
+E002 to E007, E009 and W009 are made by the fields themselves (:mod:`.fields.base`). What a project
 may leave unused registers its own: Redis (:mod:`.db.redis_checks`), metrics
 (:mod:`.ops.metrics`), the libraries that write ids as JSON (:mod:`.strings.registration`). The
 views of an old server have an attribute that :func:`check_mounts` calls.
@@ -14,6 +14,7 @@ E005      a field of this app was given a ``default`` or a ``db_default``
 E006      a field is used without ``"django_idgen"`` in ``INSTALLED_APPS``
 E007      a field's ``text_form`` or ``prefix`` can't be used
 E008      ``IDGEN["METRICS"]`` is there, and prometheus_client is not
+E009      a field has ``scramble``, and there is no key for it
 W001      ``DEFAULT_AUTO_FIELD`` is a field of this app, for every app at once
 W002      a ``GenericForeignKey`` keeps ids in a column of 32 bits or fewer
 W003      a column in the database that has to hold ids has 32 bits or fewer
@@ -101,6 +102,8 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
         read = wiring().read_settings()
         for entry in read.generators.values():
             wiring().build_generator(entry).close()
+        for tagged in read.tag_generators.values():
+            wiring().build_tag_generator(tagged).close()
         wiring().build_allocator(read.segments).close()
     except SettingsError as error:
         return [Error(str(error), id="django_idgen.E001")]

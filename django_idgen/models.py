@@ -3,7 +3,7 @@
 ``LeafAlloc`` has the columns of Leaf's ``leaf_alloc`` table, under that name,
 so that a running Leaf and this app can allocate from one table.
 
-The tables are unmanaged, that is, made by our own migration and on first use, but
+The tables are unmanaged, that is, made by our own migration, but
 left out of ``flush``: a ``TransactionTestCase`` (or a careless ``manage.py flush``)
 must not forget which ids were given out and which worker ids are held.
 """
@@ -11,11 +11,11 @@ must not forget which ids were given out and which worker ids are held.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
-from django.db import models
+from django.db import models, router
 from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Greatest, Now
 from django.db.models.lookups import Exact
@@ -24,6 +24,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .core.errors import InvalidTag
 from .core.segment import MAX_ID, MAX_STEP, MAX_TAG_LENGTH, check_tag
+from .db.connection import configured_alias, home_of
 
 if TYPE_CHECKING:
     Text = models.CharField[str | int | models.expressions.Combinable, str]
@@ -41,6 +42,7 @@ __all__ = [
     "WorkerLease",
 ]
 
+M = TypeVar("M", bound=models.Model)
 DEFAULT_STEP = 1000
 RISING = ("max_id", "largest_step")
 """Columns of a tag that no save may lower."""
@@ -97,7 +99,54 @@ class ExactName(Exact):
         return f"({lhs} = {rhs} AND {exactly})", [*lhs_params, *rhs_params] * 2
 
 
-class LeafAlloc(models.Model):
+class HomeQuerySet(models.QuerySet[M]):
+    """Rows where the database keeps our tables: SQLite in a file beside it."""
+
+    @property
+    def db(self) -> str:
+        return home_of(super().db)
+
+
+class HomeManager(models.Manager[M]):
+    """Also of the models that migrations see."""
+
+    use_in_migrations = True
+    _queryset_class = HomeQuerySet
+
+
+class HomeModel(models.Model):
+    """A model whose rows :class:`HomeQuerySet` finds; its instances know the project's alias."""
+
+    objects: ClassVar[HomeManager[Self]] = HomeManager()
+
+    class Meta:
+        abstract = True
+
+    @classmethod
+    def from_db(cls, db: str | None, field_names: Any, values: Any, **options: Any) -> Any:
+        alias = None if db is None else configured_alias(db)
+        return super().from_db(alias, field_names, values, **options)
+
+    def _save_table(
+        self,
+        raw: bool = False,
+        cls: Any = None,
+        force_insert: bool = False,
+        force_update: bool = False,
+        using: Any = None,
+        update_fields: Any = None,
+    ) -> bool:
+        saved: bool = super()._save_table(  # type: ignore[misc]
+            raw, cls, force_insert, force_update, home_of(using), update_fields
+        )
+        return saved
+
+    def delete(self, using: Any = None, keep_parents: bool = False) -> tuple[int, dict[str, int]]:
+        alias = using or router.db_for_write(type(self), instance=self)
+        return super().delete(using=home_of(alias), keep_parents=keep_parents)
+
+
+class LeafAlloc(HomeModel):
     """One tag: ``max_id`` is the first id that was not yet handed out.
 
     A fetch adds ``step`` to ``max_id`` in one statement and owns the ``step``
@@ -172,6 +221,7 @@ class LeafAlloc(models.Model):
 
     class Meta:
         managed = False
+        base_manager_name = "objects"
         db_table = "leaf_alloc"
         ordering: ClassVar[list[str]] = ["biz_tag"]
         verbose_name = _("segment tag")
@@ -189,7 +239,7 @@ class LeafAlloc(models.Model):
         return super()._do_update(base_qs, using, pk_val, raised, *args)
 
 
-class SegmentHistory(models.Model):
+class SegmentHistory(HomeModel):
     """Who was given a range of a tag's ids; written only where history is switched on."""
 
     id = models.BigAutoField(primary_key=True)
@@ -203,6 +253,7 @@ class SegmentHistory(models.Model):
 
     class Meta:
         managed = False
+        base_manager_name = "objects"
         db_table = "django_idgen_history"
         ordering: ClassVar[list[str]] = ["-taken_at", "-id"]
         indexes: ClassVar[list[models.Index]] = [
@@ -215,8 +266,8 @@ class SegmentHistory(models.Model):
         return f"{self.tag} [{self.start}, {self.stop})"
 
 
-class Installation(models.Model):
-    """This database as a lender of worker ids; there is one row, with key 1.
+class Installation(HomeModel):
+    """This database as a registry of worker ids; there is one row, with key 1.
 
     The row is made together with the table. That it is missing from a table
     that exists therefore shows that somebody emptied our tables.
@@ -246,13 +297,14 @@ class Installation(models.Model):
 
     class Meta:
         managed = False
+        base_manager_name = "objects"
         db_table = "django_idgen_installation"
 
     def __str__(self) -> str:
         return self.identity
 
 
-class NamespaceRecord(models.Model):
+class NamespaceRecord(HomeModel):
     """What the holders of a namespace agreed on, and what survives a loss of its marks."""
 
     name = NameField(_("namespace"), max_length=128, primary_key=True)
@@ -275,6 +327,7 @@ class NamespaceRecord(models.Model):
 
     class Meta:
         managed = False
+        base_manager_name = "objects"
         db_table = "django_idgen_namespace"
         ordering: ClassVar[list[str]] = ["name"]
         verbose_name = _("namespace")
@@ -284,7 +337,7 @@ class NamespaceRecord(models.Model):
         return self.name
 
 
-class WorkerLease(models.Model):
+class WorkerLease(HomeModel):
     """One worker id of a namespace: its mark, and who holds it."""
 
     # Not the project's default primary key, which may be one of our own fields.
@@ -308,6 +361,7 @@ class WorkerLease(models.Model):
 
     class Meta:
         managed = False
+        base_manager_name = "objects"
         db_table = "django_idgen_workerlease"
         ordering: ClassVar[list[str]] = ["namespace", "worker"]
         verbose_name = _("worker lease")
@@ -321,7 +375,7 @@ class WorkerLease(models.Model):
         return f"{namespace}/{worker}"
 
 
-class LeaseHistory(models.Model):
+class LeaseHistory(HomeModel):
     """Who was lent a worker id, from which tick on: one row each time that it was acquired."""
 
     id = models.BigAutoField(primary_key=True)
@@ -334,6 +388,7 @@ class LeaseHistory(models.Model):
 
     class Meta:
         managed = False
+        base_manager_name = "objects"
         db_table = "django_idgen_leasehistory"
         ordering: ClassVar[list[str]] = ["-acquired_at", "-id"]
         indexes: ClassVar[list[models.Index]] = [

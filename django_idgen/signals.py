@@ -62,6 +62,9 @@ clock_moved_backwards = _Event()
 """``behind_ticks``: how far time is behind the last id."""
 worker_changed = _Event()
 """``lease``, ``behind_seconds``: the clock stayed behind for too long."""
+ids_degraded = _Event()
+"""``namespace``, ``worker``, ``ids``, ``error``: so many ids were given without a lease, under the
+``degraded_worker``: they may repeat."""
 segment_loaded = _Event()
 """``tag``, ``segment``, ``seconds``."""
 segment_load_failed = _Event()
@@ -98,6 +101,7 @@ LEVELS: Mapping[str, int] = {
     "clock_skewed": logging.WARNING,
     "clock_moved_backwards": logging.WARNING,
     "worker_changed": logging.WARNING,
+    "ids_degraded": logging.ERROR,
     "segment_loaded": logging.DEBUG,
     "segment_load_failed": logging.WARNING,
     "segment_paused": logging.INFO,

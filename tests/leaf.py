@@ -27,13 +27,6 @@ TABLE = {
           step integer NOT NULL,
           description varchar(256) DEFAULT NULL,
           update_time timestamptz NOT NULL DEFAULT CURRENT_TIMESTAMP)""",
-    "sqlite": """
-        CREATE TABLE leaf_alloc (
-          biz_tag varchar(128) NOT NULL DEFAULT '' PRIMARY KEY,
-          max_id bigint NOT NULL DEFAULT 1,
-          step integer NOT NULL,
-          description varchar(256) DEFAULT NULL,
-          update_time datetime NOT NULL DEFAULT CURRENT_TIMESTAMP)""",
 }
 INSERT = (
     "INSERT INTO leaf_alloc (biz_tag, max_id, step, description) "

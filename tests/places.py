@@ -14,9 +14,9 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import override_settings
 
-from django_idgen.db.tables import make_missing_tables
 from tests import servers
 from tests.app.models import Folder, Invoice
+from tests.server_tools import make_tables
 
 SQLITE: dict[str, dict[str, Any]] = {
     "journal": {},
@@ -40,7 +40,7 @@ def place(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[st
             sqlite(Path(directory), request.param) as alias,
         ):
             # There to be written, at the wrong moment, by whoever would.
-            make_missing_tables(connections[alias])
+            make_tables(alias)
             yield alias
     else:
         alias = request.getfixturevalue(request.param)

@@ -17,6 +17,7 @@ from django.db import connections
 
 from tests import servers
 from tests.ports import free_port
+from tests.server_tools import make_tables
 from tests.threads import wait_for_threads
 
 PATIENCE = 60
@@ -175,8 +176,11 @@ def postgres_farm() -> Iterator[PostgresFarm]:
 
 
 @contextmanager
-def pointing_at(server: PostgresServer, alias: str) -> Iterator[str]:
-    """The alias of DATABASES, a new one perhaps, leads to ``server`` for the block."""
+def pointing_at(server: PostgresServer, alias: str, *, migrated: bool = True) -> Iterator[str]:
+    """The alias of DATABASES, a new one perhaps, leads to ``server`` for the block.
+
+    Our tables are there; not if ``migrated`` is False.
+    """
     settings = connections.settings
     configured = settings.get(alias)
     if configured is not None:
@@ -193,6 +197,9 @@ def pointing_at(server: PostgresServer, alias: str) -> Iterator[str]:
     }
     _forget_connection(alias)
     try:
+        if migrated:
+            make_tables(alias)
+            connections[alias].close()
         yield alias
     finally:
         wait_for_threads(alias)

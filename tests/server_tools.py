@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from django.db import connections
 
 from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.db.connection import home_connection
+from django_idgen.db.tables import bring_up
 from tests import servers
 from tests.threads import wait_for_threads
 from tests.wires import COMMIT, LossyWire
@@ -40,8 +42,8 @@ def sessions(alias: str) -> int:
 
 
 def execute(alias: str, sql: str) -> list[Any]:
-    """Run ``sql`` on the calling thread's ordinary connection."""
-    with connections[alias].cursor() as cursor:
+    """Run ``sql`` on the calling thread's connection to our tables."""
+    with home_connection(alias).cursor() as cursor:
         cursor.execute(sql)
         return list(cursor.fetchall()) if cursor.description else []
 
@@ -85,8 +87,17 @@ def at_once(count: int, job: Callable[[int], T]) -> list[T]:
         return list(pool.map(run, range(count)))
 
 
-def python(alias: str, code: str, *, stdin: int | None = None) -> subprocess.Popen[str]:
+def make_tables(alias: str) -> None:
+    """Make our tables for the database ``alias``, as ``migrate`` does."""
+    bring_up(None, connections[alias].schema_editor(atomic=False))
+
+
+def python(
+    alias: str, code: str, *, stdin: int | None = None, migrated: bool = True
+) -> subprocess.Popen[str]:
     """Another process, with Django set up, that works on the database of ``alias``."""
+    if migrated:
+        make_tables(alias)
     name = connections.settings[alias]["NAME"]
     url = servers.URLS[alias].rpartition("/")[0] + f"/{name}"
     environment = {

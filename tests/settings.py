@@ -60,3 +60,5 @@ DATABASES = {
     },
     **{name: servers.database(name) for name in servers.URLS if servers.is_open(name)},
 }
+
+IDGEN = {"SCRAMBLE_KEYS": {"A": "the tests' key of gift cards"}}

@@ -146,13 +146,13 @@ def test_nothing_can_be_deleted(admin_client: Client, tag: LeafAlloc) -> None:
 
 
 def test_on_sqlite_an_edit_reaches_the_next_fetch(admin_client: Client) -> None:
-    """There the row is a mirror, and yet what is written into it counts."""
-    tag = LeafAlloc.objects.create(biz_tag="mirror", max_id=1, step=5)
+    """The row stands in the file beside the database, and what is written into it counts."""
+    tag = LeafAlloc.objects.create(biz_tag="here", max_id=1, step=5)
     admin_client.post(_change(tag), _post(tag, step=7))
-    admin_client.post(f"{TAGS}skip/", {"tag": "mirror", "to": 9001, "confirm": "yes"})
+    admin_client.post(f"{TAGS}skip/", {"tag": "here", "to": 9001, "confirm": "yes"})
     tag.refresh_from_db()
     assert (tag.max_id, tag.step) == (9001, 7)
-    assert segments["mirror"].next_ids(8) == list(range(9001, 9009))
+    assert segments["here"].next_ids(8) == list(range(9001, 9009))
     handlers.reset()
 
 

@@ -13,7 +13,7 @@ from django.db import connections
 from django.test import Client
 
 from django_idgen import segments
-from django_idgen.db.stores import catch_up
+from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags import supply as tag_supply

@@ -75,7 +75,7 @@ def client(
     settings.ROOT_URLCONF = __name__
     monkeypatch.setattr(readiness, "_probes", Probes())
     handlers.reset()
-    with pointing_at(dead, ALIAS):
+    with pointing_at(dead, ALIAS, migrated=False):
         connections.settings[ALIAS]["ATOMIC_REQUESTS"] = True
         yield Client()
     handlers.reset()

@@ -200,7 +200,7 @@ def test_a_peer_gives_ids_wherever_its_package_is(name: str) -> None:
             peer(name)
         return
     target = peer(name)
-    taken = [target.next_id(), *target.next_ids(3)]
+    taken = [target.source.next_id(), *target.next_ids(3)]
     assert len(set(taken)) == 4
     assert not target.ours
 

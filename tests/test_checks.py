@@ -185,6 +185,25 @@ def test_a_tag_that_can_not_be_stored_is_refused(field: Any, tag: Any) -> None:
     assert ids(check_field(field(primary_key=True, tag=tag))) == ["django_idgen.E003"]
 
 
+@pytest.mark.parametrize("scramble", [1, "yes", None])
+def test_scramble_must_be_a_boolean(scramble: Any) -> None:
+    """E009 names the value."""
+    (error,) = check_field(SegmentIdField(primary_key=True, scramble=scramble))
+    assert error.id == "django_idgen.E009"
+    assert repr(scramble) in error.msg
+
+
+@override_settings(IDGEN={})
+def test_scrambling_needs_a_key() -> None:
+    """E009 before the first page that can't be shown; with a key all is well."""
+    field = SegmentIdField(primary_key=True, scramble=True)
+    (error,) = check_field(field)
+    assert error.id == "django_idgen.E009"
+    assert "IDGEN['SCRAMBLE_KEYS']" in (error.hint or "")
+    with override_settings(IDGEN={"SCRAMBLE_KEYS": {"A": "x" * 16}}):
+        assert check_field(SegmentIdField(primary_key=True, scramble=True)) == []
+
+
 @pytest.mark.parametrize("eager", [1, "yes", None])
 def test_eager_must_be_a_boolean(eager: Any) -> None:
     """E004 names the value."""

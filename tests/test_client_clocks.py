@@ -18,7 +18,7 @@ from django_idgen.core.presets import parse_layout
 from django_idgen.db.redis_client import raw_client
 from django_idgen.models import NamespaceRecord
 from tests import servers, wrong_clock
-from tests.server_tools import ROOT
+from tests.server_tools import ROOT, make_tables
 
 HOUR_US = 3_600_000_000
 LAYOUT = parse_layout("standard")
@@ -29,6 +29,7 @@ HOURS = {"ahead": 5, "behind": -5}
 def place(request: pytest.FixtureRequest) -> dict[str, str]:
     """Where the worker ids are lent: a database server, or Redis with PostgreSQL as its root."""
     database = request.getfixturevalue("postgres" if request.param == "redis" else request.param)
+    make_tables(database)
     found = {"database": database, "name": connections.settings[database]["NAME"]}
     if request.param == "redis":
         found |= {"redis": request.getfixturevalue("redis"), "url": servers.REDIS["redis"]}
@@ -107,12 +108,12 @@ def test_the_servers_clock_decides(place: dict[str, str], prefix: str, hours: in
     for name, registry in ours.items():
         (survey,) = registry.inspect()
         assert is_now(survey.now_us)
-        for sight in survey.sights:
-            off = 0 if sight.mark.holder == "here" else hours * HOUR_US
-            assert is_now(sight.seen_us)
+        for inspected in survey.marks:
+            off = 0 if inspected.mark.holder == "here" else hours * HOUR_US
+            assert is_now(inspected.seen_us)
             if name != "fresh":  # given back: Redis keeps no more of it
-                assert is_now(sight.acquired_us)
-                assert is_now(survey.now_us + sight.offset_us - off)
+                assert is_now(inspected.acquired_us)
+                assert is_now(survey.now_us + inspected.offset_us - off)
     record = records.get(pk=f"{prefix}-fresh")
     assert record.largest_window * 1000 < HOUR_US
 

@@ -106,6 +106,7 @@ def static_leases(**options: Any) -> dict[str, Any]:
 
 
 FUTURE = "2999-01-01T00:00:00Z"
+SHORT_KEY = "fifteen letters"
 
 REFUSED: list[tuple[Any, list[str]]] = [
     ([], ["IDGEN must be a dictionary", "[]"]),
@@ -128,8 +129,8 @@ REFUSED: list[tuple[Any, list[str]]] = [
     (generator(NAMESPACE="a\0b"), ["NAMESPACE", r"'a\x00b'", "printed"]),
     (generator(NAMESPACE="a\ud800"), ["NAMESPACE", r"'a\ud800'", "printed"]),
     (
-        generator(LAYOUT={"time": 31, "batch": 3, "worker": 10, "sequence": 19, "tick": 1}),
-        ["['default']", "3 bits of 'batch'", "'sequence': 22"],
+        generator(LAYOUT={"time": 31, "worker": 10, "sequence": 19, "batch": 3, "tick": 1}),
+        ["['default']", "'batch' stands below 'sequence'", "Put it above"],
     ),
     (generator(BACKEND="no.such.Thing"), ["no.such.Thing", "imported"]),
     (generator(BACKEND="os.path"), ["['default']['BACKEND']", "'os.path'", "module"]),
@@ -160,6 +161,12 @@ REFUSED: list[tuple[Any, list[str]]] = [
     (generator(OPTIONS={"skew_limit": -1}), ["skew_limit", "-1"]),
     (generator(OPTIONS={"clock": 1}), ["'clock'"]),
     (generator(OPTIONS={"refuse_skew": "no"}), ["refuse_skew", "'no'", "False"]),
+    ({"SCRAMBLE_KEYS": ["x" * 16]}, ["SCRAMBLE_KEYS", "dictionary"]),
+    ({"SCRAMBLE_KEYS": {"AB": "x" * 16}}, ["SCRAMBLE_KEYS", "'AB'", "one letter"]),
+    ({"SCRAMBLE_KEYS": {"I": "x" * 16}}, ["SCRAMBLE_KEYS", "'I'", "ABCDEFGHJK"]),
+    ({"SCRAMBLE_KEYS": {1: "x" * 16}}, ["SCRAMBLE_KEYS", "1", "one letter"]),
+    ({"SCRAMBLE_KEYS": {"A": SHORT_KEY}}, ["SCRAMBLE_KEYS", "'A'", "16 or more"]),
+    ({"SCRAMBLE_KEYS": {"A": b"x" * 16}}, ["SCRAMBLE_KEYS", "'A'", "string"]),
     (generator(OPTIONS={"holder": 3}), ["holder", "3"]),
     (leases(timeout=-5), ["timeout", "-5"]),
     (leases(timeout="5"), ["timeout", "'5'"]),
@@ -280,7 +287,7 @@ def test_static_worker_ids_are_never_assumed(tmp_path: Path) -> None:
         "BACKEND": "django_idgen.leases.static.StaticLeases",
         "OPTIONS": {"directory": str(tmp_path)},
     }
-    with pytest.raises(SettingsError, match="either 'worker' or 'workers'"):
+    with pytest.raises(SettingsError, match="one of 'worker', 'workers' and 'worker_from'"):
         build(generator(LEASES=static))
 
 
@@ -323,7 +330,9 @@ def test_what_is_known_beside_an_unknown_option_is_all_that_is_known() -> None:
     static = "django_idgen.leases.static.StaticLeases"
     with pytest.raises(SettingsError, match=r"'windw'\. Known: window, workers, idle_after, data"):
         build(leases(windw=30))
-    with pytest.raises(SettingsError, match=r"Known: window, workers, idle_after, worker, dir"):
+    with pytest.raises(
+        SettingsError, match=r"Known: window, workers, idle_after, worker, worker_from"
+    ):
         build(generator(LEASES={"BACKEND": static, "OPTIONS": {"directory": "x", "windw": 3}}))
     fallback: dict[str, Any] = {
         "BACKEND": "django_idgen.leases.fallback.FallbackLeases",

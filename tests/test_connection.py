@@ -206,7 +206,7 @@ def test_a_server_keeps_its_own_marks(server_alias: str) -> None:
     [
         (":memory:", Place.MEMORY),
         ("file:memorydb_default?mode=memory&cache=shared", Place.MEMORY),
-        ("/nowhere/shop.sqlite3", Place.FILE),
+        ("/nowhere/shop.sqlite3", Place.SERVER),
     ],
 )
 def test_where_sqlite_keeps_its_marks(name: str, place: Place, django_db_blocker: Any) -> None:

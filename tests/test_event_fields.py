@@ -29,6 +29,7 @@ EVENTS: dict[str, dict[str, object]] = {
     "clock_skewed": {"offset_us": -12_000_000, "source": "wall"},
     "clock_moved_backwards": {"behind_ticks": 5},
     "worker_changed": {"lease": LEASE, "behind_seconds": float("inf")},
+    "ids_degraded": {"namespace": "default", "worker": 1023, "ids": 1, "error": ERROR},
     "segment_loaded": {"tag": "orders", "segment": SEGMENT, "seconds": 0.25},
     "segment_load_failed": {"tag": "orders", "error": ERROR},
     "segment_paused": {"tag": "orders"},

@@ -15,7 +15,6 @@ from django.db import IntegrityError, connections
 from django.test import override_settings
 
 from django_idgen.core.errors import ConfigurationError, InvalidTag, LeaseLost
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.leases.database import DatabaseLeases
 from django_idgen.models import AccessToken, LeafAlloc, WorkerLease
 from django_idgen.ops.tags import edits
@@ -23,6 +22,7 @@ from django_idgen.process.tags import TagUnknown
 from django_idgen.rest.tokens import find_token, make_token
 from django_idgen.sources.server import ServerSource
 from tests.http.service import EVERYTHING, one_token
+from tests.places import make_tables
 from tests.rest.lending.test_segments import Api, idgen
 from tests.server_leases.shop import SHOP
 
@@ -33,7 +33,7 @@ ALIKE = ["Orders", "ordérs", "ÖRDERS"]
 @pytest.fixture
 def alias(mariadb: str) -> str:
     """An empty database with our tables, of the server's own collation."""
-    make_missing_tables(connections[mariadb])
+    make_tables(mariadb)
     with connections[mariadb].cursor() as cursor:
         cursor.execute("SELECT 'orders' = %s", ["Orders"])
         assert cursor.fetchone() == (1,)

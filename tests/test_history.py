@@ -8,24 +8,25 @@ import socket
 from datetime import timedelta
 
 import pytest
-from django.db import connections
 from django.test import Client, override_settings
 from django.utils import timezone
 
 from django_idgen.core.errors import SegmentUnavailable
-from django_idgen.db.tables import make_missing_tables, missing_tables
+from django_idgen.db.connection import home_connection
+from django_idgen.db.tables import missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.history import prune_history, who_issued
 from django_idgen.sources.server import ServerSource
 from tests.places import empty_place as empty_place
+from tests.places import make_tables
 from tests.server_tools import execute, lossy_wire
 
 
 @pytest.fixture
 def alias(empty_place: str) -> str:
     """The alias of a database of each kind in turn, with our tables alone."""
-    make_missing_tables(connections[empty_place])
+    make_tables(empty_place)
     return empty_place
 
 
@@ -46,7 +47,7 @@ def test_each_fetch_leaves_a_row(alias: str) -> None:
 def test_history_is_off_unless_asked_for(server_alias: str) -> None:
     """Not even its table is made."""
     DatabaseSource(default_step=10, database=server_alias).fetch("t")
-    assert missing_tables(connections[server_alias], ["SegmentHistory"])
+    assert missing_tables(home_connection(server_alias), ["SegmentHistory"])
 
 
 def test_ids_between_those_of_a_database_are_not_its_own(server_alias: str) -> None:
@@ -92,7 +93,7 @@ def test_old_rows_are_pruned_in_batches(alias: str) -> None:
         )
         for n in range(1, 26)
     ]
-    make_missing_tables(connections[alias])
+    make_tables(alias)
     SegmentHistory.objects.using(alias).bulk_create(rows)
     assert prune_history(now - timedelta(hours=1), database=alias, batch=4) == 13
     assert SegmentHistory.objects.using(alias).count() == 12
@@ -102,7 +103,7 @@ def test_old_rows_are_pruned_in_batches(alias: str) -> None:
 @pytest.mark.django_db
 def test_the_admin_shows_it_and_changes_nothing(admin_client: Client) -> None:
     """Found by its tag; there is no page to add, change or delete a row."""
-    make_missing_tables(connections["default"])
+    make_tables("default")
     rows = SegmentHistory.objects
     for tag in ("t", "other"):
         rows.create(tag=tag, start=1, stop=11, holder="web-1:77", taken_at=timezone.now())
@@ -121,7 +122,7 @@ def test_the_admin_shows_it_and_changes_nothing(admin_client: Client) -> None:
 @pytest.mark.parametrize("history", [False, True])
 def test_the_admin_says_that_history_is_off(admin_client: Client, *, history: bool) -> None:
     """An empty list says nothing of why: once, and also where a filter was refused."""
-    make_missing_tables(connections["default"])
+    make_tables("default")
     options = {"SEGMENTS": {"SOURCE": {"OPTIONS": {"history": history}}}}
     with override_settings(IDGEN=options):
         for query in ({}, {"tag__regex": "("}):

@@ -18,14 +18,13 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen import generators, next_id, segments
-from django_idgen.db.stores import catch_up
-from django_idgen.db.tables import make_missing_tables
+from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.status import VERSION, status
 from django_idgen.ops.status_text import render, span, table
 from django_idgen.process import handlers
 from tests import servers
-from tests.places import place
+from tests.places import make_tables, place
 from tests.server_tools import execute, sessions
 from tests.threads import wait_for_threads
 
@@ -51,7 +50,7 @@ def tags_of(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def test_it_tells_generators_tags_and_databases(place: str) -> None:
     """The worker id in use with its holder, the tag with its ids, the database that answers."""
-    make_missing_tables(connections[place])
+    make_tables(place)
     worker = generators["default"].layout.unpack(next_id()).worker  # type: ignore[attr-defined]
     segments["orders"].next_ids(5)
     assert segments["orders"].preload(60)  # type: ignore[attr-defined]
@@ -82,7 +81,7 @@ def test_its_moments_are_in_utc_in_a_project_without_time_zones(place: str, sett
     settings.USE_TZ = False
     # MySQL has but its own time then, which should be the project's.
     settings.TIME_ZONE = "UTC" if place == "mariadb" else "America/New_York"
-    make_missing_tables(connections[place])
+    make_tables(place)
     next_id()
     segments["orders"].next_ids(5)
     catch_up(place)
@@ -120,7 +119,7 @@ def _traces(alias: str) -> set[str]:
 def test_a_half_migrated_database_is_told_in_words(server_alias: str) -> None:
     """What can be read is; what lacks is named, with the way out."""
     idgen = {"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": server_alias}}}}
-    make_missing_tables(connections[server_alias])
+    make_tables(server_alias)
     execute(server_alias, "ALTER TABLE leaf_alloc DROP COLUMN paused")
     with override_settings(IDGEN=idgen):
         found = document()
@@ -195,7 +194,7 @@ def test_the_pool_is_told(postgres: str, redis: str) -> None:
 @pytest.mark.django_db
 def test_of_very_many_tags_the_busiest_are_told(no_tags: None) -> None:
     """And how many there are besides; --all and --tag tell more."""
-    make_missing_tables(connections["default"])
+    make_tables("default")
     LeafAlloc.objects.bulk_create(
         LeafAlloc(biz_tag=f"many.{number:04}", rate=float(number)) for number in range(300)
     )
@@ -270,7 +269,7 @@ call_command("idgen_status", "--json", "--watch", "0.1")
 @pytest.mark.django_db
 def test_rates_are_worked_out_between_two_looks(no_tags: None) -> None:
     """What was fetched since, by the time that passed."""
-    make_missing_tables(connections["default"])
+    make_tables("default")
     row = LeafAlloc.objects.create(biz_tag="watched", max_id=1)
     before = status()
     LeafAlloc.objects.filter(pk=row.pk).update(max_id=1001)

@@ -12,7 +12,7 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen.core.errors import SegmentUnavailable
-from django_idgen.db.connection import OwnConnection
+from django_idgen.db.connection import OwnConnection, home_connection
 from django_idgen.db.tables import (
     add_missing_columns,
     make_missing_tables,
@@ -26,17 +26,11 @@ from django_idgen.sources.server import ServerSource
 from tests.adopt.old_servers import make as make_old
 from tests.doctor.asking import findings
 from tests.leaf import INSERT, leaf_fetch, make_leaf, migrated_leaf
-from tests.places import empty_place as empty_place
 from tests.places import idgen_on
 from tests.server_tools import at_once, execute, python
 
 TAG = "leaf-segment-test"
 LEAFS_COLUMNS = {"biz_tag", "max_id", "step", "description", "update_time"}
-
-
-@pytest.fixture
-def alias(empty_place: str) -> str:
-    return empty_place
 
 
 def columns(alias: str) -> dict[str, Any]:
@@ -46,44 +40,43 @@ def columns(alias: str) -> dict[str, Any]:
     return {column.name: column for column in found}
 
 
-def test_migrate_adds_our_columns_and_nothing_else(alias: str) -> None:
+def test_migrate_adds_our_columns_and_nothing_else(server_alias: str) -> None:
     """Leaf's columns stay what they were, with their rows; a second run finds nothing to do."""
-    make_leaf(alias)
-    execute(alias, INSERT)
-    before = columns(alias)
-    call_command("migrate", "django_idgen", database=alias, verbosity=0)
-    after = columns(alias)
+    make_leaf(server_alias)
+    execute(server_alias, INSERT)
+    before = columns(server_alias)
+    call_command("migrate", "django_idgen", database=server_alias, verbosity=0)
+    after = columns(server_alias)
     assert {name: after[name] for name in LEAFS_COLUMNS} == before
-    assert missing_columns(connections[alias]) == []
-    row = LeafAlloc.objects.using(alias).get()
+    assert missing_columns(home_connection(server_alias)) == []
+    row = LeafAlloc.objects.using(server_alias).get()
     assert (row.biz_tag, row.max_id, row.step, row.delta, row.remainder) == (TAG, 1, 2000, 1, 0)
-    assert add_missing_columns(connections[alias]) == []
+    assert add_missing_columns(home_connection(server_alias)) == []
 
 
-def test_migrations_of_other_apps_alter_no_table_of_leafs(alias: str) -> None:
+def test_migrations_of_other_apps_alter_no_table_of_leafs(server_alias: str) -> None:
     """Only ours do."""
-    make_leaf(alias)
-    call_command("migrate", "contenttypes", database=alias, verbosity=0)
-    assert set(columns(alias)) == LEAFS_COLUMNS
+    make_leaf(server_alias)
+    call_command("migrate", "contenttypes", database=server_alias, verbosity=0)
+    assert set(columns(server_alias)) == LEAFS_COLUMNS
 
 
-def test_leafs_insert_still_works(alias: str) -> None:
+def test_leafs_insert_still_works(server_alias: str) -> None:
     """Each of our columns has a default in the database."""
-    migrated_leaf(alias)
-    execute(alias, INSERT)
-    source = DatabaseSource(default_step=10, database=alias)
-    # Beside SQLite the file of marks is new, and keeps its distance.
+    migrated_leaf(server_alias)
+    execute(server_alias, INSERT)
+    source = DatabaseSource(default_step=10, database=server_alias)
     assert len(source.fetch(TAG).ids()) == 2000
 
 
-def test_a_description_of_null_is_read_and_kept(alias: str) -> None:
+def test_a_description_of_null_is_read_and_kept(server_alias: str) -> None:
     """Leaf's column allows it, and ours doesn't."""
-    migrated_leaf(alias)
-    execute(alias, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 1, 10)")
-    row = LeafAlloc.objects.using(alias).get()
+    migrated_leaf(server_alias)
+    execute(server_alias, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('a', 1, 10)")
+    row = LeafAlloc.objects.using(server_alias).get()
     assert row.description is None
     row.save()
-    assert DatabaseSource(default_step=99, database=alias).fetch("a").step == 10
+    assert DatabaseSource(default_step=99, database=server_alias).fetch("a").step == 10
 
 
 def test_eight_who_migrate_at_once(server_alias: str) -> None:
@@ -92,12 +85,12 @@ def test_eight_who_migrate_at_once(server_alias: str) -> None:
 
     def job(_: int) -> None:
         try:
-            add_missing_columns(connections[server_alias])
+            add_missing_columns(home_connection(server_alias))
         finally:
             connections[server_alias].close()
 
     at_once(8, job)
-    assert missing_columns(connections[server_alias], ["LeafAlloc"]) == []
+    assert missing_columns(home_connection(server_alias), ["LeafAlloc"]) == []
 
 
 def test_a_first_use_alters_no_table_of_leafs(server_alias: str) -> None:
@@ -239,7 +232,7 @@ def test_migrations_of_other_apps_run_beside_such_a_table(server_alias: str) -> 
     """It is none of theirs: they may be what changes it. It is left as it is."""
     make_old("go-leaf", server_alias, TAG, 501, 40, (1, 0))
     before = columns(server_alias)
-    make_missing_tables(connections[server_alias], only=("Installation",))
+    make_missing_tables(home_connection(server_alias), only=("Installation",))
     call_command("migrate", "contenttypes", database=server_alias, verbosity=0)
     assert columns(server_alias) == before
 

@@ -17,7 +17,6 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext, isolate_apps
 
 from django_idgen.core.segment import MAX_ID, Demand
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.fields import SegmentIdField
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits
@@ -31,7 +30,7 @@ from tests.aliases import alias as alias
 from tests.aliases import on_every_database
 from tests.app.models import Car, Document, Folder, Invoice, Receipt, Ticket, Vehicle
 from tests.doctor.asking import doctor, findings
-from tests.places import STEP, idgen_on, using
+from tests.places import STEP, idgen_on, make_tables, using
 from tests.places import place as place
 
 TAG = "app.invoice"
@@ -297,7 +296,7 @@ def test_a_load_outlives_the_database_of_the_tags(
     postgres: str, mariadb: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its rows are kept; the log names the tag, how far to raise it, and what does so."""
-    make_missing_tables(connections[postgres])
+    make_tables(postgres)
     with using(mariadb), override_settings(IDGEN=idgen_on(postgres)):
         there = connections.settings[postgres]["NAME"]
         connections.settings[postgres]["NAME"] = "nowhere"

@@ -14,7 +14,7 @@ from django_idgen import segments
 from django_idgen.core.errors import SegmentExhausted
 from django_idgen.core.segment import MAX_ID
 from django_idgen.db.connection import Place, place_of
-from django_idgen.db.stores import catch_up
+from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 

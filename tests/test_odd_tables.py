@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from django.conf import settings
 from django.core.checks import CheckMessage
 from django.core.management import call_command
 from django.db import connections, transaction
 from django.test import override_settings
 
 from django_idgen import checks
-from django_idgen.db.tables import make_missing_tables
 from tests.app.models import Invoice, Line, Order
 from tests.doctor.asking import doctor, findings
 from tests.doctor.fleet import idgen, on_database
+from tests.places import make_tables
 from tests.ports import free_port
 from tests.server_tools import execute
 
@@ -63,13 +64,16 @@ def project(server_alias: str) -> Iterator[str]:
     others = {name: connections.settings[name] for name in ODD if name != server_alias}
     for name in others:
         connections.settings.pop(name)
-    make_missing_tables(connections[server_alias])
+    make_tables(server_alias)
     if server_alias == "postgres":
         execute(server_alias, "DROP TYPE IF EXISTS mood, small")
         execute(server_alias, "CREATE TYPE mood AS ENUM ('sad', 'glad')")
         execute(server_alias, "CREATE DOMAIN small AS integer CHECK (VALUE < 100)")
     try:
-        with override_settings(IDGEN=idgen(on_database(server_alias), window=180)):
+        found = idgen(on_database(server_alias), window=180)
+        # All models are checked: those with scrambled ids need their key.
+        found["SCRAMBLE_KEYS"] = settings.IDGEN["SCRAMBLE_KEYS"]
+        with override_settings(IDGEN=found):
             yield server_alias
     finally:
         connections.settings.update(others)

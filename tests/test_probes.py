@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,8 @@ from django.test import override_settings
 
 from django_idgen import generators, segments
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, SegmentUnavailable
-from django_idgen.db.sqlite.marks import MarksFile
 from django_idgen.process import handlers
 from django_idgen.sources.memory import MemorySource
-from django_idgen.sources.sqlite import SqliteSource
 from tests.places import idgen_on, place
 from tests.redis_pool.test_project import project
 from tests.redis_servers import RedisFarm, cache_alias, redis_farm
@@ -107,14 +104,12 @@ def test_of_two_registries_both_are_asked(place: str) -> None:
 # --- what edits of tags ask of the marks -----------------------------------------------
 
 
-@pytest.fixture(params=["memory", "file"])
-def marks(request: pytest.FixtureRequest, tmp_path: Path) -> MemorySource | SqliteSource:
-    if request.param == "memory":
-        return MemorySource(10)
-    return SqliteSource(marks=MarksFile(tmp_path / "marks"), default_step=10)
+@pytest.fixture
+def marks() -> MemorySource:
+    return MemorySource(10)
 
 
-def test_a_tag_is_opened_once(marks: MemorySource | SqliteSource) -> None:
+def test_a_tag_is_opened_once(marks: MemorySource) -> None:
     """With its step and its first id; one that is there stays as it is."""
     assert marks.open_tag("t", step=3, max_id=500)
     assert not marks.open_tag("t", step=9, max_id=900)
@@ -124,7 +119,7 @@ def test_a_tag_is_opened_once(marks: MemorySource | SqliteSource) -> None:
     assert not marks.open_tag("used", step=9, max_id=900)
 
 
-def test_a_mark_is_raised_and_never_lowered(marks: MemorySource | SqliteSource) -> None:
+def test_a_mark_is_raised_and_never_lowered(marks: MemorySource) -> None:
     """Of a tag that is there, or not yet."""
     marks.fetch("t")
     for to in (700, 30):
@@ -135,7 +130,7 @@ def test_a_mark_is_raised_and_never_lowered(marks: MemorySource | SqliteSource) 
     assert marks.fetch("new").start == 40
 
 
-def test_a_step_that_can_t_be_opens_no_tag(marks: MemorySource | SqliteSource) -> None:
+def test_a_step_that_can_t_be_opens_no_tag(marks: MemorySource) -> None:
     """And leaves nothing behind."""
     with pytest.raises(ConfigurationError):
         marks.open_tag("t", step=0, max_id=5)

@@ -106,8 +106,8 @@ def test_a_rate_of_fetches_is_named_so(server_alias: str) -> None:
     assert "tag_rate" not in SHARED
 
 
-def test_sqlite_keeps_no_rates() -> None:
-    """Its rows are a mirror."""
+def test_a_database_in_memory_keeps_no_rates() -> None:
+    """It has no second file in which they could stand."""
     assert DatabaseSource(default_step=10).record_rate("t", 1, START) == 0.0
 
 

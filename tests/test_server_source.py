@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from django.core.management import call_command
-from django.db import connections
 
 from django_idgen.core.errors import (
     ConfigurationError,
@@ -13,7 +12,7 @@ from django_idgen.core.errors import (
     SegmentUnavailable,
 )
 from django_idgen.core.segment import MAX_ID, MAX_STEP, Demand, Segment
-from django_idgen.db.connection import OwnConnection
+from django_idgen.db.connection import OwnConnection, home_connection
 from django_idgen.db.tables import missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import ServerSource
@@ -44,7 +43,7 @@ def assert_disjoint(segments: list[Segment]) -> None:
 def test_a_new_tag_starts_at_one(source: ServerSource) -> None:
     """On a database that was never migrated: the table, the row and the first segment."""
     assert source.fetch("a") == Segment("a", 1, 101, 100)
-    assert missing_tables(connections[source.alias], ["LeafAlloc"]) == []
+    assert missing_tables(home_connection(source.alias), ["LeafAlloc"]) == []
     assert (row_of(source).max_id, row_of(source).step) == (101, 100)
 
 
@@ -182,7 +181,7 @@ def test_impossible_tags_are_refused(source: ServerSource, tag: object) -> None:
     """Before any table is made for them."""
     with pytest.raises(InvalidTag):
         source.fetch(tag)  # type: ignore[arg-type]
-    assert missing_tables(connections[source.alias], ["LeafAlloc"])
+    assert missing_tables(home_connection(source.alias), ["LeafAlloc"])
 
 
 @pytest.mark.parametrize("step", [0, -1, MAX_STEP + 1, 2**63])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from django_idgen.db.sqlite.file_name import file_of
+from django_idgen.db.sqlite import file_of
 
 FILES = [
     "shop.db",

@@ -11,8 +11,8 @@ from django.db import connections
 
 from django_idgen import generators, next_id, segments
 from django_idgen.core.errors import LeaseLost
-from django_idgen.db.connection import Place
-from django_idgen.db.stores import PlacedLoader, Stores, marks_of, mirror_of
+from django_idgen.db.connection import Place, home_connection
+from django_idgen.db.stores import AliasLoader, Stores
 from django_idgen.db.tables import MODELS, missing_tables
 from django_idgen.process import handlers
 from tests import places
@@ -46,29 +46,26 @@ def test_a_store_is_made_once_for_a_place_and_a_name(shop: Path) -> None:
     assert not stores.is_current(first)
     another_database("default", str(shop))
     assert stores.current() is first
-    assert made == [Place.FILE, Place.MEMORY]
+    assert made == [Place.SERVER, Place.MEMORY]
 
 
 def test_many_threads_get_one_store(shop: Path) -> None:
-    """Two marks files of one path would each believe to be alone."""
+    """Two of one database would each believe to be alone."""
     stores = Stores("default", lambda place: object())
     assert len(set(map(id, at_once(16, lambda _: stores.current())))) == 1
-    found = at_once(16, lambda _: marks_of("default"))
-    assert len(set(map(id, found))) == 1
-    assert mirror_of(found[0]).database == shop
 
 
-def test_sqlite_has_no_background_thread(shop: Path) -> None:
-    """Another thread could but wait for the caller's lock; in memory it fails (hazard 67)."""
-    loader = PlacedLoader("default")
-    assert not loader.background
+def test_a_database_in_memory_has_no_background_thread(shop: Path) -> None:
+    """Another thread would find another database (hazard 67); a file's it finds."""
+    loader = AliasLoader("default")
+    assert loader.background
     another_database("default", ":memory:")
     assert not loader.background
 
 
 def test_a_server_has_one(server_alias: str) -> None:
     """There the next segment is loaded while the caller goes on."""
-    assert PlacedLoader(server_alias).background
+    assert AliasLoader(server_alias).background
 
 
 def test_ids_of_a_test_without_the_database_come_one_at_a_time() -> None:
@@ -97,7 +94,7 @@ def test_a_dropped_sqlite_database_gets_no_new_marks(shop: Path) -> None:
     next_id()
     connections["default"].close()
     shop.unlink()
-    marks_of("default").path.unlink()
+    shop.with_name("shop.sqlite3-idgen").unlink()
     handlers.reset()
     assert [*shop.parent.iterdir()] == []
 
@@ -113,7 +110,7 @@ def test_a_lease_is_not_given_back_to_another_server_database(server_alias: str)
         another_database(server_alias, real)
         try:
             handlers.reset()
-            assert len(missing_tables(connections[server_alias])) == len(MODELS)
+            assert len(missing_tables(home_connection(server_alias))) == len(MODELS)
         finally:
             another_database(server_alias, name)
             with connections[server_alias]._nodb_cursor() as cursor:

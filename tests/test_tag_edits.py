@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -24,7 +25,7 @@ from django_idgen.process import handlers
 from django_idgen.process import tags as tag_rows
 from django_idgen.rest.tags import TagList
 from django_idgen.sources.memory import MemorySource
-from tests.places import STEP, place, sqlite
+from tests.places import place, sqlite
 from tests.redis_pool.test_project import project
 from tests.server_tools import at_once
 from tests.several.conftest import _shards, shards
@@ -77,9 +78,12 @@ def test_a_tag_is_made_in_all_databases_that_share_it(shards: list[str]) -> None
         assert [(row.delta, row.remainder) for row in found] == [(3, 0), (3, 1), (3, 2)]
         assert {(row.max_id, row.step, row.description) for row in found} == {(1000, 4, "words")}
         ids = taken("t", 100)
+        deadline = time.monotonic() + 120  # one that was slow to answer is passed over for 30 s
+        while {number % 3 for number in ids} != {0, 1, 2}:
+            assert time.monotonic() < deadline
+            ids += taken("t", 100)
     assert len(set(ids)) == len(ids)
     assert min(ids) >= 1000
-    assert {number % 3 for number in ids} == {0, 1, 2}
 
 
 def test_a_new_tag_follows_the_division_of_its_database(shards: list[str]) -> None:
@@ -227,7 +231,7 @@ def _all(ordering: str) -> list[tag_rows.Tag]:
 
 
 def test_a_skip_counts_though_the_row_can_t_be_read(tmp_path: Path, django_db_blocker: Any) -> None:
-    """On SQLite the mark itself is raised: a lock on the mirror hides nothing."""
+    """On SQLite too the mark itself is raised."""
     with django_db_blocker.unblock(), sqlite(tmp_path):
         tag_edits.make_tag("t", step=3)
         segments["t"].next_id()
@@ -319,7 +323,7 @@ def test_a_row_that_moved_on_meanwhile_is_not_set_back(place: str) -> None:
 
 def test_what_was_skipped_was_not_used(place: str) -> None:
     """A forecast measures anew, rather than take the skip for consumption."""
-    segments["t"].next_ids(STEP)
+    segments["t"].next_id()  # one of many: no preload is under way
     tag_edits.skip_tag("t", most=MOST, by=50_000)
     row = LeafAlloc.objects.using(place).get(pk="t")
     assert row.measured_at is None

@@ -23,12 +23,11 @@ from django_idgen import next_id, tasks
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, UpkeepFailed
 from django_idgen.core.lease import Grant
 from django_idgen.core.registry import Registry
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeaseHistory, NamespaceRecord, SegmentHistory, WorkerLease
 from django_idgen.ops.upkeep import prune_history, renew_worker_leases
 from django_idgen.process import factory, lifecycle
 from django_idgen.settings.config import SettingsError, read_settings
-from tests.places import place
+from tests.places import make_tables, place
 from tests.ports import free_port
 from tests.server_tools import at_once
 from tests.upkeep_tools import (
@@ -240,7 +239,7 @@ def test_the_child_of_a_fork_begins_anew(alias: str) -> None:
 
 
 def make_history(alias: str, *days: float) -> None:
-    make_missing_tables(connections[alias])
+    make_tables(alias)
     for start, ago in enumerate(days, 1):
         SegmentHistory.objects.using(alias).create(
             tag="tea", start=start, stop=start + 1, holder="web", taken_at=days_ago(ago)
@@ -274,7 +273,7 @@ def test_only_old_history_is_deleted(archive: str) -> None:
 
 def test_old_history_of_worker_ids_is_deleted(archive: str) -> None:
     """But not of who has one still, or had it at a time that is to be remembered."""
-    make_missing_tables(connections[archive])
+    make_tables(archive)
     rows = LeaseHistory.objects.using(archive)
     for worker, start, ago in [(1, 1, 300), (1, 2, 200), (1, 3, 80), (2, 1, 300), (2, 2, 99)]:
         rows.create(
@@ -361,7 +360,7 @@ def test_the_tasks_return_what_they_did(alias: str) -> None:
     """Run by Celery, under their full names; the results are JSON."""
     from celery import Celery
 
-    make_missing_tables(connections[alias])
+    make_tables(alias)
     app = Celery("shop", set_as_current=False)
     acquire()
     done = {
@@ -517,7 +516,7 @@ def test_the_command_says_what_failed_and_does_the_rest(
     alias: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its exit status is that of a failure then, so that cron tells."""
-    make_missing_tables(connections[alias])
+    make_tables(alias)
     acquire()
     with pytest.raises(CommandError, match="preload_segments: An outage must be"):
         call_command("idgen_upkeep", "--outage", "-3")

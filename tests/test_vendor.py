@@ -12,8 +12,8 @@ from django.db import DatabaseError, connections, transaction
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.db import dialects
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
+from tests.places import make_tables
 from tests.server_tools import execute, execute_apart
 
 A_MINUTE_US = 60_000_000
@@ -133,7 +133,7 @@ SNAPSHOTS = {
 
 def test_each_statement_sees_what_others_have_committed(server_alias: str) -> None:
     """A worker id looked up in a snapshot from before the lock could be another's by now."""
-    make_missing_tables(connections[server_alias])
+    make_tables(server_alias)
     tags = LeafAlloc.objects.using(server_alias)
     execute(server_alias, SNAPSHOTS[server_alias])  # as a receiver of connection_created may
     try:

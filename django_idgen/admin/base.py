@@ -19,6 +19,7 @@ from django.db import DatabaseError, connections, models, router, transaction
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
+from ..db.connection import home_connection, home_of
 from ..db.tables import missing_columns, missing_tables
 
 if TYPE_CHECKING:
@@ -191,15 +192,12 @@ def _trouble_with(model: type[models.Model], alias: str) -> str:
     values = {"table": model._meta.db_table, "database": alias}
     names = [model.__name__]
     try:
-        if missing_tables(connections[alias], names):
+        if missing_tables(home_connection(alias), names):
             return (
-                _(
-                    "Table “%(table)s” is not in database “%(database)s” yet: “migrate” makes it, "
-                    "or the first id that is taken."
-                )
+                _("Table “%(table)s” is not in database “%(database)s” yet: “migrate” makes it.")
                 % values
             )
-        lacking = missing_columns(connections[alias], names)
+        lacking = missing_columns(home_connection(alias), names)
     except DatabaseError as error:
         text = _("Database “%(database)s” can't be asked just now: %(error)s")
         return text % {**values, "error": error}
@@ -214,8 +212,9 @@ def _trouble_with(model: type[models.Model], alias: str) -> str:
 
 def _savepoint(alias: str) -> AbstractContextManager[Any]:
     """What fails within breaks off no transaction that the request runs in."""
-    within = connections[alias].in_atomic_block
-    return transaction.atomic(using=alias) if within else nullcontext()
+    home = home_of(alias)
+    within = connections[home].in_atomic_block
+    return transaction.atomic(using=home) if within else nullcontext()
 
 
 def database_of(model: type[models.Model]) -> str:

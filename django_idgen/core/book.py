@@ -46,7 +46,6 @@ from .sub_lease import Change as SubLeaseChange
 from .sub_lease import SubLease, reaching
 
 __all__ = [
-    "NOT_WHOLE",
     "PREVIOUS_LIMIT",
     "Book",
     "LookCloser",
@@ -71,7 +70,6 @@ __all__ = [
     "take_back",
 ]
 
-NOT_WHOLE = 2**31 - 1
 RANDOM_TRIES = 10
 PREVIOUS_LIMIT = 64
 """Marks of one host that are looked at for one that its processes had before."""
@@ -94,10 +92,7 @@ class Record:
     """Nothing below this tick is granted."""
     largest_window: int
     workers_made: int
-    """How many worker ids were ever lent; fewer rows than that shows a loss.
-
-    :data:`NOT_WHOLE` in a record that may lag behind what was lent.
-    """
+    """How many worker ids were ever lent; fewer rows than that shows a loss."""
     highest_until: int
     """The end of the latest window ever granted."""
     ceiling: int = 0
@@ -169,6 +164,10 @@ class Book(ABC):
     @abstractmethod
     def count(self) -> int:
         """How many worker ids have a mark."""
+
+    @abstractmethod
+    def highest_worker(self) -> int | None:
+        """The highest worker id that has a mark; None if none has."""
 
     @abstractmethod
     def highest_until(self) -> int:
@@ -285,11 +284,20 @@ def lend(
     record = opened_record(book, namespace)
     now = _now(book, namespace)
     by = soon(namespace, now=now, fence=record.fence, not_before=not_before)
-    worker, old = choose_worker(
-        book, namespace, now=now, generation=record.generation, by=by, holder=holder, avoid=avoid
-    )
-    if old is None and not book.thorough and book.count() < record.workers_made:
-        raise LookCloser  # it may have been lent, and its row deleted
+    if namespace.unused:
+        worker, old = _next_worker(book, namespace, record, now=now, avoid=avoid)
+    else:
+        worker, old = choose_worker(
+            book,
+            namespace,
+            now=now,
+            generation=record.generation,
+            by=by,
+            holder=holder,
+            avoid=avoid,
+        )
+        if old is None and not book.thorough and book.count() < record.workers_made:
+            raise LookCloser  # it may have been lent, and its row deleted
     start, until = grant_window(
         namespace,
         old,
@@ -303,6 +311,8 @@ def lend(
     )
     book.save_lent(mark, is_new=old is None)
     made = record.workers_made + (old is None)
+    if namespace.unused:
+        made = min(made, len(namespace.workers))
     book.save_record(_raised(replace(record, workers_made=made), until))
     return _lease(namespace, mark)
 
@@ -372,14 +382,19 @@ def choose_worker(
 ) -> tuple[int, Mark | None]:
     """A free worker id, never ``avoid``, and its mark if it ever had one.
 
-    The id that the holder had last comes first, so that a restarted process goes on under its
-    old id; then some random tries, since newcomers that choose alike queue for one row; then a
-    scan, since random tries alone fail about every fourth time when 900 of 1024 ids are held.
+    One that the process prefers comes first, then the one that the holder had last, so that a
+    restarted process goes on under its old id; then some random tries, since newcomers that
+    choose alike queue for one row; then a scan, since random tries alone fail about every
+    fourth time when 900 of 1024 ids are held.
     Worker ids whose windows would begin after tick ``by`` come last.
 
     Raises :class:`NoFreeWorker`.
     """
-    workers = namespace.workers
+    workers, preferred = namespace.workers, namespace.preferred
+    if preferred is not None and preferred != avoid:
+        mark = book.mark(preferred)
+        if _is_lendable(mark, now, generation, by):
+            return preferred, mark
     who = identity_of(holder)
     seen = book.had_by(who, (now, generation)) if holder else ()
     had = [
@@ -389,9 +404,9 @@ def choose_worker(
         and each.mark.worker in workers
         and each.mark.worker != avoid
     ]
-    for mark in had:
-        if mark.until <= by:
-            return mark.worker, mark
+    for own in had:
+        if own.until <= by:
+            return own.worker, own
     tries = _random.sample(workers, min(RANDOM_TRIES, len(workers)))
     known = book.marks(tries)
     for worker in tries:
@@ -408,6 +423,33 @@ def choose_worker(
         raise NoFreeWorker(namespace.name, workers)
     last = had[0] if had else earliest
     return last.worker, last
+
+
+def _next_worker(
+    book: Book, namespace: Namespace, record: Record, *, now: int, avoid: int | None
+) -> tuple[int, Mark | None]:
+    """The lowest worker id that was never lent; if all were, the one that is free longest.
+
+    How many were lent is known by the record: deleted rows need not be noticed here, and so
+    no start counts the rows.
+
+    Raises :class:`NoFreeWorker`.
+    """
+    workers = namespace.workers
+    if record.workers_made < len(workers):
+        return workers[record.workers_made], None
+    if namespace.unused == "only":
+        raise NoFreeWorker(namespace.name, workers, used=True)
+    # Rows that are missing begin at the fence of the generation that their loss has opened.
+    missing = book.lowest_missing(workers, avoid) if book.thorough else None
+    if missing is not None:
+        return missing, None
+    longest_free = book.earliest_free(workers, avoid, now, record.generation)
+    if longest_free is not None:
+        return longest_free.worker, longest_free
+    if book.count() < record.workers_made and not book.thorough:
+        raise LookCloser
+    raise NoFreeWorker(namespace.name, workers)
 
 
 # --- looking after ------------------------------------------------------------------
@@ -499,12 +541,14 @@ def _is_suspicious(book: Book, namespace: Namespace, record: Record) -> bool:
 
 
 def _mended(book: Book, namespace: Namespace, found: Record | None) -> Record:
-    count, server = book.count(), book.server
+    server = book.server
     if found is None:
+        count = _lent_so_far(book, namespace)
         lost = count > 0 or book.was_opened()
         known = book.recalled() if lost else Record("", book.next_generation(0), 0, 0, 0, 0)
     else:
         known = found
+        count = book.count() if _needs_rows(namespace, found) else found.workers_made
         lost = (
             found.installation != book.installation
             or count < found.workers_made
@@ -516,10 +560,24 @@ def _mended(book: Book, namespace: Namespace, found: Record | None) -> Record:
         known,
         fingerprint=fingerprint_text(namespace.fingerprint),
         largest_window=max(known.largest_window, namespace.reach_ticks),
-        workers_made=max(count, 0 if lost else known.workers_made),
+        workers_made=max(count, 0 if lost and not namespace.unused else known.workers_made),
         installation=book.installation,
         server=server or known.server,
     )
+
+
+def _needs_rows(namespace: Namespace, record: Record) -> bool:
+    """Whether the worker id of a row that is missing could be lent again."""
+    used_up = record.workers_made >= len(namespace.workers)
+    return not namespace.unused or (namespace.unused == "first" and used_up)
+
+
+def _lent_so_far(book: Book, namespace: Namespace) -> int:
+    """How many worker ids were ever lent, by the marks alone."""
+    if not namespace.unused:
+        return book.count()
+    highest = book.highest_worker()
+    return 0 if highest is None else max(0, highest + 1 - namespace.workers.start)
 
 
 def _reopened(book: Book, namespace: Namespace, known: Record) -> Record:
@@ -582,7 +640,7 @@ def rewrite(book: Book, namespace: Namespace, change: Change) -> Stored:
         fence=successor.fence,
         highest_until=successor.fence,
         largest_window=successor.longest,
-        workers_made=book.count() if successor.resets else record.workers_made,
+        workers_made=_lent_so_far(book, namespace) if successor.resets else record.workers_made,
         # A registry outside of the database gets ticks of the new generation when it asks.
         ceiling=0,
         incarnation="",

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from .errors import ConfigurationError, InvalidId
 from .segment import MAX_ID
 
-__all__ = ["ALPHABETS", "DECIMAL", "MAX_PREFIX_LENGTH", "TextForm"]
+__all__ = ["ALPHABETS", "DECIMAL", "MAX_PREFIX_LENGTH", "TextForm", "check_id", "is_number"]
 
 DIGITS = "0123456789"
 UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -84,6 +84,11 @@ class TextForm:
         return not self.width and not self.prefix
 
     @property
+    def takes_numbers(self) -> bool:
+        """Whether :meth:`read` takes numbers beside texts of this form."""
+        return True
+
+    @property
     def pattern(self) -> str:
         """A regular expression, without anchors or groups, of everything that :meth:`read` reads.
 
@@ -96,18 +101,11 @@ class TextForm:
 
     def format(self, value: int) -> str:
         """The text of an id. Raises :class:`InvalidId` for what can't be one."""
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidId(value, f"an id is an int, and this is a {type(value).__name__}")
-        if not 1 <= value <= MAX_ID:
-            raise InvalidId(value, "ids are 1 to 2**63 - 1")
+        check_id(value)
         if not self.width:
             return f"{self.prefix}{value:d}"
-        base, left, digits = len(self._digits), value, []
-        for _ in range(self.width):
-            left, digit = divmod(left, base)
-            digits.append(self._digits[digit])
-        text = "".join(reversed(digits))
-        return f"{value:d}" if not self.prefix and _is_number(text) else self.prefix + text
+        text = self._spelled(value, self.width)
+        return f"{value:d}" if not self.prefix and is_number(text) else self.prefix + text
 
     def parse(self, text: str) -> int:
         """The id of a text in this very form, prefix included.
@@ -118,37 +116,55 @@ class TextForm:
             raise InvalidId(text, f"a text is a string, and this is a {type(text).__name__}")
         if not text.startswith(self.prefix):
             raise InvalidId(text, f"it does not begin with {self.prefix!r}")
-        if self.width and not self.prefix and _is_number(text):
+        if self.width and not self.prefix and is_number(text):
             return DECIMAL.parse(text)
-        return self._value(text, text[len(self.prefix) :])
+        digits = self._normalised(text[len(self.prefix) :])
+        self._check_length(text, digits)
+        value = self._value(text, digits)
+        if not 1 <= value <= MAX_ID:
+            raise InvalidId(text, "ids are 1 to 2**63 - 1")
+        return value
 
     def read(self, value: object) -> int:
         """The id that somebody gave: an int, its decimal digits, or its text in this form.
 
         Raises :class:`InvalidId`.
         """
+        return self.read_trusted(value)
+
+    def read_trusted(self, value: object) -> int:
+        """The same of what Python, Django or staff gave: numbers are read in every form.
+
+        Raises :class:`InvalidId`.
+        """
         if isinstance(value, str):
-            return (DECIMAL if _is_number(value) else self).parse(value)
+            return (DECIMAL if is_number(value) else self).parse(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidId(value, f"an id is an int or a string, not a {type(value).__name__}")
-        if not 1 <= value <= MAX_ID:
-            raise InvalidId(value, "ids are 1 to 2**63 - 1")
+        check_id(value)
         return value
 
-    def _value(self, given: str, digits: str) -> int:
+    def _spelled(self, value: int, width: int) -> str:
+        base, digits = len(self._digits), []
+        for _ in range(width):
+            value, digit = divmod(value, base)
+            digits.append(self._digits[digit])
+        return "".join(reversed(digits))
+
+    def _normalised(self, digits: str) -> str:
         if self.alphabet == "crockford":
-            digits = digits.upper().translate(_ALIASES) if digits.isascii() else digits
-        elif self.alphabet == "base36":
-            digits = digits.lower() if digits.isascii() else digits
-        self._check_length(given, digits)
+            return digits.upper().translate(_ALIASES) if digits.isascii() else digits
+        if self.alphabet == "base36":
+            return digits.lower() if digits.isascii() else digits
+        return digits
+
+    def _value(self, given: str, digits: str) -> int:
         value, base = 0, len(self._digits)
         for digit in digits:
             found = self._values.get(digit)
             if found is None:
                 raise InvalidId(given, f"{digit!r} is no digit of {self.alphabet}")
             value = value * base + found
-        if not 1 <= value <= MAX_ID:
-            raise InvalidId(given, "ids are 1 to 2**63 - 1")
         return value
 
     def _check_length(self, given: str, digits: str) -> None:
@@ -163,7 +179,15 @@ class TextForm:
             raise InvalidId(given, "it begins with 0")
 
 
-def _is_number(text: str) -> bool:
+def check_id(value: object) -> None:
+    """Refuse what can't be an id. Raises :class:`InvalidId`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidId(value, f"an id is an int, and this is a {type(value).__name__}")
+    if not 1 <= value <= MAX_ID:
+        raise InvalidId(value, "ids are 1 to 2**63 - 1")
+
+
+def is_number(text: str) -> bool:
     """Whether a text is a decimal number as ``str()`` writes one."""
     return text.isascii() and text.isdigit() and text[0] != "0"
 

@@ -86,15 +86,19 @@ class NotSeenFromHere(LeaseError):
 
 
 class NoFreeWorker(LeaseError):
-    """Every worker id of the range is held by somebody."""
+    """Every worker id of the range is held by somebody, or was used where each is lent once."""
 
-    def __init__(self, namespace: str, workers: range) -> None:
+    def __init__(self, namespace: str, workers: range, *, used: bool = False) -> None:
         self.namespace = namespace
         self.workers = workers
+        state, way = (
+            ("were used, each by one process", "Lend those of ended processes again ('recycle')")
+            if used
+            else ("are held", "Stop idle processes, wait for an expired window")
+        )
         super().__init__(
             f"All {len(workers)} worker ids of namespace {namespace!r} "
-            f"({_span(workers)}) are held. Stop idle processes, wait for an expired window, "
-            f"or choose a layout with more worker bits."
+            f"({_span(workers)}) {state}. {way}, or choose a layout with more worker bits."
         )
 
 
@@ -193,7 +197,7 @@ class SegmentRefused(SegmentUnavailable):
 
 
 class TagPaused(SegmentUnavailable):
-    """Somebody has paused the tag: nobody is given more of its ids until it is resumed.
+    """The tag is paused: no process gets more of its ids until it is resumed.
 
     Raised at once, without waiting for a deadline. Whoever has waited for
     :class:`SegmentUnavailable` is served: the next call asks anew.
@@ -206,7 +210,7 @@ class TagPaused(SegmentUnavailable):
 
     def __str__(self) -> str:
         return (
-            f"Tag {self.tag!r} is paused: nobody is given more of its ids. Resume it in the "
+            f"Tag {self.tag!r} is paused: no process gets more of its ids. Resume it in the "
             f"admin, or with 'POST tags/<tag>/resume' of the API; the next call then works."
         )
 

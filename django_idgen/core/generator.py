@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from .errors import ConfigurationError
 
 if TYPE_CHECKING:
     from .keeper import LeaseKeeper
-    from .layout import IdParts
+    from .layout import BitLayout, IdParts
 
-__all__ = ["MAX_BATCH", "Generator", "check_count"]
+__all__ = ["HAS_GIL", "MAX_BATCH", "Generator", "check_count", "drop", "walk"]
+
+HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
+"""Whether one step of a C iterator is atomic."""
 
 MAX_BATCH: Final = 10_000_000
 """The most ids that one call of ``next_ids`` gives."""
@@ -32,6 +38,22 @@ def check_count(count: object) -> int:
             f"{count} ids can't be given by one call: ask for 0 to {MAX_BATCH} at a time."
         )
     return count
+
+
+def walk(ids: Iterator[int], slow: Callable[[], int]) -> Callable[[], int]:
+    """A ``next_id`` that takes the next of ``ids``, and calls ``slow`` once they have ended.
+
+    ``ids`` iterates over a ``range``. Two threads never get one id of it: no step of these
+    iterators runs Python code, and so none gives up the GIL, before ``ids`` has ended.
+    What ``slow`` raises reaches the caller, and the next call asks it again.
+    """
+    return chain(ids, iter(slow, None)).__next__
+
+
+def drop(ids: Iterator[int]) -> None:
+    """End the iterator over a ``range``, for those too that hold it in a :func:`walk`."""
+    iterator: Any = ids
+    iterator.__setstate__(sys.maxsize)
 
 
 class Generator(ABC):
@@ -64,6 +86,13 @@ class Generator(ABC):
     async def anext_ids(self, count: int, /) -> list[int]:
         """As :meth:`next_ids`, for coroutines."""
         return await asyncio.to_thread(self.next_ids, count)
+
+    @classmethod
+    def reach(cls, layout: BitLayout, options: Mapping[str, Any]) -> float:  # noqa: ARG003
+        """How many seconds past now its ids may lie, with these options of its settings."""
+        value = options.get("max_ahead", 0.0)
+        # What can't be one is refused by the constructor, in its own words.
+        return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else 0.0
 
     def decode(self, value: int) -> IdParts:
         """Take an id apart, if :attr:`has_parts`.

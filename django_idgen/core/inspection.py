@@ -93,12 +93,12 @@ class Inspection:
     namespace: Namespace
     now_us: int
     """The registry's time (µs since 1970); this host's where the two are not one."""
-    sights: Iterable[InspectedMark] = ()
+    marks: Iterable[InspectedMark] = ()
     """Of the worker ids that it has a mark of: never lent are all the others."""
     workers: range | None = None
     """Those that it lends, if not all of the namespace's."""
     failure: str = ""
-    """Why it could not be asked; then there are no sights."""
+    """Why it could not be asked; then there are no marks."""
     place: str = ""
     """Where it is kept: the alias of its database, say. Other marks of the same kind and
     namespace are in another place; empty where that is not known."""
@@ -186,12 +186,12 @@ class WorkerMap:
     def counts(self) -> Mapping[WorkerState, int]:
         """How many worker ids of the layout are in each state; those that are in none: 0."""
         counted = Counter(entry.state for entry in self.entries.values())
-        strays = sum(not any(worker in part for part in self.lent) for worker in self.entries)
+        outside = sum(not any(worker in part for part in self.lent) for worker in self.entries)
         lent = sum(len(part) for part in self.lent)
         unseen = sum(len(part) for part in self.unseen)
-        counted[WorkerState.FREE] += lent - (len(self.entries) - strays)
+        counted[WorkerState.FREE] += lent - (len(self.entries) - outside)
         counted[WorkerState.UNKNOWN] += unseen
-        counted[WorkerState.RESERVED] += len(self.workers) - lent - unseen - strays
+        counted[WorkerState.RESERVED] += len(self.workers) - lent - unseen - outside
         return {state: counted[state] for state in WorkerState}
 
 
@@ -220,9 +220,9 @@ def entries_of(survey: Inspection) -> Iterable[WorkerEntry]:
     """What ``survey`` says of each worker id that it has a mark of."""
     space = survey.namespace
     ticks = Ticks(space.epoch_us, space.tick_us, space.window_ticks)
-    for sight in survey.sights:
+    for inspected in survey.marks:
         yield entry_of(
-            sight,
+            inspected,
             ticks,
             now_us=survey.now_us,
             namespace=space.name,
@@ -232,7 +232,7 @@ def entries_of(survey: Inspection) -> Iterable[WorkerEntry]:
 
 
 def entry_of(
-    sight: InspectedMark,
+    inspected: InspectedMark,
     ticks: Ticks | None,
     *,
     now_us: int,
@@ -240,39 +240,39 @@ def entry_of(
     registry: str,
     place: str,
 ) -> WorkerEntry:
-    """What ``sight`` means at ``now_us`` (µs since 1970); without ``ticks`` no moment of it."""
-    mark = sight.mark
+    """What ``inspected`` means at ``now_us`` (µs since 1970); without ``ticks`` no moment of it."""
+    mark = inspected.mark
     until_us = None if ticks is None else ticks.epoch_us + mark.until * ticks.tick_us
     left_us = None if until_us is None else until_us - now_us
-    state = _state(sight, ticks, now_us, left_us)
+    state = _state(inspected, ticks, now_us, left_us)
     is_lent = state is not WorkerState.FREE and left_us is not None
     return WorkerEntry(
         worker=mark.worker,
         state=state,
         holder=mark.holder,
-        acquired_at=_moment(sight.acquired_us),
-        seen_at=_moment(sight.seen_us),
+        acquired_at=_moment(inspected.acquired_us),
+        seen_at=_moment(inspected.seen_us),
         until=_moment(until_us),
         window_left=max(0, left_us or 0) / 1e6 if is_lent else None,
-        clock_offset=None if sight.offset_us is None else sight.offset_us / 1e6,
+        clock_offset=None if inspected.offset_us is None else inspected.offset_us / 1e6,
         namespace=namespace,
         registry=registry,
         place=place,
-        lease=name_of(mark.token) if sight.lease is None else sight.lease,
+        lease=name_of(mark.token) if inspected.lease is None else inspected.lease,
     )
 
 
 def _state(
-    sight: InspectedMark, ticks: Ticks | None, now_us: int, left_us: int | None
+    inspected: InspectedMark, ticks: Ticks | None, now_us: int, left_us: int | None
 ) -> WorkerState:
-    if not sight.mark.token:
+    if not inspected.mark.token:
         return WorkerState.FREE
-    if sight.void or (left_us is not None and left_us <= 0):
+    if inspected.void or (left_us is not None and left_us <= 0):
         return WorkerState.EXPIRED
     if ticks is None or left_us is None:
         return WorkerState.HELD
     window_us = ticks.window * ticks.tick_us
-    unseen_us = 0 if sight.seen_us is None else now_us - sight.seen_us
+    unseen_us = 0 if inspected.seen_us is None else now_us - inspected.seen_us
     overdue = unseen_us > window_us * OVERDUE or left_us < window_us * SHORT
     return WorkerState.OVERDUE if overdue else WorkerState.HELD
 

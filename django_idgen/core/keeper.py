@@ -10,73 +10,19 @@ from __future__ import annotations
 
 import threading
 import warnings
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import Protocol
 
 from .clock import SYSTEM_CLOCK, AnchoredClock, Clock
 from .errors import ClockSkewed, IdgenError, LeaseError, LeaseExpired, LeaseLost
 from .events import Outbox, ignore
 from .holder import process_label
 from .lease import Grant, Lease
-from .loader import BackgroundThread
+from .loader import RepeatingThread
 from .registry import Registry
 
-__all__ = ["LeaseKeeper", "RegistryCalls", "Renewable", "RenewalThread"]
-
-
-class Renewable(Protocol):
-    """What the thread calls, again and again."""
-
-    def renew_in_background(self) -> float:
-        """One turn; returns the seconds until the next. Never raises."""
-        ...
-
-
-class RenewalThread:
-    """Calls ``owner.renew_in_background()`` every so often, first after ``pause`` seconds.
-
-    The owner is held by a weak reference only: one that its user dropped must not
-    live on here. A fork ends the thread; the owner starts it again at its next use.
-    Not thread-safe: the owner starts and stops it under its lock.
-    """
-
-    __slots__ = ("_stop", "_thread")
-
-    def __init__(self) -> None:
-        self._stop = threading.Event()
-        self._thread: BackgroundThread | None = None
-
-    def is_alive(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def start(self, owner: Renewable, *, pause: float, name: str) -> None:
-        """Start it, unless it runs. Where no thread can be started nothing happens."""
-        if self.is_alive():
-            return
-        # An event of its own: a thread that was told to stop stays told.
-        self._stop = threading.Event()
-        turns = partial(_loop, weakref.ref(owner), self._stop, pause)
-        thread = BackgroundThread(name, turns, before_fork=self._stop.set)
-        if thread.start_if_possible():
-            self._thread = thread
-
-    def stop(self) -> None:
-        """Tell it to stop, without waiting. May be called twice, and before the start."""
-        self._stop.set()
-        self._thread = None
-
-
-def _loop(reference: weakref.ref[Renewable], stop: threading.Event, pause: float) -> None:
-    while not stop.wait(pause):
-        owner = reference()
-        if owner is None:
-            return
-        pause = owner.renew_in_background()
-        del owner
+__all__ = ["LeaseKeeper", "RegistryCalls"]
 
 
 IO_PATIENCE = 10.0
@@ -195,7 +141,7 @@ class LeaseKeeper:
         self._calls = RegistryCalls(self.namespace.name, self._clock)
         self._state = threading.Lock()
         self._time = AnchoredClock(self._clock, self._skew_limit_us)
-        self._thread = RenewalThread()
+        self._thread = RepeatingThread()
         self._renewed_ns = self._tried_ns = 0
 
     # --- time ---------------------------------------------------------------
@@ -216,7 +162,7 @@ class LeaseKeeper:
         lease = self.lease
         if lease is None:
             return 0.0
-        end_us = self.namespace.epoch_us + lease.until * self.namespace.tick_us
+        end_us = self.namespace.epoch_us + self.registry.end_of(lease) * self.namespace.tick_us
         return max(0.0, (end_us - self._time.now_us()) / 1e6)
 
     @property
@@ -295,7 +241,8 @@ class LeaseKeeper:
             if self.lease is not None:
                 since = (self._clock.elapsed_ns() - self._renewed_ns) / 1e9
                 pause = max(0.0, self._third - since)
-                self._thread.start(self, pause=pause, name=f"idgen-{self.namespace.name}")
+                name = f"idgen-{self.namespace.name}"
+                self._thread.start(self.renew_in_background, pause=pause, name=name)
 
     def renew_on_path(self) -> None:
         """Renew from the generator's slow path, if it is overdue.

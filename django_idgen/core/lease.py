@@ -16,6 +16,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from .clock import Reading
 from .errors import (
@@ -77,6 +78,10 @@ class Namespace:
     fingerprint: Mapping[str, object] = field(default_factory=dict)
     ahead_ticks: int = 0
     """How far past now a holder may stamp (``max_ahead``), in ticks: its windows end later."""
+    unused: Literal["", "first", "only"] = ""
+    """Whether worker ids that were never lent go first, or are the only ones that may be lent."""
+    preferred: int | None = None
+    """The worker id that this process is to have if it is free."""
 
     def __post_init__(self) -> None:
         if not self.name or len(self.name) > 128:

@@ -10,11 +10,20 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
+from weakref import WeakMethod
 
 from .clock import SYSTEM_CLOCK
 
-__all__ = ["AnyLoader", "BackgroundThread", "InlineLoader", "Loader", "process_lock"]
+__all__ = [
+    "AnyLoader",
+    "BackgroundThread",
+    "InlineLoader",
+    "Loader",
+    "RepeatingThread",
+    "process_lock",
+]
 
 PATIENCE = 1.0
 """Seconds that a fork waits for our threads, at most and in all."""
@@ -58,6 +67,85 @@ class BackgroundThread(threading.Thread):
         # gevent's threads have the number of the thread that they all run in.
         other = self.native_id != threading.get_native_id()
         return other and os.path.exists(f"/proc/self/task/{self.native_id}")
+
+
+class RepeatingThread:
+    """Calls a bound method again and again, as many seconds apart as each call returns.
+
+    The method's owner is held by a weak reference only: one that its user dropped must not
+    live on here. A fork ends the thread; the owner starts it again at its next use.
+    Not thread-safe, but for :meth:`wake`: the owner starts and stops it under its lock.
+    """
+
+    __slots__ = ("_stop", "_thread", "_wake")
+
+    def __init__(self) -> None:
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._thread: BackgroundThread | None = None
+
+    def is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(
+        self,
+        turn: Callable[[], float],
+        *,
+        pause: float,
+        name: str,
+        before_fork: Callable[[], object] | None = None,
+    ) -> None:
+        """Start it, unless it runs: ``turn`` is first called after ``pause`` seconds.
+
+        ``turn`` must not raise. A fork calls ``before_fork``, a bound method, too. Where no
+        thread can be started nothing happens.
+        """
+        if self.is_alive():
+            return
+        # Events of its own: a thread that was told to stop stays told.
+        self._stop, self._wake = stop, wake = threading.Event(), threading.Event()
+        also = None if before_fork is None else WeakMethod(before_fork)
+        thread = BackgroundThread(
+            name,
+            partial(_repeat, WeakMethod(turn), stop, wake, pause),
+            before_fork=partial(_end_for_fork, stop, wake, also),
+        )
+        if thread.start_if_possible():
+            self._thread = thread
+
+    def wake(self) -> None:
+        """Have the next call come now. Thread-safe."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Tell it to stop, without waiting. May be called twice, and before the start."""
+        self._stop.set()
+        self._wake.set()
+        self._thread = None
+
+
+def _repeat(
+    turn: WeakMethod[Callable[[], float]],
+    stop: threading.Event,
+    wake: threading.Event,
+    pause: float,
+) -> None:
+    while True:
+        wake.wait(min(pause, threading.TIMEOUT_MAX))
+        wake.clear()
+        call = None if stop.is_set() else turn()
+        if call is None:
+            return
+        pause = call()
+        del call
+
+
+def _end_for_fork(
+    stop: threading.Event, wake: threading.Event, also: WeakMethod[Callable[[], object]] | None
+) -> None:
+    stop.set()
+    wake.set()
+    if also is not None and (call := also()) is not None:
+        call()
 
 
 _watching: list[bool] = []

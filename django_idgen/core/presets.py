@@ -30,11 +30,16 @@ PRESETS: Mapping[str, tuple[Pairs, int]] = MappingProxyType(
         "sonyflake": ((("time", 39), ("sequence", 8), ("worker", 16)), 10_000),
         # Baidu's uid-generator.
         "uid": ((("time", 28), ("worker", 22), ("sequence", 13)), 1_000_000),
+        # The article's; the code of Bee has batch 9 and sequence 13.
+        "pear_flower": (
+            (("time", 31), ("batch", 3), ("worker", 10), ("sequence", 19)),
+            1_000_000,
+        ),
     }
 )
 """Name: fields (highest bits first) and the length of a tick in microseconds."""
 
-_KEYS = ("time", "worker", "sequence", "tick")
+_KEYS = ("time", "batch", "worker", "sequence", "tick")
 _SHORTEST = Decimal(MIN_TICK_US) / 1_000_000
 _LONGEST = Decimal(MAX_UNIX_US) / 1_000_000
 
@@ -45,7 +50,7 @@ def parse_layout(spec: object, *, epoch: object = None) -> BitLayout:
     ``spec`` is the name of one of ``PRESETS``, or a mapping of field names to bits
     whose order gives the order of the bits, highest first, such as
     ``{"time": 41, "worker": {"datacenter": 5, "machine": 5}, "sequence": 12, "tick": 0.001}``.
-    ``batch`` bits are refused: nothing fills them.
+    ``batch``, if there is one, divides the ids of a tick.
     ``tick`` is in seconds (int, float or ``Decimal``), a whole number of microseconds,
     and 1 ms if left out. ``epoch`` is an ISO 8601 string with a time zone, an aware
     datetime, or None for ``DEFAULT_EPOCH``. Whether it lies in the past is for
@@ -77,26 +82,15 @@ def _preset(name: str) -> tuple[Pairs, int]:
 
 def _custom(spec: Mapping[object, object], epoch_us: int) -> BitLayout:
     for key in spec:
-        if key not in _KEYS and key != "batch":
+        if key not in _KEYS:
             raise LayoutError(f"{key!r} is no key of a layout. There are {', '.join(_KEYS)}.")
     parts = _worker_parts(spec.get("worker"))
     bits = {key: value for key, value in spec.items() if key != "tick"}
     if parts:
         bits["worker"] = sum(count for _, count in parts)
     fields = pairs("the layout", bits.items())
-    _check_filled(dict(fields))
     tick_us = _tick_us(spec["tick"]) if "tick" in spec else DEFAULT_TICK_US
     return BitLayout(fields, tick_us=tick_us, epoch_us=epoch_us, worker_parts=parts)
-
-
-def _check_filled(fields: Mapping[str, int]) -> None:
-    # BitLayout itself takes them: ids that have such bits are still read.
-    if batch := fields.get("batch"):
-        longer = fields.get("sequence", 0) + batch
-        raise LayoutError(
-            f"No generator fills the {batch} bits of 'batch': they would be 0 in every id. Leave "
-            f"'batch' out, and give its bits to another field, such as 'sequence': {longer}."
-        )
 
 
 def _worker_parts(worker: object) -> Pairs:

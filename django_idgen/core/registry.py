@@ -90,6 +90,10 @@ class Registry(ABC):
         Raises as :meth:`renew`, but for :class:`LeaseLost`.
         """
 
+    def end_of(self, lease: Lease) -> int:
+        """The end of what ``lease`` may become without the registry's server; its own, mostly."""
+        return lease.until
+
     def lend_on(self) -> None:
         """From now on callers ask for others: this host's clock is not the holder's."""
 

@@ -19,8 +19,8 @@ __all__ = [
     "MAX_TAG_LENGTH",
     "STEP",
     "Demand",
-    "Grid",
     "Segment",
+    "Shard",
     "check_step",
     "check_tag",
     "drained",
@@ -33,7 +33,7 @@ MAX_DELTA = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class Shard:
     """The ids of one of ``delta`` databases that share a tag.
 
     They leave ``remainder`` when divided by ``delta`` (Flickr's ticket servers, TinyID). Both
@@ -52,7 +52,7 @@ class Grid:
         """The lowest of its ids that is not below ``base``."""
         return base + (self.remainder - base) % self.delta
 
-    def within(self, other: Grid) -> bool:
+    def within(self, other: Shard) -> bool:
         """Whether every id of this one is one of ``other``, too."""
         return self.delta % other.delta == 0 and self.remainder % other.delta == other.remainder
 
@@ -60,7 +60,7 @@ class Grid:
         return f"delta={self.delta}, remainder={self.remainder}"
 
 
-ALONE = Grid()
+ALONE = Shard()
 
 
 MAX_ID = 2**63 - 1

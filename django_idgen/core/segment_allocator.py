@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
 from .events import Emit, ignore
+from .generator import HAS_GIL
 from .loader import AnyLoader, process_lock
 from .segment_generator import LockedSegmentGenerator, SegmentGenerator
 from .segment_loads import Growth, Load, Services
@@ -22,8 +23,7 @@ from .source import Source
 
 __all__ = ["IDLE_AFTER", "SegmentAllocator", "Segments"]
 
-_HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
-_GENERATOR = SegmentGenerator if _HAS_GIL else LockedSegmentGenerator
+_GENERATOR = SegmentGenerator if HAS_GIL else LockedSegmentGenerator
 
 
 class Segments(dict[str, SegmentGenerator]):

@@ -2,8 +2,8 @@
 
 A generator walks the segment it holds as a few iterators: the first 10 %, whose
 end starts the load of the next segment, then the rest. Taking an id is one C
-call on a range iterator, which is atomic under the GIL. All else is the slow
-path, which runs when such an iterator ends: :mod:`.segment_waits`.
+call on a range iterator, which is atomic under the GIL: ``next_id`` is an attribute,
+set anew for each of them. All else is the slow path, which runs when one ends.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from operator import length_hint
 from typing import Final, TypeAlias
 
 from .errors import GeneratorClosed, SegmentUnavailable
-from .generator import Generator, check_count
-from .segment import CHUNK, Segment, drained, joined
+from .generator import Generator, check_count, drop, walk
+from .segment import CHUNK, Segment, drained, joined, runs
 from .segment_loads import FINAL_ERRORS, Load, Services, TagLoads
 
-__all__ = ["LockedSegmentGenerator", "SegmentGenerator", "SegmentStats", "TagParts", "TagWaits"]
+__all__ = ["LockedSegmentGenerator", "SegmentGenerator", "SegmentStats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +65,203 @@ _SHARE: Final = 8
 that a preload that failed is tried again well before the end."""
 
 
-class TagParts(TagLoads):
-    """The current segment of a tag: the part that is open, and the rest.
+Wait: TypeAlias = tuple[Load | None, float]
+Taking: TypeAlias = Steps[Wait, bool, list[int]]
 
-    The first part ends at the preload mark. None is longer than can be drained in
-    a millisecond or so.
+
+class SegmentGenerator(TagLoads, Generator):
+    """Rising ids of one tag. Safe to share between threads; the allocator makes it.
+
+    Giving ids raises :class:`SegmentUnavailable` (none could be had within
+    the allocator's timeout; the cause is chained), and at once
+    :class:`TagPaused`, :class:`SegmentExhausted`, :class:`InvalidTag`,
+    :class:`ConfigurationError` or :class:`GeneratorClosed`.
     """
 
-    __slots__ = ("_before_mark", "_closed", "_current", "_ids", "_opened", "_rest", "_waits")
+    next_id: Callable[[], int]
+    """The next id, 1 to 2**63-1, higher than all before it. An attribute: see :func:`walk`."""
+
+    __slots__ = dict.fromkeys((
+        "__weakref__", "_before_mark", "_closed", "_current", "_ids", "_opened", "_rest",
+        "_seen", "_waits", "has_left", "looked_at",
+    )) | {"next_id": "next_id() -> int\n\nThe next id, 1 to 2**63-1, higher than all before it."}  # fmt: skip  # noqa: E501
 
     def __init__(self, tag: str, services: Services, floor: int = 0) -> None:
         super().__init__(tag, services, floor)
         self._closed = False
         self._drop()
-        self._opened = self._waits = 0
+        self._opened = self._waits = self._seen = 0
+        self.has_left = False
+        """Whether the allocator has dropped it as unused."""
+        self.looked_at = services.clock.stopwatch()
+        """When the allocator last looked whether it is used."""
+
+    def next_ids(self, n: int) -> list[int]:
+        """``n`` ids (0 to 10,000,000), strictly rising, though not always consecutive.
+
+        What is missing is asked for in one fetch. Raises :class:`TypeError` or
+        :class:`ConfigurationError` (a :class:`ValueError`) for another ``n``.
+        When it fails half-way, the ids that it had taken are lost.
+        """
+        ids = self._take(check_count(n))
+        return ids if len(ids) == n else ids + self._take_slow(n - len(ids))
+
+    def next_ranges(self, n: int) -> list[range]:
+        """``n`` ids as rising ranges: :meth:`next_ids` without making each of them.
+
+        Raises as :meth:`next_ids`.
+        """
+        found: list[range] = []
+        missing = check_count(n)
+        while missing:
+            found += self._take_ranges(missing) or self._first_of(missing)
+            missing = n - sum(map(len, found))
+        return joined(found)
+
+    async def anext_id(self) -> int:
+        """As :meth:`next_id`, for coroutines: the event loop is never held up.
+
+        One load serves all the tasks that wait. Under asyncio alone.
+        """
+        for value in self._ids:
+            return value
+        return (await self._take_in_loop(1))[0]
+
+    async def anext_ids(self, n: int) -> list[int]:
+        """As :meth:`next_ids`, for coroutines."""
+        ids = self._take(check_count(n))
+        return ids if len(ids) == n else ids + await self._take_in_loop(n - len(ids))
+
+    def preload(self, timeout: float = 0.0) -> bool:
+        """Load what is to be ahead, now: whether it is there.
+
+        Waits up to ``timeout`` seconds for it (0: not at all), then raises
+        :class:`SegmentUnavailable`; otherwise as for ids. Where loads run in
+        the caller's thread, they do so here whatever the timeout.
+        """
+        deadline = self._services.clock.stopwatch() + timeout
+        while not self._load_ahead(deadline):
+            if self._services.clock.stopwatch() >= deadline:
+                ahead = self._is_ahead()
+                if timeout and not ahead:
+                    raise self._unavailable(timeout) from self._error
+                return ahead
+        return True
+
+    def clear(self) -> int:
+        """Give back all ids that are held; the next one comes out of a new fetch.
+
+        It is higher than all before it, as always. Returns how many were given back.
+        """
+        self._services.check_process()
+        with self._lock:
+            load = self._detach()
+            ranges = self._take_back()
+        if load is not None:
+            load.finish()
+        self._services.give_back(self.tag, ranges)
+        return sum(map(len, ranges))
+
+    def go_past(self, top: int) -> None:
+        """Give no id up to ``top`` from now on: rows that came from elsewhere have them.
+
+        What it holds is given back, but for those ids, unless all of it lies above.
+        """
+        self._services.check_process()
+        with self._lock:
+            if top < self._lowest_to_give():
+                return
+            self._loaded_past = top + 1
+            load = self._detach()
+            ranges = [ids[bisect_right(ids, top) :] for ids in self._take_back()]
+        if load is not None:
+            load.finish()
+        self._services.give_back(self.tag, [ids for ids in ranges if ids])
+
+    def stats(self) -> SegmentStats:
+        """Counts and holdings; exact when no call is under way."""
+        self._services.check_process()
+        with self._lock:
+            return SegmentStats(
+                tag=self.tag,
+                issued=self._issued(),
+                loads=self._loads,
+                waits=self._waits,
+                failures=self._failures,
+                remaining=self._remaining(),
+                floor=self._floor,
+                current=self._current,
+                held=(*filter(None, [self._current]), *self._chain.segments),
+                ahead=len(self._chain.segments),
+                distance=self._chain.distance,
+                times=self._chain.times,
+                hungers=self._chain.hungers,
+                given_back=self._given_back,
+            )
+
+    @property
+    def floor(self) -> int:
+        """End, exclusive, of the highest segment ever granted; 0 if there was none."""
+        return self._floor
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Refuse all further calls, and give back what is left; those that wait fail, too.
+
+        May be called twice.
+        """
+        self.leave()
+
+    def leave(self) -> Load | None:
+        """Close: the load under way, if any, whose answer will go back when it comes."""
+        self._services.check_process()
+        with self._lock:
+            self._closed = True
+            load = self._detach()
+            ranges = self._take_back()
+        if load is not None:
+            load.finish()
+        self._services.give_back(self.tag, ranges)
+        return load if load is not None and load.began is not None else None
+
+    def forget(self) -> None:
+        """Drop all segments and counts, but not the floor, as the child of a fork must.
+
+        The answer of a load that is under way will be ignored. Not to be called
+        while other threads use the generator.
+        """
+        self._forget_loads()
+        drop(self._ids)  # a caller may hold it, in an older next_id
+        self._drop()
+        self._opened = self._waits = self._seen = 0
+
+    # --- for the allocator, which knows when to look -----------------------------
+
+    def tail_if_idle(self) -> list[range] | None:
+        """What it held, if no id was taken since the last look; else ``None``.
+
+        It then counts as left: a caller that still has it may go on, by a new fetch.
+        """
+        with self._lock:
+            # What was just loaded is what somebody waits for, but has not taken yet.
+            used = self._issued() + self._loads
+            if used != self._seen or self._pending is not None:
+                self._seen = used
+                return None
+            self.has_left = True
+            return self._take_back()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of tag {self.tag!r}>"
+
+    # --- the open part of the current segment, which ends at the preload mark, and the rest ---
 
     def _drop(self) -> None:
         self._ids: Iterator[int] = iter(range(0))
+        self.next_id = self._next_slowly
         self._rest = range(0)
         self._before_mark = 0
         self._current: Segment | None = None
@@ -89,7 +269,37 @@ class TagParts(TagLoads):
     def _take(self, count: int) -> list[int]:
         return list(islice(self._ids, count))
 
+    def _take_ranges(self, count: int) -> list[range]:
+        """What is held of ``count`` ids: of the open part, of the rest, of what is loaded."""
+        self._services.check_process()
+        now = self._services.clock.stopwatch()
+        with self._lock:
+            self._refuse_if_closed()
+            ids = list(islice(self._ids, count))
+            delta = 1 if self._current is None else self._current.delta
+            found = list(runs(ids, delta)) if ids else []
+            missing = count - len(ids)
+            while missing and (self._rest or self._open_segment(now)):
+                found.append(self._rest[:missing])
+                self._rest = self._rest[missing:]
+                self._opened += len(found[-1])
+                self._before_mark = max(0, self._before_mark - len(found[-1]))
+                self._past_mark = not self._before_mark
+                missing -= len(found[-1])
+            load = self._arm_preload(now)
+        if load is not None and load.began is None and not load.sent:
+            self._submit(load, urgent=False)
+        return found
+
+    def _first_of(self, count: int) -> list[range]:
+        """One id, when there are some again; the others of ``count`` are asked for, too."""
+        return [range(one, one + 1) for one in self._take_slow(1, need=count)]
+
     # --- with the lock held ----------------------------------------------------
+
+    def _open(self, ids: range) -> None:
+        self._ids = iter(ids)
+        self.next_id = walk(self._ids, self._next_slowly)
 
     def _issued(self) -> int:
         return self._opened - length_hint(self._ids)
@@ -120,7 +330,7 @@ class TagParts(TagLoads):
         if not self._rest and not self._open_segment(now):
             return False
         part = self._part_length()
-        self._ids = iter(self._rest[:part])
+        self._open(self._rest[:part])
         self._rest = self._rest[part:]
         self._opened += part
         return True
@@ -165,19 +375,17 @@ class TagParts(TagLoads):
         self._given_back += sum(map(len, held))
         return held
 
+    # --- taking more than the open part has, waiting if need be ------------------------------
 
-Wait: TypeAlias = tuple[Load | None, float]
-Taking: TypeAlias = Steps[Wait, bool, list[int]]
+    def _next_slowly(self) -> int:
+        # A caller that kept an older next_id comes here each time.
+        for value in self._ids:
+            return value
+        return self._take_slow(1)[0]
 
-
-class TagWaits(TagParts):
-    """Takes ids beyond those of the open part, waiting for them if need be."""
-
-    __slots__ = ()
-
-    def _take_slow(self, count: int) -> list[int]:
-        """``count`` ids, in the thread that calls."""
-        with closing(self._taking(count, self._submit)) as taking:
+    def _take_slow(self, count: int, need: int = 0) -> list[int]:
+        """``count`` ids, in the thread that calls; ``need``: how many to load, if more."""
+        with closing(self._taking(count, self._submit, need)) as taking:
             return _driven(taking, self._pause)
 
     async def _take_in_loop(self, count: int) -> list[int]:
@@ -194,7 +402,7 @@ class TagWaits(TagParts):
 
     # --- what both do ------------------------------------------------------------
 
-    def _taking(self, count: int, submit: Callable[..., None]) -> Taking:
+    def _taking(self, count: int, submit: Callable[..., None], need: int = 0) -> Taking:
         stopwatch = self._services.clock.stopwatch
         began = since = stopwatch()
         ids: list[int] = []
@@ -203,7 +411,7 @@ class TagWaits(TagParts):
         try:
             while len(ids) < count:
                 deadline = since + self._patience()
-                taken, load = self._advance(count - len(ids), deadline, submit, load)
+                taken, load = self._advance(count - len(ids), deadline, submit, load, need)
                 if taken:
                     ids += taken
                     since = stopwatch()
@@ -216,7 +424,12 @@ class TagWaits(TagParts):
         return ids
 
     def _advance(
-        self, count: int, deadline: float, submit: Callable[..., None], counted: Load | None
+        self,
+        count: int,
+        deadline: float,
+        submit: Callable[..., None],
+        counted: Load | None,
+        need: int,
     ) -> tuple[list[int], Load | None]:
         """What is at hand of ``count`` ids, and the load that was asked for them all.
 
@@ -229,7 +442,7 @@ class TagWaits(TagParts):
             with self._lock:
                 ready = self._open_part(now)
                 load = self._load_due(ready, now, now < deadline)
-                missing = count - self._remaining() if load is not None else 0
+                missing = max(count, need) - self._remaining() if load is not None else 0
                 if load is not None and load is not counted and missing > 0:
                     load.need(missing)
                     counted = load
@@ -362,191 +575,17 @@ def _complete(done: asyncio.Future[None]) -> None:
         done.set_result(None)
 
 
-class SegmentGenerator(TagWaits, Generator):
-    """Rising ids of one tag. Safe to share between threads; the allocator makes it.
-
-    Giving ids raises :class:`SegmentUnavailable` (none could be had within
-    the allocator's timeout; the cause is chained), and at once
-    :class:`TagPaused`, :class:`SegmentExhausted`, :class:`InvalidTag`,
-    :class:`ConfigurationError` or :class:`GeneratorClosed`.
-    """
-
-    __slots__ = ("__weakref__", "_seen", "has_left", "looked_at")
-
-    def __init__(self, tag: str, services: Services, floor: int = 0) -> None:
-        super().__init__(tag, services, floor)
-        self._seen = 0
-        self.has_left = False
-        """Whether the allocator has dropped it as unused."""
-        self.looked_at = services.clock.stopwatch()
-        """When the allocator last looked whether it is used."""
-
-    def next_id(self) -> int:
-        """The next id, 1 to 2**63-1, higher than all before it."""
-        for value in self._ids:
-            return value
-        return self._take_slow(1)[0]
-
-    def next_ids(self, n: int) -> list[int]:
-        """``n`` ids (0 to 10,000,000), strictly rising, though not always consecutive.
-
-        What is missing is asked for in one fetch. Raises :class:`TypeError` or
-        :class:`ConfigurationError` (a :class:`ValueError`) for another ``n``.
-        When it fails half-way, the ids that it had taken are lost.
-        """
-        ids = self._take(check_count(n))
-        return ids if len(ids) == n else ids + self._take_slow(n - len(ids))
-
-    async def anext_id(self) -> int:
-        """As :meth:`next_id`, for coroutines: the event loop is never held up.
-
-        One load serves all the tasks that wait. Under asyncio alone.
-        """
-        for value in self._ids:
-            return value
-        return (await self._take_in_loop(1))[0]
-
-    async def anext_ids(self, n: int) -> list[int]:
-        """As :meth:`next_ids`, for coroutines."""
-        ids = self._take(check_count(n))
-        return ids if len(ids) == n else ids + await self._take_in_loop(n - len(ids))
-
-    def preload(self, timeout: float = 0.0) -> bool:
-        """Load what is to be ahead, now: whether it is there.
-
-        Waits up to ``timeout`` seconds for it (0: not at all), then raises
-        :class:`SegmentUnavailable`; otherwise as for ids. Where loads run in
-        the caller's thread, they do so here whatever the timeout.
-        """
-        deadline = self._services.clock.stopwatch() + timeout
-        while not self._load_ahead(deadline):
-            if self._services.clock.stopwatch() >= deadline:
-                ahead = self._is_ahead()
-                if timeout and not ahead:
-                    raise self._unavailable(timeout) from self._error
-                return ahead
-        return True
-
-    def clear(self) -> int:
-        """Give back all ids that are held; the next one comes out of a new fetch.
-
-        It is higher than all before it, as always. Returns how many were given back.
-        """
-        self._services.check_process()
-        with self._lock:
-            load = self._detach()
-            ranges = self._take_back()
-        if load is not None:
-            load.finish()
-        self._services.give_back(self.tag, ranges)
-        return sum(map(len, ranges))
-
-    def go_past(self, top: int) -> None:
-        """Give no id up to ``top`` from now on: rows that came from elsewhere have them.
-
-        What it holds is given back, but for those ids, unless all of it lies above.
-        """
-        self._services.check_process()
-        with self._lock:
-            if top < self._lowest_to_give():
-                return
-            self._loaded_past = top + 1
-            load = self._detach()
-            ranges = [ids[bisect_right(ids, top) :] for ids in self._take_back()]
-        if load is not None:
-            load.finish()
-        self._services.give_back(self.tag, [ids for ids in ranges if ids])
-
-    def stats(self) -> SegmentStats:
-        """Counts and holdings; exact when no call is under way."""
-        self._services.check_process()
-        with self._lock:
-            return SegmentStats(
-                tag=self.tag,
-                issued=self._issued(),
-                loads=self._loads,
-                waits=self._waits,
-                failures=self._failures,
-                remaining=self._remaining(),
-                floor=self._floor,
-                current=self._current,
-                held=(*filter(None, [self._current]), *self._chain.segments),
-                ahead=len(self._chain.segments),
-                distance=self._chain.distance,
-                times=self._chain.times,
-                hungers=self._chain.hungers,
-                given_back=self._given_back,
-            )
-
-    @property
-    def floor(self) -> int:
-        """End, exclusive, of the highest segment ever granted; 0 if there was none."""
-        return self._floor
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    def close(self) -> None:
-        """Refuse all further calls, and give back what is left; those that wait fail, too.
-
-        May be called twice.
-        """
-        self.leave()
-
-    def leave(self) -> Load | None:
-        """Close: the load under way, if any, whose answer will go back when it comes."""
-        self._services.check_process()
-        with self._lock:
-            self._closed = True
-            load = self._detach()
-            ranges = self._take_back()
-        if load is not None:
-            load.finish()
-        self._services.give_back(self.tag, ranges)
-        return load if load is not None and load.began is not None else None
-
-    def forget(self) -> None:
-        """Drop all segments and counts, but not the floor, as the child of a fork must.
-
-        The answer of a load that is under way will be ignored. Not to be called
-        while other threads use the generator.
-        """
-        self._forget_loads()
-        self._drop()
-        self._opened = self._waits = self._seen = 0
-
-    # --- for the allocator, which knows when to look -----------------------------
-
-    def tail_if_idle(self) -> list[range] | None:
-        """What it held, if no id was taken since the last look; else ``None``.
-
-        It then counts as left: a caller that still has it may go on, by a new fetch.
-        """
-        with self._lock:
-            # What was just loaded is what somebody waits for, but has not taken yet.
-            used = self._issued() + self._loads
-            if used != self._seen or self._pending is not None:
-                self._seen = used
-                return None
-            self.has_left = True
-            return self._take_back()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of tag {self.tag!r}>"
-
-
 class LockedSegmentGenerator(SegmentGenerator):
     """The same where there is no GIL: two threads could read one value of an iterator."""
 
     __slots__ = ()
 
-    def next_id(self) -> int:
-        self._services.check_process()  # or the lock may be one that no one will release
-        with self._lock:
-            for value in self._ids:
-                return value
-        return self._take_slow(1)[0]
+    def _open(self, ids: range) -> None:
+        self._ids = iter(ids)
+
+    def _next_slowly(self) -> int:
+        ids = self._take(1)
+        return ids[0] if ids else self._take_slow(1)[0]
 
     async def anext_id(self) -> int:
         ids = self._take(1)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from itertools import islice
 from operator import length_hint
 
 from .clock import SYSTEM_CLOCK, Clock
+from .degraded import RETRY, DegradedIds
 from .errors import (
     ClockMovedBackwards,
     ConfigurationError,
@@ -28,7 +28,7 @@ from .errors import (
     TimeExhausted,
 )
 from .events import Emit, Outbox, ignore
-from .generator import Generator, check_count
+from .generator import HAS_GIL, Generator, check_count
 from .keeper import LeaseKeeper
 from .layout import BitLayout, IdParts
 from .lease import Lease, Namespace
@@ -51,6 +51,8 @@ __all__ = [
     "whole_ticks",
 ]
 
+GOES_ON = -1
+"""Stands for a ``sequence_start`` of "next"."""
 SHORTEST_WAIT_LIMIT = 0.1
 """Seconds; also the default for ticks of up to half as much."""
 
@@ -64,6 +66,10 @@ def check_fit(layout: BitLayout, space: Namespace) -> None:
             f"Namespace {space.name!r} keeps its marks in {space.max_ticks} ticks of "
             f"{space.tick_us} µs from {space.epoch_us} µs, which are not those of layout "
             f"{layout}. Make both from one layout."
+        )
+    if layout.batches > 1 and layout.batch_shift < layout.sequence_shift:
+        raise ConfigurationError(
+            f"'batch' stands below 'sequence' in {layout}, so ids would not rise. Put it above."
         )
     if space.workers.stop > len(layout.workers):
         raise ConfigurationError(
@@ -100,11 +106,13 @@ def whole_ticks(duration: float, tick: float) -> int:
 
 
 def check_sequence_start(layout: BitLayout, value: object) -> int:
-    """Return ``value`` if a tick's first sequence can be below it."""
+    """Return ``value`` if a tick's first sequence can be below it; :data:`GOES_ON` for "next"."""
+    if value == "next":
+        return GOES_ON
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= layout.sequences:
         raise ConfigurationError(
             f"sequence_start must be a whole number of 0 to {layout.sequences} (0: start each "
-            f"tick at 0; n: at a random sequence below n), not {value!r}."
+            f"tick at 0; n: at a random sequence below n), or 'next', not {value!r}."
         )
     return value
 
@@ -140,6 +148,8 @@ class SnowflakeStats:
     """Times that the clock was found behind the last tick."""
     worker_changes: int
     """Times that another worker id was taken since the clock stayed behind."""
+    degraded: int
+    """Ids given without a lease, which may repeat: see ``degraded_worker``."""
     renewals: int
     renewal_failures: int
     lease: Lease | None
@@ -150,7 +160,7 @@ class Counts:
     """The running counts, written under the generator's lock."""
 
     __slots__ = (
-        "backwards", "borrowed", "discarded", "loaded",
+        "backwards", "borrowed", "degraded", "discarded", "loaded",
         "ticks", "waited", "waits", "worker_changes",
     )  # fmt: skip
 
@@ -158,7 +168,7 @@ class Counts:
         self.loaded = self.discarded = 0
         """Ids of the ticks that were loaded, and those of them that were not taken."""
         self.ticks = self.waits = self.worker_changes = 0
-        self.borrowed = self.backwards = 0
+        self.borrowed = self.backwards = self.degraded = 0
         self.waited = 0.0
 
 
@@ -175,11 +185,13 @@ class TickWalk:
         "_clock",
         "_closed",
         "_counts",
+        "_degraded",
         "_fresh",
         "_lock",
         "_outbox",
         "_pid",
         "_refusals",
+        "_rest",
         "_sequence_start",
         "_wait_limit",
         "keeper",
@@ -203,7 +215,9 @@ class TickWalk:
         self._lock = threading.Lock()
         self._counts = Counts()
         self._block: Iterator[int] = iter(())
-        """The ids of the tick ``keeper.last_tick`` that were not taken yet."""
+        """The ids of the tick ``keeper.last_tick`` that were not taken yet, of one batch."""
+        self._rest: list[range] = []
+        """Those of its further batches, the last one first."""
         self._fresh = NEVER
         """Until this moment of the stopwatch, ids of the block may be taken unasked."""
 
@@ -217,8 +231,8 @@ class TickWalk:
             now_us = self.keeper.now_us()
             now = self.keeper.namespace.tick_at(now_us)
             last = self.keeper.last_tick
-            current = max(now, lease.start)
-            if last >= current and length_hint(self._block):
+            current = self._earliest(now, lease)
+            if last >= current and (length_hint(self._block) or self._open_batch()):
                 # Behind or within the last tick: its sequence is not used up.
                 self._stay_on(last, now)
                 return self._fresh_block(last, read_at, now_us)
@@ -232,6 +246,10 @@ class TickWalk:
             else:
                 self._load(lease, tick, now)
                 return self._fresh_block(tick, read_at, now_us)
+
+    def _earliest(self, now: int, lease: Lease) -> int:
+        """The first tick that may be stamped, for all that is known of those before."""
+        return max(now, lease.start)
 
     def _lease(self) -> Lease:
         if self._closed:
@@ -259,13 +277,21 @@ class TickWalk:
         self._count_load(tick, now)
         # What idle time won back is not borrowed again, but for max_ahead.
         self.keeper.offset = min(self.keeper.offset, max(tick - now, 0) + self._ahead)
-        ids = self._ids_of(lease, tick)
+        self._rest = self._batches_of(lease, tick, self._first_sequence())
         # Written before the block can be seen: a release that reads it later
         # covers every id that a thread may still take from the block.
         self.keeper.last_tick = tick
+        self._open_batch()
+
+    def _open_batch(self) -> bool:
+        """Walk the next batch of the last tick; False if there is none."""
+        if not self._rest:
+            return False
+        ids = self._rest.pop()
         self._block = iter(ids)
         # Last: who reads the counts meanwhile finds too few ids issued, and never too many.
         self._counts.loaded += len(ids)
+        return True
 
     def _fresh_block(self, tick: int, read_at: float, now_us: int) -> Iterator[int]:
         """The block, to be used unasked until ``tick`` ends; it was ``now_us`` at ``read_at``."""
@@ -274,14 +300,33 @@ class TickWalk:
             self._fresh = read_at + (self._begins_us(tick + 1) - now_us) / 1e6
         return self._block
 
-    def _ids_of(self, lease: Lease, tick: int) -> range:
-        unit = 1 << self.layout.sequence_shift
-        base = self.layout.base(tick, lease.worker)
-        first = base
-        if self._sequence_start:
-            first += random.randrange(self._sequence_start) * unit  # nosec B311  # where ids of a tick begin is no secret
-        # Never the id 0.
-        return range(first or unit, base + self.layout.sequences * unit, unit)
+    def _first_sequence(self) -> int:
+        """Of the next tick."""
+        if self._sequence_start != GOES_ON:
+            return random.randrange(self._sequence_start) if self._sequence_start else 0  # nosec B311  # where ids of a tick begin is no secret
+        used = self.layout.sequences - length_hint(self._block)
+        # Half a tick is left at least.
+        return used if 2 * used <= self.layout.sequences else 0
+
+    def _batches_of(self, lease: Lease, tick: int, skipped: int = 0) -> list[range]:
+        """The ids of ``tick``, a range for each batch, the last one first.
+
+        As pear-flower has it, the first batch is any of the first half, so that two processes
+        that were given one worker id by mistake are less likely to meet. It doesn't wrap round:
+        ids would not rise.
+        """
+        layout = self.layout
+        unit = 1 << layout.sequence_shift
+        base = layout.base(tick, lease.worker)
+        start = random.randrange(layout.batches // 2) if layout.batches > 1 else 0  # nosec B311
+        batches = []
+        for batch in range(start, layout.batches):
+            first = base | batch << layout.batch_shift
+            batches.append(range(first, first + layout.sequences * unit, unit))
+        batches[0] = batches[0][skipped:]
+        if not batches[0][0]:
+            batches[0] = batches[0][1:]  # never the id 0
+        return batches[::-1]
 
     def _count_load(self, tick: int, now: int) -> None:
         self._counts.discarded += length_hint(self._block)
@@ -379,11 +424,14 @@ class SnowflakeGenerator(TickWalk, Generator):
       had to start later than now by more than that, ids begin there and flow at
       the layout's rate; each pause brings them nearer to the time, for good.
     * ``sequence_start``: 0, or ``n`` to start each tick at a random sequence
-      below ``n``, so that rarely issued ids still spread over shards.
+      below ``n``, so that rarely issued ids still spread over shards; ``"next"`` to go on from
+      the last tick's, up to the half, so that they spread evenly.
     * ``wait_limit`` (seconds, longer than a tick): how long a caller waits for a
       clock that is behind, before another worker id is taken.
     * ``holder`` labels this process in the registry.
     * ``skew_limit`` (seconds): how far clocks may differ before it is told.
+    * ``degraded_worker``: a worker id that nobody lends. Without a lease **ids that may repeat**
+      come from it, instead of an error: see :mod:`.degraded`.
 
     Thread-safe. After a fork, a child starts without a lease; where Python's fork
     hooks don't run, from the end of the tick at the latest that was open at the fork.
@@ -401,16 +449,26 @@ class SnowflakeGenerator(TickWalk, Generator):
         registry: Registry,
         *,
         max_ahead: float = 0.0,
-        sequence_start: int = 0,
+        sequence_start: int | str = 0,
         wait_limit: float | None = None,
         holder: str = "",
         skew_limit: float = 10.0,
         refuse_skew: bool = False,
+        degraded_worker: int | None = None,
         background: bool = True,
         clock: Clock = SYSTEM_CLOCK,
         emit: Emit = ignore,
     ) -> None:
         check_fit(layout, registry.namespace)
+        self._degraded = None
+        if degraded_worker is not None:
+            if registry.needs_workers:
+                raise ConfigurationError(
+                    "degraded_worker needs a registry that knows which worker ids are lent, and "
+                    f"{registry.name()} knows those of this host alone. Leave it out."
+                )
+            lent = registry.namespace.workers
+            self._degraded = DegradedIds(layout, degraded_worker, lent, clock)
         tick = layout.tick_us / 1e6
         self.layout = layout
         self._ahead = whole_ticks(seconds("max_ahead", max_ahead), tick)
@@ -466,7 +524,10 @@ class SnowflakeGenerator(TickWalk, Generator):
     def _next_ids_slowly(self, count: int, ids: list[int]) -> list[int]:
         self._check_process()
         refusals = self.keeper.refusals
+        degraded = self._degraded
         try:
+            if degraded is not None and self._clock.stopwatch() < degraded.retry_at:
+                return ids + self._degrade(degraded, count - len(ids))
             while len(ids) < count:
                 # A tick at a time, so that others don't wait for a whole batch.
                 with self._lock:
@@ -474,8 +535,28 @@ class SnowflakeGenerator(TickWalk, Generator):
                     ids.extend(islice(self._usable_block(), count - len(ids)))
                 if len(ids) < count:
                     SYSTEM_CLOCK.sleep(0)
+        except (LeaseError, ClockMovedBackwards) as error:
+            if degraded is None or self._closed:
+                raise
+            degraded.retry_at = self._clock.stopwatch() + RETRY
+            return ids + self._degrade(degraded, count - len(ids), error)
         finally:
             self._outbox.send()
+        return ids
+
+    def _degrade(
+        self, degraded: DegradedIds, count: int, error: Exception | None = None
+    ) -> list[int]:
+        with self._lock:
+            ids = degraded.take(count)
+            self._counts.degraded += count
+        self._outbox.put(
+            "ids_degraded",
+            namespace=self.keeper.namespace.name,
+            worker=degraded.worker,
+            ids=count,
+            error=error or self.keeper.trouble,
+        )
         return ids
 
     def _check_process(self) -> None:
@@ -514,6 +595,7 @@ class SnowflakeGenerator(TickWalk, Generator):
             borrowed=counts.borrowed,
             backwards=counts.backwards,
             worker_changes=counts.worker_changes,
+            degraded=counts.degraded,
             renewals=self.keeper.renewals,
             renewal_failures=self.keeper.failures,
             lease=self.keeper.lease,
@@ -530,11 +612,15 @@ class SnowflakeGenerator(TickWalk, Generator):
             if self._closed:
                 return
             self._closed = True
-            self._counts.discarded += length_hint(self._block)
-            self._block = iter(())
-            self._fresh = NEVER
+            self._discard()
         self.keeper.release()
         self._outbox.send()
+
+    def _discard(self) -> None:
+        self._counts.discarded += length_hint(self._block)
+        self._block = iter(())
+        self._rest = []
+        self._fresh = NEVER
 
     def forget(self) -> None:
         """After a fork: drop the parent's lease and ids, and start afresh.
@@ -561,7 +647,7 @@ def take_none(self: SnowflakeGenerator, count: int) -> list[int]:  # noqa: ARG00
     return []
 
 
-if not getattr(sys, "_is_gil_enabled", lambda: True)():  # pragma: no cover - free-threaded builds
+if not HAS_GIL:  # pragma: no cover - free-threaded builds
     SnowflakeGenerator.next_id = locked_next_id
     SnowflakeGenerator.next_ids = locked_next_ids  # type: ignore[method-assign]
     SnowflakeGenerator._take_fresh = take_none  # type: ignore[method-assign]

@@ -237,14 +237,14 @@ class StoredBook(ABC):
         return True
 
     def is_whole(self) -> bool:
-        """Whether a lender outside of the database still has what it was given.
+        """Whether the registry outside of the database still has what it was granted.
 
         Raises :class:`RegistryUnavailable`.
         """
         return True
 
     def enter(self) -> None:  # noqa: B027 - most have nothing to do
-        """Have a lender outside of the database begin anew with what is stored there."""
+        """Have the registry outside of the database begin anew with what is stored there."""
 
 
 def era_words(era: Era) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class SubLease:
         """What becomes of it when a user of generation ``seen`` asks for a higher ceiling.
 
         Only the current generation is lifted. One that a loss of the database has
-        left without ticks goes to whoever asks first, past what that one still knows
+        left without ticks goes to the process that asks first, past what that one still knows
         to have been lent; another stays as it is.
         """
         if not self.is_laid:

@@ -12,11 +12,14 @@ from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, Func
+from django.db.models.functions import Now as DjangoNow
 
 from ..core.clock import SYSTEM_CLOCK
+from .sqlite import LIFE_SQL, FileConnection
 
 __all__ = [
     "IDENTITY_LENGTH",
+    "Now",
     "SecondsOf",
     "begin",
     "identity_sql",
@@ -24,6 +27,7 @@ __all__ = [
     "is_denied",
     "now_us",
     "server_identity",
+    "writes_utc",
 ]
 
 IDENTITY_LENGTH = 200
@@ -76,8 +80,8 @@ def server_identity(connection: BaseDatabaseWrapper) -> str:
 
     PostgreSQL: system identifier and timeline, the latter changing with every
     promotion. MySQL: ``server_uuid``; MariaDB: ``server_uid``, or where it
-    listens and stores on a version that has none. Of a longer one the first
-    :data:`IDENTITY_LENGTH` characters. Must be called in a transaction, which goes
+    listens and stores on a version that has none. SQLite: the file's life. Of a longer
+    one the first :data:`IDENTITY_LENGTH` characters. Must be called in a transaction, which goes
     on whatever the server answers.
     """
     return _identity(connection)[1][:IDENTITY_LENGTH]
@@ -103,6 +107,8 @@ def _identity(connection: BaseDatabaseWrapper) -> tuple[str, str]:
 def _identities(connection: BaseDatabaseWrapper) -> tuple[str, ...]:
     if connection.vendor == "postgresql":
         return _POSTGRESQL_IDENTITY
+    if isinstance(connection, FileConnection):
+        return (LIFE_SQL,)
     if connection.vendor != "mysql":
         return ()
     mariadb = connection.mysql_is_mariadb  # type: ignore[attr-defined]
@@ -129,7 +135,7 @@ def begin(connection: BaseDatabaseWrapper, *, lock_timeout: int) -> None:
         )
     elif connection.vendor == "mysql":
         # Django writes UTC, but CURRENT_TIMESTAMP and TIMESTAMP columns go by the session.
-        zone = ", time_zone = '+00:00'" if _writes_utc(connection) else ""
+        zone = ", time_zone = '+00:00'" if writes_utc(connection) else ""
         # The transaction begins with its first look at a table, so this is in time for it.
         mariadb = connection.mysql_is_mariadb  # type: ignore[attr-defined]
         isolation = "tx_isolation" if mariadb else "transaction_isolation"
@@ -158,7 +164,8 @@ def _is(error: BaseException, states: frozenset[str], numbers: frozenset[int]) -
     return code in states or (isinstance(number, int) and number in numbers)
 
 
-def _writes_utc(connection: BaseDatabaseWrapper) -> bool:
+def writes_utc(connection: BaseDatabaseWrapper) -> bool:
+    """Whether times are written in UTC, and not in a zone of the project's or the database's."""
     return bool(settings.USE_TZ) and not connection.settings_dict.get("TIME_ZONE")
 
 
@@ -183,6 +190,15 @@ def _scalar(connection: BaseDatabaseWrapper, sql: str) -> Any:
 def _execute(connection: BaseDatabaseWrapper, sql: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(sql)
+
+
+class Now(DjangoNow):
+    """The time as the database's columns have it: on SQLite Django's own is always in UTC."""
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        zone = "" if writes_utc(connection) else ", 'localtime'"
+        template = f"STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f', 'NOW'{zone})"
+        return self.as_sql(compiler, connection, template=template, **extra)
 
 
 class SecondsOf(Func):

@@ -24,11 +24,25 @@ class _Uses:
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.Lock())
         self.count = 0
+        self.forking = False
+        self.mine = threading.local()
+        """``depth``: how often the calling thread is inside."""
 
-    def add(self, number: int) -> None:
-        with self.changed:
-            self.count += number
-            self.changed.notify_all()
+    def enter(self) -> None:
+        depth = getattr(self.mine, "depth", 0)
+        if depth == 0:
+            with self.changed:
+                # A busy thread that went straight in again would hold the fork off for ever.
+                self.changed.wait_for(lambda: not self.forking, PATIENCE)
+                self.count += 1
+        self.mine.depth = depth + 1
+
+    def leave(self) -> None:
+        self.mine.depth -= 1
+        if self.mine.depth == 0:
+            with self.changed:
+                self.count -= 1
+                self.changed.notify_all()
 
 
 _uses = _Uses()
@@ -38,19 +52,23 @@ _uses = _Uses()
 def no_fork() -> Iterator[None]:
     """Let no thread fork this process in a block, which is to be short. Thread-safe."""
     uses = _uses
-    uses.add(1)
+    uses.enter()
     try:
         yield
     finally:
-        uses.add(-1)
+        uses.leave()
 
 
 def _before_fork() -> None:
     _uses.changed.acquire()
-    _uses.changed.wait_for(lambda: _uses.count == 0, PATIENCE)
+    _uses.forking = True
+    own = 1 if getattr(_uses.mine, "depth", 0) else 0
+    _uses.changed.wait_for(lambda: _uses.count == own, PATIENCE)
 
 
 def _after_fork_in_parent() -> None:
+    _uses.forking = False
+    _uses.changed.notify_all()
     _uses.changed.release()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -14,15 +13,13 @@ from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import SegmentUnavailable
 from ..models import Installation
 from .connection import Place, own_connection, place_of
-from .sqlite.marks import MarksError
-from .sqlite.marks_seed import identity_of
-from .stores import database_of_alias, marks_of
+from .sqlite import database_of
 from .transactions import Transactions
 
 __all__ = ["NOBODY", "DatabaseOwner"]
 
 NOBODY = ""
-"""Owns ids that only this process knows of: nobody else may be given them."""
+"""Owns ids that only this process knows of: no other process may get them."""
 TIMEOUT = 5.0
 RETRY_AFTER = 30.0
 """Seconds until a database that couldn't be asked is asked again."""
@@ -57,36 +54,25 @@ class DatabaseOwner:
         place = place_of(self.alias)
         if place.in_process:
             return NOBODY
-        where = (place, self._name(place))
+        where = (place, self._name())
         now = self._clock.stopwatch()
         known = self._known
         if known is None or known.where != where:
             known = None
         elif now - known.at <= (max_age if known.owner else RETRY_AFTER):
             return known.owner
-        identity = self._identity(place)
+        identity = self._identity()
         if not identity and known is not None and known.owner:
             return known.owner  # still the best that is known
         owner = sha256(f"{identity}/{where[1]}".encode()).hexdigest()[:16] if identity else NOBODY
         self._known = _Known(where, owner, now)
         return owner
 
-    def _name(self, place: Place) -> str:
-        if place is Place.FILE:
-            return str(database_of_alias(self.alias))
-        return str(connections.settings[self.alias]["NAME"])
+    def _name(self) -> str:
+        database = database_of(self.alias)
+        return str(database or connections.settings[self.alias]["NAME"])
 
-    def _identity(self, place: Place) -> str:
-        ask: Callable[[], str | None] = self._of_file if place is Place.FILE else self._of_server
-        try:
-            return ask() or ""
-        except (SegmentUnavailable, MarksError):
-            return ""
-
-    def _of_file(self) -> str | None:
-        return marks_of(self.alias).run(identity_of)
-
-    def _of_server(self) -> str | None:
+    def _identity(self) -> str:
         def body(_connection: BaseDatabaseWrapper) -> str | None:
             rows = Installation.objects.using(self.alias).filter(pk=1)
             return rows.values_list("identity", flat=True).first()
@@ -97,4 +83,7 @@ class DatabaseOwner:
             models=("LeafAlloc", "Installation"),
             unavailable=SegmentUnavailable,
         )
-        return transactions.run(body)
+        try:
+            return transactions.run(body) or ""
+        except SegmentUnavailable:
+            return ""

@@ -39,7 +39,7 @@ except ImportError as error:
 T = TypeVar("T")
 
 SOCKET_TIMEOUT = 1.0
-"""Seconds that connecting, and then an answer, may take, unless told."""
+"""Seconds to wait for a connection, and then for an answer, by default."""
 UNREACHABLE = (redis.ConnectionError, redis.TimeoutError, OSError)
 """What is raised when an answer did not come: the command may have been applied."""
 
@@ -55,7 +55,7 @@ class OwnRedis:
 
     ``timeout`` (seconds) bounds the connecting and the answering, each; a shorter
     limit that the alias itself sets holds. The child of a fork gets new
-    connections and new locks, whoever forked it. Opens nothing by itself.
+    connections and new locks, however it was forked. Connects on first use.
     """
 
     def __init__(self, alias: str, *, timeout: float = SOCKET_TIMEOUT) -> None:
@@ -77,7 +77,7 @@ class OwnRedis:
         return made[1]
 
     def ask(self, call: Callable[[redis.Redis], T], *, unavailable: type[IdgenError]) -> T:
-        """``call(client)``, once; what Redis does instead of answering becomes an error of ours.
+        """``call(client)``, once; what Redis does instead of answering becomes an IdgenError.
 
         Raises ``unavailable`` where the server can't be reached, is too slow or
         refuses (the call may have been applied none the less), and
@@ -128,7 +128,7 @@ class OwnRedis:
 def raw_client(alias: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
     """A client of its own for the Redis of the cache ``alias``, which repeats nothing.
 
-    Thread-safe. Opens nothing by itself. Raises :class:`ConfigurationError` for an
+    Thread-safe. Connects on first use. Raises :class:`ConfigurationError` for an
     alias that is not in CACHES, or not django-redis'.
     """
     try:

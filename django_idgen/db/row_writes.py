@@ -1,7 +1,7 @@
 """Writing our own rows without signals such as ``post_save`` and ``pre_delete``.
 
 A project may have a receiver for every model, such as an audit log, whose rows
-have ids of ours. Called in the middle of a grant, it would wait for the very
+have ids of this app. Called in the middle of a grant, it would wait for the very
 grant that is being written.
 """
 
@@ -58,4 +58,4 @@ def delete_rows(model: type[Model], alias: str, keys: Iterable[object]) -> int:
     """
     chosen = list(keys)  # MySQL knows no LIMIT in a subquery
     rows = model._base_manager.using(alias).filter(pk__in=chosen)
-    return int(rows._raw_delete(alias)) if chosen else 0
+    return int(rows._raw_delete(rows.db)) if chosen else 0

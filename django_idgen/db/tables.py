@@ -1,10 +1,11 @@
 """Our tables, made where they are missing.
 
 ``migrate`` makes them in the ordinary way. But with a project-wide
-``DEFAULT_AUTO_FIELD`` of ours, the first row of ``django_migrations`` needs an
+``DEFAULT_AUTO_FIELD`` of this app, the first row of ``django_migrations`` needs an
 id before any migration has run; and a test runner that skips migrations makes
-no unmanaged table. So whoever finds a table missing makes it, as Django does
-with ``django_migrations``; the migration then finds it there.
+no unmanaged table. So the first use makes them while ``migrate`` runs and in test
+databases, as Django does with ``django_migrations``; the migration then finds them there.
+At any other time a missing table is an error: DDL is the operator's (:func:`may_make_tables`).
 
 A table that is there already may be a live Leaf's: ``migrate`` adds the columns that
 it lacks, each with a default in the database, and touches nothing else. It refuses one
@@ -32,7 +33,6 @@ from django.db import (
     DEFAULT_DB_ALIAS,
     DatabaseError,
     IntegrityError,
-    connections,
     router,
     transaction,
 )
@@ -40,7 +40,9 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 from ..core.errors import ConfigurationError
 from ..core.lease import PROTOCOL_VERSION
+from .connection import home_connection, own_connection
 from .row_writes import insert_row
+from .sqlite import FileConnection, database_of, is_test_database, tie
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -50,17 +52,22 @@ if TYPE_CHECKING:
 __all__ = [
     "MODELS",
     "add_missing_columns",
+    "after_migrate",
     "before_migrate",
     "bring_up",
     "make_missing_tables",
+    "may_make_tables",
     "missing_columns",
     "missing_tables",
     "refuse_unfit_columns",
+    "table_names",
     "table_of",
     "unfit_columns",
 ]
 
 LABEL = "django_idgen"
+TIMEOUT = 10.0
+"""Seconds to make the tables of the file beside a SQLite database."""
 _TYPES_OF = {
     "postgresql": "SELECT column_name, data_type FROM information_schema.columns "
     "WHERE table_schema = ANY (current_schemas(false)) AND table_name = %s",
@@ -101,11 +108,29 @@ MODELS = (
     "LeaseHistory",
 )
 
+_migrating = False
+"""Whether ``migrate`` runs in this process: another app's migration may take ids first."""
+
 
 def bring_up(_apps: object, schema_editor: BaseDatabaseSchemaEditor) -> None:
     """What each of our migrations runs: the tables and columns of today's models, where missing."""
-    make_missing_tables(schema_editor.connection)
-    add_missing_columns(schema_editor.connection)
+    connection = schema_editor.connection
+    if database_of(connection.alias) is None:
+        _bring_up(connection)
+        return
+    # On a connection of its own, which the caller's transaction does not block.
+    identity = own_connection(connection.alias).run(_bring_up, timeout=TIMEOUT)
+    if identity is not None:
+        tie(connection, identity)
+
+
+def _bring_up(connection: BaseDatabaseWrapper) -> str | None:
+    """The identity of the installation; ``None`` if its row was lost, which must show."""
+    make_missing_tables(connection)
+    add_missing_columns(connection)
+    rows = _model("Installation")._default_manager.using(connection.alias)
+    identity: str | None = rows.values_list("identity", flat=True).first()
+    return identity
 
 
 def before_migrate(
@@ -118,10 +143,12 @@ def before_migrate(
 
     A table of Leaf's alone is left as it is, unless one of our migrations is to run.
     """
+    global _migrating
+    _migrating = True
     labels = {migration.app_label for migration, backwards in plan if not backwards}
     if not labels or not router.allow_migrate(using, LABEL):
         return
-    connection = connections[using]
+    connection = home_connection(using)
     if LABEL in labels or not missing_tables(connection, ["Installation"]):
         try:
             add_missing_columns(connection)
@@ -129,6 +156,23 @@ def before_migrate(
             # Migrations of other apps may be what mends it; ours are refused, in words.
             if LABEL in labels:
                 raise CommandError(str(error)) from error
+
+
+def after_migrate() -> None:
+    """Receiver of ``post_migrate``: from here on a missing table is an error again."""
+    global _migrating
+    _migrating = False
+
+
+def may_make_tables(connection: BaseDatabaseWrapper) -> bool:
+    """Whether the first use may make tables that ``connection`` lacks.
+
+    It may while ``migrate`` runs in this process, in a test database and in the file beside
+    a SQLite database.
+    """
+    if _migrating or isinstance(connection, FileConnection):
+        return True
+    return is_test_database(connection.alias)
 
 
 def make_missing_tables(
@@ -144,7 +188,7 @@ def make_missing_tables(
     for name in only:
         model = _model(name)
         table = model._meta.db_table
-        if table not in _table_names(connection) and _make(connection, model):
+        if table not in table_names(connection) and _make(connection, model):
             made.append(table)
     return made
 
@@ -157,7 +201,7 @@ def add_missing_columns(connection: BaseDatabaseWrapper) -> list[str]:
     a table of another program whose columns don't fit: nothing is changed then.
     """
     made = []
-    tables = _table_names(connection)
+    tables = table_names(connection)
     for model in map(_model, MODELS):
         if model._meta.db_table in tables:
             columns = _lacking(connection, model)
@@ -169,14 +213,14 @@ def add_missing_columns(connection: BaseDatabaseWrapper) -> list[str]:
 
 def missing_tables(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
     """Those of the tables of the models ``names`` that ``connection`` lacks."""
-    found = _table_names(connection)
+    found = table_names(connection)
     wanted = [_model(name)._meta.db_table for name in names]
     return [table for table in wanted if table not in found]
 
 
 def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
-    """``table.column`` for every column that an existing table of ours lacks."""
-    found = _table_names(connection)
+    """``table.column`` for every column that our existing tables lack."""
+    found = table_names(connection)
     models = [_model(name) for name in names]
     there = [model for model in models if model._meta.db_table in found]
     return [column for model in there for column in _lacking(connection, model)]
@@ -257,7 +301,10 @@ def _model(name: str) -> type[Model]:
     return apps.get_model(LABEL, name)
 
 
-def _table_names(connection: BaseDatabaseWrapper) -> list[str]:
+def table_names(connection: BaseDatabaseWrapper) -> list[str]:
+    """The tables that ``connection`` has. Does not make the file beside a SQLite database."""
+    if isinstance(connection, FileConnection) and not connection.is_made():
+        return []
     with connection.cursor() as cursor:
         return connection.introspection.table_names(cursor)
 
@@ -272,7 +319,7 @@ def _make(connection: BaseDatabaseWrapper, model: type[Model]) -> bool:
                 _make_identity(connection)
     except DatabaseError:
         # Another process was quicker, or we really may not create tables.
-        if model._meta.db_table in _table_names(connection):
+        if model._meta.db_table in table_names(connection):
             return False
         raise
     return True
@@ -296,7 +343,7 @@ def _create(connection: BaseDatabaseWrapper, model: type[Model]) -> None:
 
 
 def _make_identity(connection: BaseDatabaseWrapper) -> None:
-    """Make the installation's row, if whoever made its table has not come to it yet.
+    """Make the installation's row, if the process that made its table has not yet.
 
     As long as there is no table of namespaces, that the row is missing is no
     sign of a loss; afterwards it is. So it is made before that table.

@@ -15,7 +15,14 @@ from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import IdgenError
 from . import dialects
 from .connection import LOCK_TIMEOUT, OwnConnection
-from .tables import make_missing_tables, missing_columns, missing_tables, table_of
+from .sqlite import database_of, reason_of
+from .tables import (
+    make_missing_tables,
+    may_make_tables,
+    missing_columns,
+    missing_tables,
+    table_of,
+)
 
 __all__ = ["Rerun", "Transactions"]
 
@@ -33,10 +40,10 @@ class Transactions:
 
     A transaction is tried again, within ``timeout`` seconds and :data:`ATTEMPTS`,
     only if it surely had no effect: when a statement *before* the commit lost
-    against a rival, or found one of the tables of ``models`` missing (which is
-    then made). What else goes wrong in the database, or takes too long, becomes
-    an ``unavailable``, with the cause chained. For a row that somebody else has
-    locked it waits ``lock_timeout`` seconds.
+    against a rival, or found one of the tables of ``models`` missing, which it could
+    make (see :func:`.tables.may_make_tables`). What else goes wrong in the database,
+    or takes too long, becomes an ``unavailable``, with the cause chained. For a row
+    that somebody else has locked it waits ``lock_timeout`` seconds.
     """
 
     def __init__(
@@ -63,18 +70,23 @@ class Transactions:
         try:
             return self.own.run(partial(self._attempts, body, timeout), timeout=timeout)
         except AnyDatabaseError as error:
-            words = " ".join(str(error).split())  # psycopg's have several lines
-            raise self._unavailable(
-                f"Database {self.own.alias!r} failed: {words}. What it may "
-                f"have granted is given up. See that the server can be reached, and that its user "
-                f"may read and write the django_idgen tables."
-            ) from error
+            raise self._unavailable(f"Database {self._words(error)}") from error
         except (TimeoutError, CancelledError) as error:
             raise self._unavailable(
                 f"Database {self.own.alias!r} did not answer within {timeout:g} s. What it "
                 f"may still grant is given up. See what holds the server up (a locked row of "
                 f"the django_idgen tables?), or raise the 'timeout' option."
             ) from error
+
+    def _words(self, error: AnyDatabaseError) -> str:
+        alias = self.own.alias
+        if (database := database_of(alias)) is not None:
+            return f"{alias!r}: {reason_of(error, database)}"
+        words = " ".join(str(error).split())  # psycopg's have several lines
+        return (
+            f"{alias!r} failed: {words}. What it may have granted is given up. See that the server "
+            f"can be reached, and that its user may read and write the django_idgen tables."
+        )
 
     def _attempts(
         self,
@@ -128,13 +140,15 @@ class Transactions:
         return bool(tables) or isinstance(error, ProgrammingError)
 
     def _make_tables(self, connection: BaseDatabaseWrapper, tables: list[str]) -> None:
+        lacks = f"Database {self.own.alias!r} lacks {', '.join(tables)}"
+        run = f"Run 'manage.py migrate django_idgen --database {self.own.alias}'"
+        if not may_make_tables(connection):
+            raise self._unavailable(f"{lacks}. {run}.")
         try:
             make_missing_tables(connection, only=self._models)
         except DatabaseError as error:
             raise self._unavailable(
-                f"Database {self.own.alias!r} lacks {', '.join(tables)}, and its user may not "
-                f"make tables. Run 'manage.py migrate django_idgen --database {self.own.alias}' "
-                f"as one who may."
+                f"{lacks}, and its user may not make tables. {run} as one who may."
             ) from error
 
 

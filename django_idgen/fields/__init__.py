@@ -26,14 +26,17 @@ outside: ``get_<name>_display()`` is the text, and whatever takes an id for this
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django.core import checks
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from ..core.encoding import TextForm
 from ..core.errors import InvalidTag
+from ..core.scrambling import ScrambledForm
 from ..core.segment import check_tag
 from ..process.handlers import current_settings, generators, segments
 from ..settings.config import SettingsError
@@ -80,7 +83,7 @@ class SnowflakeSource(GeneratedOnSave):
 
     def _check_generator(self) -> list[checks.CheckMessage]:
         try:
-            known = current_settings().generators
+            known = list(generators)
         except SettingsError:
             return []  # django_idgen.E001 says so
         if isinstance(self.generator, str) and self.generator in known:
@@ -106,18 +109,35 @@ class SnowflakeSource(GeneratedOnSave):
         ]
 
 
+def _scramble_keys() -> Mapping[str, bytes]:
+    return current_settings().scramble_keys
+
+
 class SegmentSource(GeneratedOnSave):
     """Ids of ``segments[tag]``; by default the tag is ``app_label.modelname``.
 
     Inherited tables and proxies share the parent's. A renamed model has another
     tag, which goes on above the rows of the table: see :mod:`..ops.tags.migrated`.
+
+    With ``scramble`` ids are written outside as texts that nobody can count or guess
+    without a key of ``IDGEN["SCRAMBLE_KEYS"]``, in ``text_form`` (``crockford`` unless
+    another is named), and numbers from outside are refused. The texts hang on the tag.
     """
 
-    non_db_attrs = (*GeneratedOnSave.non_db_attrs, "tag")
+    non_db_attrs = (*GeneratedOnSave.non_db_attrs, "tag", "scramble")
 
-    def __init__(self, *args: Any, tag: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, tag: str | None = None, scramble: bool = False, **kwargs: Any
+    ) -> None:
         self.tag = tag
+        self.scramble = scramble
         super().__init__(*args, **kwargs)
+
+    def _make_text(self) -> TextForm:
+        if not self.scramble:
+            return super()._make_text()
+        alphabet = "crockford" if self.text_form == "decimal" else self.text_form
+        return ScrambledForm(alphabet, self.prefix, name=self.resolved_tag, keys=_scramble_keys)
 
     @property
     def resolved_tag(self) -> str:
@@ -136,6 +156,8 @@ class SegmentSource(GeneratedOnSave):
         name, path, args, kwargs = super().deconstruct()
         if self.tag is not None:
             kwargs["tag"] = self.tag
+        if self.scramble:
+            kwargs["scramble"] = self.scramble
         return name, path, args, kwargs
 
     def _check_source(self) -> list[checks.CheckMessage]:
@@ -144,7 +166,21 @@ class SegmentSource(GeneratedOnSave):
         except InvalidTag as error:
             hint = "Give the field a 'tag' of 1 to 128 printable characters."
             return [checks.Error(str(error), hint=hint, obj=self, id="django_idgen.E003")]
-        return []
+        return self._check_scramble()
+
+    def _check_scramble(self) -> list[checks.CheckMessage]:
+        problem = ""
+        if not isinstance(self.scramble, bool):
+            problem = f"'scramble' must be True or False, not {self.scramble!r}."
+        elif self.scramble:
+            with suppress(SettingsError):  # django_idgen.E001 says so
+                if not _scramble_keys():
+                    problem = f"{type(self).__name__} with 'scramble' needs a key."
+        hint = (
+            "Give IDGEN['SCRAMBLE_KEYS'] one, such as {'A': env['SCRAMBLE_KEY']}: 16 or more "
+            "characters that stay secret."
+        )
+        return [checks.Error(problem, hint=hint, obj=self, id="django_idgen.E009")] * bool(problem)
 
 
 class SnowflakeField(SnowflakeSource, IntegerColumn):

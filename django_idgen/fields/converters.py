@@ -38,7 +38,7 @@ class IdConverter:
 
     def to_url(self, value: object) -> str:
         """Raises :class:`InvalidId`: ``NoReverseMatch``."""
-        return self.form.format(self.form.read(value))
+        return self.form.format(self.form.read_trusted(value))
 
 
 def converter_for(target: IdTarget) -> type[IdConverter]:

@@ -1,8 +1,10 @@
-"""Ids in forms: a field that reads them in any form, and one for many-to-many relations.
+"""Ids in forms: a field that reads them in any form, and fields for relations.
 
 A ``ModelForm`` needs nothing: ids of new rows are not editable, and a ``ModelChoiceField``
 to a model with such ids puts plain digits into its options, and takes any form of an id
-(in a raw id widget, for instance). ``IdFormField`` is for ids that people type or paste::
+(in a raw id widget, for instance). Where ids are scrambled, declare the choices of related
+rows as ``IdModelChoiceField`` and ``IdModelMultipleChoiceField``, which write the texts and
+refuse numbers. ``IdFormField`` is for ids that people type or paste::
 
     class FindOrder(forms.Form):
         order = IdFormField(Order)
@@ -19,16 +21,17 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core.encoding import DECIMAL, TextForm
 from ..core.errors import InvalidId
-from .relations import id_behind, text_form
+from .relations import id_behind, text_form, written
 
 if TYPE_CHECKING:
     from .relations import IdTarget
 
+    Choice = forms.ModelChoiceField[Any]
     MultipleChoice = forms.ModelMultipleChoiceField[Any]
 else:
-    MultipleChoice = forms.ModelMultipleChoiceField
+    Choice, MultipleChoice = forms.ModelChoiceField, forms.ModelMultipleChoiceField
 
-__all__ = ["IdFormField", "IdModelMultipleChoiceField"]
+__all__ = ["IdFormField", "IdModelChoiceField", "IdModelMultipleChoiceField"]
 
 
 class IdFormField(forms.Field):
@@ -71,12 +74,62 @@ class IdFormField(forms.Field):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
-            return not self.disabled and self.to_python(initial) != self.to_python(data)
-        except ValidationError:
+            before = None if initial in self.empty_values else self.text.read_trusted(initial)
+            return not self.disabled and before != self.to_python(data)
+        except (InvalidId, ValidationError):
             return True
 
 
-class IdModelMultipleChoiceField(MultipleChoice):
+class _IdChoice(Choice):
+    """What the two have in common: options that are texts where ids are scrambled."""
+
+    refused: tuple[str, str]
+    """The error of what is no id, and the name of the value in its message."""
+
+    @property
+    def _text(self) -> TextForm | None:
+        rows: Any = self.queryset
+        found = id_behind(rows.model, (self.to_field_name or "pk",))
+        return None if found is None else found.text
+
+    def prepare_value(self, value: Any) -> Any:
+        shown, text = super().prepare_value(value), self._text
+        if text is None or text.takes_numbers:
+            return shown
+        if isinstance(shown, list | tuple):
+            return [self._written(text, each) for each in shown]
+        return self._written(text, shown)
+
+    def _written(self, text: TextForm, value: Any) -> Any:
+        # Shows wrong input as it was sent.
+        return written(text, value) if isinstance(value, int) else value
+
+    def _digits(self, text: TextForm, value: Any) -> str:
+        try:
+            return str(text.read(value))
+        except InvalidId as error:
+            code, name = self.refused
+            raise ValidationError(
+                self.error_messages[code], code=code, params={name: str(value)[:40]}
+            ) from error
+
+
+class IdModelChoiceField(_IdChoice):
+    """A ``ModelChoiceField`` that takes the id in any form; scrambled ids as texts alone.
+
+    A value that is no id is the form's error ``invalid_choice``.
+    """
+
+    refused = ("invalid_choice", "value")
+
+    def to_python(self, value: Any) -> Any:
+        text = self._text
+        if text is not None and value not in self.empty_values and isinstance(value, str | int):
+            value = self._digits(text, value)
+        return super().to_python(value)
+
+
+class IdModelMultipleChoiceField(_IdChoice, MultipleChoice):
     """A ``ModelMultipleChoiceField`` that takes each id in any form.
 
     Django's own compares what was sent with decimal digits, and refuses any other text. A
@@ -84,28 +137,22 @@ class IdModelMultipleChoiceField(MultipleChoice):
     database (SQLite raises ``OverflowError`` for an integer past 2**63 - 1).
     """
 
+    refused = ("invalid_pk_value", "pk")
+
     def clean(self, value: Any) -> Any:
         return super().clean(self._plain(value))
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
-            return super().has_changed(initial, self._plain(data))
+            plain = self._plain(data)
+            if self._text is not None and isinstance(plain, list):
+                plain = self.prepare_value([int(each) for each in plain])
+            return super().has_changed(initial, plain)
         except ValidationError:
             return True
 
     def _plain(self, values: Any) -> Any:
-        rows: Any = self.queryset
-        field = id_behind(rows.model, (self.to_field_name or "pk",))
-        if field is None or not isinstance(values, list | tuple):
+        text = self._text
+        if text is None or not isinstance(values, list | tuple):
             return values
-        return [self._digits(field.text, value) for value in self.prepare_value(values)]
-
-    def _digits(self, form: TextForm, value: Any) -> str:
-        try:
-            return str(form.read(value))
-        except InvalidId as error:
-            raise ValidationError(
-                self.error_messages["invalid_pk_value"],
-                code="invalid_pk_value",
-                params={"pk": str(value)[:40]},
-            ) from error
+        return [self._digits(text, value) for value in self.prepare_value(values)]

@@ -84,7 +84,7 @@ def written(text: TextForm, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, str):  # set by hand, on an instance that wasn't read back
-        return text.format(text.read(value))
+        return text.format(text.read_trusted(value))
     if isinstance(value, int) and not 1 <= value <= MAX_ID:
         return str(int(value))
     return text.format(value)

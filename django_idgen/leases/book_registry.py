@@ -36,11 +36,8 @@ class Store(ABC):
     """Where it is, for people: ``database 'default'``."""
 
     @abstractmethod
-    def run(self, job: Callable[[Book], T], *, compared: bool = False) -> T:
-        """What ``job`` returns, in one transaction; what it raises undoes it.
-
-        ``compared``: see first whether the store was put back from an old copy.
-        """
+    def run(self, job: Callable[[Book], T]) -> T:
+        """What ``job`` returns, in one transaction; what it raises undoes it."""
 
     @abstractmethod
     def run_if_there(self, job: Callable[[Book], T]) -> T | None:
@@ -52,7 +49,7 @@ class Store(ABC):
 
     def rewrite(self, job: Callable[[Book], T]) -> T:
         """As :meth:`run`, for a ``job`` that replaces the settings of all worker ids."""
-        return self.run(job, compared=True)
+        return self.run(job)
 
     @abstractmethod
     def now_us(self) -> int:
@@ -91,8 +88,7 @@ class BookRegistry(Registry):
             )
             return Grant(lease, book.reading)
 
-        # Rare enough to ask each time whether the store was put back from an old copy.
-        grant = self.store.run(job, compared=True)
+        grant = self.store.run(job)
         self.store.changed()
         return grant
 
@@ -181,8 +177,6 @@ class BookRegistry(Registry):
         """
         after = self.store.run(
             lambda book: rules.change_sub_lease(book, self.namespace, change, stride=stride),
-            # No row says that one is missing, and this is not asked for often.
-            compared=True,
         )
         self.store.changed()
         return after

@@ -1,13 +1,13 @@
 """Worker ids lent by the project's own database: the default registry.
 
-Works on any Django database. On a server the marks are rows of our tables, written on
-a connection of our own; see :mod:`..db.stores` for SQLite and for tests.
+Works on any Django database. The marks are rows of our tables, written on a connection of
+our own; see :mod:`..db.stores` for in-memory databases and for tests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost
@@ -16,13 +16,12 @@ from ..core.lease import Grant, Lease, Namespace
 from ..core.registry import Registry
 from ..core.stored import StoredBook
 from ..db.connection import Place, place_of
-from ..db.sqlite.marks import MarksFile
-from ..db.stores import Stores, caller_of, kept_in_process, marks_of, mirror_of
+from ..db.sqlite import database_of
+from ..db.stores import Stores, kept_in_process
 from .book_registry import BookRegistry
 from .memory import MemoryLeases, MemoryMarks
-from .option_values import checked_flag, checked_seconds
+from .option_values import checked_flag, checked_seconds, numbered_worker
 from .server import ServerLeases
-from .sqlite import SqliteLeases
 
 __all__ = ["DatabaseLeases", "book_in"]
 
@@ -34,7 +33,8 @@ class DatabaseLeases(Registry):
     the identity of the server is kept with the marks, and a server that took
     over from another (which may have missed its last writes) lends nothing that
     the other may have lent; turn it off behind a balancer over several writable
-    nodes, whose identity changes with each connection.
+    nodes, whose identity changes with each connection. ``prefer`` says which worker id a
+    process is to have if it is free: see :func:`.option_values.numbered_worker`.
     """
 
     kind = "database"
@@ -50,8 +50,12 @@ class DatabaseLeases(Registry):
         timeout: float = 10.0,
         server_identity: bool = True,
         history: bool = True,
+        prefer: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        if prefer is not None:
+            worker = numbered_worker("prefer", prefer, namespace.workers)
+            namespace = replace(namespace, preferred=worker)
         self.namespace = namespace
         self.database = database
         self._timeout = checked_seconds("timeout", timeout, most=3600)
@@ -76,7 +80,7 @@ class DatabaseLeases(Registry):
         if store is None or isinstance(store, MemoryLeases) or self._stores.is_current(store):
             return (store or self._stores.current()).renew(lease, last_tick=last_tick)
         if self._is_forbidden() and last_tick < lease.until:
-            # A test that may not touch the lender: the window stays as it is.
+            # A test that may not touch the database: the window stays as it is.
             sent = self._clock.elapsed_ns()
             return Grant(lease, Reading(self._clock.wall_ns() // 1000, sent, sent))
         raise LeaseLost(
@@ -94,7 +98,7 @@ class DatabaseLeases(Registry):
     def held_by(self, holder: str) -> list[Lease]:
         """The leases that stand in ``holder``'s name, expired or not; the earliest first.
 
-        For those who lend on, and know their borrowers by name alone. Raises
+        For a service that lends on, and knows its holders by name alone. Raises
         :class:`RegistryUnavailable`.
         """
         return self._stores.current().held_by(holder)
@@ -156,9 +160,10 @@ class DatabaseLeases(Registry):
     def _may_touch(self, store: BookRegistry) -> bool:
         # The alias may mean another database by now (a test's was dropped), or none
         # that this test may use.
-        if isinstance(store, SqliteLeases):
-            return mirror_of(store.marks).database.exists()
-        return isinstance(store, MemoryLeases) or self._stores.is_current(store)
+        if isinstance(store, MemoryLeases):
+            return True
+        database = database_of(self.database)
+        return self._stores.is_current(store) and (database is None or database.exists())
 
     def _is_forbidden(self) -> bool:
         return place_of(self.database) is Place.FORBIDDEN
@@ -203,17 +208,6 @@ def book_in(
         return MemoryLeases(
             namespace, marks=marks, history=history, clock=clock, read_now_us=read_now_us
         )
-    if place is Place.FILE:
-        marks_file = marks_of(database)
-        return SqliteLeases(
-            namespace,
-            marks=marks_file,
-            alias=database,
-            on_change=partial(_catch_up, database, marks_file),
-            history=history,
-            clock=clock,
-            read_now_us=read_now_us,
-        )
     return ServerLeases(
         namespace,
         alias=database,
@@ -223,10 +217,3 @@ def book_in(
         history=history,
         read_now=None if read_now_us is None else lambda _connection: read_now_us(),
     )
-
-
-def _catch_up(database: str, marks: MarksFile) -> None:
-    """Have the rows of ``database`` say what its marks say now."""
-    mirror = mirror_of(marks)
-    mirror.leases_changed()
-    mirror.catch_up(caller_of(database, mirror))

@@ -1,7 +1,4 @@
-"""Who was lent which worker id: the rows that each acquire leaves on a database server.
-
-Those of a SQLite database stand with its marks: see :mod:`..db.sqlite.marks_terms`.
-"""
+"""Who was lent which worker id: the rows that each acquire leaves in its database."""
 
 from __future__ import annotations
 
@@ -14,17 +11,14 @@ from random import SystemRandom
 
 from django.db import DatabaseError, connections, transaction
 from django.db.models import Count, QuerySet
-from django.utils.timezone import make_aware
 
-from ..core.moments import is_aware, unix_us
 from ..db import dialects
+from ..db.connection import home_of
 from ..db.row_writes import delete_rows, insert_row
-from ..db.sqlite import marks_terms
-from ..db.stores import marks_of
 from ..db.tables import missing_tables
 from ..models import LeaseHistory, WorkerLease
 
-__all__ = ["MOST", "last_before", "note", "prune_leases", "prune_terms"]
+__all__ = ["MOST", "last_before", "note", "prune_leases"]
 
 MOST = 100
 """Rows that are kept of a worker id, about, without pruning."""
@@ -99,7 +93,7 @@ def prune_leases(before: datetime, *, database: str = "default", batch: int = BA
     """
     deleted = 0
     for keys in _in_parts(_lent_on(before, database), batch):
-        with transaction.atomic(using=database):
+        with transaction.atomic(using=home_of(database)):
             deleted += delete_rows(LeaseHistory, database, keys)
     return deleted
 
@@ -124,18 +118,6 @@ def _in_parts(things: Iterable[int], size: int) -> Iterator[list[int]]:
     left = iter(things)
     while part := list(islice(left, size)):
         yield part
-
-
-def prune_terms(before: datetime, *, database: str) -> int:
-    """As :func:`prune_leases`, in the marks beside the SQLite database; in one transaction.
-
-    Raises :class:`MarksError`.
-    """
-    marks = marks_of(database)
-    if not marks.path.exists():
-        return 0
-    moment = before if is_aware(before) else make_aware(before)
-    return marks.run(lambda db: marks_terms.drop_old(db, unix_us(moment)))
 
 
 def _rows(alias: str, namespace: str, worker: int) -> QuerySet[LeaseHistory]:

@@ -138,7 +138,7 @@ class HttpLeases(Registry):
         return str(self._pin.installation)
 
     def _not_seen(self, capability: str) -> NotSeenFromHere:  # noqa: ARG002
-        # A borrower's token is none to look with.
+        # A holder's token does not allow looking.
         return NotSeenFromHere(
             f"The worker ids of namespace {self.namespace.name!r} are lent by the service at "
             f"{' or '.join(self._link.base_urls)}: who holds them can't be seen from here. Look "

@@ -90,7 +90,7 @@ class _MemoryStore(Store):
         self._history = history
         self._read_now_us = read_now_us
 
-    def run(self, job: Callable[[Book], T], *, compared: bool = False) -> T:  # noqa: ARG002
+    def run(self, job: Callable[[Book], T]) -> T:
         with self._marks.lock:
             book = self._marks.book(self._namespace)
             book.read_at = read_clock(self._clock, self.now_us)
@@ -163,6 +163,9 @@ class MemoryBook(Book):
 
     def count(self) -> int:
         return len(self.by_worker)
+
+    def highest_worker(self) -> int | None:
+        return max(self.by_worker, default=None)
 
     def highest_until(self) -> int:
         return max((mark.until for mark in self.by_worker.values()), default=0)

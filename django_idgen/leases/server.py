@@ -29,7 +29,7 @@ from ..core.inspection import InspectedMark, PastLease
 from ..core.lease import OLD_CLIENTS, PROTOCOL_VERSION, Lease, Mark, Namespace
 from ..core.moments import unix_us
 from ..db import dialects
-from ..db.connection import SOCKET_TIMEOUT, OwnConnection, own_connection
+from ..db.connection import SOCKET_TIMEOUT, OwnConnection, is_there, own_connection
 from ..db.row_writes import insert_row, update_row, why_alike
 from ..db.tables import missing_tables
 from ..db.transactions import Rerun, Transactions
@@ -125,7 +125,7 @@ class _OrmStore(Store):
             lock_timeout=max(1, min(int(timeout), SOCKET_TIMEOUT - 2)),
         )
 
-    def run(self, job: Callable[[Book], T], *, compared: bool = False) -> T:  # noqa: ARG002
+    def run(self, job: Callable[[Book], T]) -> T:
         thorough = False
 
         def body(connection: BaseDatabaseWrapper) -> T:
@@ -139,6 +139,8 @@ class _OrmStore(Store):
         return self._transactions.run(body)
 
     def run_if_there(self, job: Callable[[Book], T]) -> T | None:
+        if not is_there(self.place):
+            return None
         return self._transactions.run(lambda connection: self._if_there(job, connection))
 
     def read(self, job: Callable[[Book], T]) -> T | None:
@@ -157,6 +159,8 @@ class _OrmStore(Store):
         return None if missing_tables(connection, MODELS) else job(OrmBook(self, connection))
 
     def now_us(self) -> int:
+        if not is_there(self.place):
+            return self.clock.wall_ns() // 1000
         return self._transactions.run(self.read_now)
 
     def lend_on(self) -> None:
@@ -316,6 +320,10 @@ class OrmBook(Book):
 
     def count(self) -> int:
         return self._workers().count()
+
+    def highest_worker(self) -> int | None:
+        highest: int | None = self._workers().aggregate(worker=Max("worker"))["worker"]
+        return highest
 
     def highest_until(self) -> int:
         return int(self._workers().aggregate(until=Max("until", default=0))["until"])

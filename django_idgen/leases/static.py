@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,20 +28,21 @@ from ..core.book import Book, Record
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import (
     ConfigurationError,
-    IdgenError,
     LeaseTaken,
     NoFreeWorker,
     NotSeenFromHere,
     RegistryUnavailable,
     WorkerOutOfRange,
 )
+from ..core.files import check_platform, file_errors
 from ..core.holder import identity_of
 from ..core.lease import Grant, Lease, Mark, Namespace
 from ..core.registry import Registry
 from ..core.stored import namespace_of
 from .book_registry import BookRegistry, Store, read_clock
 from .memory import MemoryBook, MemoryMarks
-from .worker_files import WorkerFiles, check_platform
+from .option_values import numbered_worker
+from .worker_files import WorkerFiles
 
 __all__ = ["FileBook", "StaticLeases"]
 
@@ -52,9 +53,10 @@ class StaticLeases(BookRegistry):
     """Lends the configured worker ids. Thread-safe; the children of a fork start anew.
 
     Give ``worker``, or ``workers``: consecutive ids of which each process takes a
-    free one. ``directory`` must exist, be writable, on a local disk, and survive a
-    restart. ``read_now_us`` gives the time in microseconds since 1970, by default the
-    host's wall clock.
+    free one. Or ``worker_from``, which says the number of the host or of the process: the one
+    worker id with that number of ``workers``, or of the layout's. ``directory`` must exist,
+    be writable, on a local disk, and survive a restart. ``read_now_us`` gives the time in
+    microseconds since 1970, by default the host's wall clock.
 
     Raises :class:`WorkerOutOfRange` for an id that the layout can't
     hold and :class:`ConfigurationError` for anything else amiss.
@@ -73,12 +75,16 @@ class StaticLeases(BookRegistry):
         *,
         worker: int | None = None,
         workers: tuple[int, ...] | range | None = None,
+        worker_from: str | None = None,
         directory: str | os.PathLike[str],
         clock: Clock = SYSTEM_CLOCK,
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
+        if worker_from is not None and worker is None:
+            among = namespace.workers if workers is None else _configured(namespace, None, workers)
+            worker, workers = numbered_worker("worker_from", worker_from, among), None
         self.lent = _configured(namespace, worker, workers)
-        check_platform()
+        check_platform("Static worker ids")
         read = read_now_us or (lambda: clock.wall_ns() // 1000)
         super().__init__(namespace, _HostStore(namespace, self.lent, Path(directory), clock, read))
 
@@ -189,7 +195,7 @@ class _HostStore(Store):
         self._now_us = now_us
         self._held: dict[int, _Held] = {}
 
-    def run(self, job: Callable[[Book], T], *, compared: bool = False) -> T:  # noqa: ARG002
+    def run(self, job: Callable[[Book], T]) -> T:
         """See :meth:`Store.run`: over the worker ids that this process holds."""
         with self.held() as held, self._reporting():
             files = [each for each in held.values() if each.still_in_place()]
@@ -335,27 +341,8 @@ class _HostStore(Store):
     def _reading(self) -> Reading:
         return read_clock(self._clock, self._now_us)
 
-    @contextmanager
-    def _reporting(self) -> Iterator[None]:
-        try:
-            yield
-        except IdgenError:
-            raise
-        except FileNotFoundError as error:
-            raise ConfigurationError(
-                f"The directory {self.place!r} of the static worker ids is not there "
-                f"({error}). Make it, or mount it, on a disk that survives a restart."
-            ) from error
-        except PermissionError as error:
-            raise ConfigurationError(
-                f"This process' user may not write to {self.place!r}, where the static worker "
-                f"ids keep their marks ({error}). Give the user that right."
-            ) from error
-        except OSError as error:
-            raise RegistryUnavailable(
-                f"The marks of the static worker ids in {self.place!r} could not be read or "
-                f"written: {error}."
-            ) from error
+    def _reporting(self) -> AbstractContextManager[None]:
+        return file_errors("the static worker ids", self._directory, RegistryUnavailable)
 
 
 class _Held:
@@ -371,8 +358,8 @@ def _configured(
 ) -> range:
     if (worker is None) == (workers is None):
         raise ConfigurationError(
-            f"A static registry needs either 'worker' or 'workers', not worker={worker!r} and "
-            f"workers={workers!r}."
+            f"A static registry needs one of 'worker', 'workers' and 'worker_from', not "
+            f"worker={worker!r} and workers={workers!r}."
         )
     ids = [worker] if workers is None else list(workers)
     for each in ids:

@@ -8,8 +8,6 @@ counts. They are two, since replacing a locked file loses its lock.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import os
 import re
@@ -17,15 +15,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import ConfigurationError, NamespaceMismatch, RegistryUnavailable
+from ..core.errors import NamespaceMismatch, RegistryUnavailable
+from ..core.files import NumberFile, file_name, sync_directory
 from ..core.lease import PROTOCOL_VERSION, Mark, Namespace
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-__all__ = ["WorkerFiles", "check_platform"]
+__all__ = ["WorkerFiles"]
 
 _TYPES = {
     "namespace": str,
@@ -38,15 +32,6 @@ _TYPES = {
 }
 
 
-def check_platform() -> None:
-    """Raise :class:`ConfigurationError` where there is no ``flock()``."""
-    if fcntl is None:
-        raise ConfigurationError(
-            "Static worker ids need flock(), which this platform lacks. Use the leases of a "
-            "database instead."
-        )
-
-
 class WorkerFiles:
     """The files of one worker id in ``directory``. Every method may raise ``OSError``.
 
@@ -55,15 +40,15 @@ class WorkerFiles:
 
     def __init__(self, directory: Path, namespace: Namespace, worker: int) -> None:
         self.worker = worker
-        self.lock_path = directory / f"{_file_name(namespace)}-{worker}.lock"
+        self.lock_path = directory / f"{file_name(namespace.name)}-{worker}.lock"
         self.mark_path = self.lock_path.with_suffix(".mark")
         self._namespace = namespace.name
-        self._descriptor: int | None = None
+        self._lock = NumberFile(self.lock_path)
 
     @classmethod
     def found(cls, directory: Path, namespace: Namespace) -> Iterator[WorkerFiles]:
         """Those of all worker ids that have a mark file in ``directory``."""
-        prefix = re.escape(_file_name(namespace))
+        prefix = re.escape(file_name(namespace.name))
         for path in sorted(directory.iterdir()):
             named = re.fullmatch(prefix + r"-(\d+)\.mark", path.name)
             if named:
@@ -73,35 +58,15 @@ class WorkerFiles:
 
     def lock(self) -> bool:
         """Lock the worker id until :meth:`close`; False if a process holds it."""
-        self._descriptor = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Deleted, or replaced, before we had it: that lock excludes no other process.
-            if self.still_in_place():
-                return True
-        except BlockingIOError:
-            pass
-        except BaseException:
-            self.close()
-            raise
-        self.close()
-        return False
+        return self._lock.lock()
 
     def still_in_place(self) -> bool:
         """Whether the path still leads to the file that is locked."""
-        if self._descriptor is None:
-            return False
-        try:
-            return os.path.samestat(os.stat(self.lock_path), os.fstat(self._descriptor))
-        except FileNotFoundError:
-            return False
+        return self._lock.still_in_place()
 
     def close(self) -> None:
-        """Close the file. No LOCK_UN: that would free the lock of a forked child's parent."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        """Close the file, and leave the lock to the parent of a forked child."""
+        self._lock.close()
 
     # --- the high water ---------------------------------------------------------
 
@@ -110,26 +75,22 @@ class WorkerFiles:
 
         Needs no lock.
         """
-        try:
-            return int(self.lock_path.read_bytes())
-        except (OSError, ValueError):
-            return 0
+        return self._lock.peek()
 
     def high_water(self) -> int:
         """As :meth:`highest`, of the file that is locked.
 
         Raises :class:`RegistryUnavailable` if it is damaged.
         """
-        content = os.pread(self._open(), 64, 0)
-        if not content:
-            return 0
-        if not re.fullmatch(rb"\d{20}\n", content):
+        self._check_open()
+        try:
+            return self._lock.read()[0]
+        except ValueError as error:
             raise RegistryUnavailable(
                 f"The lock file {str(self.lock_path)!r} is damaged: it should hold a tick in 20 "
-                f"digits, not {content!r}. If no process uses worker id {self.worker}, empty it; "
-                f"the mark file beside it says the same."
-            )
-        return int(content)
+                f"digits, not {error.args[0]!r}. If no process uses worker id {self.worker}, empty "
+                f"it; the mark file beside it says the same."
+            ) from None
 
     # --- the mark ---------------------------------------------------------------
 
@@ -169,18 +130,14 @@ class WorkerFiles:
     def write(self, mark: Mark, fingerprint: Mapping[str, Any]) -> None:
         """Put ``mark`` on the disk: the high water, the file and its directory entry."""
         if mark.until > self.high_water():
-            self._write_high_water(mark.until)
+            self._lock.write(mark.until)
         self._write_mark(mark, fingerprint)
 
     def restart(self, mark: Mark, fingerprint: Mapping[str, Any]) -> None:
         """As :meth:`write`, but the ticks are those of another layout than before."""
-        self._write_high_water(mark.until)
+        self._check_open()
+        self._lock.write(mark.until)
         self._write_mark(mark, fingerprint)
-
-    def _write_high_water(self, tick: int) -> None:
-        # Of one length, within one sector of a disk: written whole or not at all.
-        os.pwrite(self._open(), b"%020d\n" % tick, 0)
-        os.fsync(self._open())
 
     def _write_mark(self, mark: Mark, fingerprint: Mapping[str, Any]) -> None:
         record = {
@@ -199,7 +156,7 @@ class WorkerFiles:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, self.mark_path)
-        _sync_directory(self.mark_path.parent)
+        sync_directory(self.mark_path.parent)
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
         try:
@@ -229,24 +186,6 @@ class WorkerFiles:
             f"window."
         )
 
-    def _open(self) -> int:
-        if self._descriptor is None:
+    def _check_open(self) -> None:
+        if not self._lock.is_open:
             raise RegistryUnavailable(f"The lock file {str(self.lock_path)!r} is closed.")
-        return self._descriptor
-
-
-def _file_name(namespace: Namespace) -> str:
-    """A name that every file system can store, whatever the namespace is called."""
-    name = namespace.name
-    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", name):
-        return name
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    return f"{re.sub(r'[^A-Za-z0-9_]', '_', name)[:40]}-{digest}"
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

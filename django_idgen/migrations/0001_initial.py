@@ -6,6 +6,7 @@ import django.db.models.functions.datetime
 from django.db import migrations, models
 
 import django_idgen.models
+from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import bring_up
 
 logger = logging.getLogger("django_idgen")
@@ -25,12 +26,13 @@ def drop_tables(apps: Any, schema_editor: Any) -> None:
             alias,
         )
         return
-    for model in models:
-        schema_editor.delete_model(model)
+    with home_connection(alias).schema_editor(atomic=False) as editor:
+        for model in models:
+            editor.delete_model(model)
 
 
 class Migration(migrations.Migration):
-    """The tables may be there already, made on first use: so they are made where missing."""
+    """The tables may be there already: another app's migration may have taken ids."""
 
     initial = True
     # What makes the tables has its own transactions, and two processes may be at it.
@@ -56,7 +58,12 @@ class Migration(migrations.Migration):
                 ("remainder", models.PositiveIntegerField(db_default=0, default=0)),
                 ("growing", models.BooleanField(db_default=False, default=False)),
             ],
-            options={"db_table": "django_idgen_installation", "managed": False},
+            options={
+                "db_table": "django_idgen_installation",
+                "managed": False,
+                "base_manager_name": "objects",
+            },
+            managers=[("objects", django_idgen.models.HomeManager())],
         ),
         migrations.CreateModel(
             name="NamespaceRecord",
@@ -109,7 +116,9 @@ class Migration(migrations.Migration):
                 "db_table": "django_idgen_namespace",
                 "ordering": ["name"],
                 "managed": False,
+                "base_manager_name": "objects",
             },
+            managers=[("objects", django_idgen.models.HomeManager())],
         ),
         migrations.CreateModel(
             name="WorkerLease",
@@ -144,7 +153,9 @@ class Migration(migrations.Migration):
                 "db_table": "django_idgen_workerlease",
                 "ordering": ["namespace", "worker"],
                 "managed": False,
+                "base_manager_name": "objects",
             },
+            managers=[("objects", django_idgen.models.HomeManager())],
         ),
         migrations.CreateModel(
             name="LeafAlloc",
@@ -288,8 +299,10 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "segment tags",
                 "db_table": "leaf_alloc",
                 "managed": False,
+                "base_manager_name": "objects",
                 "ordering": ["biz_tag"],
             },
+            managers=[("objects", django_idgen.models.HomeManager())],
         ),
         migrations.CreateModel(
             name="SegmentHistory",
@@ -308,10 +321,12 @@ class Migration(migrations.Migration):
                 "db_table": "django_idgen_history",
                 "ordering": ["-taken_at", "-id"],
                 "managed": False,
+                "base_manager_name": "objects",
                 "indexes": [
                     models.Index(fields=["tag", "start"], name="django_idgen_history_tag"),
                 ],
             },
+            managers=[("objects", django_idgen.models.HomeManager())],
         ),
         migrations.CreateModel(
             name="LeaseHistory",
@@ -329,6 +344,7 @@ class Migration(migrations.Migration):
                 "db_table": "django_idgen_leasehistory",
                 "ordering": ["-acquired_at", "-id"],
                 "managed": False,
+                "base_manager_name": "objects",
                 "indexes": [
                     models.Index(
                         fields=["namespace", "worker", "start"],
@@ -336,6 +352,7 @@ class Migration(migrations.Migration):
                     ),
                 ],
             },
+            managers=[("objects", django_idgen.models.HomeManager())],
         ),
     ]
 

@@ -1,8 +1,7 @@
 """What the rows of :class:`WorkerLease` mean: the same as the map of worker ids says.
 
-A row is not always the truth: that of a SQLite database is a mirror of the marks beside it,
-and the window is in the settings. So the registry that lends from the rows is asked. Rows
-from which no registry lends (any more) are read alone, by the same rule.
+The window is in the settings, not in the rows. So the registry that lends from the rows is
+asked. Rows from which no registry lends (any more) are read alone, by the same rule.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 from django.utils.timezone import is_aware, make_aware
 
 from ..core.clock import SYSTEM_CLOCK
@@ -22,6 +21,7 @@ from ..core.inspection import InspectedMark, Inspection, Ticks, WorkerEntry, ent
 from ..core.lease import Mark
 from ..core.moments import unix_us
 from ..core.registry import Registry
+from ..db.connection import home_connection
 from ..db.tables import missing_tables
 from ..models import NamespaceRecord, WorkerLease
 from ..process.handlers import current_settings
@@ -64,7 +64,7 @@ def _inspections(wanted: Mapping[str, Collection[int]], alias: str) -> Iterator[
 
 
 def _lends_from(registry: Registry, alias: str) -> bool:
-    return registry.kind == "database" and registry.database == alias
+    return registry.uses_database and registry.database == alias
 
 
 def told_by_themselves(rows: Iterable[WorkerLease], alias: str) -> Told:
@@ -79,7 +79,7 @@ def told_by_themselves(rows: Iterable[WorkerLease], alias: str) -> Told:
 
 
 def _records(names: Collection[str], alias: str) -> Mapping[str, NamespaceRecord]:
-    if not names or missing_tables(connections[alias], ["NamespaceRecord"]):
+    if not names or missing_tables(home_connection(alias), ["NamespaceRecord"]):
         return {}
     return NamespaceRecord.objects.using(alias).in_bulk(list(names))
 
@@ -88,7 +88,7 @@ def _entry(
     row: WorkerLease, record: NamespaceRecord | None, alias: str, now_us: int
 ) -> WorkerEntry:
     mark = Mark(row.worker, row.token, row.start, row.until, row.generation, row.holder)
-    sight = InspectedMark(
+    inspected = InspectedMark(
         mark,
         seen_us=_unix_us(row.seen_at),
         acquired_us=_unix_us(row.acquired_at),
@@ -96,7 +96,7 @@ def _entry(
         void=record is None or record.generation != row.generation,
     )
     return entry_of(
-        sight,
+        inspected,
         None if record is None else _ticks(record),
         now_us=now_us,
         namespace=row.namespace,

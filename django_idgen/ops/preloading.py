@@ -275,7 +275,7 @@ class _Rows:
 def read_consumption(source: Any) -> tuple[dict[str, Consumption], dict[str, IdgenError]]:
     """The tags of ``source`` in use, and the databases that could not be read, with the cause.
 
-    Only those on a database server: a SQLite file keeps no rates.
+    A database in this process' memory keeps no rates.
     """
     rows = _Rows()
     for alias in _servers(source.databases()):

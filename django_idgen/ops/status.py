@@ -44,8 +44,8 @@ from django.utils.timezone import make_aware
 
 from ..core.errors import NotSeenFromHere, SegmentUnavailable
 from ..core.moments import is_aware
-from ..db.connection import place_of
-from ..db.stores import catch_up
+from ..db.connection import home_connection, place_of
+from ..db.memory_rows import catch_up
 from ..db.tables import missing_columns, missing_tables
 from ..models import LeafAlloc
 from ..process import handlers
@@ -216,7 +216,7 @@ def _holder(entry: WorkerEntry) -> Document:
 
 def _ask_tags(alias: str, chosen: Collection[str] | None, most: int | None) -> Document:
     """The tags of a database, those first that are used the most."""
-    if missing_tables(connections[alias], ["LeafAlloc"]):
+    if missing_tables(home_connection(alias), ["LeafAlloc"]):
         return {"total": 0, "fetch_rate": 0.0, "list": []}
     every: QuerySet[LeafAlloc] = LeafAlloc.objects.using(alias)
     if chosen is not None:
@@ -251,8 +251,8 @@ def _ask_database(alias: str) -> Document:
 
 
 def _behind(alias: str) -> list[str]:
-    """Columns that a migration has yet to add. A table that is missing is made on first use."""
-    return missing_columns(connections[alias])
+    """Columns that a migration has yet to add."""
+    return missing_columns(home_connection(alias))
 
 
 def _ask_pool() -> Document:

@@ -13,12 +13,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import Error as DatabaseFailure
-from django.db import connections
 from django.utils import timezone
 
 from ..core.errors import ConfigurationError, IdgenError, UpkeepFailed
-from ..db.connection import Place, place_of
-from ..db.sqlite.marks import MarksError
+from ..db.connection import Place, home_connection, place_of
 from ..db.tables import missing_tables
 from ..leases import history as lease_history
 from ..process.registries import lease_databases, registry_of
@@ -80,7 +78,7 @@ def prune_history(days: float = KEPT_DAYS) -> dict[str, dict[str, Any]]:
     for alias, prune in (*_segments(), *_leases()):
         try:
             deleted = prune(before, database=alias)
-        except (DatabaseFailure, MarksError) as error:
+        except DatabaseFailure as error:
             failures.append(error)
             done[alias] = {"error": f"{type(error).__name__}: {error}"}
         else:
@@ -102,18 +100,15 @@ def _segments() -> Iterator[tuple[str, Prune]]:
 
 def _leases() -> Iterator[tuple[str, Prune]]:
     for alias in lease_databases():
-        place = place_of(alias)
-        if place is Place.SERVER:
+        if place_of(alias) is Place.SERVER:
             yield alias, _if_there("LeaseHistory", lease_history.prune_leases)
-        elif place is Place.FILE:
-            yield alias, lease_history.prune_terms
 
 
 def _if_there(model: str, prune: Prune) -> Prune:
     """``prune``, where its table is there: it is not made for that."""
 
     def run(before: datetime, *, database: str) -> int | None:
-        there = not missing_tables(connections[database], [model])
+        there = not missing_tables(home_connection(database), [model])
         return prune(before, database=database) if there else None
 
     return run

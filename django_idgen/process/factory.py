@@ -20,6 +20,7 @@ from ..settings.config import (
     GeneratorSettings,
     SegmentSettings,
     SettingsError,
+    TagGeneratorSettings,
     nested_leases,
     nested_source,
     nested_workers,
@@ -32,6 +33,7 @@ __all__ = [
     "build_generator",
     "build_namespace",
     "build_registry",
+    "build_tag_generator",
     "import_backends",
     "read_settings",
     "registry_kind",
@@ -46,6 +48,8 @@ def import_backends() -> None:
             _import_leases(entry.leases)
             entry.backend.load()
         _import_source(settings.segments.source)
+        for tagged in settings.tag_generators.values():
+            _import_source(tagged.segments.source)
 
 
 def _import_leases(leases: BackendSettings) -> None:
@@ -69,6 +73,11 @@ def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any
         options["background"] = False
     backend = replace(settings.backend, options=options)
     return backend.build(settings.layout, registry, emit=emit)
+
+
+def build_tag_generator(settings: TagGeneratorSettings) -> Any:
+    """The generator of an alias whose ids are those of a tag, with its own source."""
+    return settings.backend.build(build_allocator(settings.segments))
 
 
 def build_registry(settings: GeneratorSettings) -> Registry:
@@ -109,6 +118,7 @@ def _wrapped(leases: BackendSettings, namespace: Namespace) -> Mapping[str, Name
 
 def _namespace(settings: GeneratorSettings) -> Namespace:
     layout = settings.layout
+    reach = settings.backend.load().reach(layout, settings.backend.options)
     return Namespace(
         name=settings.namespace,
         epoch_us=layout.epoch_us,
@@ -117,13 +127,13 @@ def _namespace(settings: GeneratorSettings) -> Namespace:
         workers=settings.workers,
         window_ticks=_ticks(settings.window, layout),
         skew_ticks=_ticks(settings.skew_limit, layout),
-        ahead_ticks=_ticks(_max_ahead(settings), layout),
+        ahead_ticks=_ticks(reach, layout),
         fingerprint=layout.fingerprint(),
     )
 
 
 def _agreed(namespace: Namespace, leases: BackendSettings) -> Namespace:
-    """With the lender in the fingerprint: another one would lend the same worker ids again."""
+    """With the service in the fingerprint: another one would lend the same worker ids again."""
     fingerprint = {**namespace.fingerprint, "registry": registry_kind(leases)}
     if not _is_told_its_workers(leases):  # else they differ from host to host
         fingerprint["workers"] = [namespace.workers.start, namespace.workers.stop]
@@ -165,12 +175,6 @@ def _source(settings: BackendSettings, default_step: int, *, pooled: bool = Fals
 def registry_kind(leases: BackendSettings) -> str:
     """What the registry of ``leases`` is called in fingerprints and statuses."""
     return str(leases.load().kind or leases.path)
-
-
-def _max_ahead(settings: GeneratorSettings) -> float:
-    value = settings.backend.options.get("max_ahead", 0.0)
-    # What can't be one is refused by the generator, in its own words.
-    return value if isinstance(value, (int, float)) and 0 <= value < 1e9 else 0.0
 
 
 def _ticks(seconds: float, layout: BitLayout) -> int:

@@ -119,22 +119,25 @@ class GeneratorMap(AliasMap[Generator]):
     """
 
     def __iter__(self) -> Iterator[str]:
-        return iter(current_settings().generators)
+        found = current_settings()
+        return iter([*found.generators, *found.tag_generators])
 
     def __contains__(self, alias: object) -> bool:
-        return alias in current_settings().generators
+        return alias in list(self)
 
     def _make(self, alias: str) -> Generator:
-        entry = generator_settings(alias)
         if is_prefork():
             return PreforkGenerator(
-                partial(wiring().build_generator, entry, threads=False),
-                partial(self.__getitem__, alias),
+                partial(self.build, alias, threads=False), partial(self.__getitem__, alias)
             )
         return super()._make(alias)
 
-    def build(self, alias: str) -> Generator:
-        made: Generator = wiring().build_generator(generator_settings(alias))
+    def build(self, alias: str, *, threads: bool = True) -> Generator:
+        made: Generator
+        if tagged := current_settings().tag_generators.get(alias):
+            made = wiring().build_tag_generator(tagged)
+        else:
+            made = wiring().build_generator(generator_settings(alias), threads=threads)
         return made
 
     def made(self) -> dict[str, Generator]:
@@ -321,10 +324,14 @@ def forget() -> None:
 def generator_settings(alias: str) -> GeneratorSettings:
     """The entry of an alias; nothing is made. Raises :class:`SettingsError` if unknown."""
     known = current_settings().generators
+    if alias in current_settings().tag_generators:
+        raise SettingsError(
+            f"Generator {alias!r} gives ids of a tag, which have neither a time nor a worker id."
+        )
     if alias not in known:
         raise SettingsError(
             f"There is no generator {alias!r} in IDGEN['GENERATORS']. There are "
-            f"{', '.join(map(repr, known))}."
+            f"{', '.join(map(repr, generators))}."
         )
     return known[alias]
 

@@ -21,8 +21,8 @@ from django.utils import timezone
 from ..core.errors import IdgenError, SegmentUnavailable
 from ..core.segment import HIGHEST, check_tag
 from ..core.source import Source
-from ..db.connection import Place, place_of
-from ..db.stores import catch_up
+from ..db.connection import Place, home_connection, place_of
+from ..db.memory_rows import catch_up
 from ..db.tables import missing_columns, missing_tables
 from ..models import LeafAlloc
 from . import handlers
@@ -113,7 +113,7 @@ def tag_databases() -> Sequence[str]:
     found = []
     for alias in source.databases():
         try:
-            if not missing_tables(connections[alias], ["LeafAlloc"]):
+            if not missing_tables(home_connection(alias), ["LeafAlloc"]):
                 found.append(alias)
         except DatabaseError as error:
             if not source.is_routed:
@@ -148,7 +148,7 @@ def half_migrated(alias: str, error: Exception) -> SegmentUnavailable | None:
     if not isinstance(error, (ProgrammingError, OperationalError)):
         return None
     try:
-        columns = missing_columns(connections[alias], ["LeafAlloc"])
+        columns = missing_columns(home_connection(alias), ["LeafAlloc"])
     except DatabaseError:
         return None  # it does not answer, or the caller's transaction is broken
     if not columns:
@@ -192,7 +192,7 @@ def find_tag(tag: str) -> Tag | None:
         return None
     rows = {alias: row for alias in source.route(tag) if (row := _row(alias, tag)) is not None}
     if not rows and (mark := source.marks(tag).max_id(tag)) > 1:
-        # Its row is still to be written (SQLite), when the caller's transaction is over.
+        # Its row is still to be written (a database in memory), when the request ends.
         rows = {source.route(tag)[0]: _unwritten(tag, mark)}
     return Tag(tag, rows) if rows else None
 
@@ -219,7 +219,7 @@ def _unwritten(tag: str, max_id: int) -> LeafAlloc:
 def table_is_missing(alias: str) -> bool:
     """Whether no tag was ever made in the database ``alias``; False if it can't be asked."""
     try:
-        return bool(missing_tables(connections[alias], ["LeafAlloc"]))
+        return bool(missing_tables(home_connection(alias), ["LeafAlloc"]))
     except DatabaseError:
         return False
 
@@ -243,9 +243,10 @@ def stands_at(tag: str) -> int:
 
 
 def taken_of_new(tag: str, fields: Sequence[Any]) -> int | None:
-    """The highest id that rows of ``fields`` have, if ``tag`` has given out none yet; else 0.
+    """The highest id that rows of ``fields`` have, if ``tag`` may stand below it; else 0.
 
-    None if that can't be told: the tag's database does not answer.
+    It may if it has given out none yet. None if that can't be told: the tag's database does not
+    answer.
     """
     source = source_behind_pool()
     if not fields or not source.keeps_rows:

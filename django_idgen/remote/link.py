@@ -203,7 +203,7 @@ class HttpLink:
             raise unavailable(f"{place.url} can't be used: {error}.{hint}") from error
         if answer.body.get("live") is not True:
             raise unavailable(
-                f"What answers at {place.url} is no service of ours. See that 'base_urls' is "
+                f"What answers at {place.url} is not an idgen service. See that 'base_urls' is "
                 f"where django_idgen.rest.urls is mounted."
             )
 

@@ -196,7 +196,7 @@ def _checked(response: httpx.Response, content: bytes) -> Mapping[str, Any]:
             raise Lost(f"the answer is not JSON but {_kind(response)}: is a proxy in between?")
         return body
     if 300 <= status < 400:
-        # Carried out by no service of ours; but who knows whose this is.
+        # No idgen service carried it out; but this may be any server.
         raise Lost(f"it answered with a redirect ({status}), which is not followed")
     if body is not None and (status in REFUSALS or (status == 503 and "code" in body)):
         raise Refused(status, *_reason(body), body)

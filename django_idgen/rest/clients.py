@@ -57,7 +57,7 @@ class Owner:
         return OPEN if token is None else cls(token.name)
 
     def label(self, holder: str) -> str:
-        """The label of a borrower that calls itself ``holder``."""
+        """The label of a client that calls itself ``holder``."""
         return f"{json.dumps(self.name, ensure_ascii=False)} {holder}"
 
     def instance_label(self, namespace: str, name: str) -> str:

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
-from django.db import connections
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ..core.errors import NotSeenFromHere, WorkerOutOfRange
+from ..db.connection import home_connection
 from ..db.tables import missing_tables
 from ..models import WorkerLease
 from ..ops.lease_state import told_by_themselves
@@ -227,7 +227,7 @@ def _shown(alias: str | None, entry: WorkerEntry) -> dict[str, Any]:
 
 def _unused(database: str, namespaces: set[str]) -> Iterator[dict[str, Any]]:
     """Rows of namespaces that no generator here lends from (any more)."""
-    if missing_tables(connections[database], ["WorkerLease"]):
+    if missing_tables(home_connection(database), ["WorkerLease"]):
         return
     rows = WorkerLease.objects.using(database).exclude(namespace__in=namespaces)
     for entry in told_by_themselves(rows, database).values():

@@ -164,7 +164,7 @@ class Fingerprint(Described, serializers.DictField):
 
 
 class LendingInput(Asked):
-    """What each request may say of itself."""
+    """The fields that every request may carry."""
 
     nonce = PrintableText(max_length=MOST_WORDS, required=False)
     """Comes back in the answer, which can't be mistaken for another one's then."""
@@ -297,7 +297,7 @@ class LayoutTerms(Answer):
 
 
 class LeaseTerms(Terms):
-    """A generator, as its borrowers have to be set up."""
+    """A generator, as its clients have to be set up."""
 
     example: ClassVar[Any] = {
         "namespace": "default",
@@ -548,7 +548,7 @@ class LeasesView(LeaseView):
 
     @Operation(
         name="lease_terms",
-        summary="What a borrower of worker ids has to be set up with",
+        summary="What a client of worker ids has to be set up with",
         answer=LeaseTerms,
         errors=REFUSED,
     )
@@ -672,7 +672,7 @@ def check_fingerprint(space: Namespace, theirs: dict[str, Any]) -> None:
 
 
 def describe(entry: GeneratorSettings, registry: Registry) -> dict[str, Any]:
-    """A generator, as its borrowers have to be set up."""
+    """A generator, as its clients have to be set up."""
     space = registry.namespace
     layout = entry.layout
     return {

@@ -52,8 +52,8 @@ def check_quota(registry: Registry, alias: str, owner: Owner) -> None:
     left = [
         left
         for survey in stored
-        for sight in survey.sights
-        if owner.has(sight.mark.holder) and (left := _seconds_left(survey, sight)) > 0
+        for inspected in survey.marks
+        if owner.has(inspected.mark.holder) and (left := _seconds_left(survey, inspected)) > 0
     ]
     if len(left) + 1 > most * WARNED:
         held = min(len(left) + 1, most)
@@ -62,14 +62,14 @@ def check_quota(registry: Registry, alias: str, owner: Owner) -> None:
         raise TooManyLeases(alias, owner, most, min(left))
 
 
-def _seconds_left(survey: Inspection, sight: InspectedMark) -> float:
+def _seconds_left(survey: Inspection, inspected: InspectedMark) -> float:
     """How long a worker id counts as its holder's yet: 0 or less if it doesn't.
 
     One that was given back counts, too, while its window lies ahead: else a client that
     borrows and gives back in turn would move the windows of all worker ids ahead.
     """
-    if sight.void:
+    if inspected.void:
         return 0.0
     space = survey.namespace
-    free_from = 0 if sight.mark.token else space.skew_ticks
-    return (sight.mark.until - free_from - space.tick_at(survey.now_us)) * space.tick_us / 1e6
+    free_from = 0 if inspected.mark.token else space.skew_ticks
+    return (inspected.mark.until - free_from - space.tick_at(survey.now_us)) * space.tick_us / 1e6

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q, QuerySet
 from django.urls import register_converter
@@ -28,8 +28,8 @@ from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import InvalidTag, SegmentUnavailable
 from ..core.holder import process_label
 from ..core.segment import MAX_STEP, check_tag
-from ..db.connection import Place, own_connection, place_of
-from ..db.stores import catch_up
+from ..db.connection import Place, home_connection, own_connection, place_of
+from ..db.memory_rows import catch_up
 from ..db.tables import missing_tables
 from ..db.transactions import Transactions
 from ..models import LeafAlloc
@@ -194,7 +194,7 @@ def check_known(tag: str) -> None:
 def _exists(tag: str) -> bool:
     source: Any = segments.allocator().source.behind
     if source.keeps_rows:
-        return _is_in_one_of(source.route(tag), tag) or _is_marked(source, tag)
+        return _is_in_one_of(source.route(tag), tag)
     # A service has tags of its own, and refuses others itself.
     return not source.is_new(tag)
 
@@ -218,7 +218,7 @@ def _is_in(alias: str, tag: str) -> bool:
         return _is_on_server(alias, tag)
     if place is Place.FORBIDDEN:
         return False  # a test of these allows no row to be there
-    return _is_in_sqlite(alias, tag)
+    return _is_in_memory(alias, tag)
 
 
 def _is_on_server(alias: str, tag: str) -> bool:
@@ -234,21 +234,14 @@ def _is_on_server(alias: str, tag: str) -> bool:
     return transactions.run(body)
 
 
-def _is_in_sqlite(alias: str, tag: str) -> bool:
+def _is_in_memory(alias: str, tag: str) -> bool:
     try:
         return _is_row(alias, tag)
     except DatabaseError as error:
         with suppress(DatabaseError):
-            if missing_tables(connections[alias], ["LeafAlloc"]):
+            if missing_tables(home_connection(alias), ["LeafAlloc"]):
                 return False
         raise SegmentUnavailable(f"Database {alias!r} can't be asked for tags: {error}") from error
-
-
-def _is_marked(source: Any, tag: str) -> bool:
-    """Whether the file beside a SQLite database knows it: the row may come later."""
-    if place_of(source.route(tag)[0]) is not Place.FILE:
-        return False
-    return bool(source.marks(tag).max_id(tag) > 1)
 
 
 def _is_row(alias: str, tag: str) -> bool:

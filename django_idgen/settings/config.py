@@ -19,15 +19,17 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from ..core.clock import SYSTEM_CLOCK
-from ..core.errors import ConfigurationError, WorkerOutOfRange
+from ..core.errors import ConfigurationError, InvalidTag, WorkerOutOfRange
 from ..core.generator import Generator
 from ..core.layout import BitLayout
 from ..core.presets import parse_layout
 from ..core.registry import Registry
+from ..core.scrambling import VERSIONS
 from ..core.segment import check_step
 from ..core.segment_allocator import IDLE_AFTER
 from ..core.segment_loads import SEGMENT_DURATION, Growth
 from ..core.source import Source
+from ..core.tag_generator import TagGenerator
 
 __all__ = [
     "DEFAULT_ALIAS",
@@ -38,6 +40,7 @@ __all__ = [
     "RestSettings",
     "SegmentSettings",
     "SettingsError",
+    "TagGeneratorSettings",
     "are_wanted",
     "flag",
     "mapping",
@@ -117,7 +120,7 @@ class BackendSettings:
             )
         try:
             return backend(*args, **given, **self.options)
-        except (ConfigurationError, WorkerOutOfRange) as error:
+        except (ConfigurationError, InvalidTag, WorkerOutOfRange) as error:
             raise SettingsError(f"{self.where}['OPTIONS']: {error}") from error
 
 
@@ -324,6 +327,31 @@ def _token(value: object) -> str:
     return str(value)
 
 
+# --- SCRAMBLE_KEYS: ids that outsiders can't count -----------------------------------
+
+SCRAMBLE_KEYS = "IDGEN['SCRAMBLE_KEYS']"
+SHORTEST_KEY = 16
+
+
+def scramble_keys(entry: object) -> dict[str, bytes]:
+    """``entry`` checked: a secret for each version. Raises :class:`SettingsError`."""
+    raw = mapping(SCRAMBLE_KEYS, entry)
+    for version, secret in raw.items():
+        if version not in VERSIONS:
+            raise SettingsError(
+                f"{SCRAMBLE_KEYS} has an unknown key {version!r}. A version is one letter of "
+                f"{''.join(VERSIONS)}, which stands in every text."
+            )
+        if not isinstance(secret, str) or len(secret) < SHORTEST_KEY:
+            # Without the value, which is a secret.
+            raise SettingsError(
+                f"{SCRAMBLE_KEYS}[{version!r}] must be a string of {SHORTEST_KEY} or more "
+                f"characters, as 'python -c \"import secrets; print(secrets.token_urlsafe())\"' "
+                f"makes."
+            )
+    return {version: secret.encode() for version, secret in raw.items()}
+
+
 # --- GENERATORS and SEGMENTS ---------------------------------------------------------
 
 DEFAULT_GENERATOR = "django_idgen.core.snowflake.SnowflakeGenerator"
@@ -356,6 +384,8 @@ SEGMENT_OPTIONS = (
     "outage",
     "make_tags",
 )
+TAG_OPTIONS = ("default_step", "timeout", "first_timeout", "segment_duration", "longest_step")
+"""Those of them that a generator of a tag has of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,30 +426,47 @@ class SegmentSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TagGeneratorSettings:
+    """An entry of ``IDGEN["GENERATORS"]`` whose ids are those of a tag."""
+
+    alias: str
+    segments: SegmentSettings
+    backend: BackendSettings
+
+
+@dataclass(frozen=True, slots=True)
 class IdgenSettings:
     generators: Mapping[str, GeneratorSettings]
+    """Those that lease worker ids."""
+    tag_generators: Mapping[str, TagGeneratorSettings]
     segments: SegmentSettings
     rest: RestSettings
     metrics: MetricsSettings | None
     """None where none are wanted."""
+    scramble_keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """The secrets of scrambled texts by version; the last one writes."""
 
 
 def read_settings() -> IdgenSettings:
     """The project's settings, checked. Raises :class:`SettingsError`."""
     where = "IDGEN"
-    raw = mapping(
-        where, getattr(settings, "IDGEN", {}), ("GENERATORS", "SEGMENTS", "REST", "METRICS")
-    )
+    known = ("GENERATORS", "SEGMENTS", "REST", "METRICS", "SCRAMBLE_KEYS")
+    raw = mapping(where, getattr(settings, "IDGEN", {}), known)
     entries = mapping(f"{where}['GENERATORS']", raw.get("GENERATORS", {}))
     entries = {DEFAULT_ALIAS: {}, **entries}
-    generators = {alias: _generator(alias, entry) for alias, entry in entries.items()}
+    tagged = {alias: entry for alias, entry in entries.items() if _is_of_tag(entry)}
+    generators = {
+        alias: _generator(alias, entry) for alias, entry in entries.items() if alias not in tagged
+    }
     _refuse_shared_namespaces(generators)
     segments = _segments(raw.get("SEGMENTS", {}))
     return IdgenSettings(
         generators,
+        {alias: _tag_generator(alias, entry) for alias, entry in tagged.items()},
         segments,
         rest_settings(raw.get("REST", {})),
         metrics_settings(raw.get("METRICS")),
+        scramble_keys(raw.get("SCRAMBLE_KEYS", {})),
     )
 
 
@@ -453,6 +500,31 @@ def _generator(alias: object, entry: object) -> GeneratorSettings:
     )
 
 
+def _is_of_tag(entry: object) -> bool:
+    """Whether the entry's class takes ids of a tag. What can't be imported is refused later."""
+    path = entry.get("BACKEND", DEFAULT_GENERATOR) if isinstance(entry, Mapping) else None
+    if not isinstance(path, str) or path == DEFAULT_GENERATOR:
+        return False
+    try:
+        return issubclass(BackendSettings("", path, base=Generator).load(), TagGenerator)
+    except SettingsError:
+        return False
+
+
+def _tag_generator(alias: object, entry: object) -> TagGeneratorSettings:
+    where = f"IDGEN['GENERATORS'][{alias!r}]"
+    raw = mapping(where, entry, ("BACKEND", "SOURCE", "OPTIONS"))
+    options = mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {}))
+    own = {key: value for key, value in options.items() if key not in TAG_OPTIONS}
+    backend = BackendSettings(
+        where, raw["BACKEND"], {"tag": str(alias), **own}, TAG_OPTIONS, base=TagGenerator
+    )
+    shared = {key: value for key, value in options.items() if key in TAG_OPTIONS}
+    source = {"BACKEND": backend.load().default_source, **mapping(where, raw.get("SOURCE", {}))}
+    segments = _segments({"SOURCE": source, "OPTIONS": shared}, where)
+    return TagGeneratorSettings(str(alias), segments, backend)
+
+
 def _idle_after(leases: BackendSettings, window: float) -> float:
     longest = max(window, min(IDLE_WINDOWS * window, 1e6))
     # A holder renews only once in a third of a window.
@@ -470,8 +542,7 @@ def _layout(where: str, raw: Mapping[str, Any]) -> BitLayout:
     return layout
 
 
-def _segments(entry: object) -> SegmentSettings:
-    where = "IDGEN['SEGMENTS']"
+def _segments(entry: object, where: str = "IDGEN['SEGMENTS']") -> SegmentSettings:
     raw = mapping(where, entry, ("SOURCE", "OPTIONS"))
     options = mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {}), SEGMENT_OPTIONS)
     try:
@@ -512,7 +583,7 @@ def nested_leases(outer: BackendSettings, name: str) -> BackendSettings:
         if option in nested.options:
             raise SettingsError(
                 f"{where}['OPTIONS'] has {option!r}, which goes one level up: it is the same for "
-                f"a holder whoever lends to it."
+                f"a holder whatever lends to it."
             )
     return nested
 

@@ -13,14 +13,14 @@ from django.db import connections
 
 from ..core.errors import ConfigurationError, SegmentUnavailable
 from ..core.loader import AnyLoader
-from ..core.segment import STEP, Demand, Grid, Segment, check_tag
+from ..core.segment import STEP, Demand, Segment, Shard, check_tag
 from ..core.source import Source
 from ..db.connection import Place, own_connection, place_of
 from ..db.installation import DatabaseOwner
-from ..db.stores import PlacedLoader
+from ..db.stores import AliasLoader
+from .alias import AliasSource
+from .fetch_threads import FetchThreads
 from .health import Health
-from .lanes import Lanes
-from .placed import PlacedSource
 from .router import Route, Router, check_databases, router_of
 from .server import FAILOVER_SKIP, ServerSource, check_failover_skip
 
@@ -37,8 +37,8 @@ class DatabaseSource(Source):
     :class:`~django_idgen.contrib.sharding.ShardedSource`.
 
     A new tag takes ``default_step`` ids at a time. ``failover_skip``,
-    ``server_identity``, ``history`` and ``measures``: see :class:`ServerSource`. On SQLite
-    the marks stand in a file beside the database, and ``LeafAlloc`` is their mirror.
+    ``server_identity``, ``history`` and ``measures``: see :class:`ServerSource`. On
+    SQLite the table stands in a file beside the database.
 
     Raises :class:`ConfigurationError`.
     """
@@ -70,7 +70,7 @@ class DatabaseSource(Source):
             "history": self.history,
             "measures": _flag("measures", measures),
         }
-        self._placed: dict[tuple[str, Grid | None], PlacedSource] = {}
+        self._by_alias: dict[tuple[str, Shard | None], AliasSource] = {}
         self._health: dict[str, Health] = {}
         self._owners: dict[str, DatabaseOwner] = {}
         self._route: Router
@@ -82,14 +82,14 @@ class DatabaseSource(Source):
             self._route, self._databases = router_of(router, most=self._most), ()
             self.is_routed = True
             # As far as is known: no tag was routed yet.
-            self._loader = Lanes(lambda: bool(self._placed) and self._are_servers())
+            self._loader = FetchThreads(lambda: bool(self._by_alias) and self._are_servers())
         else:
             given = DEFAULT_DATABASE if database is None else database
             route = check_databases(f"{self._option!r} is", given, most=self._most)
             self._route, self._databases = (lambda _tag: route), route
             self._members_on(route)
             alone = len(route) == 1
-            self._loader = PlacedLoader(route[0]) if alone else Lanes(self._are_servers)
+            self._loader = AliasLoader(route[0]) if alone else FetchThreads(self._are_servers)
 
     @property
     def loader(self) -> AnyLoader:
@@ -100,13 +100,13 @@ class DatabaseSource(Source):
         """See :meth:`Source.fetch`."""
         source = self._members(tag)[0]
         if source.server is None or own_connection(source.database).loader.inside:
-            # It is done in this very thread: nobody else waits for it with us.
+            # It is done in this very thread: no other caller waits for it.
             return source.fetch(tag, floor=floor, demand=demand)
         with self._health_of(source).attempt():
             return source.fetch(tag, floor=floor, demand=demand)
 
     def record_rate(self, tag: str, used: int, now: datetime) -> float:
-        """See :meth:`ServerSource.record_rate`; 0.0 on SQLite, which keeps no rates.
+        """See :meth:`ServerSource.record_rate`; 0.0 for a database in this process.
 
         Where databases share the tag it is the first one's row that is measured.
         """
@@ -121,8 +121,8 @@ class DatabaseSource(Source):
         """The aliases that share ``tag``; raises as :meth:`fetch` for one that can't be."""
         return self._route(check_tag(tag))
 
-    def marks(self, tag: str) -> PlacedSource:
-        """Where the marks of ``tag`` stand that are not in its row (SQLite)."""
+    def marks(self, tag: str) -> AliasSource:
+        """Where the marks of ``tag`` stand that are not in its row (those of this process)."""
         return self._members(tag)[0]
 
     def is_new(self, tag: str) -> bool:
@@ -153,7 +153,7 @@ class DatabaseSource(Source):
 
         Only of those that this process has to do with: a router may know of others.
         """
-        used = {source.database: source for source in list(self._placed.values())}
+        used = {source.database: source for source in list(self._by_alias.values())}
         return {f"database {alias}": source.ping for alias, source in used.items()}
 
     def owner(self, tag: str, *, max_age: float = math.inf) -> str:
@@ -171,44 +171,46 @@ class DatabaseSource(Source):
         """Drop what a forked child inherited."""
         self._health = {}
         self._loader.reset()
-        for source in list(self._placed.values()):
+        for source in list(self._by_alias.values()):
             source.abandon()
 
     def close(self) -> None:
         """Free local resources. May be called twice."""
-        for source in list(self._placed.values()):
+        for source in list(self._by_alias.values()):
             source.close()
 
     def _are_servers(self) -> bool:
-        return all(place_of(alias) is Place.SERVER for alias, _ in list(self._placed))
+        return all(place_of(alias) is Place.SERVER for alias, _ in list(self._by_alias))
 
-    def _members(self, tag: str) -> Sequence[PlacedSource]:
+    def _members(self, tag: str) -> Sequence[AliasSource]:
         return self._members_on(self.route(tag))
 
-    def _members_on(self, route: Route) -> Sequence[PlacedSource]:
+    def _members_on(self, route: Route) -> Sequence[AliasSource]:
         """The sources of the databases of ``route``, in its order."""
         return [self._place(route[0], None)]
 
-    def _place(self, alias: str, grid: Grid | None) -> PlacedSource:
-        found = self._placed.get((alias, grid))
+    def _place(self, alias: str, shard: Shard | None) -> AliasSource:
+        found = self._by_alias.get((alias, shard))
         if found is None:
             step = self._default_step
-            make = partial(ServerSource, alias=alias, default_step=step, grid=grid, **self._options)
-            made = PlacedSource(alias, default_step=step, history=self.history, make_server=make)
-            found = self._placed.setdefault((alias, grid), made)
+            make = partial(
+                ServerSource, alias=alias, default_step=step, shard=shard, **self._options
+            )
+            made = AliasSource(alias, default_step=step, make_server=make)
+            found = self._by_alias.setdefault((alias, shard), made)
         return found
 
     def _owner_of(self, alias: str) -> DatabaseOwner:
         return self._owners.get(alias) or self._owners.setdefault(alias, DatabaseOwner(alias))
 
-    def _health_of(self, source: PlacedSource) -> Health:
+    def _health_of(self, source: AliasSource) -> Health:
         alias = source.database
         return self._health.get(alias) or self._health.setdefault(
             alias, Health(alias, partial(_probe, source))
         )
 
 
-def _probe(source: PlacedSource) -> Future[None]:
+def _probe(source: AliasSource) -> Future[None]:
     def ping() -> None:
         if source.server is not None:
             source.server.ping()

@@ -34,7 +34,7 @@ class Health:
         """When a database that is down is asked again; None while it is up."""
 
     def is_up(self) -> bool:
-        """Whether to ask it for ids. One that is down is probed now and then, at nobody's cost."""
+        """Whether to ask it for ids. One that is down is probed apart, now and then."""
         if self._retry_at is None:
             return True
         now = self._clock.stopwatch()

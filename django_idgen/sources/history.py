@@ -12,6 +12,7 @@ from django.db import transaction
 
 from ..core.holder import process_label
 from ..core.segment import Segment
+from ..db.connection import home_of
 from ..db.row_writes import insert_row
 from ..models import SegmentHistory
 
@@ -63,6 +64,6 @@ def prune_history(before: datetime, *, database: str = "default", batch: int = B
     rows = SegmentHistory.objects.using(database).filter(taken_at__lt=before).order_by("pk")
     deleted = 0
     while keys := list(rows.values_list("pk", flat=True)[:batch]):
-        with transaction.atomic(using=database):
+        with transaction.atomic(using=home_of(database)):
             deleted += SegmentHistory.objects.using(database).filter(pk__in=keys).delete()[0]
     return deleted

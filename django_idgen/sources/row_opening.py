@@ -25,16 +25,16 @@ from secrets import token_hex
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Max, Q, QuerySet
-from django.db.models.functions import Now
 
 from ..core.errors import ConfigurationError, InvalidTag, SegmentUnavailable, TagPaused
 from ..core.lease import PROTOCOL_VERSION
-from ..core.segment import ALONE, MAX_ID, MAX_STEP, Demand, Grid
+from ..core.segment import ALONE, MAX_ID, MAX_STEP, Demand, Shard
 from ..db import dialects
+from ..db.dialects import Now
 from ..db.row_writes import insert_row, update_row, why_alike
 from ..models import Installation, LeafAlloc
 
-__all__ = ["Floor", "GridUnknown", "InstallationRecord", "Opened", "RowOpening", "Sharing", "Skip"]
+__all__ = ["Floor", "InstallationRecord", "Opened", "RowOpening", "ShardUnknown", "Sharing", "Skip"]
 
 ANY = ""
 """Stands for every namespace in an installation's row that was made anew."""
@@ -127,13 +127,13 @@ class Sharing(Enum):
     """It gives out ids."""
 
 
-class GridUnknown(SegmentUnavailable):
+class ShardUnknown(SegmentUnavailable):
     """A new tag, in a database that was never told which databases it shares its tags with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Ids of a tag that nobody is given, as they may have been given out already."""
+    """Ids of a tag that are skipped, as they may have been given out already."""
 
     start: int
     stop: int
@@ -165,7 +165,7 @@ class Opened:
 class RowOpening:
     """Opens rows of ``alias`` in the transaction of the calling thread.
 
-    ``grid`` is what the settings say of the database, if they do. Holds no state of
+    ``shard`` is what the settings say of the database, if they do. Holds no state of
     its own, so that threads may share it.
     """
 
@@ -174,13 +174,13 @@ class RowOpening:
         alias: str,
         *,
         default_step: int,
-        grid: Grid | None,
+        shard: Shard | None,
         failover_skip: int,
         server_identity: bool,
     ) -> None:
         self.alias = alias
         self._default_step = default_step
-        self._grid = grid
+        self._shard = shard
         self._server_identity = server_identity
         self._record = InstallationRecord(alias, failover_skip=failover_skip)
 
@@ -190,7 +190,7 @@ class RowOpening:
         """Lock the rows, and mend what has to be.
 
         Raises :class:`SegmentUnavailable`, :class:`TagPaused`, :class:`ConfigurationError`
-        or :class:`GridUnknown`; :class:`InvalidTag` where the database takes the tag for another.
+        or :class:`ShardUnknown`; :class:`InvalidTag` where the database takes the tag for another.
         """
         installation = self._record.lock()
         server = dialects.server_identity(connection) if self._server_identity else ""
@@ -205,33 +205,33 @@ class RowOpening:
         opened.changed |= changed
         return opened
 
-    def check(self, tag: str, grid: Grid) -> None:
-        """Raise :class:`ConfigurationError` if a row with ``grid`` isn't what we are set to."""
-        ours = self._grid
-        if ours is None or grid == ours:
+    def check(self, tag: str, shard: Shard) -> None:
+        """Raise :class:`ConfigurationError` if a row with ``shard`` isn't what we are set to."""
+        ours = self._shard
+        if ours is None or shard == ours:
             return
-        if grid.sound and grid.within(ours) and self._record.is_growing():
+        if shard.sound and shard.within(ours) and self._record.is_growing():
             return
         raise ConfigurationError(
-            f"Tag {tag!r} has {grid} in leaf_alloc of database {self.alias!r}, but this process' "
+            f"Tag {tag!r} has {shard} in leaf_alloc of database {self.alias!r}, but this process' "
             f"'databases' make it {ours}. Going on would repeat ids. Give all processes the "
             f"same list, in the same order; 'manage.py idgen_grow' moves the rows over to a "
             f"longer one."
         )
 
     def share(self, *, write: bool) -> Sharing:
-        """Have new tags be made with our grid; without ``write``, see only if they can be.
+        """Have new tags be made with our shard; without ``write``, see only if they can be.
 
         Raises :class:`ConfigurationError` where the database gives out ids otherwise.
         """
         installation = self._record.lock()
-        grid, ours = Grid(installation.delta, installation.remainder), self._grid or ALONE
+        shard, ours = Shard(installation.delta, installation.remainder), self._shard or ALONE
         used = LeafAlloc.objects.using(self.alias).filter(Q(max_id__gt=1) | Q(largest_step__gt=0))
         tag = used.values_list("pk", flat=True).first()
-        if grid == ours or (installation.growing and grid.within(ours)):
+        if shard == ours or (installation.growing and shard.within(ours)):
             return Sharing.READY if tag is None else Sharing.USED
-        if grid != ALONE or tag is not None:
-            raise self._other_grid("tags" if tag is None else f"tags (such as {tag!r})", grid)
+        if shard != ALONE or tag is not None:
+            raise self._other_shard("tags" if tag is None else f"tags (such as {tag!r})", shard)
         if write:
             installation.delta, installation.remainder = ours.delta, ours.remainder
             update_row(installation, self.alias, "delta", "remainder")
@@ -245,20 +245,23 @@ class RowOpening:
     def _make(
         self, installation: Installation, tag: str, floor: Floor, demand: Demand, server: str
     ) -> Opened:
-        grid = self._grid_of_new_rows(installation, tag)
-        wanted = _longest(demand.length(self._default_step) * grid.delta)
+        shard = self._shard_of_new_rows(installation, tag)
+        wanted = _longest(demand.length(self._default_step) * shard.delta)
         if self._record.raise_longest(installation, wanted):
-            # Alone: were the row lost with it, nobody would know how far the tag came.
+            # Alone: were the row lost with it, nothing would tell how far the tag came.
             return Opened(LeafAlloc(biz_tag=tag), changed=True)
         lost = self._has_lost(1, floor)
-        past = self._past_others(installation, floor) if lost else floor.lowest
+        # Where a server took over before, rows of the tag's table say that it may be one that
+        # was lost whole: with all that processes hold above them.
+        above_rows = installation.first_id > 1 and floor.lowest > 1
+        past = self._past_others(installation, floor) if lost or above_rows else floor.lowest
         start = max(past, installation.first_id)
         row = LeafAlloc(
             biz_tag=tag,
             max_id=start,
             step=self._default_step,
-            delta=grid.delta,
-            remainder=grid.remainder,
+            delta=shard.delta,
+            remainder=shard.remainder,
             largest_step=wanted,
             server=server,
         )
@@ -278,7 +281,7 @@ class RowOpening:
         """Whether a row that stands at ``max_id`` knew more when the process asked last."""
         # Of a shared tag each database stands elsewhere, and the process may have been
         # granted ids by another one.
-        shared = self._grid is not None and self._grid.delta > 1
+        shared = self._shard is not None and self._shard.delta > 1
         granted = floor.lowest if floor.granted is None else floor.granted
         return not shared and granted > max(max_id, floor.expected)
 
@@ -292,7 +295,7 @@ class RowOpening:
         self._check_numbers(row)
         opened = Opened(row)
         changes = self._adopt(installation, row)
-        self.check(row.biz_tag, Grid(row.delta, row.remainder))
+        self.check(row.biz_tag, Shard(row.delta, row.remainder))
         changes |= self._follow_server(installation, opened, server)
         needed = _longest(demand.length(row.step) * row.delta)
         if row.largest_step < needed:
@@ -312,11 +315,11 @@ class RowOpening:
 
     def _adopt(self, installation: Installation, row: LeafAlloc) -> set[str]:
         """Have a row that Leaf or the admin made give out this database's ids alone."""
-        shared = self._grid is not None and self._grid.delta > 1
+        shared = self._shard is not None and self._shard.delta > 1
         if row.largest_step or row.delta > 1 or not (shared or installation.delta > 1):
             return set()
-        grid = self._grid_of_new_rows(installation, row.biz_tag)
-        row.delta, row.remainder = grid.delta, grid.remainder
+        shard = self._shard_of_new_rows(installation, row.biz_tag)
+        row.delta, row.remainder = shard.delta, shard.remainder
         return {"delta", "remainder"}
 
     def _follow_server(self, installation: Installation, opened: Opened, server: str) -> set[str]:
@@ -333,22 +336,22 @@ class RowOpening:
         row.server = server
         return {"server", "max_id", "measured_at"}
 
-    def _grid_of_new_rows(self, installation: Installation, tag: str) -> Grid:
-        stored = Grid(installation.delta, installation.remainder)
-        ours = self._grid
+    def _shard_of_new_rows(self, installation: Installation, tag: str) -> Shard:
+        stored = Shard(installation.delta, installation.remainder)
+        ours = self._shard
         if ours is None or stored == ours or (installation.growing and stored.within(ours)):
             return stored
         if stored == ALONE:
-            raise GridUnknown(
+            raise ShardUnknown(
                 f"Database {self.alias!r} has never shared its tags, so that tag {tag!r} can't be "
                 f"made with {ours}. Use it through ShardedSource(databases=[...])."
             )
-        raise self._other_grid("tags", stored)
+        raise self._other_shard("tags", stored)
 
-    def _other_grid(self, what: str, stored: Grid) -> ConfigurationError:
+    def _other_shard(self, what: str, stored: Shard) -> ConfigurationError:
         return ConfigurationError(
             f"Database {self.alias!r} has {what} with {stored}, but this process' 'databases' "
-            f"make it {self._grid}. Going on would repeat ids. Give all processes the same list, "
+            f"make it {self._shard}. Going on would repeat ids. Give all processes the same list, "
             f"in the same order; 'manage.py idgen_grow' moves the rows over to a longer one."
         )
 
@@ -359,7 +362,7 @@ class RowOpening:
                 f"{self.alias!r}; it must be 1 to {MAX_STEP}. Correct the row, in the admin for "
                 f"example."
             )
-        if not Grid(row.delta, row.remainder).sound:
+        if not Shard(row.delta, row.remainder).sound:
             raise SegmentUnavailable(
                 f"Tag {row.biz_tag!r} has delta={row.delta}, remainder={row.remainder} in "
                 f"leaf_alloc of database {self.alias!r}; delta must be 1 to 1024, and the "

@@ -12,14 +12,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, F, QuerySet, TextField, Value
 from django.db.models.expressions import Combinable, RawSQL
-from django.db.models.functions import Cast, Greatest, Least, Now, Substr
+from django.db.models.functions import Cast, Greatest, Least, Substr
+from django.db.models.sql import UpdateQuery
 
 from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable, TagPaused
 from ..core.events import Emit
@@ -31,15 +32,15 @@ from ..core.segment import (
     MAX_STEP,
     STEP,
     Demand,
-    Grid,
     Segment,
+    Shard,
     check_step,
     check_tag,
 )
 from ..core.source import Source
 from ..db import dialects
 from ..db.connection import OwnConnection, own_connection
-from ..db.dialects import IDENTITY_LENGTH
+from ..db.dialects import IDENTITY_LENGTH, Now
 from ..db.transactions import Transactions
 from ..models import DEFAULT_STEP, LeafAlloc
 from ..signals import emit as emit_signal
@@ -82,8 +83,13 @@ class Rate:
 _LONGEST_MOVE = MAX_STEP * MAX_DELTA
 
 
+_TAG, _HOLDER, _LOWEST = "<tag>", "<holder>", -1
+"""Stand for what differs from one fetch to the next."""
+
+
 def move(
-    row: QuerySet[LeafAlloc],
+    connection: BaseDatabaseWrapper,
+    tag: str,
     lowest: int,
     demand: Demand,
     *,
@@ -91,9 +97,9 @@ def move(
     shared: bool,
     holder: str,
 ) -> bool:
-    """Move ``max_id`` of ``row`` up, and lock it; False if it is not as it should be.
+    """Move ``max_id`` of ``tag`` up, and lock its row; False if it is not as it should be.
 
-    It should not be paused, have a sound step and grid, know of ranges twice as long as
+    It should not be paused, have a sound step and shard, know of ranges twice as long as
     this one, stand at or above ``lowest`` and not near the end of the ids, and know the
     server, which the SQL expression ``identity`` names (unless empty). A ``shared`` tag
     stands at another height in each database, so that passing ids over is nothing to
@@ -101,30 +107,56 @@ def move(
     """
     if lowest > MAX_ID - _LONGEST_MOVE or demand.at_least > MAX_STEP:
         return False
+    writes_utc = dialects.writes_utc(connection)
+    sql, stand_ins = _statement(
+        connection.alias, connection.vendor, writes_utc, identity, shared, demand
+    )
+    real = {_TAG: tag, _HOLDER: holder, _LOWEST: lowest}
+    with connection.cursor() as cursor:
+        # A driver may have a type of its own for integers.
+        cursor.execute(sql, [type(each)(real.get(each, each)) for each in stand_ins])
+        return bool(cursor.rowcount)
+
+
+@lru_cache(maxsize=64)
+def _statement(
+    alias: str,
+    _vendor: str,
+    _writes_utc: bool,
+    identity: str,
+    shared: bool,
+    demand: Demand,
+) -> tuple[str, Sequence[Any]]:
+    """The UPDATE of :func:`move`, and its parameters: to build it takes longer than to run it."""
     ids = _length(demand)
     length = ids * Cast("delta", BigIntegerField())
-    sound = row.filter(
+    sound = LeafAlloc.objects.using(alias).filter(
+        pk=_TAG,
         # Here, so that no fetch is granted anything once a pause is committed.
         paused=False,
         step__range=(1, MAX_STEP),
         delta__range=(1, MAX_DELTA),
         remainder__lt=F("delta"),
-        max_id__range=(1 if shared else lowest, MAX_ID - _LONGEST_MOVE),
+        max_id__range=(1 if shared else _LOWEST, MAX_ID - _LONGEST_MOVE),
         # Both the row and the installation's know of it, by the careful way: were the row
-        # lost with a fetch that had grown, nobody would know how far the tag came.
+        # lost with a fetch that had grown, nothing would tell how far the tag came.
         largest_step__gte=length * _big(2),
     )
     if identity:
         server = RawSQL(identity, (), TextField())  # noqa: S611  # nosec B611  # a constant
         sound = sound.filter(server=Substr(server, 1, IDENTITY_LENGTH))
-    moved = sound.update(
-        max_id=(Greatest(F("max_id"), _big(lowest)) if shared else F("max_id")) + length,
-        update_time=Now(),
-        holder=holder,
-        fetched_at=Now(),
-        fetched_ids=ids,
+    query: Any = sound.query.chain(UpdateQuery)
+    query.add_update_values(
+        {
+            "max_id": (Greatest(F("max_id"), _big(_LOWEST)) if shared else F("max_id")) + length,
+            "update_time": Now(),
+            "holder": _HOLDER,
+            "fetched_at": Now(),
+            "fetched_ids": ids,
+        }
     )
-    return bool(moved)
+    sql, stand_ins = query.get_compiler(alias).as_sql()
+    return sql, tuple(stand_ins)
 
 
 def _length(demand: Demand) -> Combinable:
@@ -162,7 +194,7 @@ class ServerSource(Source):
 
     ``default_step`` (ids) is given to tags that are made on first use; ``timeout``
     (seconds) bounds each transaction that comes from outside of ``loader``.
-    ``grid``: which ids the settings leave to this database; a row that says
+    ``shard``: which ids the settings leave to this database; a row that says
     otherwise is refused. ``failover_skip``: how many of the longest fetches are
     skipped when another server has taken over; ``server_identity=False`` turns that
     off, as is right where a balancer spreads connections over servers that commit
@@ -178,7 +210,7 @@ class ServerSource(Source):
         alias: str,
         default_step: int = DEFAULT_STEP,
         timeout: float = 5.0,
-        grid: Grid | None = None,
+        shard: Shard | None = None,
         failover_skip: int = FAILOVER_SKIP,
         server_identity: bool = True,
         history: bool = False,
@@ -188,7 +220,7 @@ class ServerSource(Source):
     ) -> None:
         self.alias = alias
         self.default_step = check_step(default_step)
-        self.grid = grid
+        self.shard = shard
         self._own = own or own_connection(alias)
         self._server_identity = server_identity
         self.history = history
@@ -199,7 +231,7 @@ class ServerSource(Source):
         self._opening = RowOpening(
             alias,
             default_step=default_step,
-            grid=grid,
+            shard=shard,
             failover_skip=check_failover_skip(failover_skip),
             server_identity=server_identity,
         )
@@ -251,7 +283,7 @@ class ServerSource(Source):
     def record_rate(self, tag: str, used: int, now: datetime) -> float:
         """Measure ``tag`` from outside: the fleet had used the ids below ``used`` at ``now``.
 
-        For whoever keeps a stock of segments: ``used`` is ``max_id`` less that. Give a
+        For keeping a stock of segments: ``used`` is ``max_id`` less that. Give a
         source without ``measures`` then. Returns the smoothed ids a second; 0.0 at the
         first measurement, and for a tag that is not there.
         """
@@ -266,7 +298,7 @@ class ServerSource(Source):
         return self._transactions.run(body)
 
     def share(self, *, write: bool) -> Sharing:
-        """Make this database one of several, with our grid: see :meth:`RowOpening.share`."""
+        """Make this database one of several, with our shard: see :meth:`RowOpening.share`."""
         return self._transactions.run(lambda _connection: self._opening.share(write=write))
 
     def ping(self) -> None:
@@ -304,7 +336,8 @@ class ServerSource(Source):
         self, tag: str, floor: Floor, demand: Demand, connection: BaseDatabaseWrapper
     ) -> _Taken:
         if not move(
-            self._rows(tag),
+            connection,
+            tag,
             floor.lowest,
             demand,
             identity=self._identity(connection),
@@ -315,9 +348,9 @@ class ServerSource(Source):
                 raise TagPaused(tag)
             return _Taken()
         row = self._read(tag)
-        grid = Grid(row["delta"], row["remainder"])
-        self._opening.check(tag, grid)
-        base = row["max_id"] - demand.length(row["step"]) * grid.delta
+        shard = Shard(row["delta"], row["remainder"])
+        self._opening.check(tag, shard)
+        base = row["max_id"] - demand.length(row["step"]) * shard.delta
         return _Taken(self._grant(tag, row, base))
 
     def _says_paused(self, tag: str) -> bool:
@@ -330,7 +363,7 @@ class ServerSource(Source):
 
     @property
     def _shared(self) -> bool:
-        return self.grid is not None and self.grid.delta > 1
+        return self.shard is not None and self.shard.delta > 1
 
     def _read(self, tag: str) -> dict[str, Any]:
         names = (*_READ, *(_MEASURED if self._measures else ()))
@@ -349,7 +382,7 @@ class ServerSource(Source):
         base = max(row.max_id, floor.lowest)
         # The table's BIGINT holds no exclusive end past it.
         stop = min(base + demand.length(row.step) * row.delta, MAX_ID)
-        first = Grid(row.delta, row.remainder).first(base)
+        first = Shard(row.delta, row.remainder).first(base)
         if first >= stop:
             raise self._exhausted(tag)
         self._rows(tag).update(
@@ -365,15 +398,15 @@ class ServerSource(Source):
 
     def _grant(self, tag: str, row: dict[str, Any], base: int) -> Segment:
         """The segment above ``base``, with what is to be written about it."""
-        grid = Grid(row["delta"], row["remainder"])
-        segment = Segment(tag, grid.first(base), row["max_id"], row["step"], grid.delta)
+        shard = Shard(row["delta"], row["remainder"])
+        segment = Segment(tag, shard.first(base), row["max_id"], row["step"], shard.delta)
         now = row["update_time"]
         if self.history:
             history.record(segment, self.alias, now)
         if self._measures:
             known = Rate(row["rate"], row["measured_at"], row["measured_used"])
             if known.is_due(now):
-                self._store(tag, known.measured(base, now, delta=grid.delta))
+                self._store(tag, known.measured(base, now, delta=shard.delta))
         return segment
 
     def _store(self, tag: str, rate: Rate) -> float:

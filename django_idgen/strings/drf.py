@@ -13,6 +13,7 @@ this app. Subclasses that override these methods keep their own behaviour.
 ``PrimaryKeyRelatedField``     gets a ``pk_field`` (DRF's own option) where none was given
 ``SlugRelatedField``           reads and writes the text where the slug is an id
 ``HyperlinkedRelatedField``    puts the text into the URL where the form isn't decimal
+``get_object()`` of views      refuses plain numbers of an id that is scrambled
 ``ReadOnlyField``              writes the text: that is what ``fields = ["order_id"]`` makes
 =============================  =============================================================
 
@@ -25,11 +26,13 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import models
 from django.db.models.fields import NOT_PROVIDED
+from django.http import Http404
 from django.urls import NoReverseMatch
 from django.utils.translation import gettext_lazy as _
-from rest_framework import serializers
+from rest_framework import generics, serializers
 from rest_framework.relations import ManyRelatedField
 
 from ..core.encoding import DECIMAL, TextForm
@@ -55,11 +58,11 @@ DERIVED = "_idgen_pk_field"
 class IdField(serializers.Field[int, Any, str, Any]):
     """An id: an ``int`` in Python, a string in JSON; numbers are read as well.
 
-    It is written as the model's field says (``text_form=``, ``prefix=``), which the
-    serializer's ``Meta.model`` and the field's ``source`` lead to. ``text_form`` and
-    ``prefix`` given here override that, and are needed where a form other than decimal
-    has to be read without a model. ``min_value`` and ``max_value`` narrow down 1 to
-    2**63 - 1.
+    It is written as the model's field says (``text_form=``, ``prefix=``, ``scramble=``), which
+    the serializer's ``Meta.model`` and the field's ``source`` lead to. ``text_form`` (a name,
+    or a whole :class:`TextForm`) and ``prefix`` given here override that, and are needed
+    where a form other than decimal has to be read without a model. ``min_value`` and
+    ``max_value`` narrow down 1 to 2**63 - 1.
 
     Error codes: ``invalid``, ``min_value``, ``max_value``, besides those of every field.
     Raises :class:`~django_idgen.core.errors.ConfigurationError` for an unknown form.
@@ -74,7 +77,7 @@ class IdField(serializers.Field[int, Any, str, Any]):
     def __init__(
         self,
         *,
-        text_form: str | None = None,
+        text_form: str | TextForm | None = None,
         prefix: str | None = None,
         min_value: int = 1,
         max_value: int = MAX_ID,
@@ -89,11 +92,11 @@ class IdField(serializers.Field[int, Any, str, Any]):
             )
         self.min_value = min_value
         self.max_value = max_value
-        self._text = (
-            None
-            if text_form is None and prefix is None
-            else TextForm(text_form or "decimal", prefix or "")
-        )
+        self._text: TextForm | None = None
+        if isinstance(text_form, TextForm):
+            self._text = text_form
+        elif text_form is not None or prefix is not None:
+            self._text = TextForm(text_form or "decimal", prefix or "")
         super().__init__(**kwargs)
 
     @property
@@ -118,7 +121,8 @@ class IdField(serializers.Field[int, Any, str, Any]):
         return text
 
     def to_internal_value(self, data: Any) -> int:
-        if isinstance(data, int) and not isinstance(data, bool):
+        whole = isinstance(data, int) and not isinstance(data, bool)
+        if whole and self.text.takes_numbers:
             return self._within(data)
         try:
             return self._within(self.text.read(data))
@@ -218,8 +222,7 @@ def _has_id_field(mapping: dict[Any, Any], model_field: GeneratedOnSave) -> bool
 def _say_form(kwargs: dict[str, Any], model_field: GeneratedOnSave) -> None:
     # The field may be used without the serializer, as drf-spectacular does for a path.
     if not model_field.text.is_plain:
-        kwargs["text_form"] = model_field.text_form
-        kwargs["prefix"] = model_field.prefix
+        kwargs["text_form"] = model_field.text
 
 
 # --- relations -------------------------------------------------------------------
@@ -243,7 +246,7 @@ class DerivedPkField:
 
 def _derived(field: Any) -> IdField | None:
     key = _key_of_relation(field)
-    made = None if key is None else IdField(text_form=key.text_form, prefix=key.prefix)
+    made = None if key is None else IdField(text_form=key.text)
     if _target(field) is not None or FOUND in field.__dict__:
         field.__dict__[DERIVED] = made  # None, too: that is what most relations have
     return made
@@ -335,6 +338,41 @@ def _linking(original: Method) -> Method:
     return get_url
 
 
+def _linked_row(original: Method) -> Method:
+    def get_object(self: Any, view_name: str, view_args: Any, view_kwargs: Any) -> Any:
+        found = _looked_up(self, getattr(self.get_queryset(), "model", object))
+        given = view_kwargs.get(self.lookup_url_kwarg)
+        if found is not None and _is_refused(found.text, given):
+            raise ObjectDoesNotExist
+        return original(self, view_name, view_args, view_kwargs)
+
+    return get_object
+
+
+def _looking_up(original: Method) -> Method:
+    """What views call to find the row of a URL."""
+
+    def get_object_or_404(queryset: Any, *args: Any, **kwargs: Any) -> Any:
+        for name, given in kwargs.items():
+            found = id_behind(getattr(queryset, "model", None), tuple(name.split("__")))
+            if found is not None and _is_refused(found.text, given):
+                raise Http404
+        return original(queryset, *args, **kwargs)
+
+    return get_object_or_404
+
+
+def _is_refused(text: TextForm, given: Any) -> bool:
+    """Whether it is no id from outside. An int is what a converter read."""
+    if text.takes_numbers or not isinstance(given, str):
+        return False
+    try:
+        text.read(given)
+    except InvalidId:
+        return True
+    return False
+
+
 def _looked_up(field: Any, kind: type) -> GeneratedOnSave | None:
     if issubclass(kind, models.Model):
         return id_behind(kind, (field.lookup_field,))
@@ -366,5 +404,7 @@ HOOKS = Hooks(
     (serializers.SlugRelatedField, "to_representation", _writing_slug),
     (serializers.SlugRelatedField, "to_internal_value", _reading_slug),
     (serializers.HyperlinkedRelatedField, "get_url", _linking),
+    (serializers.HyperlinkedRelatedField, "get_object", _linked_row),
+    (generics, "get_object_or_404", _looking_up),
     (serializers.ReadOnlyField, "get_attribute", _writing_property),
 )

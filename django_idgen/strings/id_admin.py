@@ -89,7 +89,7 @@ class IdAdminMixin(AnyAdmin):
         for path in sorted(paths):
             field = id_behind(self.model, tuple(path.split(LOOKUP_SEP)))
             with suppress(InvalidId):
-                condition |= models.Q((path, cast(GeneratedOnSave, field).text.read(term)))
+                condition |= models.Q((path, cast(GeneratedOnSave, field).text.read_trusted(term)))
         return condition or None
 
     def _search_in(
@@ -142,7 +142,7 @@ class IdAdminMixin(AnyAdmin):
         if field is None or TO_FIELD_VAR in request.GET or TO_FIELD_VAR in request.POST:
             return object_id
         try:
-            return str(field.text.read(object_id))
+            return str(field.text.read_trusted(object_id))
         except InvalidId:
             return object_id
 

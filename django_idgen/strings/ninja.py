@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from django.db import models
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -28,7 +28,11 @@ from ..core.encoding import DECIMAL, TextForm
 from ..core.errors import InvalidId
 from ..fields.base import GeneratedOnSave
 from ..fields.relations import id_held_by, written
+from ..fields.relations import text_form as form_of
 from .registration import Hooks
+
+if TYPE_CHECKING:
+    from ..fields.relations import IdTarget
 
 __all__ = ["Id", "IdText", "adopt", "id_type", "release"]
 
@@ -78,12 +82,15 @@ def _is_answer(info: Any) -> bool:
     return "response_status" in (info.context or ())
 
 
-def id_type(text_form: str = "decimal", prefix: str = "") -> Any:
+def id_type(text_form: str | IdTarget = "decimal", prefix: str = "") -> Any:
     """The type of ids that are written in ``text_form``, after ``prefix``.
 
-    Raises :class:`ConfigurationError` for an unknown form.
+    Instead of a form's name it takes a model, a field or a :class:`TextForm`. Raises
+    :class:`ConfigurationError` for an unknown form.
     """
-    return Annotated[int, IdText(TextForm(text_form, prefix))]
+    if isinstance(text_form, str):
+        return Annotated[int, IdText(TextForm(text_form, prefix))]
+    return Annotated[int, IdText(form_of(text_form))]
 
 
 Id = Annotated[int, IdText(DECIMAL)]
@@ -122,7 +129,7 @@ def _typing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _typed(field: Any, found: GeneratedOnSave, kind: Any, info: FieldInfo) -> tuple[Any, FieldInfo]:
-    typed = id_type(found.text_form, found.prefix)
+    typed = id_type(found)
     if field.one_to_many or field.many_to_many:
         typed = list[typed]  # type: ignore[valid-type]
     if field is found:  # made when the row is saved, unless it was given

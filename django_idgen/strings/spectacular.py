@@ -38,7 +38,8 @@ class IdFieldExtension(OpenApiSerializerFieldExtension):  # type: ignore[no-unty
         direction: Any,
     ) -> dict[str, Any]:
         text = as_string(self.target.text)
-        if direction != "request" or not spectacular_settings.COMPONENT_SPLIT_REQUEST:
+        split = direction == "request" and spectacular_settings.COMPONENT_SPLIT_REQUEST
+        if not (split and self.target.text.takes_numbers):
             return text
         return {"oneOf": [text, as_integer(self.target.min_value, self.target.max_value)]}
 

@@ -9,14 +9,13 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.db import connections
 from django.test import Client
 from django.utils import translation
 
 from django_idgen import segments
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.process import handlers
+from tests.places import make_tables
 
 __all__ = ["ADMIN", "client_of_china", "look", "tag", "told", "told_secret"]
 
@@ -61,7 +60,7 @@ def client_of_china(admin_client: Client, settings: Any) -> Iterator[Client]:
 @pytest.fixture
 def tag(client_of_china: Client) -> LeafAlloc:
     """One that was fetched from, by us, and paused and resumed by somebody."""
-    make_missing_tables(connections["default"])
+    make_tables("default")
     moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=7)
     stored = LeafAlloc.objects.create(
         biz_tag="orders",

@@ -13,20 +13,19 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.exceptions import ValidationError
-from django.db import connections
 from django.test import Client
 from django.utils import translation
 
 from django_idgen import generators
 from django_idgen.admin.words import count_words, duration_words, pool_words, rate_words
 from django_idgen.admin.workers.map import clock_offset, state_name, time_left
-from django_idgen.db.stores import catch_up
-from django_idgen.db.tables import make_missing_tables
+from django_idgen.db.memory_rows import catch_up
 from django_idgen.fields.forms import IdFormField
 from django_idgen.models import AccessToken, LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
 from django_idgen.ops.worker_map import WorkerState
 from django_idgen.rest.tokens import make_token
 from tests import servers
+from tests.places import make_tables
 from tests.test_admin_skip import shown_at
 
 from .chinese import ADMIN, client_of_china, look, tag, told, told_secret
@@ -101,7 +100,7 @@ def test_figures_of_a_tag(
     shown_at("postgres", monkeypatch, settings)
     source = {"OPTIONS": {"database": "postgres", "history": True}}
     settings.IDGEN = {"SEGMENTS": {"SOURCE": source}}
-    make_missing_tables(connections["postgres"])
+    make_tables("postgres")
     LeafAlloc.objects.all().delete()
     now = datetime.datetime.now(datetime.UTC)
     LeafAlloc.objects.create(

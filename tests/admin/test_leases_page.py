@@ -429,9 +429,9 @@ def test_moments_are_those_of_the_project_s_zone(
     page_of_rows: Any = admin.site._registry[WorkerLease]
     assert page_of_rows.promised_until(row) == "Jan. 1, 1970, 8 a.m."
     assert page_of_rows.last_seen(row) == "-"
-    tenure = who_held("default", held.worker, generators["default"].decode(number).tick)  # type: ignore[attr-defined]
-    assert tenure is not None
-    assert tenure.acquired_at is not None
-    since = tenure.acquired_at.astimezone(ZoneInfo("Asia/Shanghai"))
+    past_lease = who_held("default", held.worker, generators["default"].decode(number).tick)  # type: ignore[attr-defined]
+    assert past_lease is not None
+    assert past_lease.acquired_at is not None
+    since = past_lease.acquired_at.astimezone(ZoneInfo("Asia/Shanghai"))
     page = admin_client.get("/admin/django_idgen/decode/", {"id": number}).content.decode()
     assert f"since {since:%Y-%m-%d %H:%M:%S}" in page

@@ -11,7 +11,7 @@ from django_idgen import segments
 from django_idgen.admin.tags.skips import Standing, standing
 from django_idgen.core.errors import TagPaused
 from django_idgen.core.segment import MAX_ID
-from django_idgen.db.stores import catch_up
+from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags import supply as tag_supply

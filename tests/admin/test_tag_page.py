@@ -8,19 +8,18 @@ from html import unescape
 from typing import Any
 
 import pytest
-from django.db import connections
 from django.test import Client, override_settings
 from django.utils import translation
 
 from django_idgen import segments
 from django_idgen.admin.tags.details import draw
 from django_idgen.admin.words import duration_words, rate_words, short_number
-from django_idgen.db.stores import catch_up
-from django_idgen.db.tables import make_missing_tables
+from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags.usage import Bucket
 from django_idgen.process.tags import TagUnknown
+from tests.places import make_tables
 from tests.test_admin_skip import one
 from tests.test_tag_edits import source_of
 
@@ -45,7 +44,7 @@ def form(tag: LeafAlloc, **changes: Any) -> dict[str, Any]:
 def test_the_page_draws_who_took_how_many(one: str, admin_client: Client) -> None:
     """A chart of the hour, day or month, without script or style, and a table of the same."""
     with source_of(database=one, history=True):
-        make_missing_tables(connections[one])
+        make_tables(one)
         ids = segments["t"].next_ids(25)
         catch_up(one)
         for span, title in (("hour", "minute"), ("day", "quarter"), ("month", "day")):

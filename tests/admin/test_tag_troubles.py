@@ -10,6 +10,7 @@ import pytest
 from django.db import connections
 from django.test import Client
 
+from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import add_missing_columns
 from django_idgen.models import LeafAlloc
 from tests.redis_servers import free_port
@@ -54,7 +55,7 @@ def test_a_table_of_an_earlier_version_is_told(
         assert "“migrate” adds what is missing" in text
     assert admin_client.get("/admin/").status_code == 200
     assert admin_client.get(f"{TAGS}t/change/").status_code == 302
-    add_missing_columns(connections[alias])
+    add_missing_columns(home_connection(alias))
     assert ">t<" in page(admin_client)
 
 

@@ -27,12 +27,12 @@ TINYID_TABLE = (
 )
 
 
-def make(kind: str, alias: str, tag: str, max_id: int, step: int, grid: tuple[int, int]) -> None:
+def make(kind: str, alias: str, tag: str, max_id: int, step: int, shard: tuple[int, int]) -> None:
     """The server's table, with one tag."""
     vendor = connections[alias].vendor
     if kind == "tinyid":
         execute(alias, TINYID_TABLE)
-        row = f"(1, '{tag}', {max_id}, {max_id}, {step}, {grid[0]}, {grid[1]}, 0)"
+        row = f"(1, '{tag}', {max_id}, {max_id}, {step}, {shard[0]}, {shard[1]}, 0)"
         execute(alias, f"INSERT INTO tiny_id_info VALUES {row}")
         return
     execute(alias, (LEAF_TABLE if kind == "leaf" else GO_TABLE)[vendor])

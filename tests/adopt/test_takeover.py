@@ -17,7 +17,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.process.tags import find_tag
 from django_idgen.sources.history import who_issued
 from tests.adopt.old_servers import Running, make
-from tests.places import idgen_on
+from tests.places import idgen_on, make_tables
 from tests.server_tools import execute
 
 TAG = "orders"
@@ -33,6 +33,7 @@ def places(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     old, ours = request.param
     request.getfixturevalue(old)
     request.getfixturevalue(ours)
+    make_tables(ours)
     with override_settings(IDGEN=idgen_on(ours)):
         yield old, ours
 
@@ -149,6 +150,7 @@ def test_one_tag_holds_up_no_other(places: tuple[str, str]) -> None:
 
 def test_a_name_that_our_database_takes_for_another(mariadb: str, postgres: str) -> None:
     """It is left out, and the tags after it are taken over."""
+    make_tables(mariadb)
     with override_settings(IDGEN=idgen_on(mariadb)):
         make("leaf", postgres, "Orders", 1, 10, (1, 0))
         rows = "('orders', 1, 10), ('zebras', 1, 10)"

@@ -17,7 +17,7 @@ from django_idgen.models import SegmentHistory
 from tests import servers
 from tests.adopt.old_servers import make
 from tests.adopt.projects import Project
-from tests.places import idgen_on
+from tests.places import idgen_on, make_tables
 
 NEAR = timedelta(minutes=20)
 """Longer than a loaded machine takes; shorter than the zone is off."""
@@ -105,6 +105,7 @@ def test_when_a_tag_was_taken_over(mariadb: str, postgres: str) -> None:
     """The history says so in local time, as all other times of such a project are."""
     zone = ZoneInfo("Asia/Kathmandu")
     make("leaf", mariadb, "orders", 5000, 40, (1, 0))
+    make_tables(postgres)
     with override_settings(USE_TZ=False, TIME_ZONE=zone.key, IDGEN=idgen_on(postgres)):
         out = io.StringIO()
         call_command("idgen_adopt", mariadb, kind="leaf", yes=True, stdout=out)

@@ -8,9 +8,19 @@ from django.db import models
 
 from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeField
 from tests.app.rest_models import Grade, Leg, Shipment
-from tests.app.text_models import Bill, Customer, Purchase, Sheet
+from tests.app.text_models import Bill, Customer, GiftCard, Purchase, Redemption, Sheet
 
-__all__ = ["Bill", "Customer", "Grade", "Leg", "Purchase", "Sheet", "Shipment"]
+__all__ = [
+    "Bill",
+    "Customer",
+    "GiftCard",
+    "Grade",
+    "Leg",
+    "Purchase",
+    "Redemption",
+    "Sheet",
+    "Shipment",
+]
 
 
 class Tag(models.Model):

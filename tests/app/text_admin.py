@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from django_idgen.strings.id_admin import CreatedListFilter, IdAdminMixin
-from tests.app.text_models import Bill, Customer, Purchase
+from tests.app.text_models import Bill, Customer, GiftCard, Purchase, Redemption
 
 
 @admin.register(Customer)
@@ -37,3 +37,13 @@ class PurchaseAdmin(IdAdminMixin, admin.ModelAdmin):
 @admin.register(Bill)
 class BillAdmin(IdAdminMixin, admin.ModelAdmin):
     autocomplete_fields = ("purchase",)
+
+
+@admin.register(GiftCard)
+class GiftCardAdmin(IdAdminMixin, admin.ModelAdmin):
+    list_display = ("id", "note")
+
+
+@admin.register(Redemption)
+class RedemptionAdmin(IdAdminMixin, admin.ModelAdmin):
+    raw_id_fields = ("card",)

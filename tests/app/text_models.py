@@ -34,3 +34,15 @@ class Sheet(models.Model):
     pk = models.CompositePrimaryKey("folder", "number")
     folder = models.ForeignKey("app.Folder", on_delete=models.CASCADE)
     number = SnowflakeField(unique=True)
+
+
+class GiftCard(models.Model):
+    """Its numbers are not for outsiders to count."""
+
+    id = SegmentIdField(primary_key=True, tag="gift_cards", scramble=True, prefix="gift_")
+    note = models.CharField(max_length=40, blank=True)
+
+
+class Redemption(models.Model):
+    card = models.ForeignKey(GiftCard, on_delete=models.CASCADE, related_name="redemptions")
+    others = models.ManyToManyField(GiftCard, blank=True)

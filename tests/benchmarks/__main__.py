@@ -9,7 +9,10 @@ from importlib import import_module
 
 from .bars import Row, Skipped
 
-GROUPS = ("single", "batches", "threads", "slow", "pool", "tags", "inserts", "rest", "http")
+GROUPS = (
+    *("single", "claims", "batches", "threads", "slow"),
+    *("pool", "tags", "inserts", "rest", "http"),
+)
 
 
 def main(named: list[str]) -> int:

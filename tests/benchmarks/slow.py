@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from django_idgen.contrib.bench.measure import quiet_gc, timer_ns
 from django_idgen.core.loader import Loader
@@ -47,10 +47,10 @@ def rows() -> Iterator[Row]:
 def measured(what: str, made: SegmentGenerator) -> Iterator[Row]:
     """The rows of ``made``, which was used for nothing before."""
     made.next_id()
-    _paced(made.next_id, WARM_UP)
+    _paced(made, WARM_UP)
     waits = made.stats().waits
     with quiet_gc():
-        spans = sorted(_paced(made.next_id, CALLS))
+        spans = sorted(_paced(made, CALLS))
     waited = made.stats().waits - waits
     cost = timer_ns()
     p50, p999 = (spans[int(len(spans) * part)] - cost for part in (0.5, 0.999))
@@ -59,7 +59,7 @@ def measured(what: str, made: SegmentGenerator) -> Iterator[Row]:
     yield at_most("the same: callers who waited", 0, waited, "", f"of {CALLS:,}")
 
 
-def _paced(next_id: Callable[[], int], calls: int) -> array[int]:
+def _paced(made: SegmentGenerator, calls: int) -> array[int]:
     """The nanoseconds of each of ``calls``, which begin 10 µs apart. Raises :class:`Skipped`."""
     clock = time.perf_counter_ns
     spans = array("q", bytes(8 * calls))
@@ -72,7 +72,7 @@ def _paced(next_id: Callable[[], int], calls: int) -> array[int]:
             due = begun
         while begun < due:
             begun = clock()
-        next_id()
+        made.next_id()
         spans[index] = clock() - begun
     if late > LATE * calls:
         raise Skipped("this machine can't keep up with 100,000 calls a second")

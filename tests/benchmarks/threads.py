@@ -26,7 +26,7 @@ def rows() -> Iterator[Row]:
 
 def _row(what: str, made: IdSource, batch: int) -> Row:
     target = target_of(what, made)
-    target.next_id()
+    made.next_id()
     count = IDS if batch == 1 else 50 * IDS
     jobs = [partial(_total_ns, target, count, threads, batch) for threads in (THREADS, 1)]
     medians, ratios = paired(jobs, ROUNDS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from . import (
+    checkpoints,
+    disposable,
     forms,
     leases,
     pool,
@@ -22,6 +24,8 @@ __all__ = ["BREAKS"]
 
 BREAKS: tuple[Break, ...] = (
     *leases.BREAKS,
+    *disposable.BREAKS,
+    *checkpoints.BREAKS,
     *servers.BREAKS,
     *redis_leases.BREAKS,
     *static.BREAKS,

@@ -152,7 +152,7 @@ BREAKS = (
         BOOK,
         "        lease.generation,\n        lease.generation,\n    )",
         "        mark.generation,\n        record.generation,\n    )",
-        ("tests/contracts/test_marks.py::test_a_lease_beside_a_deleted_one_is_lost_too",),
+        ("tests/test_sqlite_file.py::test_a_lease_beside_a_deleted_one_is_lost_too",),
     ),
     Break(
         "a scheduler revives what has expired",
@@ -277,14 +277,6 @@ BREAKS = (
         "generation=book.next_generation(known.generation), fence=fence)",
         "generation=book.next_generation(known.generation), fence=_now(book, namespace))",
         (f"{MEMORY}::test_rows_deleted_under_a_holder_repeat_nothing",),
-    ),
-    Break(
-        "a record that may lag is taken for a whole one",
-        "L7, hazard 49",
-        "django_idgen/leases/sqlite.py",
-        'server="" if workers_made == NOT_WHOLE else self.server',
-        "server=self.server",
-        ("tests/contracts/test_marks.py::test_a_record_that_may_lag_is_fenced_by_the_clock",),
     ),
     Break(
         "the record does not follow the latest window",

@@ -73,8 +73,8 @@ BREAKS = (
         "who borrows and gives back in turn moves the windows of all worker ids",
         "hazard 71",
         "django_idgen/rest/quota.py",
-        "    free_from = 0 if sight.mark.token else space.skew_ticks",
-        "    free_from = 0 if sight.mark.token else space.max_ticks",
+        "    free_from = 0 if inspected.mark.token else space.skew_ticks",
+        "    free_from = 0 if inspected.mark.token else space.max_ticks",
         (f"{QUOTA}::test_giving_back_moves_no_more_windows_than_holding",),
     ),
     Break(

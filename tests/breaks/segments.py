@@ -16,7 +16,6 @@ OPENING = "django_idgen/sources/row_opening.py"
 RECORD = "django_idgen/sources/row_opening.py"
 SEVERAL = "django_idgen/contrib/sharding/source.py"
 GROWTH = "django_idgen/contrib/sharding/growth.py"
-GRID = "django_idgen/core/segment.py"
 HTTP = "django_idgen/sources/http.py"
 GENERATOR = "tests/core/test_segment_generator.py"
 FIRST_USE = "tests/test_first_use.py::test_two_threads_at_first_use_share_one"
@@ -57,9 +56,9 @@ BREAKS = (
         "a fetch reads the row before it has moved it",
         "I1, hazard 44",
         SERVER,
-        "        row = self._read(tag)\n        grid = ",
+        "        row = self._read(tag)\n        shard = ",
         '        row = self._read(tag)\n        row["max_id"] -= row["step"] * row["delta"]\n'
-        "        grid = ",
+        "        shard = ",
         (f"{FETCH}::test_segments_follow_one_another",),
     ),
     Break(
@@ -74,15 +73,15 @@ BREAKS = (
         "the step is not the row's",
         "hazard 24",
         SERVER,
-        'base = row["max_id"] - demand.length(row["step"]) * grid.delta',
-        'base = row["max_id"] - demand.length(self.default_step) * grid.delta',
+        'base = row["max_id"] - demand.length(row["step"]) * shard.delta',
+        'base = row["max_id"] - demand.length(self.default_step) * shard.delta',
         (f"{FETCH}::test_an_edited_step_counts_from_the_next_fetch",),
     ),
     Break(
         "a row below the floor is used",
         "hazard 61",
         MOVE,
-        "max_id__range=(1 if shared else lowest, MAX_ID - _LONGEST_MOVE),",
+        "max_id__range=(1 if shared else _LOWEST, MAX_ID - _LONGEST_MOVE),",
         "max_id__range=(1, MAX_ID - _LONGEST_MOVE),",
         (f"{FETCH}::test_the_floor_is_respected",),
     ),
@@ -90,7 +89,7 @@ BREAKS = (
         "a shared tag's row below the floor is used",
         "I2, hazard 61",
         MOVE,
-        'Greatest(F("max_id"), _big(lowest)) if shared',
+        'Greatest(F("max_id"), _big(_LOWEST)) if shared',
         'F("max_id") if shared',
         (f"{SHARED}::test_a_process_gets_rising_ids_from_databases_at_different_heights",),
     ),
@@ -114,8 +113,8 @@ BREAKS = (
         "ids near the end overflow",
         "I7",
         MOVE,
-        "max_id__range=(1 if shared else lowest, MAX_ID - _LONGEST_MOVE),",
-        "max_id__range=(1 if shared else lowest, MAX_ID),",
+        "max_id__range=(1 if shared else _LOWEST, MAX_ID - _LONGEST_MOVE),",
+        "max_id__range=(1 if shared else _LOWEST, MAX_ID),",
         (f"{FETCH}::test_the_last_ids_are_given_and_then_none",),
     ),
     Break(
@@ -195,7 +194,7 @@ BREAKS = (
         "a row that was deleted gives others' ids again",
         "hazard 61",
         OPENING,
-        "past = self._past_others(installation, floor) if lost else floor.lowest",
+        "past = self._past_others(installation, floor) if lost or above_rows else floor.lowest",
         "past = floor.lowest",
         (f"{FETCH}::test_what_others_were_granted_is_not_given_again",),
     ),
@@ -211,7 +210,7 @@ BREAKS = (
     Break(
         "a database gives out another's remainder",
         "I1, hazard 58",
-        GRID,
+        SEGMENT,
         "return base + (self.remainder - base) % self.delta",
         "return base",
         (f"{SHARED}::test_each_database_gives_out_its_own_remainder",),
@@ -228,16 +227,16 @@ BREAKS = (
         "settings that divide the ids otherwise are let in",
         "I8, hazard 58",
         OPENING,
-        "        if ours is None or grid == ours:\n            return\n",
-        "        if ours is None or grid:\n            return\n",
+        "        if ours is None or shard == ours:\n            return\n",
+        "        if ours is None or shard:\n            return\n",
         (f"{SHARED}::test_a_setting_that_differs_is_refused",),
     ),
     Break(
         "a database that gave out ids alone is joined by a setting",
         "I1, hazard 58",
         OPENING,
-        "        if grid != ALONE or tag is not None:",
-        "        if grid != ALONE:",
+        "        if shard != ALONE or tag is not None:",
+        "        if shard != ALONE:",
         (f"{SHARED}::test_a_database_that_gave_out_ids_alone_is_not_joined_by_a_setting",),
     ),
     Break(

@@ -1,4 +1,4 @@
-"""The marks beside a SQLite database."""
+"""The file beside a SQLite database."""
 
 from __future__ import annotations
 
@@ -6,110 +6,90 @@ from .definition import Break
 
 __all__ = ["BREAKS"]
 
-MARKS = "django_idgen/db/sqlite/marks.py"
-SEED = "django_idgen/db/sqlite/marks_seed.py"
-SOURCE = "django_idgen/sources/sqlite.py"
-PLACED = "django_idgen/sources/placed.py"
-TESTS = "tests/contracts/test_marks.py"
-CONTRACT = "tests/contracts/test_sqlite.py::TestSqliteSource"
+FILE = "django_idgen/db/sqlite.py"
+PLACED = "django_idgen/sources/alias.py"
+TESTS = "tests/test_sqlite_file.py"
 
 BREAKS = (
     Break(
-        "marks stand in the project's own SQLite file",
+        "grants stand in the project's own SQLite file",
         "I4, hazards 32 and 57",
-        "django_idgen/db/stores.py",
-        'MarksFile(f"{database}{SUFFIX}", seed=mirror.seed, like=database)',
-        'MarksFile(f"{database}", seed=mirror.seed, like=database)',
-        ("tests/test_mirror.py::test_leases_are_to_be_seen",),
-    ),
-    Break(
-        "a grant is undone after it was given",
-        "I4",
-        MARKS,
-        '                db.execute("COMMIT")\n',
-        "",
-        (f"{CONTRACT}::test_twenty_fetches_of_one_give_one_to_twenty",),
+        FILE,
+        "    return database.with_name(database.name + SUFFIX)\n",
+        "    return database\n",
+        (f"{TESTS}::test_the_rows_that_people_see_are_the_ones_that_count",),
     ),
     Break(
         "a grant may be lost with the power",
         "I4",
-        MARKS,
-        'db.execute("PRAGMA synchronous = EXTRA")',
-        'db.execute("PRAGMA synchronous = OFF")',
+        FILE,
+        '"PRAGMA synchronous = EXTRA"',
+        '"PRAGMA synchronous = OFF"',
         (f"{TESTS}::test_a_grant_is_on_the_disk_before_it_is_used",),
     ),
     Break(
-        "a file that was replaced under a process is believed",
-        "L8",
-        MARKS,
-        "        if identity_of(db) != self._identity:\n            raise MarksLost\n",
-        "",
-        (f"{TESTS}::test_a_file_deleted_under_a_process_is_seeded_again",),
+        "a file that was moved to its place is believed",
+        "L7, L8",
+        FILE,
+        "return inode != self._opened or self._was_written_over(written)",
+        "return self._was_written_over(written)",
+        (f"{TESTS}::test_an_old_copy_that_is_put_back_at_once_is_noticed",),
     ),
     Break(
-        "an old copy of the file goes on",
+        "an old copy that was written over the file is believed",
         "L7, hazard 61",
-        SEED,
-        "        if anyway or max_id > own.get(tag, 1):",
-        "        if anyway:",
+        FILE,
+        "return inode != self._opened or self._was_written_over(written)",
+        "return inode != self._opened",
         (f"{TESTS}::test_an_old_copy_of_the_file_is_noticed",),
     ),
     Break(
-        "a lost file starts where its mirror stood",
+        "an old copy that kept its time is believed",
+        "hazard 61",
+        FILE,
+        "max(found.st_mtime, found.st_ctime)",
+        "found.st_mtime",
+        (f"{TESTS}::test_an_old_copy_of_the_file_is_noticed",),
+    ),
+    Break(
+        "tags of a lost file go on right above their tables' rows",
         "hazard 60",
-        SEED,
-        "steps = FAILOVER_SKIP if seed.identity is not None else 0",
-        "steps = 0",
-        (f"{TESTS}::test_a_lost_file_starts_past_what_the_database_knows",),
+        "django_idgen/sources/row_opening.py",
+        "above_rows = installation.first_id > 1 and floor.lowest > 1",
+        "above_rows = False",
+        (f"{TESTS}::test_after_a_loss_ids_begin_far_above_the_rows_of_their_table",),
     ),
     Break(
         "a lost file forgets its namespaces",
         "L7",
-        SEED,
-        "        if anyway or (until > highest and not lags):",
-        "        if anyway and until > highest and lags:",
-        (f"{TESTS}::test_an_old_copy_under_a_living_process_lends_nothing_twice",),
+        FILE,
+        '[tied, json.dumps({"": {}}), ANOTHER_LIFE, LOST_STEP],',
+        '[tied, "{}", ANOTHER_LIFE, LOST_STEP],',
+        (f"{TESTS}::test_windows_of_a_lost_file_end_before_the_next_begin",),
+    ),
+    Break(
+        "the file of another database is taken for one's own",
+        "L8",
+        FILE,
+        "        if tied is not None and identity not in (None, tied):\n            return True\n",
+        "",
+        (f"{TESTS}::test_the_file_of_another_database_is_taken_over_once",),
     ),
     Break(
         "a new file is begun though the database can't be asked",
         "I6",
-        MARKS,
-        "        if not seed.readable:",
-        "        if seed.readable is None:",
-        (f"{TESTS}::test_a_database_that_cannot_be_asked_stops_a_new_file_only",),
+        FILE,
+        "        if found is None and why:\n",
+        "        if found is None and why is None:\n",
+        (f"{TESTS}::test_no_file_is_begun_while_the_database_is_locked",),
     ),
     Break(
-        "tags deleted from the file begin at 1",
-        "hazard 61",
-        SOURCE,
-        "        if rows < made:",
-        "        if rows < 0:",
-        (f"{TESTS}::test_deleted_tags_are_asked_of_the_database",),
-    ),
-    Break(
-        "a lease is taken of an old copy without asking",
-        "L7",
-        "django_idgen/leases/book_registry.py",
-        "grant = self.store.run(job, compared=True)",
-        "grant = self.store.run(job)",
-        (f"{TESTS}::test_an_old_copy_under_a_living_process_lends_nothing_twice",),
-    ),
-    Break(
-        "a marks file gives ids below the floor",
-        "hazard 61",
-        SOURCE,
-        "start = max(max_id, floor)",
-        "start = max_id",
-        (f"{CONTRACT}::test_a_floor_above_skips",),
-    ),
-    Break(
-        "a row raised by hand on SQLite counts for nothing",
+        "a row raised by hand in memory counts for nothing",
         "hazard 24",
         PLACED,
-        "            # Ahead of the marks only where somebody skipped ahead by hand.\n"
         "            floor = max(floor, row.max_id)\n",
         "",
-        ("tests/test_mirror.py::test_ids_skip_ahead_where_max_id_is_raised",),
+        ("tests/test_tag_rows.py::test_a_row_in_memory_counts_as_well",),
     ),
     Break(
         "ids of a test that forbids the database are left over for it",

@@ -8,6 +8,7 @@ __all__ = ["BREAKS"]
 
 STATIC = "django_idgen/leases/static.py"
 FILES = "django_idgen/leases/worker_files.py"
+LOCKED = "django_idgen/core/files.py"
 TESTS = "tests/contracts/test_static.py"
 CONTRACT = f"{TESTS}::TestStaticLeases"
 
@@ -15,7 +16,7 @@ BREAKS = (
     Break(
         "two processes of a host hold one static id",
         "I1",
-        FILES,
+        LOCKED,
         "fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         (f"{TESTS}::test_one_worker_id_is_lent_once",),
@@ -23,15 +24,15 @@ BREAKS = (
     Break(
         "the lock of a file that was deleted holds",
         "I1",
-        FILES,
-        "return os.path.samestat(os.stat(self.lock_path), os.fstat(self._descriptor))",
+        LOCKED,
+        "return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))",
         "return True",
         (f"{TESTS}::test_a_lock_file_that_was_replaced_is_a_loss",),
     ),
     Break(
         "a child that closes its copy frees its parent's lock",
         "I5, L9",
-        FILES,
+        LOCKED,
         "                os.close(descriptor)",
         "                fcntl.flock(descriptor, fcntl.LOCK_UN)\n"
         "                os.close(descriptor)",

@@ -149,10 +149,10 @@ class OversightContract:
         for number, lease in enumerate(held):
             if lease.worker == worker and (self.keeps_history or lease is held[-1]):
                 for tick in (lease.start, lease.start + 2):
-                    tenure = overseen.past_lease(worker, tick)
-                    assert tenure is not None
+                    past_lease = overseen.past_lease(worker, tick)
+                    assert past_lease is not None
                     label = lender.label(f"h{number}")
-                    assert (tenure.holder, tenure.start) == (label, lease.start)
+                    assert (past_lease.holder, past_lease.start) == (label, lease.start)
         first = next(lease for lease in held if lease.worker == worker)
         assert overseen.past_lease(worker, first.start - 1) is None
         end = held[-1].start + 3 if self.shortens_windows else held[-1].until
@@ -173,10 +173,10 @@ class OversightContract:
         overseen = lender.overseen()
         for holder, lease in turns:
             for tick in (lease.start, lease.until - 1):
-                tenure = overseen.past_lease(lease.worker, tick)
-                assert tenure is not None
-                assert (tenure.holder, tenure.start) == (lender.label(holder), lease.start)
-                assert tenure.acquired_at is not None
+                past_lease = overseen.past_lease(lease.worker, tick)
+                assert past_lease is not None
+                assert (past_lease.holder, past_lease.start) == (lender.label(holder), lease.start)
+                assert past_lease.acquired_at is not None
 
     def _settle(self, lender: Lender) -> None:
         """What is written later is written."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,20 +12,16 @@ from typing import Any
 
 from django_idgen.core.lease import Namespace
 from django_idgen.core.registry import Registry
+from tests.core.json_leases import SHOWN, JsonLeases
 
 from .lease_contract import LeaseContract
 from .lenders import Lender
 
-PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
-(SHOWN,) = re.findall(r"```python\n([^`]*JsonLeases.*?)```", PAGE.read_text(), re.DOTALL)
 MOST_LINES = 80
-
-_module: dict[str, Any] = {"__name__": __name__}
-exec(compile(SHOWN, str(PAGE), "exec"), _module)
 
 
 def made(namespace: Namespace, **options: Any) -> Registry:
-    registry: Registry = _module["JsonLeases"](namespace, **options)
+    registry: Registry = JsonLeases(namespace, **options)
     return registry
 
 

@@ -15,10 +15,10 @@ from django_idgen.core.lease import Namespace
 from django_idgen.core.registry import Registry
 from django_idgen.core.source import Source
 from django_idgen.db.connection import OwnConnection
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import LeafAlloc, WorkerLease
 from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
+from tests.places import make_tables
 
 from .elsewhere import server_leases
 from .lease_contract import LeaseContract
@@ -34,7 +34,7 @@ class ServerLender(Lender):
         super().__init__(f"contract-{secrets.token_hex(4)}")
         self.alias = alias
         self._own = cycle([OwnConnection(alias) for _ in range(CONNECTIONS)])
-        make_missing_tables(connections[alias])
+        make_tables(alias)
 
     def make(self, namespace: Namespace) -> Registry:
         return ServerLeases(
@@ -77,7 +77,7 @@ class ServerShop(Shop):
         self.alias = alias
         self.tells_alike_tags_apart = connections[alias].vendor != "mysql"
         self._own = cycle([OwnConnection(alias) for _ in range(CONNECTIONS)])
-        make_missing_tables(connections[alias])
+        make_tables(alias)
         self.forget()
 
     def make(self, default_step: int) -> Source:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from django_idgen.core import files
 from django_idgen.core.errors import (
     ConfigurationError,
     LeaseLost,
@@ -28,7 +29,6 @@ from django_idgen.core.errors import (
 )
 from django_idgen.core.lease import Namespace
 from django_idgen.core.registry import Registry
-from django_idgen.leases import worker_files
 from django_idgen.leases.static import StaticLeases
 
 from .lease_contract import LeaseContract
@@ -211,7 +211,7 @@ def test_a_lock_file_that_was_replaced_is_a_loss(one: StaticLeases, directory: P
 
 def test_no_flock_no_static_leases(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the platform has no flock() the setting is refused."""
-    monkeypatch.setattr(worker_files, "fcntl", None)
+    monkeypatch.setattr(files, "fcntl", None)
     with pytest.raises(ConfigurationError, match="flock"):
         StaticLeases(NAMESPACE, worker=1, directory=directory)
 

@@ -17,7 +17,8 @@ from django_idgen.core.errors import (
     RegistryUnavailable,
 )
 from django_idgen.core.events import Outbox
-from django_idgen.core.keeper import LeaseKeeper, RenewalThread
+from django_idgen.core.keeper import LeaseKeeper
+from django_idgen.core.loader import RepeatingThread
 from tests.simulation.world import Link, World, layout_of
 
 LAYOUT = layout_of(("time", 41), ("worker", 2), ("sequence", 4))
@@ -420,14 +421,14 @@ def test_a_stopped_thread_can_be_followed_by_another():
     class Owner:
         turns = 0
 
-        def renew_in_background(self):
+        def turn(self):
             self.turns += 1
             return 0.001
 
-    owner, thread = Owner(), RenewalThread()
+    owner, thread = Owner(), RepeatingThread()
     thread.stop()
     for _ in range(2):
-        thread.start(owner, pause=0.001, name="idgen-restarted")
+        thread.start(owner.turn, pause=0.001, name="idgen-restarted")
         assert thread.is_alive()
         thread.stop()
         thread.stop()

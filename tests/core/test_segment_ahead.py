@@ -362,7 +362,7 @@ def test_a_clean_restart_leaves_no_gap():
 
 
 class LoaderEach:
-    """Runs each job in a thread of its own, as the lanes before several databases do."""
+    """Runs each job in a thread of its own, as the threads before several databases do."""
 
     background = True
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
+import pydoc
 import random
-import signal
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import pairwise
 
 import pytest
 
 from django_idgen.core import segment_allocator
 from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.errors import GeneratorClosed
 from django_idgen.core.loader import InlineLoader, Loader
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import LockedSegmentGenerator, SegmentGenerator
 from django_idgen.sources.memory import MemorySource
-from tests.segment_tools import LIMIT, ScriptedSource, manual
+from tests.segment_tools import LIMIT, ScriptedSource, in_child, manual
 
 # --- threads ---------------------------------------------------------------------------------
 
@@ -82,23 +80,6 @@ def test_threads_never_share_an_id_and_each_sees_its_own_rise(monkeypatch, loade
 # --- forks -------------------------------------------------------------------------------------
 
 
-def in_child(work: Callable[[], list[int]]) -> list[int]:
-    """The numbers that ``work`` gives in a forked child."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        signal.alarm(LIMIT)  # a child that waits for its parent's lock fails, not hangs
-        with suppress(BaseException):
-            os.write(write, " ".join(map(str, work())).encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        answer = pipe.read()
-    os.waitpid(child, 0)
-    assert answer, "the child failed"
-    return [int(word) for word in answer.split()]
-
-
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("loader", [Loader(), InlineLoader()])
 def test_a_child_that_forgets_never_issues_what_its_parent_holds(loader):
@@ -118,6 +99,53 @@ def test_a_child_that_forgets_never_issues_what_its_parent_holds(loader):
 
     assert min(in_child(work)) >= floor
     assert generator.next_ids(70) == list(range(31, 101))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_next_id_that_was_kept_gives_a_child_nothing_of_its_parents():
+    """I5: ``take = segments["order"].next_id`` before the fork, called after it."""
+    allocator = SegmentAllocator(MemorySource(100), InlineLoader(), timeout=LIMIT)
+    generator = allocator.generator("order")
+    generator.next_id()
+    take = generator.next_id
+
+    def work() -> list[int]:
+        allocator.forget()
+        return [take() for _ in range(150)]
+
+    assert min(in_child(work)) > 100
+    assert [take() for _ in range(99)] == list(range(2, 101))
+
+
+def test_a_next_id_that_was_kept_goes_on_rightly():
+    """I1, I2, hazard 27: past its part, through failures, among threads, and after a close."""
+    source = ScriptedSource(50)
+    allocator = SegmentAllocator(source, InlineLoader(), timeout=LIMIT)
+    generator = allocator.generator("order")
+    take = generator.next_id
+    assert [take() for _ in range(120)] == list(range(1, 121))
+    kept = generator.next_id
+
+    with ThreadPoolExecutor(8) as pool:
+        rows = list(pool.map(lambda _: [kept() for _ in range(500)], range(8)))
+    assert all(a < b for row in rows for a, b in pairwise(row))
+    assert sorted(value for row in rows for value in row) == list(range(121, 4121))
+
+    generator.clear()
+    later = kept()
+    assert later > 4120
+    generator.close()
+    for call in (take, kept, generator.next_id):
+        for _ in range(2):
+            with pytest.raises(GeneratorClosed):
+                call()
+
+
+def test_the_attribute_explains_itself():
+    """``help(SegmentGenerator)`` has the words and the signature of ``next_id``."""
+    text = pydoc.render_doc(SegmentGenerator)
+    assert "next_id() -> int" in text
+    assert "The next id, 1 to 2**63-1" in text
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

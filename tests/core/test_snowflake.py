@@ -35,7 +35,12 @@ LAYOUTS = {
     "worker lowest": layout_of(("time", 41), ("sequence", 12), ("worker", 10)),
     "no sequence": layout_of(("time", 41), ("worker", 10), ("sequence", 0)),
     "no worker": layout_of(("time", 41), ("worker", 0), ("sequence", 12)),
-    "a batch below": layout_of(("time", 40), ("worker", 10), ("sequence", 10), ("batch", 3)),
+    "batches of Bee's code": layout_of(
+        ("time", 31), ("batch", 9), ("worker", 10), ("sequence", 13), tick_us=1_000_000
+    ),
+    "batches, worker lowest": layout_of(
+        ("time", 31), ("batch", 3), ("sequence", 5), ("worker", 10), tick_us=1_000_000
+    ),
     "63 bits of time and sequence": layout_of(("time", 45), ("worker", 0), ("sequence", 18)),
 }
 TINY = layout_of(("time", 41), ("worker", 2), ("sequence", 2))
@@ -438,3 +443,17 @@ def test_one_refusal_answers_for_all_who_stood_in_line(world):
     ask()
     assert len(asked) == 1  # who comes afterwards asks anew
     generator.close()
+
+
+def test_sequences_may_go_on_from_tick_to_tick():
+    """``sequence_start="next"``: up to the half; then a tick begins at 0, and has room again."""
+    layout = layout_of(("time", 41), ("worker", 2), ("sequence", 3))
+    world = World(layout, window_ticks=10_000)
+    with world.host().generator(sequence_start="next") as generator:
+        found = []
+        for _ in range(12):
+            found.append(generator.decode(generator.next_id()).sequence)
+            world.ns += 1_000_000
+        assert found == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
+        ids = generator.next_ids(100)
+        assert all(a < b for a, b in pairwise(ids))

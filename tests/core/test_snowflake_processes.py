@@ -7,13 +7,11 @@ import gc
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -137,8 +135,7 @@ from django_idgen.core.errors import IdgenError
 from django_idgen.core.lease import Namespace
 from django_idgen.core.presets import parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator
-from django_idgen.leases.sqlite import SqliteLeases
-from django_idgen.db.sqlite.marks import MarksFile
+from tests.core.json_leases import JsonLeases
 
 LAYOUT = parse_layout("standard")
 
@@ -146,12 +143,11 @@ def generator(window_ms=180_000, workers=1024, **options):
     space = Namespace(
         "real", LAYOUT.epoch_us, LAYOUT.tick_us, LAYOUT.max_ticks, range(workers), window_ms, 10_000
     )
-    return SnowflakeGenerator(LAYOUT, SqliteLeases(space, marks=MarksFile(sys.argv[1])), **options)
+    return SnowflakeGenerator(LAYOUT, JsonLeases(space, path=sys.argv[1]), **options)
 
 def marks():
-    import sqlite3
-    with sqlite3.connect(sys.argv[1]) as db:
-        return db.execute("SELECT worker, token FROM leases").fetchall()
+    with open(sys.argv[1]) as found:
+        return [(mark["worker"], mark["token"]) for mark, _, _ in json.load(found)["marks"]]
 
 def say(value):
     with open(sys.argv[1] + ".lock", "w") as lock:  # or long lines of two processes mix
@@ -171,9 +167,8 @@ def start(code: str, marks: Path, python: str = sys.executable) -> subprocess.Po
 
 def stop(process: subprocess.Popen[str], marks: Path) -> None:
     """Stop it, but not in the middle of a line or of a transaction: others would wait for that."""
-    with open(f"{marks}.lock", "w") as lock, closing(sqlite3.connect(marks)) as db:
+    with open(f"{marks}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        db.execute("BEGIN IMMEDIATE")
         process.send_signal(signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
 

@@ -440,7 +440,7 @@ def test_the_last_id_of_all_is_2_to_the_63_minus_1():
     assert first == (2**20 - 1) << 43
     for _ in range(3):
         assert run.generator.next_id() < 2**63
-    assert run.generator._ids_of(run.generator.stats().lease, 2**20 - 1)[-1] == 2**63 - 1
+    assert run.generator._batches_of(run.generator.stats().lease, 2**20 - 1)[0][-1] == 2**63 - 1
 
 
 def test_a_registry_before_the_epoch_is_an_error():

@@ -100,7 +100,7 @@ def test_what_may_be_two_forms_is_read_as_both() -> None:
         (f"https://shop.example/orders/{NUMBER}/", "can't be read"),
         (f'{{"id": {NUMBER}}}', "can't be read"),
         ("zzzzzzzzzzz", "can't be read"),
-        ("order", "prefix of this project (cus_, shp_)"),
+        ("order", "prefix of this project (cus_, gift_, shp_)"),
         ("cus_0ISQ", "in base62 an id has 11 digits, not 4"),
         ("cus_0ISQUWhLy-a", "'-' is no digit of base62"),
         ("2026-11-22", "can't be read"),

@@ -19,6 +19,7 @@ from django.db import connections
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.layout import BitLayout
 from django_idgen.core.presets import parse_layout
+from tests.places import make_tables
 from tests.server_tools import ROOT
 
 KEYS = ("ENGINE", "HOST", "PORT", "USER", "PASSWORD", "NAME", "OPTIONS")
@@ -76,6 +77,14 @@ def on_redis(alias: str, database: str, **options: Any) -> dict[str, Any]:
         "BACKEND": "django_idgen.leases.redis.RedisLeases",
         "OPTIONS": {"alias": alias, "database": database, **options},
     }
+
+
+def _databases_in(setting: Idgen) -> Iterator[str]:
+    for key, value in setting.items():
+        if key == "database":
+            yield value
+        elif isinstance(value, dict):
+            yield from _databases_in(value)
 
 
 def layout_of(setting: Idgen) -> BitLayout:
@@ -190,6 +199,9 @@ class Fleet:
         self, setting: Idgen, count: int = 2, *, name: str = "old", tags: str = ""
     ) -> list[Taker]:
         """So many processes with ``setting``, of which ``name`` is told when to stop."""
+        for alias in set(_databases_in(setting)):
+            if connections[alias].vendor != "sqlite":
+                make_tables(alias)
         stop = self._stops.setdefault(name, self._directory / f"stop-{name}")
         made = [
             Taker(setting, stop, self._directory / f"{name}-{number}.log", tags.split())

@@ -16,13 +16,13 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen import generators, segments
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from django_idgen.ops.doctor.examinations import EXAMINATIONS
+from django_idgen.sources.server import FAILOVER_SKIP
 from tests.app.models import Comment, Invoice, Line, Order, Tag, Ticket
 from tests.doctor.asking import doctor, findings
 from tests.doctor.fleet import idgen, on_database, on_redis
-from tests.places import empty_sqlite
+from tests.places import empty_sqlite, make_tables
 from tests.redis_servers import RedisFarm, cache_alias, redis_farm
 from tests.server_tools import execute
 
@@ -30,7 +30,7 @@ from tests.server_tools import execute
 @contextmanager
 def tables(alias: str, *models: Any) -> Iterator[None]:
     """Tables of the project in ``alias``, and all of ours."""
-    make_missing_tables(connections[alias])
+    make_tables(alias)
     with connections[alias].schema_editor() as editor:
         for model in models:
             editor.create_model(model)
@@ -329,7 +329,7 @@ def test_holders_whose_clocks_are_off(shop: str) -> None:
 
 
 def test_rows_that_do_not_agree(shop: str) -> None:
-    """A tag with another grid than its database; one last used on another server."""
+    """A tag with another shard than its database; one last used on another server."""
     segments["orders"].next_id()
     assert found("databases", alias=shop) == []
     LeafAlloc.objects.using(shop).update(server="another")
@@ -347,8 +347,8 @@ def test_a_half_migrated_database(server_alias: str) -> None:
     """It names what is missing, and migrate; makes nothing, and doesn't fail on the rest."""
     with override_settings(IDGEN=idgen(on_database(server_alias))):
         (finding,) = found("tables", alias=server_alias)
-        assert (finding["severity"], "none of our tables" in finding["what"]) == ("info", True)
-        make_missing_tables(connections[server_alias])
+        assert (finding["severity"], "none of our tables" in finding["what"]) == ("error", True)
+        make_tables(server_alias)
         assert found("tables", alias=server_alias) == []
         execute(server_alias, "ALTER TABLE leaf_alloc DROP COLUMN paused")
         execute(server_alias, "DROP TABLE django_idgen_leasehistory")
@@ -365,7 +365,7 @@ def test_it_makes_nothing(tmp_path: Path, django_db_blocker: Any, server_alias: 
     """Neither tables, on a server, nor a file, on SQLite."""
     with override_settings(IDGEN=idgen(on_database(server_alias))):
         code, words = doctor(database=[server_alias])
-        assert code == 0, words
+        assert code == 2, words
     assert connections[server_alias].introspection.table_names() == []
     with django_db_blocker.unblock(), empty_sqlite(tmp_path / "a.sqlite3"):
         with override_settings(IDGEN={}):
@@ -376,15 +376,19 @@ def test_it_makes_nothing(tmp_path: Path, django_db_blocker: Any, server_alias: 
 
 def test_a_database_that_is_away_is_named(postgres: str) -> None:
     """And the rest goes on; the exit status is of its own."""
+    make_tables(postgres)
     with override_settings(IDGEN=idgen(on_database(postgres))):
         connections.settings["gone"] = {**connections.settings[postgres], "PORT": "1"}
         try:
             code, words = doctor(database=["gone", postgres])
+            execute(postgres, "DROP TABLE django_idgen_leasehistory")
+            worse, more = doctor(database=["gone", postgres])
         finally:
             del connections.settings["gone"]
     assert code == 3, words
     assert "database 'gone'" in words
-    assert f"database '{postgres}'" in words
+    assert worse == 2, more
+    assert f"database '{postgres}'" in more
 
 
 # --- the command -----------------------------------------------------------------------
@@ -501,25 +505,21 @@ def test_sqlite_is_well(site: Path) -> None:
     assert (code, words.strip()) == (0, "All is well."), words
 
 
-def test_a_marks_file_that_is_gone_foreign_or_old(site: Path) -> None:
-    """Each in words of its own."""
-    marks = site.with_name(site.name + "-idgen")
-    content = marks.read_bytes()
-    marks.unlink()
+def test_an_id_file_that_is_gone(site: Path) -> None:
+    """It says what the next process does, and makes no file by asking."""
+    make_tables("default")
+    file = site.with_name(site.name + "-idgen")
+    file.unlink()
     assert "is gone" in found("sqlite", alias="default")[0]["what"]
-    marks.write_bytes(content)
-    LeafAlloc.objects.update(max_id=50_000)
-    assert "stand higher in the database" in found("sqlite", alias="default")[0]["what"]
-    Installation.objects.update(identity="f" * 32)
-    assert "of another database" in found("sqlite", alias="default")[0]["what"]
+    assert not file.exists()
 
 
 def test_a_sqlite_tag_behind_its_table(site: Path) -> None:
-    """The mark in the file is raised, with the row."""
+    """It is raised as on a server, past what others may have had."""
     Invoice.objects.create(pk=90_000)
     code, words = fix("tags", "default")
     assert code == 0, words
-    assert Invoice.objects.create().pk == 90_001 + 50 * 1000
+    assert Invoice.objects.create().pk == 90_001 + FAILOVER_SKIP * 2 * 1000
 
 
 def test_sqlite_moves_to_another_layout(site: Path) -> None:

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import connections, transaction
+from django.db import transaction
 from django.test import override_settings
 
 from django_idgen import generators, segments
 from django_idgen.core.segment import MAX_ID
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from tests.doctor.fleet import (
     FAR,
@@ -27,7 +26,7 @@ from tests.doctor.fleet import (
     on_database,
     on_redis,
 )
-from tests.places import empty_sqlite
+from tests.places import empty_sqlite, make_tables
 from tests.redis_servers import cache_alias, redis_farm
 
 FEW = 4
@@ -44,7 +43,7 @@ def skip(*tags: str, **options: Any) -> str:
 
 def backup(alias: str) -> dict[type, list[dict[str, Any]]]:
     """The rows of our tables as they are now."""
-    make_missing_tables(connections[alias])
+    make_tables(alias)
     return {model: list(model.objects.using(alias).values()) for model in TABLES}
 
 

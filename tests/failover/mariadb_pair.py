@@ -17,7 +17,7 @@ from django.db import Error, connections
 from django_idgen.core.clock import SYSTEM_CLOCK
 from tests import servers
 from tests.ports import free_port
-from tests.server_tools import execute
+from tests.server_tools import execute, make_tables
 from tests.threads import wait_for_threads
 
 LIMIT = 60
@@ -72,6 +72,8 @@ def pointing_at(server: Server, alias: str) -> Iterator[None]:
     settings.update(HOST="127.0.0.1", PORT=str(server.port), USER="root", PASSWORD="", NAME="ids")
     try:
         _wait_for(server, alias)
+        make_tables(alias)
+        connections[alias].close()
         yield
     finally:
         wait_for_threads(alias)  # or one of ours would still be connected there

@@ -16,6 +16,7 @@ from tests.failover.mariadb_pair import Server as MariadbServer
 from tests.failover.mariadb_pair import install as install_mariadb
 from tests.private_postgres import PostgresServer, postgres_farm
 from tests.private_postgres import pointing_at as pointing_at_postgres
+from tests.server_tools import make_tables
 
 from .processes import PATIENCE
 
@@ -120,6 +121,11 @@ def own_postgres(alias: str) -> Iterator[OwnServer]:
             yield OwnPostgres(server)
 
 
+def _migrate(alias: str) -> None:
+    make_tables(alias)
+    connections[alias].close()
+
+
 @contextmanager
 def own_mariadb(alias: str) -> Iterator[OwnServer]:
     """A MariaDB server that the new ``alias`` leads to for the block."""
@@ -141,6 +147,7 @@ def own_mariadb(alias: str) -> Iterator[OwnServer]:
         try:
             server.start()
             made.wait()
+            _migrate(alias)
             yield made
         finally:
             server.kill()

@@ -31,6 +31,9 @@ PATIENCE = 600.0 if LONG else 60.0
 """Seconds after which a test gives up on a process; what is tested takes a fraction."""
 
 
+ROWS = "SELECT worker, token, start, until FROM django_idgen_workerlease"
+
+
 @dataclass(frozen=True)
 class LeaseRow:
     """A worker id's mark as it stands in the registry."""
@@ -87,11 +90,9 @@ class Site:
         """The worker ids that were ever lent."""
         if self.alias == "sqlite":
             with closing(sqlite3.connect(f"{self.database['NAME']}-idgen")) as db:
-                rows = db.execute("SELECT worker, token, start, until FROM leases").fetchall()
+                rows = db.execute(ROWS).fetchall()
         else:
-            rows = server_tools.execute(
-                self.alias, "SELECT worker, token, start, until FROM django_idgen_workerlease"
-            )
+            rows = server_tools.execute(self.alias, ROWS)
         return [LeaseRow(*row) for row in rows]
 
     def held(self) -> set[int]:
@@ -252,6 +253,8 @@ def assert_workers_differ(taken: Iterable[Taken]) -> None:
 
 
 def database_settings(alias: str) -> dict[str, Any]:
-    """The setting of this process' test database, fit to be passed to another process."""
+    """The setting of this process' test database, migrated, fit to be passed to another process."""
+    server_tools.make_tables(alias)
+    connections[alias].close()  # the server may be stopped soon
     keys = ("ENGINE", "HOST", "PORT", "USER", "PASSWORD", "NAME")
     return {key: connections.settings[alias][key] for key in keys}

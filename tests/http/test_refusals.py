@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from django.db import connections
 
 from django_idgen.client import Client
 from django_idgen.core.errors import RegistryUnavailable, SegmentRefused, TagPaused
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
+from tests.places import make_tables
 
 from .scripted import as_json, scripted, segment
 from .service import EVERYTHING, SECRET, one_token, service
@@ -22,7 +21,7 @@ def url(postgres: str) -> Iterator[str]:
     """A service on PostgreSQL that makes no tags."""
     options = {"OPTIONS": {"database": postgres}}
     idgen = {"GENERATORS": {"default": {"LEASES": options}}, "SEGMENTS": {"SOURCE": options}}
-    make_missing_tables(connections[postgres])
+    make_tables(postgres)
     LeafAlloc.objects.using(postgres).create(biz_tag="orders", step=10)
     LeafAlloc.objects.using(postgres).create(biz_tag="paused", step=10, paused=True)
     with service(idgen) as url:

@@ -122,11 +122,11 @@ def test_every_panel_has_a_unit_and_a_place_of_its_own() -> None:
     assert len(set(ids)) == len(ids)
     taken: set[tuple[int, int]] = set()
     for panel in found["panels"]:
-        grid = panel["gridPos"]
+        shard = panel["gridPos"]
         cells = {
             (x, y)
-            for x in range(grid["x"], grid["x"] + grid["w"])
-            for y in range(grid["y"], grid["y"] + grid["h"])
+            for x in range(shard["x"], shard["x"] + shard["w"])
+            for y in range(shard["y"], shard["y"] + shard["h"])
         }
         assert not cells & taken, panel["title"]
         assert max(x for x, _ in cells) < 24

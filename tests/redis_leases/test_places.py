@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connections
 from django.test import override_settings
 
 from django_idgen.core.errors import LeaseLost
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.leases.redis.registry import RedisLeases
-from tests.places import empty_sqlite
+from tests.places import empty_sqlite, make_tables
 from tests.redis_leases.fleet import SHOP, STRIDE, WINDOW, Fleet
 from tests.redis_servers import RedisFarm, cache_alias
 
@@ -30,7 +30,7 @@ def on_a_file(farm: RedisFarm, tmp_path: Path, django_db_blocker: Any) -> Iterat
         empty_sqlite(tmp_path / "shop.sqlite3"),
         cache_alias("idgen", farm.first.url) as alias,
     ):
-        make_missing_tables(connections["default"])
+        make_tables("default")
         fleet = Fleet(alias, "default")
         yield fleet
         fleet.close()
@@ -41,19 +41,24 @@ def no_marks(marks: Path) -> None:
 
 
 def old_marks(marks: Path) -> None:
-    """A copy of before most of what was lent."""
-    shutil.copy(marks.with_name("copy"), marks)
+    """A copy of before most of what was lent, and older than that."""
+    copy = marks.with_name("copy")
+    with closing(sqlite3.connect(copy)) as db, db:
+        db.execute("UPDATE django_idgen_file SET written = written - 60")
+    shutil.copy(copy, marks)
 
 
 @pytest.mark.parametrize("loss", [no_marks, old_marks])
-def test_a_marks_file_that_was_lost_is_made_good(
-    on_a_file: Fleet, farm: RedisFarm, tmp_path: Path, loss: Callable[[Path], None]
+def test_a_file_that_was_lost_is_made_good(
+    on_a_file: Fleet,
+    farm: RedisFarm,
+    tmp_path: Path,
+    loss: Callable[[Path], None],
 ) -> None:
-    """The rows in the database know enough, even when Redis has forgotten as well."""
+    """The file that takes its place opens a new generation, though Redis has forgotten as well."""
     fleet, marks = on_a_file, tmp_path / "shop.sqlite3-idgen"
     fleet.hire(8)
     shutil.copy(marks, tmp_path / "copy")
-    farm.first.run("FLUSHALL")
     for _ in range(6):
         fleet.pass_ticks(WINDOW // 2)
         for holder in fleet.holders:

@@ -19,7 +19,6 @@ from django_idgen import segments
 from django_idgen.checks import check_settings
 from django_idgen.core import segment_allocator
 from django_idgen.db.installation import RETRY_AFTER, DatabaseOwner
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.settings.config import SettingsError
 from django_idgen.sources.database import DatabaseSource
@@ -27,7 +26,7 @@ from django_idgen.sources.pool.scripts import key_of
 from django_idgen.sources.pool.source import PoolSource
 from tests import servers
 from tests.app.models import Invoice
-from tests.places import empty_sqlite
+from tests.places import empty_sqlite, make_tables
 from tests.redis_servers import RedisFarm, cache_alias
 from tests.server_tools import python
 
@@ -171,17 +170,16 @@ def test_a_database_that_is_away_is_not_felt(postgres: str, redis: str) -> None:
             settings["PORT"] = port
 
 
-def test_on_sqlite_it_works_in_the_callers_thread(
+def test_on_sqlite_it_works_as_on_a_server(
     tmp_path: Path, redis: str, django_db_blocker: Any
 ) -> None:
-    """A file of SQLite has a pool like any database, without a thread."""
+    """A file of SQLite has a pool like any database."""
     with (
         django_db_blocker.unblock(),
         empty_sqlite(tmp_path / "shop.sqlite3"),
         project(redis, "default"),
     ):
         assert segments["t"].next_ids(3) == [1, 2, 3]
-        assert not segments.allocator().loader.background
         segments.close()
         assert segments["t"].next_ids(3) == [4, 5, 6]
 
@@ -261,7 +259,7 @@ def test_an_owner_is_the_same_for_all_processes(server_alias: str) -> None:
 
 def test_a_copy_of_a_database_is_another_owner(postgres: str) -> None:
     """A test runner's copies have the identity of their origin, but not the name."""
-    make_missing_tables(connections[postgres])
+    make_tables(postgres)
     original = DatabaseOwner(postgres).current()
     settings = connections.settings[postgres]
     name = settings["NAME"]

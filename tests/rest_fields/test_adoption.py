@@ -156,7 +156,7 @@ settings.configure(
     USE_TZ=True,
     DATABASES={{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}}},
     INSTALLED_APPS=["django.contrib.contenttypes", "django_idgen", "tests.app", *{apps!r}],
-    IDGEN={idgen!r},
+    IDGEN={{"SCRAMBLE_KEYS": {{"A": "a key of gift cards"}}, **{idgen!r}}},
     REST_FRAMEWORK={{"UNAUTHENTICATED_USER": None}},
 )
 import django

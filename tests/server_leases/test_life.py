@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from django.db import connections
 
 from django_idgen.core.errors import ClockBeforeEpoch, LeaseLost, TimeExhausted
+from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import missing_tables
 from django_idgen.leases.server import MODELS, ServerLeases
 from tests.server_leases.shop import (
@@ -21,7 +21,7 @@ from tests.server_leases.shop import (
 def test_tables_are_made_on_first_use(leases: ServerLeases) -> None:
     """A database that was never migrated lends a worker id at the first request."""
     assert leases.acquire(holder="a").lease.worker in SHOP.workers
-    assert missing_tables(connections[leases.alias], MODELS) == []
+    assert missing_tables(home_connection(leases.alias), MODELS) == []
 
 
 def test_a_new_namespace_starts_without_a_fence(leases: ServerLeases, time: Time) -> None:

@@ -122,6 +122,18 @@ def test_a_release_does_not_wait_for_the_record(shop: Counted, postgres: str) ->
     connections[postgres].close()
 
 
+def test_a_start_with_a_new_worker_id_looks_at_no_row(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four million that were used, none is counted: the record knows the next one."""
+    monkeypatch.setattr(lease_history, "ONE_IN", 10**9)
+    shop = Counted(postgres, replace(SHOP, unused="only", workers=range(2**22)))
+    shop.registry.acquire(holder="first")
+    seen = shop.statements(lambda: shop.registry.acquire(holder="second"))
+    assert len(seen) == 6
+    assert not [sql for sql in seen if "django_idgen_workerlease" in sql and "INSERT" not in sql]
+
+
 @pytest.mark.parametrize("left", [0, 1], ids=["all were lent", "one was never lent"])
 def test_a_large_namespace_takes_no_more_statements(
     postgres: str, left: int, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ from django.db import connections
 
 from tests import servers
 from tests.conftest import _drop_tables, _execute
+from tests.server_tools import make_tables
 from tests.threads import wait_for_threads
 
 PLACES = {"east": "postgres", "west": "mariadb", "north": "postgres", "south": "mariadb"}
@@ -41,11 +42,12 @@ def _shards(django_db_blocker: Any) -> Iterator[None]:
 
 @pytest.fixture
 def shards(_shards: None, django_db_blocker: Any) -> Iterator[list[str]]:
-    """The aliases of four empty databases, without tables: two of each server."""
+    """The aliases of four empty databases, migrated: two of each server."""
     with django_db_blocker.unblock():
         for alias, server in PLACES.items():
             connections.settings[alias] = {**connections.settings[server], "NAME": _name(alias)}
             _drop_tables(alias)
+            make_tables(alias)
         try:
             yield list(PLACES)
         finally:

@@ -254,7 +254,7 @@ def test_a_row_from_the_admin_joins_its_database(shards: list[str]) -> None:
     assert_disjoint(segments)
 
 
-def test_an_impossible_grid_in_a_row_is_named(shards: list[str]) -> None:
+def test_an_impossible_shard_in_a_row_is_named(shards: list[str]) -> None:
     """A delta of 0, or a remainder past it, gives nothing out."""
     source = DatabaseSource(default_step=10, database=shards[0])
     source.fetch("t")

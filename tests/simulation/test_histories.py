@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
@@ -10,7 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from django_idgen.core import book
+from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.errors import ClockError, LeaseError
+from django_idgen.core.layout import BitLayout
+from django_idgen.core.one_time import OneTimeGenerator
 from django_idgen.core.snowflake import SnowflakeGenerator
 from tests.simulation.world import Host, Link, World, layout_of
 
@@ -19,6 +23,7 @@ SMALL = {
     "worker lowest": layout_of(("time", 34), ("sequence", 1), ("worker", 2)),
     "worker on top": layout_of(("worker", 2), ("time", 34), ("sequence", 2)),
     "no sequence": layout_of(("time", 34), ("worker", 1), ("sequence", 0)),
+    "batches": layout_of(("time", 34), ("batch", 2), ("worker", 2), ("sequence", 1)),
     "one worker": layout_of(("time", 34), ("worker", 0), ("sequence", 2)),
 }
 PROCESSES = 3
@@ -59,8 +64,8 @@ class Histories(RuleBasedStateMachine):
         spread=st.sampled_from([0, 0, 1]),
     )
     def begin(self, name: str, window: int, ahead: float, spread: int) -> None:
-        self.world = World(SMALL[name], window_ticks=window)
-        self.options = {"max_ahead": ahead, "sequence_start": spread}
+        self.world = World(self.layout_called(name), window_ticks=window)
+        self.options = {"sequence_start": spread, **self.kind_of(ahead)}
         self.hosts = [self.world.host() for _ in range(PROCESSES)]
         self.processes: list[Process | None] = [None] * PROCESSES
         self.started = 0
@@ -69,6 +74,12 @@ class Histories(RuleBasedStateMachine):
         for slot in range(PROCESSES):
             self.start(slot)
             self.issue(slot, 1, batch=False)
+
+    def layout_called(self, name: str) -> BitLayout:
+        return SMALL[name]
+
+    def kind_of(self, ahead: float) -> dict[str, object]:
+        return {"max_ahead": ahead}
 
     # --- what processes do ------------------------------------------------------
 
@@ -93,7 +104,10 @@ class Histories(RuleBasedStateMachine):
         """It read the iterator, and was stopped before it took an id."""
         process = self.processes[slot]
         if process is not None:
-            process.open_blocks.append(process.generator._block)
+            process.open_blocks.append(self.block_of(process.generator))
+
+    def block_of(self, generator: SnowflakeGenerator) -> Iterator[int]:
+        return generator._block
 
     @rule(slot=slots)
     def that_thread_goes_on(self, slot: int) -> None:
@@ -286,3 +300,41 @@ class TestHistories(Histories.TestCase):
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
+
+
+class BufferedHistories(Histories):
+    """The same, with ids that were prepared ahead."""
+
+    def layout_called(self, name: str) -> BitLayout:
+        return SMALL["time on top" if name == "batches" else name]  # it takes none
+
+    def kind_of(self, ahead: float) -> dict[str, object]:
+        return {"kind": BufferedGenerator, "boost_power": {0.0: 0, 0.005: 2, 0.05: 5}[ahead]}
+
+    def block_of(self, generator: SnowflakeGenerator) -> Iterator[int]:
+        return generator._ids
+
+    @rule(slot=slots)
+    def filling_thread_turns(self, slot: int) -> None:
+        process = self.processes[slot]
+        if process is not None and not self.is_in_a_call(slot):
+            process.generator.fill_in_background()
+
+
+class TestBufferedHistories(BufferedHistories.TestCase):
+    """The invariants hold for a buffer, too."""
+
+    settings = settings(TestHistories.settings, max_examples=100)
+
+
+class OneTimeHistories(Histories):
+    """The same, with ticks that do not follow the clock."""
+
+    def kind_of(self, ahead: float) -> dict[str, object]:
+        return {"kind": OneTimeGenerator, "max_ahead": ahead}
+
+
+class TestOneTimeHistories(OneTimeHistories.TestCase):
+    """The invariants hold without a clock, too."""
+
+    settings = settings(TestHistories.settings, max_examples=100)

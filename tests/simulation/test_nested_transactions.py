@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from tests.app.models import Folder, Invoice
-from tests.places import STEP, place, wait_endlessly
+from tests.places import STEP, make_tables, place, wait_endlessly
 from tests.simulation.sessions import ProcessSession, Reply, ThreadSession
 
 __all__ = ["place"]
@@ -78,6 +78,7 @@ class World:
 
     def __init__(self, alias: str, start: Callable[[str], Any]) -> None:
         self.alias = alias
+        make_tables(alias)
         self.sqlite = connections[alias].vendor == "sqlite"
         self.sessions = [start(alias) for _ in range(SESSIONS)]
         self.nests: list[list[Frame]] = [[Frame("rows")] for _ in range(SESSIONS)]

@@ -104,10 +104,15 @@ class Host:
     def link(self) -> Link:
         return Link(self)
 
-    def generator(self, registry: Link | None = None, **options: object) -> SnowflakeGenerator:
+    def generator(
+        self,
+        registry: Link | None = None,
+        kind: type[SnowflakeGenerator] = SnowflakeGenerator,
+        **options: object,
+    ) -> SnowflakeGenerator:
         """A process of this host: no thread of its own, but the options' wish is law."""
         options = {"background": False, "clock": self.clock, "holder": "host", **options}
-        return SnowflakeGenerator(
+        return kind(
             self.world.layout,
             registry or self.link(),
             **options,  # type: ignore[arg-type]

@@ -11,13 +11,11 @@ from django.utils import timezone
 
 from django_idgen import segments
 from django_idgen.core.segment import MAX_ID, Demand
-from django_idgen.db.sqlite.mirror_rows import FetchedRow, write_rows
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.history import holder
 from django_idgen.sources.row_opening import Floor
-from tests.places import STEP, place
+from tests.places import STEP, make_tables, place
 
 __all__ = ["place"]
 
@@ -28,7 +26,7 @@ def row(alias: str, tag: str = "t") -> LeafAlloc:
 
 def test_a_fetch_says_who_when_and_how_many(place: str) -> None:
     """On each kind of database, in the row of the tag."""
-    make_missing_tables(connections[place])
+    make_tables(place)
     before = timezone.now() - timedelta(seconds=5)
     source = DatabaseSource(default_step=STEP, database=place)
     for demand, ids in ((Demand(), STEP), (Demand(at_least=50), 50), (Demand(times=4), 4 * STEP)):
@@ -89,22 +87,10 @@ def test_on_sqlite_it_costs_the_caller_no_query(place: str) -> None:
     assert row(place).holder == holder()
 
 
-@pytest.mark.parametrize("place", ["journal"], indirect=True)
-def test_on_sqlite_the_later_fetch_stands(place: str) -> None:
-    """Though another process comes to write about an earlier one after it."""
-    make_missing_tables(connections[place])
-    connections[place].ensure_connection()
-    raw = connections[place].connection
-    for second, who in ((20, "late"), (10, "early")):
-        at = f"2026-01-01 00:00:{second}.000000"
-        write_rows(raw, [FetchedRow("t", second, 5, who, at, second)])
-    assert (row(place).holder, row(place).fetched_ids, row(place).max_id) == ("late", 20, 20)
-
-
 @pytest.mark.django_db(transaction=True)
 def test_in_memory_it_is_written_with_the_row() -> None:
     """When a request has ended, or ``migrate`` is done."""
-    from django_idgen.db.stores import catch_up
+    from django_idgen.db.memory_rows import catch_up
 
     segments["memory.holder"].next_id()
     catch_up("default")

@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 from django.db import connections
-from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_idgen import segments
 from django_idgen.core.segment import MAX_ID
-from django_idgen.db.tables import make_missing_tables
-from django_idgen.models import LeafAlloc, SegmentHistory
+from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.edits import make_tag, pause_tag
 from django_idgen.ops.tags.outlook import outlook, outlooks
 from django_idgen.process.tags import TagUnknown, known_tag
-from tests.places import STEP, place
+from tests.places import place
 from tests.redis_pool.test_project import project
 from tests.several.conftest import _shards, shards
 from tests.test_tag_edits import source_of
@@ -91,7 +89,7 @@ def test_without_a_rate_nothing_is_forecast(server_alias: str) -> None:
         assert outlook("t").paused
 
 
-def test_of_a_grid_each_database_has_its_part(measured: str) -> None:
+def test_of_a_shard_each_database_has_its_part(measured: str) -> None:
     """Of the ids that are left, as many as this database can give out."""
     change(measured, delta=3, remainder=1, max_id=MAX_ID - 10)
     assert outlook("t").ids_left == len([n for n in range(MAX_ID - 10, MAX_ID) if n % 3 == 1])
@@ -155,45 +153,3 @@ def test_an_unknown_tag_has_no_outlook(place: str) -> None:
     """It is not made by asking."""
     with pytest.raises(TagUnknown):
         outlook("unknown")
-
-
-# --- SQLite, which keeps no rates -------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", ["journal"], indirect=True)
-def test_on_sqlite_the_history_says_the_rate(place: str) -> None:
-    """Where it is on: what was used between the first and the last fetch of the hour."""
-    make_missing_tables(connections[place])
-    options = {"OPTIONS": {"database": place, "history": True}}
-    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": options}}):
-        for tag in ("t", "u"):
-            make_tag(tag, step=600)
-        now = timezone.now()
-        for number in range(4):
-            SegmentHistory.objects.create(
-                tag="t",
-                start=1 + number * 600,
-                stop=601 + number * 600,
-                holder="web:1",
-                taken_at=now - timedelta(minutes=31 - number * 10),
-            )
-        rows = list(LeafAlloc.objects.order_by("pk"))
-        with CaptureQueriesContext(connections[place]) as queries:
-            found = outlooks(rows, place)
-        assert len(queries) == 1
-        assert found["t"].rate == pytest.approx(1.0, rel=0.05)
-        assert found["u"].rate == 0.0
-
-
-@pytest.mark.parametrize("place", ["journal"], indirect=True)
-def test_on_sqlite_without_a_history_no_rate_is_known(place: str) -> None:
-    """And no query asks for it; all else is there."""
-    segments["t"].next_id()
-    segments["t"].next_ids(STEP)
-    rows = list(LeafAlloc.objects.all())
-    with CaptureQueriesContext(connections[place]) as queries:
-        found = outlooks(rows, place)["t"]
-    assert len(queries) == 0
-    assert (found.rate, found.range_left) == (0.0, None)
-    assert found.fetched_at is not None
-    assert found.ids_left == MAX_ID - found.max_id

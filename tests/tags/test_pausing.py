@@ -18,13 +18,12 @@ from django.test import override_settings
 from django_idgen import segments, signals
 from django_idgen.contrib.sharding.growth import Growth
 from django_idgen.core.errors import SegmentUnavailable, TagPaused
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag, skip_tag
 from django_idgen.process import handlers
 from django_idgen.process.tags import TagsElsewhere, TagUnknown, find_tag
 from django_idgen.sources.database import DatabaseSource
-from tests.places import STEP, place, sqlite
+from tests.places import STEP, make_tables, place, sqlite
 from tests.server_tools import execute
 from tests.several.conftest import _shards, shards
 from tests.test_tag_edits import source_of
@@ -52,7 +51,7 @@ def patient(place: str) -> Iterator[str]:
 def file(tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
     """A SQLite file."""
     with django_db_blocker.unblock(), sqlite(tmp_path) as alias:
-        make_missing_tables(connections[alias])
+        make_tables(alias)
         yield alias
 
 
@@ -326,49 +325,33 @@ def test_a_pause_holds_though_the_row_can_t_be_read(file: str) -> None:
         assert segments["t"].next_id() == 1
 
 
-def test_a_pause_that_was_rolled_back_is_none(file: str) -> None:
-    """On SQLite it is made in the caller's transaction, and counts from its commit on."""
+def test_on_sqlite_a_pause_counts_at_once(file: str) -> None:
+    """Whatever becomes of the caller's transaction, which is another file's."""
     make_tag("t", step=5)
     with transaction.atomic():
         pause_tag("t")
+        with pytest.raises(TagPaused):
+            segments["t"].next_id()
         transaction.set_rollback(True)
-    assert segments["t"].next_id() == 1
-    segments["t"].clear()
-    with transaction.atomic():
-        pause_tag("t")
     with pytest.raises(TagPaused):
         segments["t"].next_id()
     with transaction.atomic():
         resume_tag("t")
-        transaction.set_rollback(True)
-    with pytest.raises(TagPaused):
-        segments["t"].next_id()
+        assert segments["t"].next_id() == 1
 
 
-def test_marks_of_the_version_before_can_be_paused(file: str) -> None:
-    """Their file knows nothing of a pause until there is one; a row without the column neither."""
-    segments["t"].next_id()
-    with closing(sqlite3.connect(f"{connections[file].settings_dict['NAME']}-idgen")) as marks:
-        names = {name for (name,) in marks.execute("SELECT name FROM sqlite_master")}
-    assert "paused" not in names
-    resume_tag("t")
-    pause_tag("t")
-    assert all_that_is_held()
-
-
-def test_before_the_migration_a_file_goes_on(file: str) -> None:
-    """Ids are given, steps are followed, the row is written; a pause names the way out."""
+def test_before_the_migration_it_names_the_way_out(file: str) -> None:
+    """The file follows our migrations as a server's tables do."""
     make_tag("t", step=5)
-    for column in ("paused", "holder", "fetched_at", "fetched_ids"):
+    allocator: Any = segments.allocator()
+    allocator.timeout = allocator.first_timeout = 1.0  # tests are patient otherwise
+    for column in ("paused", "holder"):
         execute(file, f"ALTER TABLE leaf_alloc DROP COLUMN {column}")
+    for call in (lambda: segments["t"].next_id(), lambda: pause_tag("t")):
+        with pytest.raises(SegmentUnavailable, match=r"leaf_alloc\.paused.*migrate"):
+            call()
+    make_tables(file)
     assert segments["t"].next_ids(5) == [1, 2, 3, 4, 5]
-    execute(file, "UPDATE leaf_alloc SET step = 7")
-    segments["t"].next_ids(7)
-    assert segments["t"].stats().current.step == 7
-    ((max_id,),) = execute(file, "SELECT max_id FROM leaf_alloc")
-    assert max_id >= 13
-    with pytest.raises(SegmentUnavailable, match=r"leaf_alloc\.paused.*migrate"):
-        pause_tag("t")
 
 
 @pytest.mark.django_db

@@ -16,11 +16,10 @@ from django.utils import timezone
 
 from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
-from django_idgen.db.stores import catch_up
-from django_idgen.db.tables import make_missing_tables
+from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags.usage import Span, Usage, usage
-from tests.places import empty_sqlite, place
+from tests.places import empty_sqlite, make_tables, place
 
 __all__ = ["place"]
 
@@ -30,7 +29,7 @@ NOW = datetime(2026, 3, 10, 12, 34, 56, tzinfo=UTC)
 @pytest.fixture
 def recorded(place: str) -> Iterator[str]:
     """The alias of a database of each kind, with a history."""
-    make_missing_tables(connections[place])
+    make_tables(place)
     options = {"OPTIONS": {"database": place, "history": True}}
     with override_settings(IDGEN={"SEGMENTS": {"SOURCE": options}}):
         yield place
@@ -112,7 +111,7 @@ def test_what_comes_back_was_not_used_when_it_was_fetched(recorded: str) -> None
     assert filled(usage("t", "hour", now=NOW)) == {-11: 400}
 
 
-def test_ids_of_a_grid_are_counted_not_their_distance(recorded: str) -> None:
+def test_ids_of_a_shard_are_counted_not_their_distance(recorded: str) -> None:
     """Of a range with delta 3 every third one was taken, whatever its end."""
     for start, stop in ((2, 32), (32, 60), (62, 63)):  # 10, 10 and 1 ids
         taken(recorded, 0, start, stop, delta=3)
@@ -179,9 +178,10 @@ def test_what_can_not_be_is_refused(recorded: str) -> None:
 
 def test_a_database_that_is_away_is_named(tmp_path: Path, django_db_blocker: Any) -> None:
     """It is an error of ours, not a traceback."""
+    (tmp_path / "shop.sqlite3-idgen").write_text("not a database")
     with (
         django_db_blocker.unblock(),
-        empty_sqlite(tmp_path / "nowhere" / "shop.sqlite3"),
+        empty_sqlite(tmp_path / "shop.sqlite3"),
         pytest.raises(SegmentUnavailable, match="'default'"),
     ):
         usage("t", "hour")

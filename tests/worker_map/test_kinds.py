@@ -57,9 +57,9 @@ def test_configured_worker_ids_are_told_of_this_host(tmp_path: Path) -> None:
         counts = found.counts()
         assert (counts[WorkerState.FREE], counts[WorkerState.RESERVED]) == (3, 1020)
         assert found.state(12) is WorkerState.RESERVED
-        tenure = who_held("default", lease.worker, lease.start)
-        assert tenure is not None
-        assert tenure.start == lease.start
+        past_lease = who_held("default", lease.worker, lease.start)
+        assert past_lease is not None
+        assert past_lease.start == lease.start
         assert who_held("default", 500, lease.start) is None
         with pytest.raises(NotSeenFromHere, match="Stop that process"):
             release_worker("default", lease.worker)
@@ -159,9 +159,9 @@ def test_a_clock_that_is_off_is_noted(
 
     def noted() -> int | None:
         (survey,) = registry.inspect()
-        (sight,) = survey.sights
-        assert isinstance(sight, InspectedMark)
-        return sight.offset_us
+        (inspected,) = survey.marks
+        assert isinstance(inspected, InspectedMark)
+        return inspected.offset_us
 
     lease = registry.acquire(holder="a").lease
     offset_us = noted()

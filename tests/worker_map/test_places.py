@@ -57,11 +57,11 @@ def test_who_held_a_worker_id_when(place: str) -> None:
     """From its first tick to the end of what was promised, and nobody before or after."""
     next_id()
     lease = generators["default"].keeper.lease  # type: ignore[attr-defined]
-    tenure = who_held("default", lease.worker, lease.start)
-    assert tenure is not None
+    past_lease = who_held("default", lease.worker, lease.start)
+    assert past_lease is not None
     entry = worker_map("default").entries[lease.worker]
-    assert (tenure.start, tenure.holder) == (lease.start, entry.holder)
-    assert who_held("default", lease.worker, lease.until - 1) == tenure
+    assert (past_lease.start, past_lease.holder) == (lease.start, entry.holder)
+    assert who_held("default", lease.worker, lease.until - 1) == past_lease
     assert who_held("default", lease.worker, lease.until) is None
     assert who_held("default", lease.worker, lease.start - 1) is None
     assert who_held("default", (lease.worker + 1) % 1024, lease.start) is None

@@ -71,9 +71,9 @@ def test_a_lease_in_redis_is_told_with_its_clock(database: str) -> None:
     assert entry.clock_offset is not None
     assert abs(entry.clock_offset) < 30  # one host's clock, but for a slow start
     assert entry.acquired_at == entry.seen_at
-    tenure = who_held("default", lease().worker, lease().start)
-    assert tenure is not None
-    assert (tenure.holder, tenure.acquired_at) == (entry.holder, entry.acquired_at)
+    past_lease = who_held("default", lease().worker, lease().start)
+    assert past_lease is not None
+    assert (past_lease.holder, past_lease.acquired_at) == (entry.holder, entry.acquired_at)
 
 
 def test_a_redis_that_is_away_is_said_to_be(
@@ -176,9 +176,9 @@ def test_over_a_sqlite_file_it_is_the_same(
         next_id()
         (entry,) = worker_map("default").entries.values()
         assert entry.state is WorkerState.HELD
-        tenure = who_held("default", first.worker, lease().start)
-        assert tenure is not None
-        assert tenure.start == lease().start
+        past_lease = who_held("default", first.worker, lease().start)
+        assert past_lease is not None
+        assert past_lease.start == lease().start
         assert who_held("default", first.worker, first.start) is None
         handlers.reset()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +14,6 @@ from django.test import override_settings
 from django_idgen import generators, next_id
 from django_idgen.admin.workers.map import state_name
 from django_idgen.core.inspection import WorkerEntry
-from django_idgen.db.stores import marks_of
 from django_idgen.models import NamespaceRecord, WorkerLease
 from django_idgen.ops.lease_state import told
 from django_idgen.ops.worker_map import WorkerState, worker_map
@@ -46,39 +43,25 @@ def rows(place: str) -> list[WorkerLease]:
     return list(WorkerLease.objects.using(place).all())
 
 
-def marks(place: str, statement: str, *words: Any) -> None:
-    with closing(sqlite3.connect(marks_of(place).path)) as db, db:
-        assert db.execute(statement, words).rowcount == 1
-
-
 def as_ever(place: str) -> None:
     """Nothing happened."""
 
 
 def expire(place: str) -> None:
     """The holder is long gone."""
-    if place == "default":
-        marks(place, "UPDATE leases SET start = 1, until = 5")
-    else:
-        assert WorkerLease.objects.using(place).update(start=1, until=5) == 1
+    assert WorkerLease.objects.using(place).update(start=1, until=5) == 1
 
 
 def fall_behind(place: str) -> None:
     """The holder was not seen for two thirds of its window."""
-    if place == "default":
-        marks(place, "UPDATE leases SET seen = seen - 120000000")
-    else:
-        seen = WorkerLease.objects.using(place)
-        assert seen.update(seen_at=datetime.now(UTC) - timedelta(seconds=120)) == 1
+    seen = WorkerLease.objects.using(place)
+    assert seen.update(seen_at=datetime.now(UTC) - timedelta(seconds=120)) == 1
 
 
 def begin_anew(place: str) -> None:
     """A loss was noticed: the generation that lent it is over."""
-    if place == "default":
-        marks(place, "UPDATE namespaces SET generation = generation + 1")
-    else:
-        records = NamespaceRecord.objects.using(place)
-        assert records.update(generation=F("generation") + 1) == 1
+    records = NamespaceRecord.objects.using(place)
+    assert records.update(generation=F("generation") + 1) == 1
 
 
 @pytest.mark.parametrize(
@@ -93,7 +76,7 @@ def begin_anew(place: str) -> None:
 def test_a_list_of_rows_and_the_map_never_disagree(
     place: str, held: int, become: Callable[[str], None], state: WorkerState
 ) -> None:
-    """On SQLite a row may be behind its mark; the state is the mark's, and so are the moments."""
+    """The state is that of the map, and so are the moments."""
     become(place)
     (row,) = rows(place)
     (entry,) = worker_map("default").entries.values()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ...core.errors import IdgenError
+from ...db.connection import home_connection
 from ...db.tables import missing_tables
 from ...models import LeafAlloc, SegmentHistory
 from ...ops.tags.outlook import TagOutlook, outlook, outlooks
@@ -169,7 +170,7 @@ def _grant(row: SegmentHistory) -> Grant:
 
 def _has_no_history(alias: str) -> bool:
     # Asked first: a query that fails would break off a request that is one transaction.
-    return bool(missing_tables(connections[alias], ["SegmentHistory"]))
+    return bool(missing_tables(home_connection(alias), ["SegmentHistory"]))
 
 
 # --- the chart --------------------------------------------------------------------------

@@ -138,7 +138,7 @@ class UseFilter(admin.SimpleListFilter):
 
 @admin.register(LeafAlloc)
 class LeafAllocAdmin(TableAdmin):
-    """Tags. On SQLite the rows mirror a file, which takes a step or a higher ``max_id`` over."""
+    """Tags."""
 
     form = LeafAllocForm
     list_display = (

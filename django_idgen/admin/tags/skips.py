@@ -54,7 +54,7 @@ class Standing:
     tag: str
     parts: Sequence[Part]
     mark: int = 0
-    """The mark outside of the row (SQLite), which the row may lag behind."""
+    """The mark outside of the row (a database in memory), which the row may lag behind."""
 
     @property
     def stands(self) -> int:

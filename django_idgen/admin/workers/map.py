@@ -207,7 +207,7 @@ _NAMES: dict[WorkerState, Callable[[], str]] = {
 _MEANINGS: dict[WorkerState, Callable[[], str]] = {
     WorkerState.HELD: lambda: _("a process has it, and renews it"),
     WorkerState.OVERDUE: lambda: _("its renewal is overdue"),
-    WorkerState.EXPIRED: lambda: _("its window is over; whoever comes may have it"),
+    WorkerState.EXPIRED: lambda: _("its window is over; the next process may take it"),
     WorkerState.FREE: lambda: _("never lent, or given back"),
     WorkerState.RESERVED: lambda: _("in the layout, but not lent here"),
     WorkerState.UNKNOWN: lambda: _("its registry can’t be asked just now"),

@@ -170,11 +170,12 @@ class WorkerLeaseAdmin(ReadOnlyAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         try:
-            first = next(iter(current_settings().generators))
+            first = next(iter(current_settings().generators), None)
         except SettingsError as error:
             self.message_user(request, error_words(error), messages.ERROR)
-            return HttpResponseRedirect(self._url("changelist"))
-        return HttpResponseRedirect(self._url("map", first))
+            first = None
+        page = self._url("changelist") if first is None else self._url("map", first)
+        return HttpResponseRedirect(page)
 
     def map_view(self, request: HttpRequest, alias: str) -> HttpResponse:
         if not self.has_view_permission(request):

@@ -22,8 +22,9 @@ from django.utils import timezone
 
 from ...core.errors import ConfigurationError, InvalidTag
 from ...core.segment import MAX_ID, MAX_STEP, check_tag
+from ...db.connection import home_connection, home_of
 from ...db.row_writes import insert_row
-from ...db.tables import make_missing_tables, missing_tables, refuse_unfit_columns
+from ...db.tables import missing_tables, refuse_unfit_columns, table_of
 from ...fields.filling import Report, rows_of
 from ...models import Installation, LeafAlloc, SegmentHistory
 from ...process.tags import find_tag, source_of_tags
@@ -223,7 +224,7 @@ class Takeover:
 
     def _began(self, tag: str) -> int:
         alias = source_of_tags().route(tag)[0]
-        if missing_tables(connections[alias], ["SegmentHistory"]):
+        if missing_tables(home_connection(alias), ["SegmentHistory"]):
             return 0
         rows = SegmentHistory.objects.using(alias).filter(tag=tag, holder=self._holder)
         return max(rows.values_list("stop", flat=True), default=0)
@@ -244,7 +245,7 @@ class Takeover:
         if self._is_met(move):
             return (
                 f"{theirs}, but ours began at {move.began}: IDS HAVE BEEN GIVEN OUT TWICE, unless "
-                f"nobody took any of ours there. Stop the old server; ours goes on at "
+                f"no process took ours there. Stop the old server; ours goes on at "
                 f"{max(move.first, move.ours)}."
             )
         if move.ours > move.theirs.first_free:
@@ -264,7 +265,11 @@ class Takeover:
     def _remember(self, move: _Move) -> None:
         """Write down the old server's ids, before the tag here begins."""
         alias = source_of_tags().route(move.theirs.tag)[0]
-        make_missing_tables(connections[alias], only=("SegmentHistory",))
+        if missing_tables(home_connection(alias), ["SegmentHistory"]):
+            raise ConfigurationError(
+                f"Database {alias!r} lacks {table_of('SegmentHistory')}. Run 'manage.py migrate "
+                f"django_idgen --database {alias}' first."
+            )
         row = SegmentHistory(
             tag=move.theirs.tag,
             start=1,
@@ -273,7 +278,7 @@ class Takeover:
             holder=self._holder,
             taken_at=timezone.now(),
         )
-        with transaction.atomic(using=alias):
+        with transaction.atomic(using=home_of(alias)):
             insert_row(row, alias)
 
     def _where(self) -> str:
@@ -292,7 +297,7 @@ def _is_one_database(one: str, other: str) -> bool:
 
 def _identity(alias: str) -> str | None:
     try:
-        if missing_tables(connections[alias], ["Installation"]):
+        if missing_tables(home_connection(alias), ["Installation"]):
             return None
         rows = Installation.objects.using(alias).values_list("identity", flat=True)
         identity = rows.first()

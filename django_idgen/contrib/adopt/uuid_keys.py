@@ -242,7 +242,7 @@ def _bound(field: models.Field[Any, Any], model: type[models.Model]) -> Any:
 
 
 def _cleaned(field: Any) -> models.Field[Any, Any]:
-    """A copy built from what the field says of itself now."""
+    """A copy built from the field as it is now."""
     copy: models.Field[Any, Any] = field.clone()
     return copy
 

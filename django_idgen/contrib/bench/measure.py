@@ -21,6 +21,7 @@ from functools import partial
 from itertools import chain, repeat
 from statistics import median
 from time import perf_counter_ns
+from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
 
 from ...core.errors import ConfigurationError
@@ -33,6 +34,7 @@ __all__ = [
     "Taken",
     "Target",
     "call_ns",
+    "id_ns",
     "in_threads",
     "interleaved",
     "peer",
@@ -76,7 +78,8 @@ class Target:
     """One way to get ids. As safe to share between threads as what it wraps."""
 
     name: str
-    next_id: Callable[[], Any]
+    source: Any
+    """What has ``next_id``: an attribute that may be another one after each id."""
     next_ids: Callable[[int], list[Any]]
     ours: bool = False
     """Whether it is of this package: its ids are integers that must rise and never repeat."""
@@ -87,7 +90,7 @@ def target_of(name: str, generator: IdSource) -> Target:
     """``generator``, of this package, as a target: its ids will be proven unique."""
     return Target(
         name,
-        generator.next_id,
+        generator,
         generator.next_ids,
         ours=True,
         stats=lambda: _fields(generator.stats()),
@@ -110,7 +113,8 @@ def peer(name: str) -> Target:
         next_id = make()
     except (ImportError, AttributeError):
         raise PeerMissing(name, package) from None
-    return Target(name, next_id, lambda count: [next_id() for _ in repeat(None, count)])
+    source = SimpleNamespace(next_id=next_id)
+    return Target(name, source, lambda count: [next_id() for _ in repeat(None, count)])
 
 
 def _uuid7() -> Callable[[], Any]:
@@ -152,8 +156,8 @@ def _fields(value: Any) -> Any:
 def take(target: Target, count: int, batch: int) -> Taken:
     """Take ``count`` ids by ``next_id()``, or by ``next_ids(batch)`` if that is over 1."""
     if batch == 1:
-        next_id = target.next_id
-        return [[next_id() for _ in repeat(None, count)]]
+        source = target.source
+        return [[source.next_id() for _ in repeat(None, count)]]
     whole, rest = divmod(count, batch)
     next_ids = target.next_ids
     taken = [next_ids(batch) for _ in repeat(None, whole)]
@@ -167,12 +171,12 @@ def time_calls(target: Target, count: int) -> tuple[array[int], Taken]:
 
     Reading the clock is part of each figure: see :func:`timer_ns`.
     """
-    clock, next_id = perf_counter_ns, target.next_id
+    clock, source = perf_counter_ns, target.source
     spans = array("q", bytes(8 * count))
     ids: list[Any] = []
     for index in range(count):
         begun = clock()
-        value = next_id()
+        value = source.next_id()
         ended = clock()
         spans[index] = ended - begun
         ids.append(value)
@@ -250,6 +254,15 @@ def call_ns(call: Callable[[], object], calls: int) -> float:
     begun = perf_counter_ns()
     for _ in times:
         call()
+    return (perf_counter_ns() - begun) / calls
+
+
+def id_ns(source: Any, calls: int) -> float:
+    """Nanoseconds of ``source.next_id()``, the attribute looked up each time."""
+    times = repeat(None, calls)
+    begun = perf_counter_ns()
+    for _ in times:
+        source.next_id()
     return (perf_counter_ns() - begun) / calls
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
+from ...core.generator import HAS_GIL
 from .measure import timer_ns
 from .proof import Proof, prove
 from .run import Measured, Plan
@@ -168,7 +168,7 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
-        "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
+        "gil": HAS_GIL,
         "cpus": os.cpu_count(),
         "machine": platform.machine(),
         "system": platform.platform(),

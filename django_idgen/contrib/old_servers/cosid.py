@@ -126,7 +126,7 @@ def urls(
         _seconds("clock_skew", clock_skew, most=1),
         _seconds("late", late),
     )
-    lenders = {
+    machines_of = {
         alias: MachineIds(checked_alias(alias), rules) for alias in set((machines or {}).values())
     }
     server = CosId(
@@ -134,7 +134,7 @@ def urls(
         checked_alias(generator),
         _checked_namespace(namespace),
         Tags(tags, make_tags),
-        {name: lenders[alias] for name, alias in (machines or {}).items()},
+        {name: machines_of[alias] for name, alias in (machines or {}).items()},
     )
     return [
         server.path("ids", get=server.shared),
@@ -162,13 +162,13 @@ class CosId(OldServer):
         alias: str,
         namespace: str,
         tags: Tags,
-        lenders: Mapping[str, MachineIds],
+        machines_of: Mapping[str, MachineIds],
     ) -> None:
         super().__init__(authentication)
         self._alias = alias
         self._namespace = namespace
         self._tags = tags
-        self._lenders = lenders
+        self._machines_of = machines_of
         self._distributor = Distributor(tags)
 
     # --- ids ---------------------------------------------------------------------------
@@ -196,34 +196,34 @@ class CosId(OldServer):
     # --- machine ids -------------------------------------------------------------------
 
     def distribute(self, request: HttpRequest, namespace: str) -> HttpResponse:
-        lender, owner = self._lender(request, namespace, new=True)
+        ids, owner = self._machine_ids(request, namespace, new=True)
         bits = _number(request, "machineBit", most=MOST_BITS)
         instance = _instance(request, namespace, owner)
-        _check_guard(request, lender.rules.guard)
-        if lender.workers.stop > 1 << bits:
+        _check_guard(request, ids.rules.guard)
+        if ids.workers.stop > 1 << bits:
             raise ParseError(
-                f"machineBit is {bits}, which does not fit generator {lender.alias!r}: it lends "
-                f"machine ids up to {lender.workers.stop - 1}. Set its 'workers' to "
+                f"machineBit is {bits}, which does not fit generator {ids.alias!r}: it lends "
+                f"machine ids up to {ids.workers.stop - 1}. Set its 'workers' to "
                 f"[0, {1 << bits}], or machineBit to "
-                f"{(lender.workers.stop - 1).bit_length()}."
+                f"{(ids.workers.stop - 1).bit_length()}."
             )
-        return _state(lender.distribute(instance))
+        return _state(ids.distribute(instance))
 
     def guard(self, request: HttpRequest, namespace: str) -> HttpResponse:
-        lender, owner = self._lender(request, namespace)
-        _check_guard(request, lender.rules.guard)
-        return _state(lender.guard(_instance(request, namespace, owner)))
+        ids, owner = self._machine_ids(request, namespace)
+        _check_guard(request, ids.rules.guard)
+        return _state(ids.guard(_instance(request, namespace, owner)))
 
     def revert(self, request: HttpRequest, namespace: str) -> HttpResponse:
-        lender, owner = self._lender(request, namespace)
-        return _state(lender.revert(_instance(request, namespace, owner)))
+        ids, owner = self._machine_ids(request, namespace)
+        return _state(ids.revert(_instance(request, namespace, owner)))
 
-    def _lender(
+    def _machine_ids(
         self, request: HttpRequest, namespace: str, *, new: bool = False
     ) -> tuple[MachineIds, Owner]:
         # Only requests for a machine id are throttled: without its guard an instance stops.
         caller = self.door.caller(request, counted=new)
-        found = self._lenders.get(namespace)
+        found = self._machines_of.get(namespace)
         if found is None:
             raise NotFound(
                 f"Namespace {namespace!r} has no machine ids here: 'machines' of "

@@ -33,7 +33,7 @@ from ...core.errors import InvalidTag, SegmentError, TimeOutOfRange
 from ...core.layout import BitLayout
 from ...core.moments import in_zone, unix_us
 from ...core.segment import Segment
-from ...db.stores import catch_up
+from ...db.memory_rows import catch_up
 from ...models import LeafAlloc
 from ...process.handlers import current_settings, segments
 from ...process.tags import is_row_of, tag_databases

@@ -1,5 +1,5 @@
 """One tag over several databases, each of which gives out its own remainder."""
 
-from .source import ShardedSource
+from .source import ShardedSource, TicketGenerator
 
-__all__ = ["ShardedSource"]
+__all__ = ["ShardedSource", "TicketGenerator"]

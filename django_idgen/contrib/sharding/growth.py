@@ -29,10 +29,10 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Greatest
 
 from ...core.errors import ConfigurationError
-from ...core.segment import ALONE, MAX_DELTA, Grid
+from ...core.segment import ALONE, MAX_DELTA, Shard
 from ...db import dialects
 from ...db.row_writes import update_row
-from ...db.tables import make_missing_tables, missing_columns
+from ...db.tables import missing_columns, missing_tables
 from ...models import Installation, LeafAlloc
 
 __all__ = ["Growth"]
@@ -45,9 +45,9 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What one database says of itself."""
+    """What one database stores about its share."""
 
-    grid: Grid
+    shard: Shard
     growing: bool
     tags: int
     """How many it has given out ids of."""
@@ -77,10 +77,10 @@ class Growth:
         if not old:
             return []
         steps = [
-            f"{alias!r}: its {states[alias].tags} tags go from {states[alias].grid} to {grid}, "
+            f"{alias!r}: its {states[alias].tags} tags go from {states[alias].shard} to {shard}, "
             f"in one transaction"
-            for alias, grid in self._grids(old)
-            if states[alias].grid != grid
+            for alias, shard in self._shards(old)
+            if states[alias].shard != shard
         ]
         new = self.databases[len(old) :]
         return steps + [
@@ -93,20 +93,20 @@ class Growth:
         old = self._old(self._states())
         if not old:
             return
-        for alias, grid in self._grids(old):
-            count = self._divide(alias, grid, of=len(old))
-            report(f"{alias!r}: {count} tags now have {grid}")
-        for alias, grid in self._grids(self.databases)[len(old) :]:
-            count = self._settle(alias, grid, old)
-            report(f"{alias!r}: {count} tags have rows with {grid}")
+        for alias, shard in self._shards(old):
+            count = self._divide(alias, shard, of=len(old))
+            report(f"{alias!r}: {count} tags now have {shard}")
+        for alias, shard in self._shards(self.databases)[len(old) :]:
+            count = self._settle(alias, shard, old)
+            report(f"{alias!r}: {count} tags have rows with {shard}")
 
     def finish(self) -> None:
         """Step 3: refuse processes that know of fewer databases."""
         for alias, state in self._states().items():
-            grid = Grid(len(self.databases), self.databases.index(alias))
-            if state.grid != grid:
+            shard = Shard(len(self.databases), self.databases.index(alias))
+            if state.shard != shard:
                 raise ConfigurationError(
-                    f"Database {alias!r} has {state.grid}, not {grid}: there is something to be "
+                    f"Database {alias!r} has {state.shard}, not {shard}: there is something to be "
                     f"done before the end. Run 'manage.py idgen_grow' without --finish."
                 )
         for alias in self.databases:
@@ -117,19 +117,19 @@ class Growth:
     def _states(self) -> dict[str, _State]:
         return {alias: _state_of(alias) for alias in self.databases}
 
-    def _grids(self, aliases: Sequence[str]) -> list[tuple[str, Grid]]:
-        return [(alias, Grid(len(self.databases), n)) for n, alias in enumerate(aliases)]
+    def _shards(self, aliases: Sequence[str]) -> list[tuple[str, Shard]]:
+        return [(alias, Shard(len(self.databases), n)) for n, alias in enumerate(aliases)]
 
     def _old(self, states: dict[str, _State]) -> list[str]:
         """Those that have given out ids so far, in their order; none if there is nothing to do."""
-        grids = dict(self._grids(self.databases))
-        done = {alias for alias, state in states.items() if state.grid == grids[alias]}
+        shards = dict(self._shards(self.databases))
+        done = {alias for alias, state in states.items() if state.shard == shards[alias]}
         if len(done) == len(states) or not any(state.tags for state in states.values()):
             return []
         old = [
             alias
             for alias, state in states.items()
-            if state.growing or (alias not in done and state.grid != ALONE) or _is_used(state)
+            if state.growing or (alias not in done and state.shard != ALONE) or _is_used(state)
         ]
         if old != self.databases[: len(old)] or len(self.databases) % len(old):
             raise ConfigurationError(
@@ -141,49 +141,49 @@ class Growth:
                 f"All of {', '.join(map(repr, old))} are in use already: there is none to grow to."
             )
         for number, alias in enumerate(old):
-            if alias not in done and states[alias].grid != Grid(len(old), number):
+            if alias not in done and states[alias].shard != Shard(len(old), number):
                 raise ConfigurationError(
-                    f"Database {alias!r} has {states[alias].grid}; as number {number} of "
-                    f"{len(old)} it must have {Grid(len(old), number)}."
+                    f"Database {alias!r} has {states[alias].shard}; as number {number} of "
+                    f"{len(old)} it must have {Shard(len(old), number)}."
                 )
         return old
 
     # --- doing ---------------------------------------------------------------------
 
-    def _divide(self, alias: str, grid: Grid, *, of: int) -> int:
+    def _divide(self, alias: str, shard: Shard, *, of: int) -> int:
         """Give the rows of an old database their part of the new division."""
-        before, times = Grid(of, grid.remainder), grid.delta // of
+        before, times = Shard(of, shard.remainder), shard.delta // of
         with _transaction(alias):
             installation = _locked(alias)
-            stored = Grid(installation.delta, installation.remainder)
+            stored = Shard(installation.delta, installation.remainder)
             if stored == before:
                 rows = _rows(alias)
                 _refuse_others(alias, rows, before)
                 rows.filter(delta=of).update(
-                    delta=grid.delta,
-                    remainder=grid.remainder,
+                    delta=shard.delta,
+                    remainder=shard.remainder,
                     # Both are lengths in max_id, of which a fetch now takes more.
                     largest_step=F("largest_step") * times,
                 )
                 installation.largest_step *= times
-            elif stored != grid:
+            elif stored != shard:
                 raise ConfigurationError(f"Database {alias!r} has {stored} by now. Begin again.")
-            installation.delta, installation.remainder = grid.delta, grid.remainder
+            installation.delta, installation.remainder = shard.delta, shard.remainder
             installation.growing = True
             update_row(installation, alias, "delta", "remainder", "growing", "largest_step")
             return _rows(alias).count()
 
-    def _settle(self, alias: str, grid: Grid, old: Sequence[str]) -> int:
+    def _settle(self, alias: str, shard: Shard, old: Sequence[str]) -> int:
         """Make the rows of a new database, and let it in."""
         tops = _tops(old)
         known = [Installation.objects.using(each).get(pk=1) for each in old]
         with _transaction(alias) as connection:
             installation = _locked(alias)
-            if Grid(installation.delta, installation.remainder) != grid:
-                _refuse_others(alias, _rows(alias).filter(_USED), grid)
+            if Shard(installation.delta, installation.remainder) != shard:
+                _refuse_others(alias, _rows(alias).filter(_USED), shard)
             server = dialects.server_identity(connection)
-            _write_rows(alias, grid, tops, server)
-            installation.delta, installation.remainder = grid.delta, grid.remainder
+            _write_rows(alias, shard, tops, server)
+            installation.delta, installation.remainder = shard.delta, shard.remainder
             installation.server = installation.server or server
             installation.first_id = max(installation.first_id, *(row.first_id for row in known))
             installation.largest_step = max(
@@ -202,15 +202,14 @@ def _rows(alias: str) -> QuerySet[LeafAlloc]:
 
 
 def _is_used(state: _State) -> bool:
-    return state.tags > 0 and state.grid == ALONE
+    return state.tags > 0 and state.shard == ALONE
 
 
 def _state_of(alias: str) -> _State:
     connection = connections[alias]
     if connection.vendor == "sqlite":
         raise ConfigurationError(f"Database {alias!r} is SQLite, which can't share its tags.")
-    make_missing_tables(connection)
-    columns = missing_columns(connection)
+    columns = missing_tables(connection) or missing_columns(connection)
     if columns:
         raise ConfigurationError(
             f"Database {alias!r} lacks {', '.join(columns)}. Run 'manage.py migrate django_idgen "
@@ -218,7 +217,7 @@ def _state_of(alias: str) -> _State:
         )
     row = Installation.objects.using(alias).get(pk=1)
     used = _rows(alias).filter(_USED)
-    return _State(Grid(row.delta, row.remainder), row.growing, used.count())
+    return _State(Shard(row.delta, row.remainder), row.growing, used.count())
 
 
 def _tops(old: Sequence[str]) -> dict[str, LeafAlloc]:
@@ -234,7 +233,7 @@ def _tops(old: Sequence[str]) -> dict[str, LeafAlloc]:
     return tops
 
 
-def _write_rows(alias: str, grid: Grid, tops: dict[str, LeafAlloc], server: str) -> None:
+def _write_rows(alias: str, shard: Shard, tops: dict[str, LeafAlloc], server: str) -> None:
     there = dict(_rows(alias).values_list("pk", "max_id"))
     missing = [
         LeafAlloc(
@@ -242,8 +241,8 @@ def _write_rows(alias: str, grid: Grid, tops: dict[str, LeafAlloc], server: str)
             max_id=top.max_id,
             step=top.step,
             description=top.description or "",
-            delta=grid.delta,
-            remainder=grid.remainder,
+            delta=shard.delta,
+            remainder=shard.remainder,
             largest_step=top.largest_step,
             server=server,
             paused=top.paused,
@@ -256,20 +255,20 @@ def _write_rows(alias: str, grid: Grid, tops: dict[str, LeafAlloc], server: str)
         _rows(alias).filter(pk=tag).update(
             max_id=Greatest(F("max_id"), tops[tag].max_id),
             largest_step=Greatest(F("largest_step"), tops[tag].largest_step),
-            delta=grid.delta,
-            remainder=grid.remainder,
+            delta=shard.delta,
+            remainder=shard.remainder,
             paused=tops[tag].paused,
         )
 
 
-def _refuse_others(alias: str, rows: QuerySet[LeafAlloc], grid: Grid) -> None:
-    """Raise if one of ``rows`` that is in use has another grid."""
-    others = rows.filter(_USED).exclude(delta=grid.delta, remainder=grid.remainder)
+def _refuse_others(alias: str, rows: QuerySet[LeafAlloc], shard: Shard) -> None:
+    """Raise if one of ``rows`` that is in use has another shard."""
+    others = rows.filter(_USED).exclude(delta=shard.delta, remainder=shard.remainder)
     row = others.first()
     if row is not None:
         raise ConfigurationError(
-            f"Tag {row.pk!r} has {Grid(row.delta, row.remainder)} in database {alias!r}, where "
-            f"{grid} was expected: its ids may be those of another database. See where it comes "
+            f"Tag {row.pk!r} has {Shard(row.delta, row.remainder)} in database {alias!r}, where "
+            f"{shard} was expected: its ids may be those of another database. See where it comes "
             f"from; a new database must be one that has given out no ids."
         )
 

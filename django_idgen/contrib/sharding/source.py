@@ -9,16 +9,18 @@ from itertools import count
 from django.db import connections
 
 from ...core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable, TagPaused
-from ...core.segment import MAX_DELTA, STEP, Demand, Grid, Segment
+from ...core.segment import MAX_DELTA, STEP, Demand, Segment, Shard
+from ...core.tag_generator import TagGenerator
 from ...db.connection import place_of
+from ...db.sqlite import database_of
+from ...sources.alias import AliasSource
 from ...sources.database import DatabaseSource
 from ...sources.health import Health
-from ...sources.placed import PlacedSource
 from ...sources.router import Route
-from ...sources.row_opening import GridUnknown, Sharing
+from ...sources.row_opening import ShardUnknown, Sharing
 from ...sources.server import FAILOVER_SKIP, ServerSource
 
-__all__ = ["SKIP_AFTER", "ShardGroup", "ShardedSource"]
+__all__ = ["SKIP_AFTER", "ShardGroup", "ShardedSource", "TicketGenerator"]
 
 SKIP_AFTER = 1.0
 """Seconds after which the next database is asked, as long as there is one."""
@@ -80,10 +82,10 @@ class ShardedSource(DatabaseSource):
         self._groups = {}
         super().abandon()
 
-    def _members_on(self, route: Route) -> Sequence[PlacedSource]:
+    def _members_on(self, route: Route) -> Sequence[AliasSource]:
         if len(route) == 1:
             return super()._members_on(route)
-        return [self._place(alias, Grid(len(route), place)) for place, alias in enumerate(route)]
+        return [self._place(alias, Shard(len(route), place)) for place, alias in enumerate(route)]
 
     def _group(self, route: Route) -> ShardGroup:
         found = self._groups.get(route)
@@ -105,7 +107,7 @@ class ShardGroup:
     :class:`ConfigurationError` where the databases were told otherwise.
     """
 
-    def __init__(self, members: Sequence[tuple[PlacedSource, Health]]) -> None:
+    def __init__(self, members: Sequence[tuple[AliasSource, Health]]) -> None:
         self._members = list(members)
         self._turns = count(random.randrange(len(self._members)))  # nosec B311  # whose turn is first is no secret
 
@@ -124,7 +126,7 @@ class ShardGroup:
                 failures.append(error)
         raise self._failed(tag, failures)
 
-    def _attempts(self) -> Iterator[tuple[tuple[PlacedSource, Health], float | None]]:
+    def _attempts(self) -> Iterator[tuple[tuple[AliasSource, Health], float | None]]:
         """First those that are up, each for a moment; then all of them, for as long as it takes."""
         turn = next(self._turns) % len(self._members)
         members = self._members[turn:] + self._members[:turn]
@@ -136,7 +138,7 @@ class ShardGroup:
 
     def _fetch_from(
         self,
-        member: tuple[PlacedSource, Health],
+        member: tuple[AliasSource, Health],
         timeout: float | None,
         tag: str,
         floor: int,
@@ -147,7 +149,7 @@ class ShardGroup:
         try:
             with health.attempt():
                 segment = server.fetch_within(timeout, tag, floor=floor, demand=demand)
-        except GridUnknown:
+        except ShardUnknown:
             self.agree()
             segment = server.fetch_within(None, tag, floor=floor, demand=demand)
         except TagPaused:
@@ -178,7 +180,7 @@ class ShardGroup:
         for source, _ in self._members:
             self._share(source, write=True)
 
-    def _share(self, source: PlacedSource, *, write: bool) -> Sharing:
+    def _share(self, source: AliasSource, *, write: bool) -> Sharing:
         try:
             return _server(source).share(write=write)
         except SegmentUnavailable as error:
@@ -201,11 +203,18 @@ class ShardGroup:
         return made
 
 
-def _server(source: PlacedSource) -> ServerSource:
+def _server(source: AliasSource) -> ServerSource:
     server = source.server
-    if server is None:
+    if server is None or database_of(source.database) is not None:
         raise ConfigurationError(
             f"Database {source.database!r} ({connections[source.database].vendor}) can't share its "
             f"tags here: several databases must all be servers, not SQLite."
         )
     return server
+
+
+class TicketGenerator(TagGenerator):
+    """Ids of a tag that several databases share, as Flickr's ticket servers give them."""
+
+    __slots__ = ()
+    default_source = f"{__name__}.ShardedSource"

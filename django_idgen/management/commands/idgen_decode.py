@@ -169,11 +169,11 @@ def _facts(reading: SnowflakeReading, asked: bool) -> Iterator[tuple[str, str]]:
 
 
 def _holder(reading: SnowflakeReading) -> str:
-    tenure = reading.tenure
-    if tenure is None:
-        return f"can't be told: {reading.tenure_unknown}"
-    since = "" if tenure.acquired_at is None else f", since {_moment(tenure.acquired_at)}"
-    return f"{tenure.holder or 'somebody without a name'}{since}"
+    past_lease = reading.past_lease
+    if past_lease is None:
+        return f"can't be told: {reading.past_lease_unknown}"
+    since = "" if past_lease.acquired_at is None else f", since {_moment(past_lease.acquired_at)}"
+    return f"{past_lease.holder or 'somebody without a name'}{since}"
 
 
 def _segments(found: TagReadings) -> Iterator[str]:

@@ -38,7 +38,7 @@ def _row(found: RowFound) -> dict[str, Any]:
 
 
 def _snowflake(reading: SnowflakeReading) -> dict[str, Any]:
-    parts, tenure = reading.parts, reading.tenure
+    parts, past_lease = reading.parts, reading.past_lease
     return {
         "generator": reading.alias,
         "namespace": reading.namespace,
@@ -48,9 +48,9 @@ def _snowflake(reading: SnowflakeReading) -> dict[str, Any]:
         "fields": [_bits(field) for field in reading.fields],
         "layout": layout_document(reading.layout),
         "held_by": None
-        if tenure is None
-        else {"holder": tenure.holder, "acquired_at": _moment(tenure.acquired_at)},
-        "held_by_unknown": reading.tenure_unknown,
+        if past_lease is None
+        else {"holder": past_lease.holder, "acquired_at": _moment(past_lease.acquired_at)},
+        "held_by_unknown": reading.past_lease_unknown,
     }
 
 

@@ -8,13 +8,14 @@ from datetime import datetime
 from enum import Enum
 
 from django.apps import apps
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, transaction
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from ...core.errors import IdgenError
 from ...core.segment import check_tag
-from ...db.stores import catch_up
+from ...db.connection import home_connection, home_of
+from ...db.memory_rows import catch_up
 from ...db.tables import missing_tables
 from ...fields import SegmentSource
 from ...models import LeafAlloc, SegmentHistory
@@ -122,7 +123,7 @@ def tag_readings(
         try:
             catch_up(alias)
             # A savepoint, where the caller is in a transaction that an error would end.
-            with transaction.atomic(using=alias):
+            with transaction.atomic(using=home_of(alias)):
                 found, further = _rows(alias, number, wanted)
                 granted = _grants(alias, number, wanted or [row.pk for row in found])
             more = max(more, further)
@@ -163,7 +164,7 @@ def _rows(alias: str, number: int, wanted: list[str] | None) -> tuple[list[LeafA
 
 
 def _grants(alias: str, number: int, tags: Sequence[str]) -> list[tuple[str, Grant]]:
-    if missing_tables(connections[alias], ["SegmentHistory"]):
+    if missing_tables(home_connection(alias), ["SegmentHistory"]):
         return []
     rows = SegmentHistory.objects.using(alias).filter(
         tag__in=tags, start__lte=number, stop__gt=number

@@ -71,9 +71,9 @@ class SnowflakeReading:
     """Highest bits first; empty without ``parts``."""
     doubts: tuple[str, ...]
     """Why it can hardly be an id of this generator, in words."""
-    tenure: PastLease | None = None
+    past_lease: PastLease | None = None
     """Who held the worker id at that time, if known."""
-    tenure_unknown: str = ""
+    past_lease_unknown: str = ""
     """Why its holder is not known."""
 
     @property
@@ -103,7 +103,7 @@ def snowflake_readings(
         for entry in entries
         if aliases is not None or has_parts(entry)
     ]
-    return tuple(sorted(found, key=lambda each: (not each.is_plausible, each.tenure is None)))
+    return tuple(sorted(found, key=lambda each: (not each.is_plausible, each.past_lease is None)))
 
 
 def has_parts(entry: GeneratorSettings) -> bool:
@@ -124,14 +124,14 @@ def snowflake_reading(
         return SnowflakeReading(entry.alias, entry.namespace, layout, None, (), (str(error),))
     workers = era.workers if era else entry.workers
     doubts = tuple(_doubts(parts, layout, workers, now + _ahead(entry)))
-    tenure, unknown = None, ""
+    past_lease, unknown = None, ""
     if registries and moved:
         unknown = _("no record of it")  # the ticks of the history are of today's layout
     elif registries and not doubts:
-        tenure, unknown = registries.tenure(entry.alias, parts)
+        past_lease, unknown = registries.past_lease(entry.alias, parts)
     fields = bit_fields(layout, parts)
     return SnowflakeReading(
-        entry.alias, entry.namespace, layout, parts, fields, doubts, tenure, unknown
+        entry.alias, entry.namespace, layout, parts, fields, doubts, past_lease, unknown
     )
 
 
@@ -175,7 +175,7 @@ class Registries:
             self._eras[entry.alias] = self._read(entry)
         return next((era for era in self._eras[entry.alias] if _has(era, number)), None)
 
-    def tenure(self, alias: str, parts: IdParts) -> tuple[PastLease | None, str]:
+    def past_lease(self, alias: str, parts: IdParts) -> tuple[PastLease | None, str]:
         """Who held the worker id at that time; or why that is not known."""
         if alias in self._away:
             return None, self._away[alias]

@@ -126,11 +126,12 @@ def _decimal(text: str) -> Iterator[Spelling]:
 def _lettered(text: str, known: _Known) -> Iterator[Spelling]:
     if _is_digits(text) and text[0] != "0":
         return  # decimal, in every form
-    for text_form in _LETTERED:
+    scrambled = (each for each in known if not each.takes_numbers and not each.prefix)
+    for text_form in (*_LETTERED, *scrambled):
         with suppress(InvalidId):
             number = text_form.parse(text)
             fields = known.get(text_form, ())
-            values = {"count": text_form.width, "form": text_form.alphabet}
+            values: dict[str, object] = {"count": text_form.width, "form": text_form.alphabet}
             if fields:
                 values["fields"] = ", ".join(map(label, fields))
                 why = _("%(count)d digits of %(form)s, as %(fields)s writes its ids")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from django.db import connections
+
 from ...core.clock import SYSTEM_CLOCK
 from ...db import dialects
-from ...db.connection import Place, place_of
 from ...process.registries import lease_databases
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Severity, Unexamined
@@ -28,7 +29,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each clock that is further off than a generator's ``skew_limit``."""
     limit = min((entry.skew_limit for entry in project.generators()), default=10.0)
     for alias in lease_databases():
-        if project.why_away(alias) is None and place_of(alias) is Place.SERVER:
+        if project.why_away(alias) is None and connections[alias].vendor != "sqlite":
             yield from attempt(NAME, f"database {alias!r}", _of_database(project, alias, limit))
     for alias in lending_aliases():
         name = f"Redis {alias!r}"

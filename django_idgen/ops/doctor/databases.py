@@ -7,9 +7,9 @@ from typing import Any
 
 from django.db.models import Q
 
-from ...core.segment import ALONE, Grid
+from ...core.segment import ALONE, Shard
 from ...db import dialects
-from ...db.connection import Place, place_of
+from ...db.connection import Place, home_of, place_of
 from ...models import Installation, LeafAlloc
 from ...process.tags import source_behind_pool
 from .findings import Finding, Severity, Unexamined
@@ -46,11 +46,11 @@ def _of_database(project: Project, alias: str, shared: Sequence[str]) -> Iterato
     if installation is None:
         yield _emptied(alias)
         return
-    grid = Grid(installation.delta, installation.remainder)
-    wanted = Grid(len(shared), shared.index(alias)) if len(shared) > 1 else grid
-    if grid != wanted and not (grid == ALONE and not _rows(alias).filter(_USED).exists()):
-        yield _other_grid(alias, grid, wanted)
-    yield from _other_rows(alias, grid)
+    shard = Shard(installation.delta, installation.remainder)
+    wanted = Shard(len(shared), shared.index(alias)) if len(shared) > 1 else shard
+    if shard != wanted and not (shard == ALONE and not _rows(alias).filter(_USED).exists()):
+        yield _other_shard(alias, shard, wanted)
+    yield from _other_rows(alias, shard)
     yield from _other_server(project, alias)
 
 
@@ -69,34 +69,34 @@ def _emptied(alias: str) -> Finding:
     )
 
 
-def _other_grid(alias: str, grid: Grid, wanted: Grid) -> Finding:
+def _other_shard(alias: str, shard: Shard, wanted: Shard) -> Finding:
     return Finding(
         NAME,
         Severity.ERROR,
         f"database {alias!r}",
-        f"Its tags are made with {grid}, but by 'databases' of the settings it has {wanted}.",
+        f"Its tags are made with {shard}, but by 'databases' of the settings it has {wanted}.",
         "Processes with these settings are refused: ids would repeat.",
         "Restore the list, in its order; 'manage.py idgen_grow' moves the rows to a longer one.",
     )
 
 
-def _other_rows(alias: str, grid: Grid) -> Iterator[Finding]:
-    others = _rows(alias).filter(_USED).exclude(delta=grid.delta, remainder=grid.remainder)
+def _other_rows(alias: str, shard: Shard) -> Iterator[Finding]:
+    others = _rows(alias).filter(_USED).exclude(delta=shard.delta, remainder=shard.remainder)
     rows = list(others.values_list("pk", "delta", "remainder")[: SHOWN + 1])
     if rows:
-        words = "; ".join(f"{tag!r} has {Grid(delta, rest)}" for tag, delta, rest in rows[:SHOWN])
+        words = "; ".join(f"{tag!r} has {Shard(delta, rest)}" for tag, delta, rest in rows[:SHOWN])
         yield Finding(
             NAME,
             Severity.ERROR,
             f"database {alias!r}",
-            f"Tags don't have its {grid}: {words}{' and more' if len(rows) > SHOWN else ''}.",
+            f"Tags don't have its {shard}: {words}{' and more' if len(rows) > SHOWN else ''}.",
             "Their ids may be those of another database.",
             "See where the rows come from. 'manage.py idgen_grow' goes on where it stopped.",
         )
 
 
 def _other_server(project: Project, alias: str) -> Iterator[Finding]:
-    with project.reading(alias) as connection:
+    with project.reading(home_of(alias)) as connection:
         server = dialects.server_identity(connection)
     others = _rows(alias).exclude(server="").exclude(server=server)
     count = others.count() if server else 0
@@ -107,7 +107,7 @@ def _other_server(project: Project, alias: str) -> Iterator[Finding]:
             f"database {alias!r}",
             f"{count} tags were last used on another server than {server}.",
             "A server that took over may have missed fetches: the next one of each tag skips "
-            "ahead by itself.",
+            "ahead on its own.",
             "If it is a backup that was put back, run 'manage.py idgen_skip --all' now.",
         )
 

@@ -103,7 +103,8 @@ def _ahead(
 ) -> Iterator[Finding]:
     layout = entry.layout
     ahead = (layout.epoch_us + tick * layout.tick_us - project.now_us()) / 1e6
-    usual = entry.window + entry.skew_limit + float(entry.backend.options.get("max_ahead", 0) or 0)
+    reach = entry.backend.load().reach(layout, entry.backend.options)
+    usual = entry.window + entry.skew_limit + reach
     if ahead <= usual:
         return
     yield Finding(

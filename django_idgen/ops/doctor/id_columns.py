@@ -10,7 +10,7 @@ from django.apps import apps
 from django.db import DataError, router
 from django.db.models import F, Max, Min
 
-from ...core.segment import Grid
+from ...core.segment import Shard
 from ...fields import SegmentSource, SnowflakeSource
 from .project import Project
 
@@ -41,15 +41,15 @@ class IdColumn:
         """The lowest id in it."""
         return self._one(Min)
 
-    def highest_of(self, grid: Grid, least: int) -> int | None:
-        """The highest id at or above ``least`` that is one of ``grid``'s."""
-        if grid.delta == 1:
+    def highest_of(self, shard: Shard, least: int) -> int | None:
+        """The highest id at or above ``least`` that is one of ``shard``'s."""
+        if shard.delta == 1:
             top = self.highest()
             return top if top is not None and top >= least else None
         name = self.field.attname
         rows = self._rows().filter(**{f"{name}__gte": least})
         # Of rows above the mark there are few, or none.
-        rows = rows.alias(of=F(name) % grid.delta).filter(of=grid.remainder)
+        rows = rows.alias(of=F(name) % shard.delta).filter(of=shard.remainder)
         return self._one(Max, rows)
 
     def _one(self, aggregate: Any, rows: Any = None) -> int | None:

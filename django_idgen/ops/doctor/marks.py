@@ -81,8 +81,8 @@ def _of_book(
         Severity.ERROR if ahead > GRAVE_S else Severity.WARNING,
         f"namespace {space.name!r} in {book.place}",
         f"Its highest mark is {moment_of(space, stored.highest)}, {_span(ahead)} ahead of time.",
-        "Whoever is lent that worker id, or any after a loss, stamps ids that far ahead; the time "
-        "bits run out so much earlier. A clock was wrong, or a skip went too far.",
+        "The next holder of that worker id, or of any after a loss, stamps ids that far ahead; the "
+        "time bits run out so much earlier. A clock was wrong, or a skip went too far.",
         todo,
         fix,
     )

@@ -41,15 +41,15 @@ from .project import Project
 __all__ = [
     "CLOSED",
     "Found",
+    "Leftover",
     "Move",
     "MoveRefused",
-    "Stray",
     "books_of",
     "differing",
     "fence_of",
     "found_of",
+    "leftovers_of",
     "moment_of",
-    "strays_of",
 ]
 
 CLOSED = "closed"
@@ -66,7 +66,7 @@ FALLBACK = "/fallback"
 
 
 @dataclass(frozen=True, slots=True)
-class Stray:
+class Leftover:
     """A book that today's settings don't lend from, and what stands in it. Frozen."""
 
     alias: str
@@ -85,13 +85,13 @@ def books_of(project: Project, entry: GeneratorSettings) -> list[StoredBook]:
     return [*project.registry(entry).books()]
 
 
-def strays_of(project: Project, entry: GeneratorSettings) -> list[Stray]:
-    """Every stray of the namespace of ``entry``, in whichever database can be asked."""
+def leftovers_of(project: Project, entry: GeneratorSettings) -> list[Leftover]:
+    """Every leftover of the namespace of ``entry``, in whichever database can be asked."""
     every = [each for other in project.generators() for each in books_of(project, other)]
     todays = {_whose(book) for book in every}
     lending = books_of(project, entry)
     here = {each.installation() for each in lending} - {""}
-    found: dict[object, Stray] = {}
+    found: dict[object, Leftover] = {}
     for alias, book in _recorded(project, entry):
         stored, whose = book.read(), _whose(book)
         if stored is not None and whose not in todays:
@@ -100,24 +100,27 @@ def strays_of(project: Project, entry: GeneratorSettings) -> list[Stray]:
                 or alias in project.affirmed.moved_from
                 or CLOSED in stored.fingerprint
             )
-            found.setdefault(whose, Stray(alias, book, stored, ours))
+            found.setdefault(whose, Leftover(alias, book, stored, ours))
     return _with_other_parts(list(found.values()), lending)
 
 
-def _with_other_parts(strays: list[Stray], lending: list[StoredBook]) -> list[Stray]:
-    """``strays``, with the other half of a fallback counted among ours, wherever it is.
+def _with_other_parts(leftovers: list[Leftover], lending: list[StoredBook]) -> list[Leftover]:
+    """``leftovers``, with the other half of a fallback counted among ours, wherever it is.
 
     Not where nothing is to be moved: then it is somebody else's for sure.
     """
     todays = [(book, book.read()) for book in lending]
-    ours = [stray for stray in strays if stray.is_ours and not stray.is_closed]
+    ours = [leftover for leftover in leftovers if leftover.is_ours and not leftover.is_closed]
     if not ours and all(stored and _agrees(book, stored) for book, stored in todays):
-        return strays
+        return leftovers
     known = [(book, stored) for book, stored in todays if stored is not None]
-    known += [(stray.book, stray.stored) for stray in ours]
+    known += [(leftover.book, leftover.stored) for leftover in ours]
     return [
-        replace(stray, is_ours=stray.is_ours or any(_is_other_part(stray, *each) for each in known))
-        for stray in strays
+        replace(
+            leftover,
+            is_ours=leftover.is_ours or any(_is_other_part(leftover, *each) for each in known),
+        )
+        for leftover in leftovers
     ]
 
 
@@ -125,14 +128,14 @@ def _agrees(book: StoredBook, stored: Stored) -> bool:
     return dict(stored.fingerprint) == dict(book.namespace.fingerprint)
 
 
-def _is_other_part(stray: Stray, book: StoredBook, stored: Stored) -> bool:
+def _is_other_part(leftover: Leftover, book: StoredBook, stored: Stored) -> bool:
     """Whether the two are those of one fallback: by their names, layouts and worker ids."""
-    one, two = stray.book.namespace.name, book.namespace.name
+    one, two = leftover.book.namespace.name, book.namespace.name
     if FALLBACK not in (one.removeprefix(two), two.removeprefix(one)):
         return False
-    if not stray.stored.fingerprint or not stored.fingerprint:
+    if not leftover.stored.fingerprint or not stored.fingerprint:
         return False
-    ours, theirs = stored.era, stray.stored.era
+    ours, theirs = stored.era, leftover.stored.era
     apart = ours.workers.stop <= theirs.workers.start or theirs.workers.stop <= ours.workers.start
     return apart and ours.layout == theirs.layout
 
@@ -334,12 +337,12 @@ class Move:
             and (difference := differing(stored.fingerprint, book.namespace.fingerprint))
         ]
 
-    def strays(self) -> list[StoredBook]:
+    def leftovers(self) -> list[StoredBook]:
         """Open records of this project that today's settings don't lend from."""
         return [
-            stray.book
-            for stray in strays_of(self.project, self.entry)
-            if stray.is_ours and not stray.is_closed
+            leftover.book
+            for leftover in leftovers_of(self.project, self.entry)
+            if leftover.is_ours and not leftover.is_closed
         ]
 
     @property
@@ -347,14 +350,14 @@ class Move:
         """Whether no process may run meanwhile, since one transaction is not enough."""
         # The marks of static worker ids are files of each host.
         static = any(each.book.key[0] == "static" for each in self.differences())
-        return static or len(self.books) > 1 or bool(self.strays())
+        return static or len(self.books) > 1 or bool(self.leftovers())
 
-    def others(self) -> list[Stray]:
+    def others(self) -> list[Leftover]:
         """Books of that name in other databases, which may be another project's."""
-        return [each for each in strays_of(self.project, self.entry) if not each.is_ours]
+        return [each for each in leftovers_of(self.project, self.entry) if not each.is_ours]
 
     def unentered(self) -> list[StoredBook]:
-        """Books whose lender outside of the database has other settings yet."""
+        """Books whose registry outside of the database has other settings yet."""
         return [book for book in self.books if book.read() is not None and not book.entered()]
 
     def preview(self) -> dict[str, int]:
@@ -366,7 +369,7 @@ class Move:
         return {book.place: self._fence(book, eras) for book in self.books}
 
     def _old_eras(self) -> list[Era]:
-        old = [*self.strays(), *(each.book for each in self.differences())]
+        old = [*self.leftovers(), *(each.book for each in self.differences())]
         return [stored.era for book in old if (stored := book.read()) is not None]
 
     def _fence(self, book: StoredBook, eras: Iterable[Era]) -> int:
@@ -402,18 +405,18 @@ class Move:
         """
         self._found = None
         self.preview()
-        eras, strays = self._old_eras(), self.strays()
+        eras, leftovers = self._old_eras(), self.leftovers()
         done = []
         for book in self.books:
             stored = book.read()
             if (
-                strays
+                leftovers
                 or stored is None
                 or differing(stored.fingerprint, book.namespace.fingerprint)
             ):
                 stored = book.rewrite(self._opening(book, eras))
                 done.append(f"{book.place}: {self._words(book, stored)}")
-        for book in strays:
+        for book in leftovers:
             book.rewrite(closing)
             done.append(f"{book.place}: closed")
         for book in self.unentered():

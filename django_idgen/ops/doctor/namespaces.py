@@ -9,7 +9,7 @@ from ...core.errors import IdgenError
 from ...core.stored import StoredBook
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Fix, Severity, Unexamined
-from .move import Difference, Move, MoveRefused, Stray, moment_of
+from .move import Difference, Leftover, Move, MoveRefused, moment_of
 from .project import Project, unexamined
 
 __all__ = ["NAME", "examine"]
@@ -52,11 +52,11 @@ def _subject(entry: GeneratorSettings) -> str:
 
 
 def _of_namespace(move: Move, subject: str) -> Iterator[Finding]:
-    differences, strays = move.differences(), move.strays()
+    differences, leftovers = move.differences(), move.leftovers()
     for other in move.others():
         yield from _elsewhere(move, subject, other)
-    if (differences or strays) and move.books:
-        what = " ".join([*map(_words, differences), *map(_stray_words, strays)])
+    if (differences or leftovers) and move.books:
+        what = " ".join([*map(_words, differences), *map(_leftover_words, leftovers)])
         yield _finding(move, subject, what)
     elif unentered := move.unentered():
         yield Finding(
@@ -117,10 +117,10 @@ def _unseen_words(move: Move) -> str:
     )
 
 
-def _elsewhere(move: Move, subject: str, stray: Stray) -> Iterator[Finding]:
+def _elsewhere(move: Move, subject: str, leftover: Leftover) -> Iterator[Finding]:
     """A record in another database in which somebody has lent of late."""
-    layout = stray.stored.era.layout
-    until_us = layout.epoch_us + stray.stored.highest * layout.tick_us
+    layout = leftover.stored.era.layout
+    until_us = layout.epoch_us + leftover.stored.highest * layout.tick_us
     if until_us < move.project.now_us() - RECENT_US:
         return  # its last windows are over
     begun = any(book.read() is not None for book in move.books)
@@ -128,12 +128,12 @@ def _elsewhere(move: Move, subject: str, stray: Stray) -> Iterator[Finding]:
         NAME,
         Severity.INFO if begun else Severity.WARNING,
         subject,
-        f"{stray.book.place} has lent worker ids of a namespace of that name of late, too.",
+        f"{leftover.book.place} has lent worker ids of a namespace of that name of late, too.",
         "If it moved from there, ids repeat while the last windows of then last, and as long as a "
         "process has the old settings. If it is another project's, all is well, as long as the "
         "ids of the two never meet.",
         f"If it moved from there, and before any process has today's settings: run it with --fix "
-        f"--moved-from {stray.alias}."
+        f"--moved-from {leftover.alias}."
         if move.books
         else "See that no process has the old settings, and run 'manage.py idgen_skip "
         "--generators' where the worker ids come from, once the last of them has ended.",
@@ -148,7 +148,7 @@ def _words(difference: Difference) -> str:
     )
 
 
-def _stray_words(book: StoredBook) -> str:
+def _leftover_words(book: StoredBook) -> str:
     name = book.namespace.name
     return f"In {book.place} there is a record of {name!r}, which today's settings don't use."
 

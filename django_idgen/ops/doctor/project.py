@@ -12,9 +12,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError
-from ...db.connection import Place, own_connection, place_of
-from ...db.stores import database_of_alias
-from ...db.tables import missing_columns, table_of
+from ...db.connection import Place, home_connection, is_there, own_connection, place_of
+from ...db.sqlite import database_of, file_beside
+from ...db.tables import missing_columns, table_names, table_of
 from ...process import factory
 from ...settings.config import GeneratorSettings, IdgenSettings
 from .findings import Affirmed, Finding, Unexamined
@@ -79,16 +79,17 @@ class Project:
         return self._away[alias] or None
 
     def _see(self, alias: str) -> None:
-        place = place_of(alias)
-        if place is Place.SERVER:
-            # On a connection that gives up in time, whatever the project has set.
-            own_connection(alias).run(_ping, timeout=PATIENCE)
-        elif place is Place.FILE and not database_of_alias(alias).exists():
+        database = database_of(alias)
+        if database is not None and not database.exists():
             self._tables[alias] = frozenset()  # asking would make the file
             return
-        with connections[alias].cursor() as cursor:
-            names = connections[alias].introspection.table_names(cursor)
-        self._tables[alias] = frozenset(names)
+        if place_of(alias) is Place.SERVER and (database is None or file_beside(database).exists()):
+            # On a connection that gives up in time, whatever the project has set.
+            own_connection(alias).run(_ping, timeout=PATIENCE)
+        found = set(table_names(connections[alias]))
+        if is_there(alias):
+            found |= set(table_names(home_connection(alias)))
+        self._tables[alias] = frozenset(found)
 
     def tables(self, alias: str) -> frozenset[str]:
         """The names of the tables in a database that is up."""
@@ -104,7 +105,7 @@ class Project:
         known = self._lacking.setdefault(alias, {})
         if model not in known:
             missing = table_of(model) not in self.tables(alias)
-            known[model] = [] if missing else missing_columns(connections[alias], [model])
+            known[model] = [] if missing else missing_columns(home_connection(alias), [model])
         return known[model]
 
     @contextmanager

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from django.db import connections
+
 from ...db.tables import MODELS, table_of, unfit_columns
 from ...process.registries import lease_databases
 from ...process.tags import source_behind_pool
@@ -23,7 +25,8 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     used = _used()
     for alias in project.up():
         there = [name for name in MODELS if table_of(name) in project.tables(alias)]
-        if not there and alias in used:
+        # The file beside a SQLite database is made on first use.
+        if not there and alias in used and connections[alias].vendor != "sqlite":
             yield _unmade(alias)
         # A table of Leaf's alone is another project's.
         if alias in used or set(there) - {"LeafAlloc"}:
@@ -40,10 +43,10 @@ def _used() -> set[str]:
 def _unmade(alias: str) -> Finding:
     return Finding(
         NAME,
-        Severity.INFO,
+        Severity.ERROR,
         f"database {alias!r}",
         "It has none of our tables yet.",
-        "They are made on first use, if the database's user may make tables.",
+        "Ids can't be taken before they are there.",
         _migrate(alias),
     )
 
@@ -54,9 +57,7 @@ def _half_made(project: Project, alias: str, there: list[str]) -> Iterator[Findi
     if columns:
         yield _lacking(alias, columns + missing, Severity.ERROR, "Ids can't be taken with these.")
     elif missing:
-        yield _lacking(
-            alias, missing, Severity.WARNING, "They are made on first use, if that is permitted."
-        )
+        yield _lacking(alias, missing, Severity.ERROR, "What needs them fails.")
 
 
 def _unfit(project: Project, alias: str) -> Iterator[Finding]:

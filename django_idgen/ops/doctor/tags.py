@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...core.errors import SegmentUnavailable
-from ...core.segment import MAX_ID, Grid
+from ...core.segment import MAX_ID, Shard
 from ...models import Installation
 from ...process.tags import find_tag, source_behind_pool, source_of_tags, stands_at
 from ..tags.edits import raise_tag
@@ -49,9 +49,9 @@ def highest_behind(
     """The highest id that the tag would come to again, and where it is; None if there is none."""
     tops = [
         (top, column)
-        for grid, mark in _marks(project, tag)
+        for shard, mark in _marks(project, tag)
         for column in columns
-        if (top := _top(project, column, grid, mark)) is not None
+        if (top := _top(project, column, shard, mark)) is not None
     ]
     return max(tops, key=lambda each: each[0], default=None)
 
@@ -66,12 +66,12 @@ def usual_skip(tag: str, hours_ago: float = 0.0) -> int:
     return used + int(source_of_tags().failover_skip) * longest
 
 
-def _top(project: Project, column: IdColumn, grid: Grid, mark: int) -> int | None:
+def _top(project: Project, column: IdColumn, shard: Shard, mark: int) -> int | None:
     with project.reading(column.alias):
-        return column.highest_of(grid, mark)
+        return column.highest_of(shard, mark)
 
 
-def _marks(project: Project, tag: str) -> Iterator[tuple[Grid, int]]:
+def _marks(project: Project, tag: str) -> Iterator[tuple[Shard, int]]:
     """What each database of the tag gives out next, and which ids it does."""
     source: Any = source_behind_pool()
     route = [alias for alias in source.route(tag) if project.why_away(alias) is None]
@@ -83,19 +83,19 @@ def _marks(project: Project, tag: str) -> Iterator[tuple[Grid, int]]:
     for alias in route:
         row = known.rows.get(alias) if known is not None else None
         if row is not None:
-            yield Grid(max(row.delta, 1), row.remainder), max(row.max_id, mark)
+            yield Shard(max(row.delta, 1), row.remainder), max(row.max_id, mark)
         else:
             yield _of_new_tag(project, alias, mark)
 
 
-def _of_new_tag(project: Project, alias: str, mark: int) -> tuple[Grid, int]:
+def _of_new_tag(project: Project, alias: str, mark: int) -> tuple[Shard, int]:
     if not project.has(alias, "Installation"):
-        return Grid(), mark
+        return Shard(), mark
     row = Installation.objects.using(alias).filter(pk=1).first()
     return (
-        (Grid(), mark)
+        (Shard(), mark)
         if row is None
-        else (Grid(max(row.delta, 1), row.remainder), max(mark, row.first_id))
+        else (Shard(max(row.delta, 1), row.remainder), max(mark, row.first_id))
     )
 
 

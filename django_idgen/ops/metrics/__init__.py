@@ -28,6 +28,7 @@ name                             kind      labels           what
 ``ticks_borrowed_total``         counter   generator        ticks stamped before their time
 ``clock_backwards_total``        counter   generator        times time was behind the last id
 ``worker_changes_total``         counter   generator        worker ids changed as it stayed so
+``ids_degraded_total``           counter   generator        ids given without a lease
 ``lease_renewals_total``         counter   generator        renewals
 ``lease_refusals_total``         counter   generator        times no lease was to be had
 ``lease_acquires_total``         counter   namespace        leases taken

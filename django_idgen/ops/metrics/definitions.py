@@ -50,6 +50,7 @@ PROCESS: Final = _by_name(
     _counter("ticks_borrowed", "Ticks that were stamped before their time.", "generator"),
     _counter("clock_backwards", "Times that time was found behind the last id.", "generator"),
     _counter("worker_changes", "Worker ids changed since time stayed behind.", "generator"),
+    _counter("ids_degraded", "Ids given without a lease, which may repeat.", "generator"),
     _counter("lease_renewals", "Renewals of the lease.", "generator"),
     _counter("lease_refusals", "Times that no lease was to be had.", "generator"),
     _counter("lease_acquires", "Leases of worker ids that were taken.", "namespace"),

@@ -52,6 +52,7 @@ GENERATOR_COUNTS: Final[Mapping[str, str]] = {
     "ticks_borrowed": "borrowed",
     "clock_backwards": "backwards",
     "worker_changes": "worker_changes",
+    "ids_degraded": "degraded",
     "lease_renewals": "renewals",
 }
 """Counters, and what they are called in the ``stats()`` of a generator."""
@@ -70,6 +71,7 @@ ERRORS: Final[Mapping[str, str]] = {
     "clock_skewed": "",
     "clock_moved_backwards": "",
     "worker_changed": "",
+    "ids_degraded": "RegistryUnavailable",
     "segment_load_failed": "SegmentUnavailable",
     "segment_paused": "",
     "segment_skipped": "",

@@ -5,12 +5,10 @@ A tag is made by an INSERT, never an UPDATE: a process may make it in the same m
 using it. Nothing deletes a tag, which would start at 1 again.
 
 The segment source says where a tag's rows are: in one database, in several that share it,
-or where a router leads. On a server each edit is a transaction on a connection of its own.
-A SQLite database has one writer: there it is the caller's connection, and the mark, which
-is kept outside of the row, is raised first.
+or where a router leads. Each edit is a transaction on a connection of its own. A database in
+memory has the caller's connection alone, and marks outside of the rows, which are raised first.
 
-A fetch sees in the row that a tag is paused. On SQLite the marks say it, too, from the
-commit on. The ranges of a paused tag in the pool are closed as well, and kept for later.
+A fetch sees in the row that a tag is paused. Its ranges in the pool are thrown away.
 """
 
 from __future__ import annotations
@@ -19,13 +17,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, DataError, IntegrityError, connections, transaction
+from django.db import DatabaseError, DataError, IntegrityError, transaction
 from django.db.models import F
-from django.db.models.functions import Greatest, Now
+from django.db.models.functions import Greatest
 
 from ...core.errors import ConfigurationError, IdgenError, InvalidTag, SegmentUnavailable
 from ...core.segment import MAX_ID, check_step, check_tag
-from ...db.connection import Place, own_connection, place_of
+from ...db.connection import Place, home_connection, home_of, own_connection, place_of
+from ...db.dialects import Now
 from ...db.row_writes import insert_row, why_alike
 from ...db.tables import make_missing_tables, missing_tables
 from ...db.transactions import Transactions
@@ -194,7 +193,7 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
     lowest = stands - _is_half_done(source.route(tag), known)
     if not lowest < target <= min(stands + most, MAX_ID):
         raise SkipRefused(tag, max_id=stands, wanted=target, most=most)
-    # On SQLite the mark stands outside of the row, and goes first.
+    # Of a database in memory the mark stands outside of the row, and goes first.
     source.marks(tag).raise_mark(tag, target)
     for alias in source.route(tag):
         _change_or_insert(alias, known.rows.get(alias) or _unused_row(known), max_id=target)
@@ -292,8 +291,7 @@ def _swap(tag: str, alias: str, seen: int, to: int) -> None:
 def pause_tag(tag: str) -> Tag:
     """Stop giving out ids of ``tag``; may be repeated.
 
-    Processes use up what they hold. What lies in the pool is thrown away: a gap. Where the
-    calling thread is in a transaction on a SQLite database, it counts from that one's commit on.
+    Processes use up what they hold. What lies in the pool is thrown away: a gap.
 
     Raises :class:`.TagUnknown`, :class:`.TagsElsewhere`,
     :class:`SegmentUnavailable` if one of the tag's databases can't be
@@ -337,7 +335,7 @@ def _unused_row(known: Tag) -> LeafAlloc:
 
 
 def _tell_marks(alias: str, tag: str, *, paused: bool) -> None:
-    """On SQLite, once the row's change is committed: what is rolled back was not paused."""
+    """In memory, once the row's change is committed: what is rolled back was not paused."""
     if place_of(alias) is Place.SERVER:
         return
     marks: Any = source_of_tags().marks(tag)
@@ -374,8 +372,8 @@ def _on_server(alias: str, body: Callable[[], T]) -> T:
 
 
 def _here(alias: str, body: Callable[[], T]) -> T:
-    if missing_tables(connections[alias], MODELS):
-        make_missing_tables(connections[alias], only=MODELS)
+    if missing_tables(home_connection(alias), MODELS):
+        make_missing_tables(home_connection(alias), only=MODELS)
     with transaction.atomic(using=alias):
         return body()
 
@@ -399,7 +397,7 @@ def insert_tag_row(row: LeafAlloc, alias: str) -> None:
     if why := why_alike(row, alias):
         raise InvalidTag(row.pk, why)
     try:
-        with transaction.atomic(using=alias):
+        with transaction.atomic(using=home_of(alias)):
             insert_row(row, alias)
     except IntegrityError as error:
         raise TagExists(row.pk) from error

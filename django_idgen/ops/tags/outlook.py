@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.moments import moment
-from ...core.segment import MAX_ID, Grid
+from ...core.segment import MAX_ID, Shard
 from ...core.source import Stock
 from ...models import LeafAlloc
 from ...process.tags import Tag, is_fetched_from, known_tag, source_in_use
@@ -61,11 +61,11 @@ def outlook(tag: str) -> TagOutlook:
 def outlooks(rows: Iterable[LeafAlloc], database: str) -> dict[str, TagOutlook]:
     """The outlooks of ``rows`` of ``database`` (an alias), by tag.
 
-    It takes one call to Redis for all of them, which ends within the pool's timeout; on
-    SQLite with history on one query besides. Raises nothing on account of a pool.
+    It takes one call to Redis for all of them, which ends within the pool's timeout. Raises
+    nothing on account of a pool.
     """
     chosen = {row.pk: row for row in rows}
-    rates = rates_of(list(chosen.values()), database)
+    rates = rates_of(list(chosen.values()))
     stocks = _stocks([tag for tag in chosen if _is_of(tag, database)])
     return {
         tag: _outlook(row, database, rates[tag], stocks.get(tag)) for tag, row in chosen.items()
@@ -96,8 +96,8 @@ def _over_all(tag: Tag) -> TagOutlook:
 
 
 def _outlook(row: LeafAlloc, database: str, rate: float, stock: Stock | None) -> TagOutlook:
-    grid = Grid(row.delta, row.remainder)
-    first = grid.first(max(row.max_id, 1)) if grid.sound else MAX_ID
+    shard = Shard(row.delta, row.remainder)
+    first = shard.first(max(row.max_id, 1)) if shard.sound else MAX_ID
     left = len(range(first, MAX_ID, max(row.delta, 1)))
     pooled = None if stock is None else int(stock.ids)
     last = _last_taken(row, stock)

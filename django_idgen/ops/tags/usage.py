@@ -12,22 +12,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Literal
 
 from django.conf import settings
 from django.db import DatabaseError, connections
-from django.db.models import BigIntegerField, Case, Count, F, Max, Min, Sum, Value, When
+from django.db.models import BigIntegerField, Case, F, Sum, Value, When
 from django.db.models.functions import Cast
 from django.utils import timezone
 
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.segment import check_tag
-from ...db.connection import Place, place_of
+from ...db.connection import home_connection
 from ...db.dialects import SecondsOf
-from ...db.stores import catch_up
+from ...db.memory_rows import catch_up
 from ...db.tables import missing_tables
 from ...models import LeafAlloc, SegmentHistory
 from ...process.tags import source_behind_pool
@@ -44,8 +44,6 @@ SPANS: dict[str, tuple[int, int]] = {
 """How many buckets, and how long one is."""
 POOL = "pool"
 """The holder of what lies in the pool: see :mod:`...sources.pool.scripts`."""
-LOOKED_BACK = timedelta(hours=1)
-"""The time that the history is asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +185,7 @@ def _zone_of(alias: str) -> tzinfo:
 
 def _has_no_table(alias: str) -> bool:
     try:
-        return bool(missing_tables(connections[alias], ["SegmentHistory"]))
+        return bool(missing_tables(home_connection(alias), ["SegmentHistory"]))
     except DatabaseError:
         return False
 
@@ -208,17 +206,10 @@ def _net_ids() -> Sum:
 # --- rates --------------------------------------------------------------------------------
 
 
-def rates_of(rows: Sequence[LeafAlloc], database: str) -> dict[str, float]:
-    """Ids a second, by tag, of ``rows`` of ``database``; 0.0 where that is not known.
-
-    On a server the rows say it. A SQLite database keeps no rates: there the history does,
-    in one query, if it is on.
-    """
+def rates_of(rows: Sequence[LeafAlloc]) -> dict[str, float]:
+    """Ids a second, by tag, as ``rows`` have them; 0.0 where that is not known."""
     now = timezone.now()
-    if place_of(database) is Place.SERVER:
-        return {row.pk: _of_row(row, now) for row in rows}
-    found = _of_history([row.pk for row in rows], database, now)
-    return {row.pk: found.get(row.pk, 0.0) for row in rows}
+    return {row.pk: _of_row(row, now) for row in rows}
 
 
 def _of_row(row: LeafAlloc, now: datetime) -> float:
@@ -231,32 +222,3 @@ def _of_row(row: LeafAlloc, now: datetime) -> float:
     if seconds <= 0 or fetched < 0:
         return row.rate
     return min(row.rate, fetched / max(row.delta, 1) / seconds)
-
-
-def _of_history(tags: Sequence[str], database: str, now: datetime) -> Mapping[str, float]:
-    if not tags or not source_behind_pool().history:
-        return {}
-    catch_up(database)
-    rows = SegmentHistory.objects.using(database)
-    recent = rows.filter(tag__in=tags, taken_at__gte=now - LOOKED_BACK).order_by()
-    grouped = recent.values("tag", "delta").annotate(
-        count=Count("pk"), first=Min("taken_at"), last=Max("taken_at"), taken=_net_ids()
-    )
-    try:
-        return {
-            each["tag"]: _rate(
-                each["taken"] / each["delta"], each["count"], each["first"], each["last"], now
-            )
-            for each in grouped
-        }
-    except DatabaseError as error:
-        raise SegmentUnavailable(f"Database {database!r} can't be asked: {error}") from error
-
-
-def _rate(ids: float, fetches: int, first: datetime, last: datetime, now: datetime) -> float:
-    """What was used between the first and the last fetch: all but about the last segment."""
-    seconds = (last - first).total_seconds()
-    if seconds <= 0:
-        return 0.0
-    used = ids * (fetches - 1) / fetches
-    return max(min(used / seconds, ids / (now - first).total_seconds()), 0.0)

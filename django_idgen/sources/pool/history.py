@@ -1,7 +1,7 @@
 """Who popped which ids: from the notes in Redis into the rows of the history.
 
 A pop must not wait for the database, so that the script writes a note in Redis, and
-whoever keeps the pool filled carries the notes over. A note that is carried over
+the process that fills the pool carries the notes over. A note that is carried over
 twice, as when a process was killed in between, is still one row.
 """
 
@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils.timezone import get_default_timezone, make_naive
 
+from ...db.connection import home_of
 from ...models import SegmentHistory
 from .link import PoolLink
 from .scripts import Notes, PoolScripts
@@ -40,7 +41,7 @@ def carry_over(link: PoolLink, scripts: PoolScripts, owner: str, alias: str) -> 
 def _insert(notes: Notes, alias: str) -> int:
     rows = [_row(words) for words in notes.words]
     times = [row.taken_at for row in rows]
-    with transaction.atomic(using=alias):
+    with transaction.atomic(using=home_of(alias)):
         there = SegmentHistory.objects.using(alias).filter(taken_at__range=(min(times), max(times)))
         known = set(there.values_list("tag", "start", "stop", "holder", "taken_at"))
         new = [

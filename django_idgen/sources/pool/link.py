@@ -21,7 +21,7 @@ RETRY_AFTER = 60.0
 class PoolLink:
     """Lets one call at a time through, and none for :data:`RETRY_AFTER` after a failure.
 
-    So a Redis that is away costs a process one timeout a minute. Thread-safe.
+    So an unreachable Redis costs a process one timeout a minute. Thread-safe.
     ``emit`` hears ``pool_unavailable`` and ``pool_available``.
     """
 

@@ -2,7 +2,7 @@
 
 What processes have left over, and what was fetched ahead of need, lies in the pool;
 a process takes from there, else from the source behind it. So nothing is wasted by
-restarts, and a database that is away for some minutes is not felt.
+restarts, and a database outage of some minutes is not felt.
 
 Redis may forget all of it at any time: that is a gap. It must never bring anything
 back: see :mod:`.scripts`. What was pushed or popped without an answer is given up.
@@ -25,7 +25,7 @@ from ...core.source import Source, Stock
 from ...db.installation import NOBODY
 from ...db.redis_client import OwnRedis
 from ...signals import emit as emit_signal
-from ..lanes import Lanes
+from ..fetch_threads import FetchThreads
 from .history import carry_over
 from .link import PoolLink
 from .scripts import MAX_RANGES, PoolScripts, Popped, Pushed
@@ -87,9 +87,9 @@ class PoolSource(Source):
         self.source = source
         self.alias = alias
         self.max_ids = _checked_max_ids(max_ids)
-        self._loader = Lanes(lambda: source.loader.background)
+        self._loader = FetchThreads(lambda: source.loader.background)
         self._own = own or OwnRedis(alias, timeout=_checked_timeout(timeout))
-        _ = self._own.client  # so that an alias that can't be one is told of at once
+        _ = self._own.client  # so that a wrong alias fails at once
         self.history = source.history
         """Whether it is written down who has which range."""
         self._scripts = PoolScripts(self._own, history=self.history)
@@ -117,11 +117,17 @@ class PoolSource(Source):
         owner = self.source.owner(check_tag(tag))
         popped = self._pop(owner, tag, floor, demand)
         segment = popped.segment
+        life = popped.life
         if segment is None:
-            segment = self.source.fetch(tag, floor=max(floor, popped.highest), demand=demand)
+            segment, life = self._behind(tag, floor, demand, popped)
             owner = self.source.owner(tag, max_age=OWNER_AGE)
-        self._note(owner, segment, popped.life)
+        self._note(owner, segment, life)
         return segment
+
+    def _behind(self, tag: str, floor: int, demand: Demand, popped: Popped) -> tuple[Segment, str]:
+        """A segment of the source behind the pool, which has none; and the pool's life."""
+        segment = self.source.fetch(tag, floor=max(floor, popped.highest), demand=demand)
+        return segment, popped.life
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
         """Put ids into the pool that came from here and were not given out. Never raises."""
@@ -217,7 +223,7 @@ class PoolSource(Source):
     # --- looking ----------------------------------------------------------------------
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """As of the source behind it, and of Redis: each can have ids while the other is away."""
+        """As of the source behind it, and of Redis: each can have ids while the other is down."""
         return {f"redis {self._own.alias}": self._ping, **self.source.probes()}
 
     def _ping(self) -> None:

@@ -12,7 +12,6 @@ from django.test.utils import CaptureQueriesContext
 
 from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from django_idgen.rest import tags
@@ -78,22 +77,14 @@ def test_a_table_that_is_missing_has_no_tags(postgres: str) -> None:
 def test_a_sqlite_database_without_tables_has_no_tags(
     tmp_path: Path, django_db_blocker: Any
 ) -> None:
-    """And no file of marks is made for the question."""
+    """Nor one whose file beside it is not there yet."""
     path = tmp_path / "shop.sqlite3"
-    with django_db_blocker.unblock(), empty_sqlite(path), override_settings(IDGEN={}):
-        with pytest.raises(UnknownTag):
-            check_known("orders")
-        assert sorted(each.name for each in tmp_path.iterdir()) == ["shop.sqlite3"]
-
-
-def test_marks_know_a_tag_before_its_row_is_written(tmp_path: Path, django_db_blocker: Any) -> None:
-    """On SQLite the row may come later than the ids."""
-    path = tmp_path / "shop.sqlite3"
-    with django_db_blocker.unblock(), empty_sqlite(path), override_settings(IDGEN={}):
-        make_missing_tables(connections["default"])
-        segments["orders"].next_id()
-        LeafAlloc.objects.all().delete()
-        forget()
+    with (
+        django_db_blocker.unblock(),
+        empty_sqlite(path),
+        override_settings(IDGEN={}),
+        pytest.raises(UnknownTag),
+    ):
         check_known("orders")
 
 

@@ -156,10 +156,10 @@ def own_postgres() -> Iterator[PostgresServer]:
 
 
 def test_while_the_database_is_away_known_tokens_take_ids(
-    own_postgres: PostgresServer, tmp_path: Path
+    own_postgres: PostgresServer, tmp_path: Path, django_db_blocker: Any
 ) -> None:
     """Longer than ``token_max_age``; others are told to come again; then all is as before."""
-    with pointing_at(own_postgres, "own") as alias:
+    with django_db_blocker.unblock(), pointing_at(own_postgres, "own") as alias:
         site = Site(tmp_path, database_settings(alias), alias)
         site.set_idgen({"REST": {"token_max_age": 0.5, "token_outage": 600}})
         secret = prepared(site)

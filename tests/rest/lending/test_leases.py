@@ -117,7 +117,7 @@ def test_a_holders_label_is_bound_to_the_name_of_its_token(api: Api) -> None:
 
     def label(lease: dict[str, Any]) -> str:
         (survey,) = REGISTRIES["default"].inspect([lease["worker"]])
-        return next(iter(survey.sights)).mark.holder
+        return next(iter(survey.marks)).mark.holder
 
     first = api.acquire(holder="pod-0").json()["lease"]
     assert label(first) == '"tests" pod-0'

@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
-from django.db import connections
 from django.test import override_settings
 
 from django_idgen import next_id
-from django_idgen.db.tables import make_missing_tables
 from django_idgen.process import handlers
 from django_idgen.rest.tokens import make_token
 from tests import servers
 from tests.conftest import _empty_database
-from tests.places import empty_sqlite, idgen_on
+from tests.places import empty_sqlite, idgen_on, make_tables
 
 # schemathesis makes a session's cookie up, and takes what a password lets in for its doing.
 WITHOUT_SESSIONS = {
@@ -55,7 +53,7 @@ def project(
     ):
         for app in ("auth", "sessions", "admin", "django_idgen"):
             call_command("migrate", app, verbosity=0)
-        make_missing_tables(connections[database])
+        make_tables(database)
         next_id()
         yield
         handlers.reset()

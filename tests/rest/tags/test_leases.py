@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ from rest_framework.test import APIClient
 
 from django_idgen import generators, next_id
 from django_idgen.core.errors import LeaseLost
-from django_idgen.db.stores import marks_of
 from django_idgen.models import NamespaceRecord, WorkerLease
 from django_idgen.process import factory, handlers
 from tests.places import empty_sqlite, place
@@ -54,7 +51,7 @@ def test_a_lease_tells_who_holds_it_until_when(place: str, client: APIClient) ->
     assert 100 < lease["window_left"] <= 180
     assert lease["generator"] == "default"
     if place == "default":
-        assert lease["clock_offset"] is None  # one clock, on one host
+        assert abs(lease["clock_offset"]) < 1  # one clock, on one host
     else:
         assert abs(lease["clock_offset"]) < 60
     token = generators["default"].keeper.lease.token  # type: ignore[attr-defined]
@@ -73,12 +70,7 @@ def several(place: str, client: APIClient) -> APIClient:
     for number in range(3):
         registry.acquire(holder=f"host {number}", avoid=free)
     gone = registry.acquire(holder="gone", avoid=free).lease.worker
-    if place == "default":
-        with closing(sqlite3.connect(marks_of(place).path)) as marks, marks:
-            marks.execute("UPDATE leases SET start = 1, until = 5 WHERE worker = ?", (gone,))
-    else:
-        rows = WorkerLease.objects.using(place).filter(worker=gone)
-        rows.update(start=1, until=5)
+    WorkerLease.objects.using(place).filter(worker=gone).update(start=1, until=5)
     row = WorkerLease.objects.using(place).exclude(token="").first()
     assert row is not None
     record = NamespaceRecord.objects.using(place).get(pk=row.namespace)

@@ -1,5 +1,5 @@
 -- L2 for the holders that were seen of late, without counting as seeing them: a part of all, from
--- a cursor on, since nobody is lent anything meanwhile. Each part stands alone: what is lost or
+-- a cursor on, since nothing is lent meanwhile. Each part stands alone: what is lost or
 -- begun anew between two of them is noticed as ever, and what a part did is done.
 local since, short = now_us - tonumber(ARGV[GIVEN + 1]), ARGV[GIVEN + 2] == '1'
 local cursor, about = ARGV[GIVEN + 3], ARGV[GIVEN + 4]

@@ -11,7 +11,7 @@
 -- 19 digits here, that is compared as a text, and counted on in two halves.
 local ZERO = string.rep('0', 19)
 local LOW = 1000000000
-local KEPT_MS = 30 * 24 * 3600 * 1000 -- a pool that nobody has used for so long is of no use
+local KEPT_MS = 30 * 24 * 3600 * 1000 -- a pool that was not used for so long is of no use
 
 local function text(number)
   return string.format('%.0f', number)
@@ -107,10 +107,10 @@ local function touch(key)
   redis.pcall('PEXPIRE', key, KEPT_MS)
 end
 
--- Write down who has a range from now on, for whoever carries it into the database:
+-- Write down who has a range from now on, for the process that carries it into the database:
 --   life, next, done      when this list was begun; its last number; the last one carried over
 --   <number>              tag, first, end, delta, seconds, microseconds, holder, as JSON
--- The oldest go where nobody does.
+-- The oldest go where none does.
 local MOST_NOTES = 50000
 
 local function note(key, tag, first, stop, delta, holder)

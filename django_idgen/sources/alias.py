@@ -7,24 +7,22 @@ from collections.abc import Callable
 from ..core.errors import SegmentUnavailable, TagPaused
 from ..core.segment import MAX_ID, MAX_STEP, STEP, Demand, Segment
 from ..core.source import Source
+from ..db import memory_rows
 from ..db.connection import Place, place_of
-from ..db.sqlite import memory_rows
-from ..db.sqlite.mirror_rows import FetchedRow, Row, now
-from ..db.stores import Stores, caller_of, kept_in_process, marks_of, mirror_of
+from ..db.memory_rows import FetchedRow, Row, now
+from ..db.stores import Stores, kept_in_process
 from .history import holder
 from .memory import MemorySource
 from .server import ServerSource
-from .sqlite import SqliteSource
 
-__all__ = ["PlacedSource"]
+__all__ = ["AliasSource"]
 
 
-class PlacedSource(Source):
+class AliasSource(Source):
     """Segments of ``LeafAlloc`` in ``database`` (an alias of ``DATABASES``). Thread-safe.
 
-    ``make_server`` makes the source that is used while the alias is a server's. On
-    SQLite the marks stand in a file beside the database, and ``LeafAlloc`` is their
-    mirror.
+    ``make_server`` makes the source that is used unless the alias is kept in this process,
+    as an in-memory database is.
     """
 
     def __init__(
@@ -32,15 +30,11 @@ class PlacedSource(Source):
         database: str,
         *,
         default_step: int,
-        history: bool = False,
         make_server: Callable[[], ServerSource],
     ) -> None:
         self.database = database
         self._default_step = default_step
-        self._history = history
         self._make_server = make_server
-        self._steps: dict[str, int] = {}
-        """By tag: the step that its marks had at our last fetch."""
         self._unshared: dict[str, int] = {}
         """By tag: the end of what was granted here while a test forbade the database."""
         self._stores: Stores[Source] = Stores(database, self._make)
@@ -54,8 +48,6 @@ class PlacedSource(Source):
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """See :meth:`Source.fetch`."""
         store = self._stores.current()
-        if isinstance(store, SqliteSource):
-            return self._fetch_mirrored(store, tag, floor, demand)
         if isinstance(store, MemorySource) and place_of(self.database) is Place.MEMORY:
             return self._fetch_in_memory(store, tag, floor, demand)
         if isinstance(store, ServerSource):
@@ -64,24 +56,6 @@ class PlacedSource(Source):
             return store.fetch_within(None, tag, floor=floor, demand=demand, expected=expected)
         segment = store.fetch(tag, floor=floor, demand=demand)
         self._unshared[tag] = segment.stop
-        return segment
-
-    def _fetch_mirrored(self, store: SqliteSource, tag: str, floor: int, demand: Demand) -> Segment:
-        mirror = mirror_of(store.marks)
-        caller = caller_of(self.database, mirror)
-        row = mirror.row_of(tag, caller)
-        if row is not None:
-            _refuse_if_paused(tag, row)
-            # Ahead of the marks only where somebody skipped ahead by hand.
-            floor = max(floor, row.max_id)
-            if self._steps.get(tag) != row.step:
-                store.set_step(tag, self._checked(tag, row.step))
-        segment = store.fetch(tag, floor=floor, demand=demand)
-        self._steps[tag] = segment.step
-        mirror.fetched(tag, holder(), len(segment.ids()))
-        if self._history:
-            mirror.taken(tag, segment.start, segment.stop, segment.delta, holder())
-        mirror.catch_up(caller)
         return segment
 
     def _fetch_in_memory(
@@ -97,7 +71,7 @@ class PlacedSource(Source):
         memory_rows.changed(self.database, row_now)
         return segment
 
-    # --- for whoever edits tags: on a server the row is all there is ------------------
+    # --- for editing tags: on a server the row is all there is ------------------
 
     def open_tag(self, tag: str, *, step: int, max_id: int) -> bool:
         """Make ``tag`` where its marks stand outside of its row; False if it is there already."""
@@ -127,9 +101,7 @@ class PlacedSource(Source):
     def max_id(self, tag: str) -> int:
         """The mark that stands outside of the row; 1 if there is none, or no fetch yet."""
         marks = self._marks()
-        if marks is None or (isinstance(marks, SqliteSource) and not marks.marks.path.exists()):
-            return 1
-        return marks.max_id(tag)
+        return 1 if marks is None else marks.max_id(tag)
 
     def is_new(self, tag: str) -> bool:
         """Whether no id of ``tag`` was handed out here, as far as that is known."""
@@ -138,13 +110,12 @@ class PlacedSource(Source):
 
     def ping(self) -> None:
         """Raise :class:`SegmentUnavailable` unless it answers. Changes nothing."""
-        store = self._stores.current()
-        if isinstance(store, (SqliteSource, ServerSource)):
-            store.ping()
+        if self.server is not None:
+            self.server.ping()
 
-    def _marks(self) -> SqliteSource | MemorySource | None:
+    def _marks(self) -> MemorySource | None:
         store = self._stores.current()
-        return store if isinstance(store, (SqliteSource, MemorySource)) else None
+        return store if isinstance(store, MemorySource) else None
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
@@ -155,9 +126,6 @@ class PlacedSource(Source):
     def close(self) -> None:
         """Free local resources. May be called twice."""
         for store in self._stores.all():
-            if isinstance(store, SqliteSource):
-                mirror = mirror_of(store.marks)
-                mirror.catch_up(caller_of(self.database, mirror))
             store.close()
 
     def _checked(self, tag: str, step: int) -> int:
@@ -178,8 +146,6 @@ class PlacedSource(Source):
             made = kept_in_process(self.database, place, make=lambda: MemorySource(end=MAX_ID))
             made.default_step = self._default_step
             return made
-        if place is Place.FILE:
-            return SqliteSource(marks=marks_of(self.database), default_step=self._default_step)
         return self._make_server()
 
 

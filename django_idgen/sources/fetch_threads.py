@@ -12,7 +12,7 @@ from django.db import connections
 from ..core.loader import InlineLoader, Loader
 from ..core.prefork import is_prefork
 
-__all__ = ["Lanes"]
+__all__ = ["FetchThreads"]
 
 T = TypeVar("T")
 
@@ -20,10 +20,10 @@ MOST = 16
 """Fetches under way at a time. Each waits for the thread of its database."""
 
 
-class _Lane:
+class _FetchThread:
     def __init__(self, number: int) -> None:
         # Receivers of signals may open connections in its thread.
-        self.loader = Loader(f"idgen-lane-{number}", on_idle=connections.close_all)
+        self.loader = Loader(f"idgen-thread-{number}", on_idle=connections.close_all)
         self.jobs: set[object] = set()  # adding and discarding are atomic
 
     def submit(self, fn: Callable[[], T], urgent: bool) -> Future[T]:
@@ -39,7 +39,7 @@ class _Lane:
         return self.loader.submit(run, urgent=urgent)
 
 
-class Lanes:
+class FetchThreads:
     """Runs jobs in a few threads, so that one which waits for a dead server stops no other.
 
     The threads are daemons that end when there is nothing to do. ``is_background``
@@ -57,14 +57,14 @@ class Lanes:
         return self._is_background()
 
     def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
-        """Run ``fn`` in the lane with the least to do."""
+        """Run ``fn`` in the thread with the least to do."""
         if is_prefork() or not self.background:
             return self._inline.submit(fn, urgent=urgent)
         if self._pid != os.getpid():
             self.reset()
-        return min(self._lanes, key=lambda lane: len(lane.jobs)).submit(fn, urgent)
+        return min(self._threads, key=lambda thread: len(thread.jobs)).submit(fn, urgent)
 
     def reset(self) -> None:
         """After a fork: forget the threads and their jobs."""
-        self._lanes = [_Lane(number) for number in range(MOST)]
+        self._threads = [_FetchThread(number) for number in range(MOST)]
         self._pid = os.getpid()

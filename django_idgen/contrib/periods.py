@@ -1,0 +1,91 @@
+"""Numbers that begin again each day, month or year: ``2026-11-21-000042``.
+
+Each period has a tag of its own, made on first use: what was given out in it is counted in one
+row, whatever processes, time zones and clocks ask. So two numbers never meet, and a clock that
+goes back can't make an earlier period begin again.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, tzinfo
+from typing import Final
+
+from django.utils import timezone
+
+from ..core.errors import ConfigurationError
+from ..core.generator import Generator
+from ..core.layout import is_int
+from ..core.segment import check_tag
+from ..process.handlers import segments
+
+__all__ = ["PERIODS", "PeriodNumbers"]
+
+PERIODS: Final = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
+"""How a period is written, in tags and in numbers."""
+
+
+class PeriodNumbers:
+    """Texts such as ``2026-11-21-000042``, for people. Thread-safe.
+
+    ``tag`` names the counter: its rows are ``<tag>.<period>``. ``period`` is ``"day"``,
+    ``"month"`` or ``"year"``, in ``time_zone`` (by default the project's ``TIME_ZONE``, whatever
+    zone is active). ``digits`` (1 to 18): numbers have at least so many. ``prefix`` stands before
+    the period.
+
+    Within a period numbers rise in each process, with gaps, as segments do. A process never
+    goes back to an earlier period: while its clock is behind, it stays in the one it came to.
+
+    Raises :class:`ConfigurationError` and :class:`InvalidTag`.
+    """
+
+    def __init__(
+        self,
+        tag: str,
+        *,
+        period: str = "day",
+        digits: int = 6,
+        prefix: str = "",
+        time_zone: tzinfo | None = None,
+    ) -> None:
+        if period not in PERIODS:
+            raise ConfigurationError(f"period must be one of {', '.join(PERIODS)}, not {period!r}.")
+        if not is_int(digits) or not 1 <= digits <= 18:
+            raise ConfigurationError(f"digits must be a whole number of 1 to 18, not {digits!r}.")
+        check_tag(f"{check_tag(tag)}.0000-00-00")
+        self.tag = tag
+        self._format = PERIODS[period]
+        self._digits = digits
+        self._prefix = prefix
+        self._time_zone = time_zone
+        self._last = ""
+        self._lock = threading.Lock()
+
+    def next(self) -> str:
+        """The next one, of now. Raises as ``segments[tag].next_id()``."""
+        period = self._current()
+        return self._text(period, self._generator(period).next_id())
+
+    async def anext(self) -> str:
+        """As :meth:`next`, for coroutines."""
+        period = self._current()
+        return self._text(period, await self._generator(period).anext_id())
+
+    def _current(self) -> str:
+        now: datetime = timezone.now()
+        if timezone.is_naive(now):
+            now = timezone.make_aware(now, timezone.get_default_timezone())
+        zone = self._time_zone or timezone.get_default_timezone()
+        # Years of fewer than four digits would not sort, and the clock has never been right there.
+        period = now.astimezone(zone).strftime(self._format).rjust(4, "0")
+        with self._lock:
+            self._last = max(self._last, period)
+            return self._last
+
+    def _generator(self, period: str) -> Generator:
+        tag = f"{self.tag}.{period}"
+        # Made on first use even if make_tags is off: no one makes each day's tag in advance.
+        return segments.get(tag) or segments.open(tag)
+
+    def _text(self, period: str, number: int) -> str:
+        return f"{self._prefix}{period}-{number:0{self._digits}d}"

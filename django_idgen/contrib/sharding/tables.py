@@ -1,0 +1,67 @@
+"""Which table, of several that share one shape, has the row of an id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
+
+from ...core.errors import ConfigurationError
+from ...core.layout import is_int
+from ...core.moments import is_aware
+from ...process.handlers import generators
+
+__all__ = ["IntervalTables", "ModuloTables"]
+
+
+class ModuloTables:
+    """``orders_0`` to ``orders_3``, by the remainder of the id. Frozen; thread-safe.
+
+    ``pattern`` has one ``{}``, for the number. Snowflakes of a process that makes few at a time
+    end in the same sequence: spread them by the generator's option ``sequence_start``: ``"next"``.
+    """
+
+    def __init__(self, pattern: str, count: int) -> None:
+        if not is_int(count) or not 1 <= count <= 1_000_000:
+            raise ConfigurationError(
+                f"count must be a whole number of 1 to 1000000, not {count!r}."
+            )
+        if pattern.count("{}") != 1:
+            raise ConfigurationError(f"pattern must have one {{}}, and {pattern!r} has not.")
+        self._names = tuple(pattern.replace("{}", str(number)) for number in range(count))
+
+    def __call__(self, value: int) -> str:
+        """The table of the id ``value``."""
+        return self._names[value % len(self._names)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+
+class IntervalTables:
+    """``orders_2026_11``, by the time in a snowflake. Frozen; thread-safe.
+
+    ``pattern`` is of ``strftime()``: ``orders_%Y_%m`` has a table a month. ``generator`` is the
+    alias that makes the ids; ``time_zone`` says when a day begins.
+    """
+
+    def __init__(
+        self, pattern: str, *, generator: str = "default", time_zone: tzinfo = UTC
+    ) -> None:
+        early, late = datetime(2026, 1, 1, tzinfo=UTC), datetime(2028, 12, 30, tzinfo=UTC)
+        if early.strftime(pattern) == late.strftime(pattern):
+            raise ConfigurationError(
+                f"pattern must name a time, such as 'orders_%Y_%m', and {pattern!r} does not."
+            )
+        self._pattern = pattern
+        self._generator = generator
+        self._time_zone = time_zone
+
+    def __call__(self, value: int) -> str:
+        """The table of the id ``value``. Raises :class:`InvalidId` for what is none."""
+        return self.at(generators[self._generator].decode(value).created)
+
+    def at(self, when: datetime) -> str:
+        """The table of what was made at ``when`` (aware)."""
+        if not is_aware(when):
+            raise ConfigurationError(f"A moment needs a time zone, and {when!r} has none.")
+        return when.astimezone(self._time_zone).strftime(self._pattern)

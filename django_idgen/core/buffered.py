@@ -1,0 +1,359 @@
+"""Ids prepared ahead, as uid-generator's cached generator has them: whole ticks in a buffer.
+
+One thread keeps the buffer filled, with ranges and not with single ids. A caller walks the
+tick that is open without a look at a clock, so ``next_id`` is an attribute: see
+:func:`.generator.walk`. The thread also looks at the clock for the callers: a tick that
+grew too old is thrown away, so that after a pause ids are of the present again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from itertools import islice
+from operator import length_hint
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from .clock import SYSTEM_CLOCK, Clock
+from .errors import ConfigurationError
+from .events import Emit, ignore
+from .generator import HAS_GIL, drop, walk
+from .layout import BitLayout, is_int
+from .loader import RepeatingThread
+from .registry import Registry
+from .snowflake import NEVER, SnowflakeGenerator, SnowflakeStats
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["BufferedGenerator", "BufferedStats", "Policy"]
+
+logger = logging.getLogger("django_idgen")
+
+Policy = Callable[["BufferedGenerator"], object]
+"""Called with the generator whose buffer is full, or empty."""
+
+MAX_BOOST = 16
+RETRY = 1.0
+"""Seconds until the buffer is filled again after that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferedStats(SnowflakeStats):
+    """As of a snowflake generator, and of its buffer."""
+
+    buffered: int
+    """Ids prepared and not given out yet, those of the open tick included."""
+    capacity: int
+    """How many a full buffer has."""
+    dry: int
+    """Times that a caller found the buffer empty, and no tick that might be prepared."""
+    outdated: int
+    """Ids thrown away since their ticks were too old."""
+
+
+class BufferedGenerator(SnowflakeGenerator):
+    """Snowflake ids out of a buffer of ``2**boost_power`` whole ticks, filled ahead.
+
+    * ``boost_power`` (0 to 16): an id's time lies at most ``2**boost_power`` ticks ahead of
+      the registry's time, or behind it. (Further ahead where its lease had to start later.)
+    * ``padding_factor`` (percent, 1 to 99): fill when fewer ids than this share are left.
+    * ``schedule_interval`` (seconds): fill that often, too. None: only when ids are taken.
+    * ``on_full``, ``on_empty``: called with this generator (or dotted paths to what is
+      called) when a filling ends with a full buffer, in the filling thread, and when a caller
+      finds the buffer empty and the next tick not due. What ``on_empty`` raises goes to that
+      caller; otherwise it waits for the tick, ``wait_limit`` seconds at most.
+
+    The other arguments are as of :class:`SnowflakeGenerator`. Thread-safe; what it raises is
+    the same, too. A process that is stopped for longer may, when it goes on, give out ids of
+    the tick that was open before its thread runs again: older, but of its lease and once only.
+    """
+
+    next_id: Callable[[], int]
+    """As of :class:`SnowflakeGenerator`, but an attribute, which each tick sets anew."""
+
+    __slots__ = dict.fromkeys((
+        "_asleep", "_buffer", "_capacity", "_dry", "_fresh_until", "_ids", "_low", "_on_empty",
+        "_on_full", "_outdated", "_ready", "_schedule", "_short_lock", "_thread",
+    )) | {"next_id": "next_id() -> int\n\nThe next id, higher than any before it."}  # fmt: skip
+
+    def __init__(
+        self,
+        layout: BitLayout,
+        registry: Registry,
+        *,
+        boost_power: int = 3,
+        padding_factor: int = 50,
+        schedule_interval: float | None = None,
+        on_full: Policy | str | None = None,
+        on_empty: Policy | str | None = None,
+        sequence_start: int = 0,
+        wait_limit: float | None = None,
+        holder: str = "",
+        skew_limit: float = 10.0,
+        refuse_skew: bool = False,
+        background: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+        emit: Emit = ignore,
+    ) -> None:
+        if layout.batches > 1:
+            raise ConfigurationError(
+                f"A BufferedGenerator takes no 'batch' bits, and {layout} has some. Give them to "
+                f"'sequence', or use a SnowflakeGenerator with 'max_ahead'."
+            )
+        ticks = 1 << _whole("boost_power", boost_power, 0, MAX_BOOST)
+        self._capacity = ticks * layout.sequences
+        self._low = self._capacity * _whole("padding_factor", padding_factor, 1, 99) // 100
+        self._schedule = _interval(schedule_interval)
+        self._on_full = _policy("on_full", on_full)
+        self._on_empty = _policy("on_empty", on_empty)
+        self._ids: Iterator[int] = iter(range(0))
+        super().__init__(
+            layout,
+            registry,
+            max_ahead=ticks * layout.tick_us / 1e6,
+            sequence_start=sequence_start,
+            wait_limit=wait_limit,
+            holder=holder,
+            skew_limit=skew_limit,
+            refuse_skew=refuse_skew,
+            background=background,
+            clock=clock,
+            emit=emit,
+        )
+
+    def _start_over(self) -> None:
+        super()._start_over()
+        drop(self._ids)  # a caller may hold it, in an older next_id
+        self._thread = RepeatingThread()
+        self._short_lock = threading.Lock()
+        """For all below; never held while something waits. Taken after the other one."""
+        self._buffer: deque[tuple[int, range]] = deque()
+        """Ticks and their ids, rising."""
+        self._ready = self._dry = self._outdated = 0
+        """Ids in the buffer, without those of the open tick; the others as in the stats."""
+        self._fresh_until = NEVER
+        """Until this moment of the stopwatch the open tick is not too old."""
+        self._asleep = False
+        """Whether the thread waits to be woken."""
+        self._ids = iter(range(0))
+        self.next_id = self._next_slowly
+
+    @classmethod
+    def reach(cls, layout: BitLayout, options: Mapping[str, Any]) -> float:
+        power = options.get("boost_power", 3)
+        fits = is_int(power) and 0 <= power <= MAX_BOOST
+        return (1 << power) * layout.tick_us / 1e6 if fits else 0.0
+
+    # --- taking ------------------------------------------------------------------
+
+    def _next_slowly(self) -> int:
+        return self._next_ids_slowly(1, [])[0]
+
+    def _next_watched(self) -> int:
+        """``next_id`` where no thread looks at the clock."""
+        if self._clock.stopwatch() < self._fresh_until:
+            for value in self._ids:
+                return value
+        return self._next_slowly()
+
+    def _take_fresh(self, count: int) -> list[int]:
+        self._check_process()
+        fresh = HAS_GIL and self._clock.stopwatch() < self._fresh_until
+        return list(islice(self._ids, count)) if fresh else []
+
+    def _next_ids_slowly(self, count: int, ids: list[int]) -> list[int]:
+        self._check_process()
+        refusals = self.keeper.refusals
+        try:
+            while len(ids) < count:
+                taken = self._take_prepared(count - len(ids))
+                if not taken:
+                    self._prepare(refusals)
+                ids += taken
+        finally:
+            self._outbox.send()
+        return ids
+
+    def _take_prepared(self, count: int) -> list[int]:
+        """Up to ``count`` ids of one tick; none if the buffer is empty."""
+        with self._short_lock:
+            self._drop_old()
+            if not length_hint(self._ids) and self._buffer:
+                self._open_next()
+            return list(islice(self._ids, count))
+
+    def _open_next(self) -> None:
+        tick, ids = self._buffer.popleft()
+        self._ready -= len(ids)
+        self._fresh_until = self._clock.stopwatch() + self._seconds_fresh(tick)
+        self._ids = iter(ids)
+        if self.keeper.background:
+            name = f"idgen-filler-{self.keeper.namespace.name}"
+            self._thread.start(self.fill_in_background, pause=0.0, name=name, before_fork=self.park)
+        if not HAS_GIL:  # pragma: no cover - free-threaded builds
+            self.next_id = self._next_slowly
+        elif self._thread.is_alive():
+            # A caller that keeps this attribute takes the slower way later.
+            self.next_id = walk(self._ids, self._next_watched)
+        else:
+            self.next_id = self._next_watched
+        if self._asleep or self._ready < self._low:
+            self._thread.wake()
+
+    def _seconds_fresh(self, tick: int) -> float:
+        """How long ids of ``tick`` may still be given out; negative if no more."""
+        return self._seconds_until(tick + 1 + self._ahead)
+
+    def _drop_old(self) -> None:
+        """Throw away what lies too far behind."""
+        if self._clock.stopwatch() < self._fresh_until:
+            return
+        self._drop_open()
+        while self._buffer and self._seconds_fresh(self._buffer[0][0]) <= 0:
+            count = len(self._buffer.popleft()[1])
+            self._ready -= count
+            self._outdated += count
+
+    def _drop_open(self) -> None:
+        self._outdated += length_hint(self._ids)
+        drop(self._ids)
+
+    def park(self) -> None:
+        """Leave no tick open: for a while no thread looks at the clock (before a fork)."""
+        with self._short_lock:
+            self._drop_open()
+
+    # --- filling -----------------------------------------------------------------
+
+    def _prepare(self, refusals: int) -> None:
+        """Leave ids in the buffer; may wait for a tick, renew or acquire."""
+        if self._fill(refusals):
+            return
+        with self._short_lock:
+            self._dry += 1
+        if self._on_empty is not None:
+            self._on_empty(self)
+        self._fill(refusals, wait=True)
+
+    def _fill(self, refusals: int | None = None, *, wait: bool = False) -> bool:
+        """Prepare all ticks that may be: whether the buffer has ids.
+
+        ``wait``: at least one, though it is not its time yet. One thread fills at a time.
+        """
+        with self._lock:
+            self._refusals = self.keeper.refusals if refusals is None else refusals
+            while self._ready < self._capacity and (self._is_due() or (wait and not self._ready)):
+                block = self._usable_block()
+                self._block = iter(())
+                self._put(self.keeper.last_tick, block)
+            full = self._ready >= self._capacity
+        if full and self._on_full is not None:
+            try:
+                self._on_full(self)
+            except Exception:
+                logger.exception("on_full of namespace %r failed.", self.keeper.namespace.name)
+        return self._ready > 0
+
+    def _is_due(self) -> bool:
+        """Whether the next tick may be prepared without waiting."""
+        keeper = self.keeper
+        lease = keeper.lease
+        if lease is None or self._closed:
+            return True  # to acquire, or to be refused
+        now = keeper.now_tick()
+        tick = max(now, lease.start, keeper.last_tick + 1)
+        return tick <= max(now + self._lead(), lease.start)
+
+    def _put(self, tick: int, block: Iterator[int]) -> None:
+        unit = 1 << self.layout.sequence_shift
+        count = length_hint(block)
+        first = next(block)
+        with self._short_lock:
+            self._buffer.append((tick, range(first, first + count * unit, unit)))
+            self._ready += count
+
+    def fill_in_background(self) -> float:
+        """One turn of the filling thread; returns the seconds until the next. Never raises."""
+        with self._short_lock:
+            self._drop_old()
+            # What nothing takes is not prepared again and again, unless on a schedule.
+            self._asleep = self._clock.stopwatch() >= self._fresh_until
+        if not self._asleep or self._schedule is not None:
+            try:
+                self._fill()
+            except Exception:  # noqa: BLE001 - the keeper has told; the next caller is told
+                return RETRY
+            finally:
+                self._outbox.send()
+        pauses = [self._fresh_until - self._clock.stopwatch(), self._schedule or 0.0]
+        return min((each for each in pauses if each > 0.0), default=threading.TIMEOUT_MAX)
+
+    # --- the rest of the protocol --------------------------------------------------
+
+    def stats(self) -> BufferedStats:
+        """Counts since the generator was made, or since the fork. Thread-safe."""
+        known = super().stats()
+        with self._short_lock:
+            buffered = self._ready + length_hint(self._ids)
+            counts = {each.name: getattr(known, each.name) for each in fields(known)}
+            counts["issued"] -= buffered + self._outdated
+            return BufferedStats(
+                **counts,
+                buffered=buffered,
+                capacity=self._capacity,
+                dry=self._dry,
+                outdated=self._outdated,
+            )
+
+    def _discard(self) -> None:
+        super()._discard()
+        with self._short_lock:
+            self._thread.stop()
+            self._counts.discarded += self._ready + length_hint(self._ids)
+            self._buffer.clear()
+            self._ready = 0
+            drop(self._ids)
+            self.next_id = self._next_slowly
+
+    def __del__(self) -> None:
+        if hasattr(self, "_thread"):
+            self._thread.stop()
+
+
+def _whole(name: str, value: object, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ConfigurationError(
+            f"{name} must be a whole number of {least} to {most}, not {value!r}."
+        )
+    return value
+
+
+def _interval(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.001 <= value < 1e9:
+        raise ConfigurationError(
+            f"schedule_interval must be a number of seconds, 0.001 or more, or None for no "
+            f"schedule, not {value!r}."
+        )
+    return float(value)
+
+
+def _policy(name: str, value: object) -> Policy | None:
+    found: Any = value
+    if isinstance(value, str):
+        try:
+            found = resolve_name(value)
+        except (ValueError, ImportError, AttributeError) as error:
+            raise ConfigurationError(f"{name} is {value!r}, which can't be had: {error}") from error
+    if found is not None and not callable(found):
+        raise ConfigurationError(
+            f"{name} must be a callable, a dotted path to one, or None, not {value!r}."
+        )
+    policy: Policy | None = found
+    return policy

@@ -1,0 +1,152 @@
+"""Marks in files: numbers that one process locks, and that are on the disk before they count."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+from .errors import ConfigurationError, IdgenError
+
+__all__ = ["NumberFile", "check_platform", "file_errors", "file_name", "sync_directory"]
+
+
+def check_platform(what: str) -> None:
+    """Raise :class:`ConfigurationError` where there is no ``flock()``, which ``what`` need."""
+    if fcntl is None:
+        raise ConfigurationError(
+            f"{what} need flock(), which this platform lacks. Use the database instead."
+        )
+
+
+@contextlib.contextmanager
+def file_errors(what: str, directory: Path, unavailable: type[IdgenError]) -> Iterator[None]:
+    """Say what an ``OSError`` of the block means for ``what``, whose files are in ``directory``.
+
+    Raises :class:`ConfigurationError` if the directory is missing or this process may not write
+    to it, and ``unavailable`` for any other ``OSError``.
+    """
+    place = repr(str(directory))
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ConfigurationError(
+            f"The directory {place} of {what} is not there ({error}). Make it, or mount it, on a "
+            f"disk that survives a restart."
+        ) from error
+    except PermissionError as error:
+        raise ConfigurationError(
+            f"This process' user may not write to {place}, where {what} are ({error}). Give the "
+            f"user that right."
+        ) from error
+    except OSError as error:
+        raise unavailable(f"The files of {what} in {place} failed: {error}.") from error
+
+
+def file_name(name: str) -> str:
+    """A name that every file system can store, another one for each ``name``."""
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", name):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{re.sub(r'[^A-Za-z0-9_]', '_', name)[:40]}-{digest}"
+
+
+def sync_directory(directory: Path) -> None:
+    """Put the directory's entries on the disk. May raise ``OSError``."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class NumberFile:
+    """The file ``path``, which one process locks at a time. Every method may raise ``OSError``.
+
+    Its content is a line of ``count`` numbers, each of 20 digits: of one length, within one
+    sector of a disk, so that it is written whole or not at all. The kernel frees the lock
+    however the process ends.
+    """
+
+    def __init__(self, path: Path, count: int = 1) -> None:
+        self.path = path
+        self._count = count
+        self._descriptor: int | None = None
+
+    def lock(self) -> bool:
+        """Lock it until it is closed; False if another holder has it. Makes the file."""
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Deleted, or replaced, before we had it: that lock excludes no other process.
+            if self.still_in_place():
+                return True
+        except BlockingIOError:
+            pass
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        return False
+
+    @property
+    def is_open(self) -> bool:
+        return self._descriptor is not None
+
+    def still_in_place(self) -> bool:
+        """Whether the path still leads to the file that is locked."""
+        if self._descriptor is None:
+            return False
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return False
+
+    def peek(self) -> int:
+        """The first number; 0 if there is none, or it is damaged. Needs no lock."""
+        try:
+            return int(self.path.read_bytes().split()[0])
+        except (OSError, ValueError, IndexError):
+            return 0
+
+    def read(self) -> tuple[int, ...]:
+        """The numbers in the locked file; all 0 if it is new.
+
+        Raises ``ValueError`` with the content if that is something else.
+        """
+        content = os.pread(self._open(), 256, 0)
+        if not content:
+            return (0,) * self._count
+        if not re.fullmatch(rb"\d{20}( \d{20}){%d}\n" % (self._count - 1), content):
+            raise ValueError(content)
+        return tuple(map(int, content.split()))
+
+    def write(self, *numbers: int) -> None:
+        """Put ``numbers`` on the disk. Only for who has the lock."""
+        os.pwrite(self._open(), b" ".join(b"%020d" % each for each in numbers) + b"\n", 0)
+        os.fsync(self._open())
+
+    def close(self) -> None:
+        """Close the file. No LOCK_UN: that would free the lock of a forked child's parent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def unlock(self) -> None:
+        """Free the lock, though a child that was forked meanwhile has the file open; and close."""
+        fcntl.flock(self._open(), fcntl.LOCK_UN)
+        self.close()
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            raise OSError(f"{str(self.path)!r} is closed")
+        return self._descriptor

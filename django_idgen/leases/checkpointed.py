@@ -1,0 +1,470 @@
+"""Leases that outlive their process, in a file of the host: Leaf's weak dependency on its registry.
+
+A process that starts again goes on with the lease that its predecessor held, under the same
+worker id, and also while the registry is down, as long as the lease's window lasts. A mark in
+the file, on the disk before it counts, says which ticks the predecessor can't have used.
+
+Each process has a file to itself, and a lock on it for life. What can't be trusted is not
+resumed: a file that was copied, moved or put back from a backup is told by its inode and the
+time of its last change. Then the registry lends another lease.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ..core.book import fingerprint_text, lost
+from ..core.clock import SYSTEM_CLOCK, Clock, Reading
+from ..core.errors import (
+    ClockSkewed,
+    IdgenError,
+    LeaseLost,
+    NoFreeWorker,
+    RegistryUnavailable,
+)
+from ..core.files import NumberFile, check_platform, file_errors, file_name, sync_directory
+from ..core.inspection import Inspection, PastLease
+from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Namespace
+from ..core.loader import RepeatingThread
+from ..core.registry import Registry
+from ..core.stored import StoredBook
+from .option_values import checked_seconds
+
+__all__ = ["CheckpointedLeases"]
+
+logger = logging.getLogger("django_idgen")
+
+FILES: Final = 1024
+"""Processes of a host, and namespace, at most."""
+
+
+class CheckpointedLeases(Registry):
+    """The leases of ``registry``, kept in files of ``directory``. Thread-safe.
+
+    ``directory`` must exist, be writable, on a local disk, and survive a restart. ``every``
+    (seconds): how often the mark is written, and up to three times that far ahead.
+    ``skew_limit`` (seconds), if given: a process whose clock is further off the mean of what
+    the other holders reported gets no lease (:class:`ClockSkewed`), as Leaf has it.
+
+    Raises :class:`ConfigurationError`.
+    """
+
+    kind = "checkpointed"
+    nested = ("registry",)
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        registry: Registry,
+        directory: str | os.PathLike[str],
+        every: float = 3.0,
+        skew_limit: float | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        check_platform("Leases in files")
+        short = -(-int(checked_seconds("every", every, most=3600) * 3e6) // namespace.tick_us)
+        # The holder renews at a third of this; the registry is asked at a third of its own.
+        self.namespace = replace(namespace, window_ticks=min(namespace.window_ticks, short))
+        self._asks_each_time = namespace.window_ticks <= short
+        self.registry = registry
+        self.database = registry.database
+        self.lent = registry.lent
+        self._directory = Path(directory)
+        self._skew_limit = (
+            None if skew_limit is None else checked_seconds("skew_limit", skew_limit, most=86_400)
+        )
+        self._clock = clock
+        self._third_ns = registry.namespace.window_ticks * namespace.tick_us * 1000 // 3
+        self._name = file_name(namespace.name)
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
+        """By token."""
+        self._thread = RepeatingThread()
+        """Asks the registry, which may take its time: callers wait for the file alone."""
+
+    @staticmethod
+    def wrapped(namespace: Namespace) -> Mapping[str, Namespace]:
+        """The registry's is this one's."""
+        return {"registry": namespace}
+
+    # --- lending --------------------------------------------------------------
+
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        """See :meth:`Registry.acquire`; an ended process' lease of this host, if there is one."""
+        with self._lock, self._reporting():
+            file, kept = self._own_file(avoid)
+            try:
+                held = self._resumed(file, kept, not_before) if kept else None
+                if held is None:
+                    grant = self.registry.acquire(holder=holder, not_before=not_before, avoid=avoid)
+                    held = _Held(file, grant.lease, grant.lease.start, grant.reading)
+                    held.ask_at_ns = self._clock.elapsed_ns() + self._third_ns
+                granted = self._marked(held, held.start, held.reading)
+            except BaseException:
+                file.close()
+                raise
+            self._held[granted.lease.token] = held
+        self._check_clock(granted)
+        return granted
+
+    def _resumed(self, file: _File, kept: _Kept, not_before: int) -> _Held | None:
+        """The lease of an ended process, from its mark on; None if nothing is left of it."""
+        lease = kept.lease
+        ask_at_ns = self._clock.elapsed_ns() + self._third_ns
+        try:
+            grant = self.registry.renew(lease, last_tick=max(kept.mark - 1, lease.start))
+        except LeaseLost:
+            return None
+        except RegistryUnavailable as error:
+            now_us = self._clock.wall_ns() // 1000
+            start = max(kept.mark, not_before, self.namespace.tick_at(now_us))
+            if start >= lease.until:
+                raise RegistryUnavailable(
+                    f"The registry of namespace {lease.namespace!r} can't be asked, and the window "
+                    f"of worker id {lease.worker}, which an ended process of this host held, is "
+                    f"over: {error} A longer 'window' outlasts longer outages."
+                ) from error
+            logger.warning(
+                "Worker id %s of namespace %r goes on by its file, until tick %s: %s",
+                lease.worker, lease.namespace, lease.until, error,
+            )  # fmt: skip
+            ask_at_ns = self._clock.elapsed_ns()
+            grant = Grant(lease, Reading(now_us, ask_at_ns, ask_at_ns))
+        held = _Held(file, grant.lease, max(kept.mark, not_before), grant.reading)
+        held.ask_at_ns = ask_at_ns
+        return held if held.start < grant.lease.until else None
+
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        """See :meth:`Registry.renew`. This writes the mark; a thread asks the registry.
+
+        The registry itself is asked each time where its window is no longer than the marks reach.
+        """
+        if not self._asks_each_time:
+            with self._lock:
+                name = f"idgen-asking-{self._name}"
+                self._thread.start(self.ask_in_background, pause=self._pause(), name=name)
+                asks_itself = self._thread.is_alive()
+            if not asks_itself:
+                self.ask_in_background()
+        with self._lock, self._reporting():
+            held = self._held_by(lease)
+            if held is None:
+                raise lost(lease)
+            if held.failure is not None:
+                raise held.failure
+            held.last_tick = max(held.last_tick, last_tick)
+            if self._asks_each_time:
+                grant = self.registry.renew(held.lease, last_tick=last_tick)
+                held.lease, held.reading = grant.lease, grant.reading
+                return self._marked(held, last_tick, grant.reading)
+            if last_tick >= held.lease.until:
+                raise RegistryUnavailable(
+                    f"The window of worker id {lease.worker} of namespace {lease.namespace!r} is "
+                    f"over, and the registry did not renew it."
+                )
+            return self._marked(held, last_tick)
+
+    def ask_in_background(self) -> float:
+        """Renew at the registry what is due; returns the seconds until the next. Never raises."""
+        now_ns = self._clock.elapsed_ns()
+        with self._lock:
+            due = [each for each in self._held.values() if now_ns >= each.ask_at_ns]
+        for held in due:
+            self._ask(held)
+        return self._pause()
+
+    def _pause(self) -> float:
+        return self._third_ns / 30e9
+
+    def _ask(self, held: _Held) -> None:
+        lease = held.lease
+        latest = max(held.last_tick, held.mark - 1, lease.start)
+        try:
+            grant = self.registry.renew(lease, last_tick=latest)
+        except LeaseLost as error:
+            held.failure = error
+        except Exception as error:  # noqa: BLE001 - asked again; the window goes on meanwhile
+            logger.warning(
+                "The registry of namespace %r can't be asked; worker id %s has until tick %s: %s",
+                lease.namespace, lease.worker, lease.until, error,
+            )  # fmt: skip
+            held.ask_at_ns = self._clock.elapsed_ns() + self._third_ns // 10
+        else:
+            with self._lock:
+                held.lease, held.reading = grant.lease, grant.reading
+                held.ask_at_ns = self._clock.elapsed_ns() + self._third_ns
+
+    def _held_by(self, lease: Lease) -> _Held | None:
+        held = self._held.get(lease.token)
+        if held is None:
+            return None
+        known = held.start, held.lease.worker, held.lease.generation
+        return held if known == (lease.start, lease.worker, lease.generation) else None
+
+    def _marked(self, held: _Held, last_tick: int, reading: Reading | None = None) -> Grant:
+        """Put a mark on the disk, and lend the ticks below it."""
+        if reading is None:
+            elapsed, answered = self._clock.elapsed_ns(), held.reading
+            now_us = answered.registry_us + (elapsed - answered.received_ns) // 1000
+            reading = Reading(now_us, elapsed, elapsed)
+        latest = max(self.namespace.tick_at(reading.registry_us), last_tick, held.start)
+        until = min(latest + self.namespace.window_ticks, held.lease.until)
+        if until > held.mark:
+            held.file.write(held.lease, until)
+            held.mark = until
+        return Grant(replace(held.lease, start=held.start, until=held.mark), reading)
+
+    def release(self, lease: Lease, *, last_tick: int | None) -> bool:
+        """See :meth:`Registry.release`: in the file first, so that no one resumes it."""
+        with self._lock, self._reporting():
+            held = self._held_by(lease)
+            if held is None:
+                return False
+            held.file.clear()
+            del self._held[lease.token]
+            held.file.close()
+            if not self._held:
+                self._thread.stop()
+                self._thread = RepeatingThread()
+        # What an earlier process stamped lies below the start of what it left to this one.
+        used = max(held.start - 1, -1 if last_tick is None else last_tick)
+        return self.registry.release(held.lease, last_tick=used if used >= 0 else None)
+
+    def renew_seen(self, *, idle_after: float) -> int:
+        """See :meth:`Registry.renew_seen`."""
+        return self.registry.renew_seen(idle_after=idle_after)
+
+    # --- files ----------------------------------------------------------------
+
+    def _own_file(self, avoid: int | None) -> tuple[_File, _Kept | None]:
+        """A file that no process has, and the lease in it that may be resumed, if any has one."""
+        name = self._name
+        known = len(list(self._directory.glob(f"{name}-*.lock")))
+        free: _File | None = None
+        for number in range(FILES):
+            if number > known and free is not None:
+                break
+            file = _File(self._directory / f"{name}-{number}", self.namespace)
+            if not file.lock():
+                continue
+            try:
+                kept = file.read()
+            except BaseException:
+                file.close()
+                if free is not None:
+                    free.close()
+                raise
+            if kept is not None and kept.lease.worker != avoid:
+                if free is not None:
+                    free.close()
+                return file, kept
+            if free is None:
+                free = file
+            else:
+                file.close()
+        if free is None:
+            raise NoFreeWorker(self.namespace.name, self.namespace.workers)
+        return free, None
+
+    def _reporting(self) -> AbstractContextManager[None]:
+        return file_errors("the checkpoints", self._directory, RegistryUnavailable)
+
+    # --- the clocks of the others -----------------------------------------------
+
+    def _check_clock(self, grant: Grant) -> None:
+        if self._skew_limit is None:
+            return
+        own = grant.lease.worker
+        now = self.namespace.tick_at(grant.reading.registry_us)
+        try:
+            marks = [mark for found in self.registry.inspect() for mark in found.marks]
+        except IdgenError:
+            return  # The registry has failed since it lent: there are no times to compare.
+        offsets = [
+            seen.offset_us
+            for seen in marks
+            if seen.offset_us is not None
+            and seen.mark.token
+            and seen.mark.worker != own
+            and seen.mark.until > now
+        ]
+        if not offsets:
+            return
+        mean = sum(offsets) / len(offsets) / 1e6
+        ours = (self._clock.wall_ns() // 1000 - grant.reading.registry_us) / 1e6
+        if abs(ours - mean) > self._skew_limit:
+            self.release(grant.lease, last_tick=None)
+            raise ClockSkewed(
+                f"This host's clock is {ours - mean:+.3f} s off the mean of the {len(offsets)} "
+                f"other holders of namespace {self.namespace.name!r}; the limit is "
+                f"{self._skew_limit:g} s. Mend the clock (NTP), or raise 'skew_limit'."
+            )
+
+    # --- what the registry does ---------------------------------------------------
+
+    def end_of(self, lease: Lease) -> int:
+        """See :meth:`Registry.end_of`: what the registry said."""
+        held = self._held_by(lease)
+        return lease.until if held is None else held.lease.until
+
+    def lend_on(self) -> None:
+        """From now on each caller asks for another process."""
+        self.registry.lend_on()
+
+    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
+        """See :meth:`Registry.inspect`."""
+        return self.registry.inspect(workers)
+
+    def free(self, worker: int, lease: str | None = None) -> bool:
+        """See :meth:`Registry.free`."""
+        return self.registry.free(worker, lease)
+
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        """See :meth:`Registry.past_lease`."""
+        return self.registry.past_lease(worker, tick)
+
+    def installation(self) -> str | None:
+        """The registry's."""
+        return self.registry.installation()
+
+    def books(self) -> Sequence[StoredBook]:
+        """The registry's."""
+        return self.registry.books()
+
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        """The registry's."""
+        return self.registry.probes()
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited: the files stay locked by the parent."""
+        self._thread.stop()
+        for held in self._held.values():
+            held.file.close()
+        self._start_over()
+        self.registry.abandon()
+
+    def close(self) -> None:
+        """Give up the files, as the end of the process would; leases in them can be resumed."""
+        with self._lock:
+            self._thread.stop()
+            while self._held:
+                self._held.popitem()[1].file.close()
+        self.registry.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a file says of a lease; nothing at or past ``mark`` was stamped."""
+
+    lease: Lease
+    mark: int
+
+
+class _Held:
+    """A lease of this process."""
+
+    def __init__(self, file: _File, lease: Lease, start: int, reading: Reading) -> None:
+        self.file = file
+        self.lease = lease
+        """As the registry has it."""
+        self.start = start
+        """Where this process began; what lies below was another one's."""
+        self.mark = 0
+        self.reading = reading
+        """The registry's time, when it answered last."""
+        self.ask_at_ns = 0
+        self.last_tick = -1
+        self.failure: LeaseLost | None = None
+
+
+class _File:
+    """A lock, and beside it the lease and its mark as JSON, replaced whole."""
+
+    def __init__(self, path: Path, namespace: Namespace) -> None:
+        self._lock = NumberFile(path.with_name(f"{path.name}.lock"), 2)
+        self._path = path.with_name(f"{path.name}.lease")
+        self._namespace = namespace
+
+    def lock(self) -> bool:
+        return self._lock.lock()
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def read(self) -> _Kept | None:
+        """What may be resumed. Raises :class:`RegistryUnavailable` for a damaged file."""
+        try:
+            content = self._path.read_bytes()
+            place = _place_of(self._path)
+        except FileNotFoundError:
+            return None
+        try:
+            found: dict[str, Any] = json.loads(content)
+            if found["protocol"] > PROTOCOL_VERSION:
+                raise ValueError(f"protocol {found['protocol']} is of a newer django_idgen")
+            kept = None if found["lease"] is None else _Kept(Lease(**found["lease"]), found["mark"])
+            if kept is not None and not kept.lease.start <= kept.mark <= kept.lease.until:
+                raise ValueError(f"mark {kept.mark} lies outside of the lease")
+            host, fingerprint, known = found["host"], found["fingerprint"], self._lock.read()
+        except (ValueError, LookupError, TypeError) as error:
+            raise RegistryUnavailable(
+                f"The checkpoint {str(self._path)!r} is damaged ({error!r}). Delete it: the "
+                f"process then asks its registry, and starts past every window."
+            ) from error
+        if host != socket.gethostname():
+            raise RegistryUnavailable(
+                f"The checkpoint {str(self._path)!r} is of another host, {host!r}: two that go on "
+                f"with one lease would repeat ids. Give each host a directory of its own, or "
+                f"delete the file if that host is no more."
+            )
+        ours = fingerprint == fingerprint_text(self._namespace.fingerprint)
+        # Copied, or put back: its process may have come further than it says.
+        return kept if ours and known == place else None
+
+    def write(self, lease: Lease, mark: int) -> None:
+        self._replace({"lease": asdict(lease), "mark": mark})
+
+    def clear(self) -> None:
+        """No one resumes its lease from now on."""
+        self._replace({"lease": None, "mark": 0})
+
+    def _replace(self, words: Mapping[str, object]) -> None:
+        if not self._lock.still_in_place():
+            raise RegistryUnavailable(
+                f"The lock file {str(self._lock.path)!r} was deleted or replaced while its process "
+                f"ran. Leave the directory alone; the next lease gets another file."
+            )
+        new = self._path.with_suffix(".lease-new")
+        record = {
+            "protocol": PROTOCOL_VERSION,
+            "host": socket.gethostname(),
+            "fingerprint": fingerprint_text(self._namespace.fingerprint),
+            **words,
+        }
+        # Its token lets one renew and release.
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(record, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self._path)
+        sync_directory(self._path.parent)
+        self._lock.write(*_place_of(self._path))
+
+
+def _place_of(path: Path) -> tuple[int, int]:
+    """What no copy has: the inode, and when it was last changed or moved."""
+    found = os.stat(path)
+    return found.st_ino, found.st_ctime_ns

@@ -1,0 +1,70 @@
+"""Worker ids that are used once, as uid-generator's: each start takes the next one.
+
+The rows of the worker ids are its ``WORKER_NODE``: the host, the process and what kind of
+machine it ran on (``actual`` or ``container``) stand in the holder's label, and when it started
+beside it. Each worker id has a window still, so that a process that was cut off ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.holder import LONGEST_HOLDER
+from ..core.lease import Grant, Namespace
+from .database import DatabaseLeases
+from .option_values import checked_flag
+
+__all__ = ["DisposableLeases", "machine_type"]
+
+_VARIABLES = ("KUBERNETES_SERVICE_HOST", "JPAAS_HOST", "container")
+_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
+
+
+class DisposableLeases(DatabaseLeases):
+    """A registry in a database that lends no worker id again. Thread-safe.
+
+    When all are used up, :class:`NoFreeWorker` says so; with ``recycle`` the one that is free
+    longest is lent from then on, from the end of its last window. A start asks for one row,
+    however many there are. The other options are those of :class:`DatabaseLeases`.
+
+    Where the namespace's record is lost with all rows of worker ids, it begins at the first one
+    again, past every window that may have been lent: worker ids repeat then, ids do not.
+    """
+
+    kind = "disposable"
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        *,
+        database: str = "default",
+        recycle: bool = False,
+        timeout: float = 10.0,
+        server_identity: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(
+            replace(namespace, unused="first" if checked_flag("recycle", recycle) else "only"),
+            database=database,
+            timeout=timeout,
+            server_identity=server_identity,
+            # The rows themselves say who had a worker id, until one is lent again.
+            history=recycle,
+            clock=clock,
+        )
+
+    def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
+        """See :meth:`Registry.acquire`."""
+        kind = f" ({machine_type()})"
+        label = holder if self._lends_on else holder[: LONGEST_HOLDER - len(kind)] + kind
+        return super().acquire(holder=label, not_before=not_before, avoid=avoid)
+
+
+def machine_type(environ: Mapping[str, str] = os.environ) -> str:
+    """``container`` or ``actual``: what uid-generator calls the types of a worker node."""
+    contained = any(environ.get(name) for name in _VARIABLES)
+    return "container" if contained or any(path.exists() for path in _FILES) else "actual"

@@ -1,0 +1,105 @@
+"""Segments from files of one host: for ids that need neither a database nor a network.
+
+Each tag has a file in ``directory`` that holds two numbers: the end of what was granted, written
+ahead, and the tag's step. A process that is killed leaves a gap of one segment at most, and no
+repeat. Change a step with :meth:`FileSource.set_step`: an editor would write an old mark back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.errors import SegmentExhausted, SegmentUnavailable
+from ..core.files import NumberFile, check_platform, file_errors, file_name
+from ..core.loader import AnyLoader, Loader
+from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
+from ..core.source import Source
+
+__all__ = ["FileSource"]
+
+PATIENCE = 5.0
+"""Seconds that a fetch waits for other processes of the host."""
+PAUSE = 0.005
+
+
+class FileSource(Source):
+    """Segments of tags that are files in ``directory``. Thread-safe; for processes of one host.
+
+    The directory must exist, on a local disk, and survive a restart. A file that is deleted
+    begins at 1 again: delete none. Raises :class:`ConfigurationError`.
+    """
+
+    wired = ("default_step",)
+
+    def __init__(
+        self, *, directory: str | os.PathLike[str], default_step: int, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        check_platform("Tags in files")
+        self.default_step = check_step(default_step)
+        self._directory = Path(directory)
+        self._clock = clock
+        self._loader = Loader("idgen-files")
+
+    @property
+    def loader(self) -> AnyLoader:
+        """A thread: putting a mark on the disk takes milliseconds."""
+        return self._loader
+
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
+        """See :meth:`Source.fetch`; all of a host share the file."""
+        with self._locked(tag) as file:
+            mark, step = self._numbers_in(file)
+            start = max(mark, floor, 1)
+            if start > MAX_ID:
+                raise SegmentExhausted(
+                    f"Segment tag {tag!r} has come to 2**63-1: there are no higher ids. "
+                    f"Use another tag, with a table of its own."
+                )
+            stop = min(start + demand.length(step), MAX_ID + 1)
+            file.write(stop, step)
+        return Segment(tag, start, stop, step)
+
+    def set_step(self, tag: str, step: int) -> None:
+        """Set the step of ``tag``, from the next fetch on. Raises as :meth:`fetch` does."""
+        with self._locked(tag) as file:
+            mark, _ = self._numbers_in(file)
+            file.write(max(mark, 1), check_step(step))
+
+    def is_new(self, tag: str) -> bool:
+        """Whether nothing was granted of ``tag``."""
+        return self._file(tag).peek() <= 1
+
+    def _file(self, tag: str) -> NumberFile:
+        return NumberFile(self._directory / f"{file_name(check_tag(tag))}.ids", 2)
+
+    def _numbers_in(self, file: NumberFile) -> tuple[int, int]:
+        try:
+            mark, step = file.read()
+            return mark, check_step(step) if mark else self.default_step
+        except ValueError as error:
+            raise SegmentUnavailable(
+                f"The file {str(file.path)!r} is damaged ({error.args[0]!r}): it should hold the "
+                f"next free id and the step, each in 20 digits, with a space between them. Write "
+                f"them into it; the id has to be above every id of its tag."
+            ) from error
+
+    @contextmanager
+    def _locked(self, tag: str) -> Iterator[NumberFile]:
+        file = self._file(tag)
+        with file_errors("the tags", self._directory, SegmentUnavailable):
+            deadline = self._clock.stopwatch() + PATIENCE
+            while not file.lock():
+                if self._clock.stopwatch() >= deadline:
+                    raise SegmentUnavailable(
+                        f"The file {str(file.path)!r} was locked by another process for "
+                        f"{PATIENCE:g} s. See whether that one hangs."
+                    )
+                self._clock.sleep(PAUSE)
+            try:
+                yield file
+            finally:
+                file.unlock()

@@ -1,0 +1,58 @@
+"""Redis INCR with a root that does not forget: blocks out of Redis, which the database grants.
+
+A Redis that counts alone begins again when it loses its data, or goes back when a replica takes
+over. Here it counts within a block that the database granted. What it loses is a gap.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ..core.errors import ConfigurationError, SegmentUnavailable
+from ..core.segment import LONGEST_STEP, Demand, Segment, check_step
+from ..core.source import Source
+from ..core.tag_generator import TagGenerator
+from .pool.scripts import Popped
+from .pool.source import MAX_IDS, TIMEOUT, PoolSource
+
+__all__ = ["RedisIncrGenerator", "RedisIncrSource"]
+
+
+class RedisIncrSource(PoolSource):
+    """A pool that is filled when it is empty, by ``block`` ids of the tag. Thread-safe.
+
+    The other options are those of :class:`PoolSource`. While Redis is down, ids come from the
+    database.
+    """
+
+    def __init__(
+        self,
+        *,
+        alias: str,
+        source: Source,
+        block: int = LONGEST_STEP,
+        timeout: float = TIMEOUT,
+        max_ids: int = MAX_IDS,
+    ) -> None:
+        super().__init__(alias=alias, source=source, timeout=timeout, max_ids=max_ids)
+        if check_step(block) > self.max_ids:
+            raise ConfigurationError(
+                f"'block' is {block}, more than 'max_ids' ({self.max_ids}), which bounds what lies "
+                f"in Redis. Lower 'block' or raise 'max_ids'."
+            )
+        self._block = block
+
+    def _behind(self, tag: str, floor: int, demand: Demand, popped: Popped) -> tuple[Segment, str]:
+        with suppress(SegmentUnavailable):
+            self.refill(tag, max(self._block, demand.at_least))
+            again = self._pop(self.source.owner(tag), tag, floor, demand)
+            if again.segment is not None:
+                return again.segment, again.life
+        return super()._behind(tag, floor, demand, popped)
+
+
+class RedisIncrGenerator(TagGenerator):
+    """Ids of a tag as Redis' ``INCRBY`` gives them, fenced by a mark in the database."""
+
+    __slots__ = ()
+    default_source = f"{__name__}.RedisIncrSource"

@@ -1,0 +1,530 @@
+"""Leases kept in files of the host: the contract, and what a restart makes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from django_idgen.core.clock import SYSTEM_CLOCK, Clock
+from django_idgen.core.errors import (
+    ClockSkewed,
+    ConfigurationError,
+    LeaseLost,
+    RegistryUnavailable,
+)
+from django_idgen.core.lease import Grant, Lease, Namespace
+from django_idgen.core.registry import Registry
+from django_idgen.db.connection import OwnConnection
+from django_idgen.leases.checkpointed import CheckpointedLeases
+from django_idgen.leases.memory import MemoryLeases, MemoryMarks
+from django_idgen.leases.server import ServerLeases
+from tests.places import fast_directory, make_tables
+
+from .lease_contract import LeaseContract
+from .lenders import NAMESPACE, WINDOW, DrivenTime, Lender
+from .test_memory import MemoryLender
+
+MS = 1_000_000
+"""Nanoseconds of a tick."""
+AHEAD = 30
+"""Ticks that a mark is ahead, where it is written every 10."""
+
+
+class OwnHosts(MemoryLender):
+    """Each registry as a process of a host of its own, so that nothing is resumed."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__()
+        self._directory = Path(directory)
+        self._hosts = 0
+
+    def make(self, namespace: Namespace) -> Registry:
+        self._hosts += 1
+        own = self._directory / str(self._hosts)
+        own.mkdir()
+        return CheckpointedLeases(namespace, registry=super().make(namespace), directory=own)
+
+
+class TestCheckpointedLeases(LeaseContract):
+    """With marks as far ahead as the window is long."""
+
+    shared_by_processes = False
+    examples = 20
+    acquirers = 16
+
+    @contextmanager
+    def new_lender(self) -> Iterator[Lender]:
+        with TemporaryDirectory(dir=fast_directory()) as directory:
+            yield OwnHosts(directory)
+
+
+# --- one host -------------------------------------------------------------------------
+
+
+class Switched(MemoryLeases):
+    """A registry that can be away; it counts how often it was asked."""
+
+    away = False
+    asked = 0
+
+    def renew(self, lease: Lease, *, last_tick: int) -> Grant:
+        type(self).asked += 1
+        self._answer()
+        return super().renew(lease, last_tick=last_tick)
+
+    def acquire(self, **options: Any) -> Grant:
+        self._answer()
+        return super().acquire(**options)
+
+    def _answer(self) -> None:
+        if type(self).away:
+            raise RegistryUnavailable("The registry is away.")
+
+
+class Host:
+    """Processes of one host, whose clock and registry the test drives."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.time = DrivenTime()
+        self.marks = MemoryMarks()
+        self.elapsed_ns = 0
+        self.wall_offset_us = 0
+        Switched.away, Switched.asked = False, 0
+        self._made: list[CheckpointedLeases] = []
+
+    def clock(self) -> Clock:
+        return Clock(
+            elapsed_ns=lambda: self.elapsed_ns,
+            wall_ns=lambda: (self.time.now_us + self.wall_offset_us) * 1000,
+            stopwatch=lambda: self.elapsed_ns / 1e9,
+            sleep=lambda seconds: None,
+        )
+
+    def process(self, namespace: Namespace = NAMESPACE, **options: Any) -> CheckpointedLeases:
+        inner = Switched(
+            namespace, marks=self.marks, read_now_us=self.time.read, clock=self.clock()
+        )
+        made = CheckpointedLeases(
+            namespace,
+            registry=inner,
+            **{"directory": self.directory, "every": 0.01, "clock": self.clock(), **options},
+        )
+        self._made.append(made)
+        return made
+
+    def pass_ticks(self, ticks: int) -> None:
+        self.time.pass_ticks(ticks)
+        self.elapsed_ns += ticks * MS
+
+    @property
+    def now(self) -> int:
+        return NAMESPACE.tick_at(self.time.now_us)
+
+    def away(self) -> None:
+        Switched.away = True
+
+    def back(self) -> None:
+        Switched.away = False
+
+    def close(self) -> None:
+        for made in self._made:
+            made.close()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    made = Host(tmp_path)
+    yield made
+    made.close()
+
+
+def end(process: CheckpointedLeases) -> None:
+    """As SIGKILL does."""
+    process.close()
+
+
+def test_a_process_may_stamp_up_to_its_mark_and_no_further(host: Host) -> None:
+    """The lease that the holder sees ends there; each renewal writes the next one."""
+    process = host.process()
+    lease = process.acquire(holder="a").lease
+    assert (lease.start, lease.until) == (host.now, host.now + AHEAD)
+    host.pass_ticks(10)
+    renewed = process.renew(lease, last_tick=lease.start).lease
+    assert renewed == replace(lease, until=host.now + AHEAD)
+    assert process.end_of(lease) == lease.start + WINDOW
+    (path,) = host.directory.glob("*.lease")
+    assert json.loads(path.read_text())["mark"] == renewed.until
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_registry_is_asked_at_a_third_of_its_own_window(host: Host) -> None:
+    """Not each time that a mark is written."""
+    process = host.process()
+    lease = process.acquire(holder="a").lease
+    for _ in range(60):
+        host.pass_ticks(10)
+        process.ask_in_background()
+        lease = process.renew(lease, last_tick=host.now).lease
+    assert Switched.asked == 1
+    assert process.end_of(lease) > host.now + WINDOW // 2
+
+
+def test_a_killed_process_goes_on_under_its_worker_id_from_its_mark(host: Host) -> None:
+    """I1: past whatever it can have stamped, and in the same lease."""
+    first = host.process()
+    lease = first.acquire(holder="a").lease
+    host.pass_ticks(10)
+    lease = first.renew(lease, last_tick=host.now).lease
+    end(first)
+    resumed = host.process().acquire(holder="b").lease
+    assert (resumed.worker, resumed.token) == (lease.worker, lease.token)
+    assert resumed.start == lease.until
+
+
+def test_a_restart_needs_no_registry_while_the_window_lasts(host: Host) -> None:
+    """Leaf's weak dependency: again and again, until it is over; then an error says so."""
+    process = host.process()
+    first = lease = process.acquire(holder="a").lease
+    host.away()
+    for _ in range(5):
+        end(process)
+        host.pass_ticks(100)
+        process = host.process()
+        following = process.acquire(holder="a").lease
+        assert following.worker == lease.worker
+        assert lease.until <= following.start < following.until <= first.start + WINDOW
+        lease = following
+    end(process)
+    host.pass_ticks(WINDOW)
+    with pytest.raises(RegistryUnavailable, match=r"is over: .*away.*longer 'window'"):
+        host.process().acquire(holder="a")
+    host.back()
+    assert host.process().acquire(holder="a").lease.start >= lease.until
+
+
+def test_a_running_process_goes_on_to_the_end_of_its_window(host: Host) -> None:
+    """While the registry is away marks are still written; past the window nothing is lent."""
+    process = host.process()
+    lease = process.acquire(holder="a").lease
+    whole = process.end_of(lease)
+    host.away()
+    while host.now < whole - 1:
+        host.pass_ticks(min(10, whole - 1 - host.now))
+        process.ask_in_background()
+        lease = process.renew(lease, last_tick=host.now).lease
+        assert lease.until <= whole
+    assert lease.until == whole
+    host.pass_ticks(10)
+    with pytest.raises(RegistryUnavailable, match="did not renew it"):
+        process.renew(lease, last_tick=whole)
+    host.back()
+    host.pass_ticks(WINDOW)
+    process.ask_in_background()
+    assert process.renew(lease, last_tick=host.now).lease.until > host.now
+
+
+def test_a_lease_that_was_given_back_is_not_resumed(host: Host) -> None:
+    """L3: the file says so before the registry does, and frees no tick of an earlier process."""
+    first = host.process()
+    lease = first.acquire(holder="a").lease
+    end(first)
+    second = host.process()
+    resumed = second.acquire(holder="a").lease
+    assert second.release(resumed, last_tick=None) is True
+    host.away()
+    with pytest.raises(RegistryUnavailable, match="away"):
+        host.process().acquire(holder="a")
+    host.back()
+    one = replace(NAMESPACE, workers=range(lease.worker, lease.worker + 1))
+    following = host.process(one).registry.acquire(holder="c").lease
+    assert following.worker == lease.worker
+    assert following.start >= lease.until
+
+
+def test_a_lease_that_the_registry_gave_to_another_is_not_resumed(host: Host) -> None:
+    """A new one is lent instead; and a running holder is told."""
+    first = host.process()
+    lease = first.acquire(holder="a").lease
+    assert host.marks.book(NAMESPACE.name).void(lease.worker, lease.token)
+    end(first)
+    second = host.process()
+    following = second.acquire(holder="b").lease
+    assert following.token != lease.token
+    assert host.marks.book(NAMESPACE.name).void(following.worker, following.token)
+    host.pass_ticks(WINDOW // 2)
+    second.ask_in_background()
+    with pytest.raises(LeaseLost):
+        second.renew(following, last_tick=host.now)
+
+
+def test_processes_of_a_host_have_a_file_each(host: Host) -> None:
+    """Those that run are left alone; all that ended are gone on with, in whatever order."""
+    running = [host.process() for _ in range(3)]
+    leases = [process.acquire(holder="a").lease for process in running]
+    assert len({lease.worker for lease in leases}) == 3
+    for process in running[:2]:
+        end(process)
+    host.away()
+    again = [host.process().acquire(holder="a").lease for _ in range(2)]
+    assert {lease.worker for lease in again} == {lease.worker for lease in leases[:2]}
+    with pytest.raises(RegistryUnavailable):
+        host.process().acquire(holder="a")
+
+
+def test_a_forked_child_neither_has_nor_resumes_its_parents_lease(host: Host) -> None:
+    """I5: the lock stays the parent's, whatever the child closes."""
+    process = host.process()
+    lease = process.acquire(holder="a").lease
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        process.abandon()
+        found = host.process().acquire(holder="child").lease
+        os.write(writer, f"{found.worker} {found.token == lease.token}".encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        worker, same = pipe.read().split()
+    assert os.waitpid(pid, 0)[1] == 0
+    assert (int(worker) != lease.worker, same) == (True, "False")
+    assert process.renew(lease, last_tick=lease.start).lease.token == lease.token
+
+
+# --- what can't be trusted ------------------------------------------------------------------
+
+
+def put_back(host: Host, before: Path, *, inode: bool) -> None:
+    """An older state of the files, as from a backup."""
+    for path in before.iterdir():
+        target = host.directory / path.name
+        if inode:
+            target.write_bytes(path.read_bytes())
+        else:
+            target.unlink(missing_ok=True)
+            shutil.copy2(path, target)
+
+
+@pytest.mark.parametrize("inode", [True, False], ids=["written over", "another file"])
+def test_an_older_state_of_the_files_is_not_resumed(
+    host: Host, tmp_path_factory: pytest.TempPathFactory, inode: bool
+) -> None:
+    """I1: its process came further than it says."""
+    process = host.process()
+    lease = process.acquire(holder="a").lease
+    before = tmp_path_factory.mktemp("backup")
+    shutil.copytree(host.directory, before, dirs_exist_ok=True)
+    for _ in range(5):
+        host.pass_ticks(10)
+        lease = process.renew(lease, last_tick=host.now).lease
+    end(process)
+    put_back(host, before, inode=inode)
+    host.away()
+    with pytest.raises(RegistryUnavailable):
+        host.process().acquire(holder="a")
+    host.back()
+    following = host.process().acquire(holder="a").lease
+    assert following.worker != lease.worker or following.start >= lease.until
+
+
+def test_a_copied_directory_is_not_resumed(
+    host: Host, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Two would go on with one lease."""
+    process = host.process()
+    process.acquire(holder="a")
+    copy = tmp_path_factory.mktemp("copy")
+    shutil.copytree(host.directory, copy, dirs_exist_ok=True)
+    end(process)
+    host.away()
+    with pytest.raises(RegistryUnavailable):
+        host.process(directory=copy).acquire(holder="a")
+    assert host.process().acquire(holder="a")
+
+
+def test_another_layout_is_not_resumed(host: Host) -> None:
+    """Its ticks are others."""
+    process = host.process()
+    process.acquire(holder="a")
+    end(process)
+    host.away()
+    moved = replace(NAMESPACE, fingerprint={"layout": "another"})
+    with pytest.raises(RegistryUnavailable):
+        host.process(moved).acquire(holder="a")
+
+
+def cut_short(path: Path) -> None:
+    path.write_text(path.read_text()[:40])
+
+
+def of_another_host(path: Path) -> None:
+    path.write_text(path.read_text().replace(json.dumps(socket.gethostname()), '"db-9"'))
+
+
+def out_of_bounds(path: Path) -> None:
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps({**found, "mark": 2**50}))
+
+
+def newer(path: Path) -> None:
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps({**found, "protocol": 99}))
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (cut_short, r"is damaged.*Delete it"),
+        (lambda path: path.write_text(""), r"is damaged.*Delete it"),
+        (lambda path: path.write_text("[]"), r"is damaged.*Delete it"),
+        (out_of_bounds, r"is damaged.*outside of the lease"),
+        (newer, r"protocol 99.*newer"),
+        (of_another_host, r"of another host, 'db-9'.*directory of its own"),
+    ],
+)
+def test_a_file_that_is_not_understood_is_refused(
+    host: Host, harm: Callable[[Path], object], said: str
+) -> None:
+    """With its path and the way out, which works; nothing is lent by it."""
+    process = host.process()
+    lease = process.acquire(holder="a").lease
+    end(process)
+    (path,) = host.directory.glob("*.lease")
+    harm(path)
+    with pytest.raises(RegistryUnavailable, match=said) as caught:
+        host.process().acquire(holder="a")
+    assert str(path) in str(caught.value)
+    path.unlink()
+    following = host.process().acquire(holder="a").lease
+    assert following.worker != lease.worker or following.start >= lease.until
+
+
+def test_a_directory_that_is_not_there_is_refused(host: Host, tmp_path: Path) -> None:
+    """At the first lease, with what to do; the registry is not asked for one in vain."""
+    with pytest.raises(ConfigurationError, match=r"away.*is not there.*Make it"):
+        host.process(directory=tmp_path / "away").acquire(holder="a")
+
+
+def test_a_full_disk_lends_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark that is not on the disk does not count; the next call goes on."""
+    process = host.process()
+    lease = process.acquire(holder="a").lease
+    host.pass_ticks(10)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(RegistryUnavailable, match="No space left"):
+            process.renew(lease, last_tick=host.now)
+    assert process.renew(lease, last_tick=host.now).lease.until == host.now + AHEAD
+    (path,) = host.directory.glob("*.lease")
+    assert json.loads(path.read_text())["mark"] == host.now + AHEAD
+
+
+def test_a_lock_file_that_was_deleted_is_noticed(host: Host) -> None:
+    """Another process may have the file by now: this one writes no mark, and gives out nothing."""
+    process = host.process()
+    lease = process.acquire(holder="a").lease
+    for path in host.directory.glob("*.lock"):
+        path.unlink()
+    host.pass_ticks(10)
+    with pytest.raises(RegistryUnavailable, match="was deleted or replaced"):
+        process.renew(lease, last_tick=host.now)
+
+
+# --- clocks -----------------------------------------------------------------------------
+
+
+def on_server(alias: str, directory: Path, ahead_s: float) -> CheckpointedLeases:
+    """A process of a host whose wall clock is so far ahead."""
+    directory.mkdir(exist_ok=True)
+    clock = replace(SYSTEM_CLOCK, wall_ns=lambda: SYSTEM_CLOCK.wall_ns() + int(ahead_s * 1e9))
+    space = replace(NAMESPACE, workers=range(8), skew_ticks=100_000)
+    registry = ServerLeases(space, alias=alias, own=OwnConnection(alias), clock=clock)
+    return CheckpointedLeases(
+        space, registry=registry, directory=directory, skew_limit=5, clock=clock
+    )
+
+
+def test_a_clock_far_from_the_others_gets_no_lease(server_alias: str, tmp_path: Path) -> None:
+    """Leaf's check, against the mean of what the other holders reported (hazard 16).
+
+    The first one has nobody to be compared with; one that is refused keeps no worker id.
+    """
+    make_tables(server_alias)
+    made = [on_server(server_alias, tmp_path / str(number), 60.0) for number in range(3)]
+    leases = [each.acquire(holder="a").lease for each in made]
+    off = on_server(server_alias, tmp_path / "off", 53.0)
+    with pytest.raises(ClockSkewed, match=r"-[67]\.\d+ s off the mean of the 3 other holders"):
+        off.acquire(holder="a")
+    assert len(off.registry.held_by("a")) == 3
+    near = on_server(server_alias, tmp_path / "near", 58.0)
+    assert near.acquire(holder="a").lease.worker not in {lease.worker for lease in leases}
+    for each in (*made, off, near):
+        each.close()
+
+
+# --- real processes ---------------------------------------------------------------------
+
+
+PROJECT = """
+import os, signal, sys
+import django
+from django.conf import settings
+directory = sys.argv[1]
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": directory + "/db"}},
+    INSTALLED_APPS=["django_idgen"],
+    USE_TZ=True,
+    IDGEN={"GENERATORS": {"default": {
+        "LEASES": {
+            "BACKEND": "django_idgen.leases.checkpointed.CheckpointedLeases",
+            "OPTIONS": {"directory": directory, "registry": {}},
+        },
+    }}},
+)
+django.setup()
+if sys.argv[2] == "migrate":
+    from django.core.management import call_command
+    call_command("migrate", verbosity=0)
+from django_idgen import checks, generators
+assert checks.check_settings() == []
+generator = generators["default"]
+print(*generator.next_ids(5000), generator.stats().lease.worker, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_starts_again_while_the_database_is_down(tmp_path: Path) -> None:
+    """Under its worker id, past all that it gave out, by its file alone."""
+
+    def run(word: str) -> tuple[list[int], int]:
+        command = [sys.executable, "-c", PROJECT, str(tmp_path), word]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        *ids, worker = map(int, done.stdout.split())
+        return ids, worker
+
+    first, worker = run("migrate")
+    (tmp_path / "db-idgen").unlink()
+    (tmp_path / "db-idgen").mkdir()
+    for _ in range(2):
+        second, again = run("down")
+        assert again == worker
+        assert second[0] > first[-1]
+        first = second
