@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 from hypothesis import Phase, settings
 
 from django_idgen.settings import config as conf
@@ -89,8 +90,9 @@ def _empty_database(name: str, made: set[str], blocker: Any) -> Iterator[str]:
         configured = dict(settings)
         connections[name].close()
         settings["NAME"] = DATABASE
-        _drop_tables(name)
         try:
+            _connect(name)
+            _drop_tables(name)
             yield name
         finally:
             # What is written behind a test's back is written before its database is another's.
@@ -150,6 +152,18 @@ def shipped_timeout(monkeypatch: pytest.MonkeyPatch) -> float:
     """Seconds that callers wait for ids in a project that says nothing about it."""
     monkeypatch.setattr(conf, "DEFAULT_TIMEOUT", SHIPPED_TIMEOUT)
     return SHIPPED_TIMEOUT
+
+
+def _connect(name: str) -> None:
+    """Connect once the server has room: the last test may have ended 64 processes."""
+    for _ in range(100):
+        try:
+            connections[name].ensure_connection()
+        except OperationalError:
+            time.sleep(0.1)
+        else:
+            return
+    connections[name].ensure_connection()
 
 
 def _drop_tables(name: str) -> None:
