@@ -134,6 +134,15 @@ def redis() -> Iterator[str]:
         yield alias
 
 
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[Any]:
+    """A ZooKeeper that the tests of a worker share: keep to namespaces of the test's own."""
+    from tests.zookeeper_servers import zookeeper
+
+    with zookeeper() as server:
+        yield server
+
+
 @pytest.fixture
 def no_tags(db: None) -> None:
     """The test's own database has no tags: tests without a transaction leave theirs.

@@ -48,6 +48,7 @@ from .sub_lease import SubLease, reaching
 __all__ = [
     "PREVIOUS_LIMIT",
     "Book",
+    "CeilingReached",
     "LookCloser",
     "Record",
     "change_sub_lease",
@@ -81,6 +82,15 @@ class LookCloser(Exception):
     """A quick look is not enough: the transaction must begin anew, and thoroughly."""
 
 
+class CeilingReached(Exception):
+    """The window would end past what was lent to the registry: nothing was granted."""
+
+    def __init__(self, tick: int) -> None:
+        super().__init__(tick)
+        self.tick = tick
+        """The window is wanted from here on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """What is known of a namespace as a whole. Frozen; all moments in ticks."""
@@ -110,6 +120,10 @@ class Book(ABC):
 
     thorough: bool = True
     """Whether the transaction sees all of the book, and may mend it."""
+    ceiling: int | None = None
+    """The first tick that it may not lend, where it lends of a sub-lease (rule L6)."""
+    cuts: bool = False
+    """Whether it cuts a window at the ceiling; else it raises :class:`CeilingReached`."""
 
     # --- the record -------------------------------------------------------------
 
@@ -255,7 +269,7 @@ class Book(ABC):
         for seen in list(self.inspected()):
             mark = seen.mark
             if _is_due(mark, seen.seen_us or 0, now=now, since_us=since_us, generation=generation):
-                until = extend_window(namespace, mark, now=now, last_tick=mark.start)
+                until = _extended(self, namespace, mark, now=now, last_tick=mark.start)
                 self.save_end(replace(mark, until=until))
                 count, highest = count + 1, max(highest, until)
         return count, highest
@@ -305,7 +319,10 @@ def lend(
         fence=record.fence,
         highest=record.highest_until,
         not_before=not_before,
+        ceiling=book.ceiling,
     )
+    if until <= start or (_is_cut(namespace, start, until) and not book.cuts):
+        raise CeilingReached(start)
     mark = Mark(
         namespace.check_worker(worker), new_token(), start, until, record.generation, holder
     )
@@ -328,7 +345,12 @@ def extend(book: Book, namespace: Namespace, lease: Lease, *, last_tick: int) ->
     if mark is None or not _is_current(record, mark, lease):
         return None
     now = _now(book, namespace)
-    mark = replace(mark, until=extend_window(namespace, mark, now=now, last_tick=last_tick))
+    until = _extended(book, namespace, mark, now=now, last_tick=last_tick)
+    latest = max(now, min(last_tick, mark.until))
+    # Cut short it must still be of use: a later end than before, and past the latest tick.
+    if _is_cut(namespace, latest, until) and not mark.until < until > latest:
+        raise CeilingReached(latest)
+    mark = replace(mark, until=until)
     book.save_renewed(mark)
     book.save_record(_raised(record, mark.until))
     return _lease(namespace, mark)
@@ -728,6 +750,18 @@ def _now(book: Book, namespace: Namespace) -> int:
 
 def _lease(namespace: Namespace, mark: Mark) -> Lease:
     return Lease(namespace.name, mark.worker, mark.token, mark.start, mark.until, mark.generation)
+
+
+def _is_cut(namespace: Namespace, start: int, until: int) -> bool:
+    return until < min(start + namespace.window_ticks, namespace.max_ticks)
+
+
+def _extended(book: Book, namespace: Namespace, mark: Mark, *, now: int, last_tick: int) -> int:
+    until = extend_window(namespace, mark, now=now, last_tick=last_tick, ceiling=book.ceiling)
+    latest = max(now, min(last_tick, mark.until))
+    if _is_cut(namespace, latest, until) and not book.cuts:
+        raise CeilingReached(latest)
+    return until
 
 
 def _raised(record: Record, until: int) -> Record:

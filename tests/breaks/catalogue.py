@@ -17,6 +17,7 @@ from . import (
     snowflakes,
     sqlite,
     static,
+    zookeeper,
 )
 from .definition import Break
 
@@ -28,6 +29,7 @@ BREAKS: tuple[Break, ...] = (
     *checkpoints.BREAKS,
     *servers.BREAKS,
     *redis_leases.BREAKS,
+    *zookeeper.BREAKS,
     *static.BREAKS,
     *sqlite.BREAKS,
     *snowflakes.BREAKS,

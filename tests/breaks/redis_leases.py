@@ -275,8 +275,8 @@ BREAKS = (
     Break(
         "the other Redis goes on lending for a namespace that was taken over",
         "L6",
-        "django_idgen/leases/redis/root.py",
-        "        elif reply.now >= stored.ceiling:",
+        "django_idgen/leases/root.py",
+        "        elif now >= stored.ceiling:",
         "        elif stored.ceiling:",
         (f"{LOSSES}::test_a_primary_that_was_cut_off_goes_on_serving",),
     ),

@@ -36,6 +36,19 @@ def redis_leases(url: str, alias: str, database: str, namespace: Namespace) -> R
     return RedisLeases(namespace, alias="redis", database=alias, timeout=30)
 
 
+def zookeeper_leases(hosts: str, alias: str, database: str, namespace: Namespace) -> Registry:
+    """A registry in the ZooKeeper at ``hosts``, whose root is ``database`` of server ``alias``."""
+    import django
+
+    django.setup()
+    from django.db import connections
+
+    from django_idgen.leases.zookeeper import ZooKeeperLeases
+
+    connections.settings[alias]["NAME"] = database
+    return ZooKeeperLeases(namespace, hosts=hosts, database=alias, timeout=30)
+
+
 def http_leases(url: str, generator: str, token: str, namespace: Namespace) -> Registry:
     """A registry behind the service at ``url``."""
     from django_idgen.leases.http import HttpLeases

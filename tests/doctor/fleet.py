@@ -79,6 +79,13 @@ def on_redis(alias: str, database: str, **options: Any) -> dict[str, Any]:
     }
 
 
+def on_zookeeper(hosts: str, database: str, **options: Any) -> dict[str, Any]:
+    return {
+        "BACKEND": "django_idgen.leases.zookeeper.ZooKeeperLeases",
+        "OPTIONS": {"hosts": hosts, "database": database, **options},
+    }
+
+
 def _databases_in(setting: Idgen) -> Iterator[str]:
     for key, value in setting.items():
         if key == "database":

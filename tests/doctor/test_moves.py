@@ -24,7 +24,9 @@ from tests.doctor.fleet import (
     lowest_of,
     on_database,
     on_redis,
+    on_zookeeper,
 )
+from tests.zookeeper_servers import ZooKeeper
 
 NEW_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 3, "tick": 0.1}}
 NEW_FAR_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 2, "tick": 2}}
@@ -111,6 +113,22 @@ def test_another_layout_in_redis(mariadb: str, redis: str, tmp_path: Path) -> No
     old = dense(on_redis(redis, mariadb, workers=ALL))
     new = dense(on_redis(redis, mariadb, workers=ALL), **NEW_LAYOUT)
     moved_under_load(tmp_path, mariadb, old, new)
+
+
+def test_from_the_database_to_zookeeper(
+    postgres: str, zookeeper: ZooKeeper, tmp_path: Path
+) -> None:
+    """Its node is made by the first of the new processes, above all that the database lent."""
+    old = dense(on_database(postgres, workers=ALL))
+    new = dense(on_zookeeper(zookeeper.hosts, postgres, workers=ALL))
+    moved_under_load(tmp_path, postgres, old, new)
+
+
+def test_another_layout_in_zookeeper(postgres: str, zookeeper: ZooKeeper, tmp_path: Path) -> None:
+    """What stands in the node is begun anew; old processes can't bring it back."""
+    old = dense(on_zookeeper(zookeeper.hosts, postgres, workers=ALL))
+    new = dense(on_zookeeper(zookeeper.hosts, postgres, workers=ALL), **NEW_LAYOUT)
+    moved_under_load(tmp_path, postgres, old, new)
 
 
 def taken(setting: Idgen, count: int) -> list[int]:

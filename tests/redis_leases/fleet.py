@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+
+from django.db import connections
 
 from django_idgen.core.errors import LeaseLost
 from django_idgen.core.lease import Lease, Namespace
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import NamespaceRecord
 from tests.contracts.lenders import EPOCH_US, Claims, DrivenTime
+from tests.ports import free_port
 
 WINDOW = 1000
 STRIDE = 2 * WINDOW
@@ -136,3 +141,15 @@ class Fleet:
     def close(self) -> None:
         for holder in self.holders:
             holder.registry.close()
+
+
+@contextmanager
+def no_database(alias: str) -> Iterator[None]:
+    """Nothing listens where the database was."""
+    settings = connections.settings[alias]
+    port = settings["PORT"]
+    settings["PORT"] = str(free_port())
+    try:
+        yield
+    finally:
+        settings["PORT"] = port

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from django.db import connections
 from django.test import override_settings
 
 from django_idgen.core.errors import (
@@ -21,8 +20,7 @@ from django_idgen.core.errors import (
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import Installation, NamespaceRecord
 from tests.contracts.lenders import HOUR_US
-from tests.ports import free_port
-from tests.redis_leases.fleet import SHOP, STRIDE, WINDOW, Fleet, new_space
+from tests.redis_leases.fleet import SHOP, STRIDE, WINDOW, Fleet, new_space, no_database
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias
 from tests.wires import SCRIPT, LossyWire
 
@@ -190,18 +188,6 @@ def test_a_layout_that_lua_cannot_count_is_refused() -> None:
 
 
 # --- the database -----------------------------------------------------------
-
-
-@contextmanager
-def no_database(alias: str) -> Iterator[None]:
-    """Nothing listens where the database was."""
-    settings = connections.settings[alias]
-    port = settings["PORT"]
-    settings["PORT"] = str(free_port())
-    try:
-        yield
-    finally:
-        settings["PORT"] = port
 
 
 def test_the_database_may_be_away_for_a_stride(fleet: Fleet) -> None:

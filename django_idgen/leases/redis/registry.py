@@ -24,7 +24,7 @@ from ...db.redis_client import OwnRedis
 from ..book_registry import BookRegistry
 from ..memory import MemoryLeases
 from ..option_values import checked_flag, checked_seconds
-from .root import RedisBook, Root, TakenOver
+from ..root import Root, RootedBook, TakenOver, checked_after_loss, stride_ticks
 from .scripts import FIRST, LAST, LAST_TICK, LeaseScripts, Reply, refusal
 
 __all__ = ["RedisLeases"]
@@ -35,7 +35,6 @@ ATTEMPTS = 6
 Few, since each loss in between costs a generation, whose fence lies a stride further ahead.
 """
 DEFAULT_TIMEOUT = 3.0
-AFTER_LOSS = ("ahead", "wait")
 WORDS = 10
 """Of each worker id: see the script ``survey``."""
 
@@ -77,7 +76,7 @@ class RedisLeases(Registry):
         self.namespace = namespace
         self.alias = alias
         self.database = database
-        self.stride_ticks = stride_ticks(namespace, stride)
+        self.stride_ticks = _stride_ticks(namespace, stride)
         self._limit = checked_seconds("timeout", timeout, most=60)
         self._waits = checked_after_loss(after_loss) == "wait"
         self._clock = clock
@@ -242,7 +241,7 @@ class RedisLeases(Registry):
         """See :meth:`Registry.books`."""
         if self._root.is_forbidden():
             return ()
-        return [RedisBook(root, self._scripts) for root in self._root.current().books()]
+        return [RootedBook(root, self._scripts) for root in self._root.current().books()]
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """What raises unless Redis answers, by its name."""
@@ -283,7 +282,9 @@ class RedisLeases(Registry):
         for _ in range(ATTEMPTS):
             reply = ask(self._root.installation_of(book), failure is not None)
             if reply.status == "ok":
-                self._root.lift_in_time(book, reply)
+                _, start, until = reply.window
+                seen = reply.sub_lease("")
+                self._root.lift_in_time(book, seen, now=reply.now, start=start, until=until)
             if reply.status in ("ok", "lost"):
                 return reply
             if reply.status == "open":
@@ -304,7 +305,7 @@ class RedisLeases(Registry):
 
     def _failure_to_lift(self, book: BookRegistry, reply: Reply) -> RegistryUnavailable | None:
         try:
-            self._root.lift(book, reply, wanted=reply.wanted)
+            self._root.lift(book, reply.sub_lease(""), now=reply.now, wanted=reply.wanted)
         except RegistryUnavailable as error:
             # What is left below the ceiling can still be lent.
             return error
@@ -324,31 +325,14 @@ class RedisLeases(Registry):
         return ticks * self.namespace.tick_us / 1e6
 
 
-def stride_ticks(namespace: Namespace, stride: float | None) -> int:
-    """``stride`` (seconds; two windows unless given) in ticks, at least a window."""
+def _stride_ticks(namespace: Namespace, stride: float | None) -> int:
     if namespace.max_ticks > LAST_TICK:
         raise ConfigurationError(
             f"Redis counts ticks exactly up to 2**52, but the layout of namespace "
             f"{namespace.name!r} has {namespace.max_ticks.bit_length() - 1} time bits. Use a "
             f"layout with longer ticks, or the registry in the database."
         )
-    if stride is None:
-        return min(2 * namespace.window_ticks, LAST_TICK // 4)
-    ticks = -(-int(checked_seconds("stride", stride, most=1e6) * 1e6) // namespace.tick_us)
-    if ticks < namespace.window_ticks:
-        window = namespace.window_ticks * namespace.tick_us / 1e6
-        raise ConfigurationError(
-            f"stride must be at least a window of {window:g} s, not {stride!r}: no longer "
-            f"window than it could ever be lent."
-        )
-    return min(ticks, LAST_TICK // 4)
-
-
-def checked_after_loss(after_loss: object) -> str:
-    """``after_loss`` if it is one of :data:`AFTER_LOSS`."""
-    if after_loss not in AFTER_LOSS:
-        raise ConfigurationError(f"after_loss must be 'ahead' or 'wait', not {after_loss!r}.")
-    return str(after_loss)
+    return min(stride_ticks(namespace, stride), LAST_TICK // 4)
 
 
 def _marks_in(reply: Reply) -> Iterable[InspectedMark]:

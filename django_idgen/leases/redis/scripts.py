@@ -25,6 +25,7 @@ from ...core.errors import (
 from ...core.lease import PROTOCOL_VERSION, Lease, Namespace, new_token, too_far_ahead
 from ...core.sub_lease import SubLease
 from ...db.redis_client import OwnRedis, run_script
+from ..root import Kept, SubLessee, parsed_words
 
 __all__ = [
     "FIRST",
@@ -92,7 +93,7 @@ class Reply:
         return SubLease(installation, generation, fence, ceiling, incarnation)
 
 
-class LeaseScripts:
+class LeaseScripts(SubLessee):
     """Calls the scripts for one namespace. Thread-safe.
 
     ``read_now_us`` gives the time (µs since 1970) instead of the server's clock.
@@ -109,6 +110,7 @@ class LeaseScripts:
     ) -> None:
         self.own = own
         self.namespace = namespace
+        self.described = f"Redis of CACHES[{own.alias!r}]"
         self._clock = clock
         self._read_now_us = read_now_us
         self._fingerprint = fingerprint_text(namespace.fingerprint)
@@ -206,9 +208,20 @@ class LeaseScripts:
             sub_lease.incarnation,
         )
 
-    def enter(self, installation: str, generation: int) -> Reply:
+    def enter(self, installation: str, generation: int) -> None:
         """Begin a hash of these settings, unless it is one of ``generation`` or a later one."""
-        return self._call("enter", installation, generation)
+        reply = self._call("enter", installation, generation)
+        if reply.status != "ok":
+            raise refusal(reply, self.namespace, self.own)
+
+    def kept(self, installation: str) -> Kept | None:
+        """See :meth:`SubLessee.kept`."""
+        key = key_of(installation, self.namespace.name)
+        words = self.own.ask(
+            lambda client: client.hmget(key, "fingerprint", "ceiling"),
+            unavailable=RegistryUnavailable,
+        )
+        return None if words[0] is None else Kept(parsed_words(words[0]), int(words[1] or 0))
 
     def restart(self, installation: str, incarnation: str) -> Reply:
         """Give up the life ``incarnation`` of the hash, if that is still its present one."""

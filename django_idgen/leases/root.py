@@ -1,4 +1,4 @@
-"""The root of what Redis lends: the book of its namespace in the database (rule L6).
+"""The root of a registry that can forget: the book of its namespace in the database (rule L6).
 
 It is kept where :class:`DatabaseLeases` would keep its marks, under the same rules about what
 the database itself may have lost (L7): a ceiling that was raised, or a generation that was
@@ -8,39 +8,89 @@ opened, and that the database no longer knows of, lies below the fence of the ne
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...core.clock import Clock
-from ...core.errors import RegistryUnavailable
-from ...core.stored import Change, Stored, StoredBook, with_highest
-from ...core.sub_lease import Change as SubLeaseChange
-from ...core.sub_lease import SubLease
-from ...db.connection import Place, place_of
-from ...db.stores import Stores
-from ..book_registry import BookRegistry
-from ..database import book_in
-from .scripts import LAST_TICK, LeaseScripts, Reply, key_of, refusal
+from ..core.clock import Clock
+from ..core.errors import ConfigurationError, RegistryUnavailable
+from ..core.lease import Namespace
+from ..core.stored import Change, Stored, StoredBook, with_highest
+from ..core.sub_lease import Change as SubLeaseChange
+from ..core.sub_lease import SubLease
+from ..db.connection import Place, place_of
+from ..db.stores import Stores
+from .book_registry import BookRegistry
+from .database import book_in
+from .option_values import checked_seconds
 
-__all__ = ["RedisBook", "Root", "TakenOver"]
+__all__ = [
+    "Kept",
+    "Root",
+    "RootedBook",
+    "SubLessee",
+    "TakenOver",
+    "checked_after_loss",
+    "stride_ticks",
+]
+
+AFTER_LOSS = ("ahead", "wait")
 
 RETRY_SECONDS = 20.0
 """Pause after the database could not raise a ceiling that was still high enough."""
 
 
 class TakenOver(RegistryUnavailable):
-    """Another Redis lends for the namespace now; this one may use up what it has."""
+    """Another server lends for the namespace now; this one may use up what it has."""
 
 
 class _Unused(Exception):
-    """The database never lent anything to a Redis; raised to have it roll back."""
+    """The database never lent anything to it; raised to have it roll back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a registry that can forget has of a namespace just now."""
+
+    fingerprint: Mapping[str, Any]
+    ceiling: int
+
+
+class SubLessee(ABC):
+    """What a registry that can forget does for its root.
+
+    Each method raises :class:`RegistryUnavailable` where the server does not answer.
+    """
+
+    namespace: Namespace
+    described: str
+    """Which server it is, for people, after "the": ``Redis of CACHES['idgen']``."""
+
+    @abstractmethod
+    def install(self, sub_lease: SubLease) -> object:
+        """Enter what the database has lent; nothing, if it has a later one or another life."""
+
+    @abstractmethod
+    def restart(self, installation: str, incarnation: str) -> object:
+        """Give up the life ``incarnation``, if that is still its present one."""
+
+    @abstractmethod
+    def kept(self, installation: str) -> Kept | None:
+        """What it has; None if it has nothing."""
+
+    @abstractmethod
+    def enter(self, installation: str, generation: int) -> None:
+        """Begin anew with these settings, unless it is of ``generation`` or a later one.
+
+        Raises the error that a refusal means.
+        """
 
 
 class Root:
-    """Answers what the scripts ask of the database ``database``. Thread-safe.
+    """Answers what ``lessee`` asks of the database ``database``. Thread-safe.
 
     Which installation a database belongs to is asked once; ``stride`` (ticks) is how far
     ahead a ceiling is raised. The other options are those of :class:`RedisLeases`.
@@ -48,7 +98,7 @@ class Root:
 
     def __init__(
         self,
-        scripts: LeaseScripts,
+        lessee: SubLessee,
         database: str,
         *,
         stride: int,
@@ -59,12 +109,12 @@ class Root:
     ) -> None:
         self.database = database
         self.stride = stride
-        self._scripts = scripts
+        self._lessee = lessee
         self._clock = clock
         self._make = partial(
             book_in,
             database,
-            namespace=scripts.namespace,
+            namespace=lessee.namespace,
             memory="sub-leases",
             timeout=timeout,
             server_identity=server_identity,
@@ -93,7 +143,7 @@ class Root:
         if self.is_forbidden():
             raise RegistryUnavailable(
                 f"This test does not allow the use of database {self.database!r}, which has to "
-                f"raise what Redis may lend."
+                f"raise what the {self._lessee.described} may lend."
             )
         return self._stores.current()
 
@@ -146,59 +196,57 @@ class Root:
     # --- what may be lent -----------------------------------------------------
 
     def open(self, book: BookRegistry, incarnation: str, now: int) -> None:
-        """Have a generation opened for a new life of the hash, or adopt the one that was."""
+        """Have a generation opened for a new life of the server, or adopt the one that was."""
         change = partial(
             SubLease.opened, incarnation=incarnation, now=max(now, 0), stride=self.stride
         )
-        self._scripts.install(self._change(book, change))
+        self._lessee.install(self._change(book, change))
 
-    def lift(self, book: BookRegistry, reply: Reply, *, wanted: int) -> None:
-        """Have the ceiling of the hash raised, if its generation is the database's.
+    def lift(self, book: BookRegistry, seen: SubLease, *, now: int, wanted: int) -> None:
+        """Have the ceiling raised past tick ``wanted``, if generation ``seen`` is the database's.
 
         Raises :class:`TakenOver` if it is not.
         """
-        seen = reply.sub_lease(self.installation_of(book))
         change = partial(
             SubLease.raised_for,
             seen=seen,
-            now=reply.now,
-            wanted=min(max(reply.now, wanted), LAST_TICK),
+            now=now,
+            wanted=min(max(now, wanted), self._lessee.namespace.max_ticks),
             stride=self.stride,
         )
         stored = self._change(book, change)
         if stored.incarnation == seen.incarnation:
-            self._scripts.install(stored)
-        elif reply.now >= stored.ceiling:
-            # Whatever took over lends no more: this Redis may begin anew.
-            self._scripts.restart(stored.installation, seen.incarnation)
+            self._lessee.install(stored)
+        elif now >= stored.ceiling:
+            # Whatever took over lends no more: this server may begin anew.
+            self._lessee.restart(stored.installation, seen.incarnation)
         else:
-            raise self._taken_over(seen, stored, stored.ceiling - reply.now)
+            raise self._taken_over(seen, stored, stored.ceiling - now)
 
-    def lift_in_time(self, book: BookRegistry, reply: Reply) -> None:
+    def lift_in_time(
+        self, book: BookRegistry, seen: SubLease, *, now: int, start: int, until: int
+    ) -> None:
         """Have the ceiling raised well before it is needed, by the first caller that can.
 
-        A database that can't just now is asked again after a while.
+        The window ``[start, until)`` was just granted. A database that can't just now is asked
+        again after a while.
         """
-        seen = reply.sub_lease("")
-        _, start, until = reply.window
-        window = self._scripts.namespace.window_ticks
-        latest = max(reply.now, seen.fence, start, until - window)
+        latest = max(now, seen.fence, start, until - self._lessee.namespace.window_ticks)
         enough = latest + self.stride - self.stride // 6
         if seen.ceiling >= enough or self._clock.elapsed_ns() < self._not_before_ns:
             return
         try:
-            self.lift(book, reply, wanted=latest)
+            self.lift(book, seen, now=now, wanted=latest)
         except RegistryUnavailable:
             self._not_before_ns = self._clock.elapsed_ns() + int(RETRY_SECONDS * 1e9)
 
     def _taken_over(self, seen: SubLease, stored: SubLease, ticks: int) -> TakenOver:
-        space = self._scripts.namespace
+        space = self._lessee.namespace
         return TakenOver(
-            f"The Redis of CACHES[{self._scripts.own.alias!r}] lends for generation "
-            f"{seen.generation} of namespace {space.name!r}, but another Redis has taken over "
-            f"with generation {stored.generation}. See that all processes reach the same "
-            f"server; this one may go on in {ticks * space.tick_us / 1e6:.0f} s, if the other is "
-            f"not used any more."
+            f"The {self._lessee.described} lends for generation {seen.generation} of namespace "
+            f"{space.name!r}, but another server has taken over with generation "
+            f"{stored.generation}. See that all processes reach the same server; this one may go "
+            f"on in {ticks * space.tick_us / 1e6:.0f} s, if the other is not used any more."
         )
 
 
@@ -208,41 +256,33 @@ def _used(sub_lease: SubLease) -> SubLease:
     return sub_lease
 
 
-@dataclass(frozen=True, slots=True)
-class _Hash:
-    """What stands in Redis."""
+class RootedBook(StoredBook):
+    """``root``, the database's, of which ``lessee`` lends.
 
-    fingerprint: Mapping[str, Any]
-    ceiling: int
-
-
-class RedisBook(StoredBook):
-    """``root``, the database's, of which the Redis of ``scripts`` lends.
-
-    What counts is the database's: Redis lends nothing at or past the ceiling there. The hash
-    is begun anew after it, so that processes with earlier settings are refused at once.
+    What counts is the database's: nothing at or past the ceiling there is lent. The server
+    begins anew after it, so that processes with earlier settings are refused at once.
     """
 
-    def __init__(self, root: StoredBook, scripts: LeaseScripts) -> None:
+    def __init__(self, root: StoredBook, lessee: SubLessee) -> None:
         self.namespace = root.namespace
-        self.place = f"{root.place}, lent on by the Redis of CACHES[{scripts.own.alias!r}]"
+        self.place = f"{root.place}, lent on by the {lessee.described}"
         self.key = root.key
         self._root = root
-        self._scripts = scripts
+        self._lessee = lessee
 
     def read(self) -> Stored | None:
         """See :meth:`StoredBook.read`."""
         return self._root.read()
 
     def rewrite(self, change: Change) -> Stored:
-        """See :meth:`StoredBook.rewrite`; reckons with what Redis says."""
+        """See :meth:`StoredBook.rewrite`; reckons with what the server says."""
         try:
-            found = self._hash()
+            found = self._kept()
         except RegistryUnavailable:
             found = None  # it lends nothing past the database's ceiling
 
         def reckoned(stored: Stored, now_us: int) -> Any:
-            # Where the database was put back to an earlier state, Redis may know better.
+            # Where the database was put back to an earlier state, the server may know better.
             if found is not None and found.fingerprint == stored.fingerprint:
                 stored = with_highest(stored, found.ceiling)
             return change(stored, now_us)
@@ -255,39 +295,55 @@ class RedisBook(StoredBook):
 
     def entered(self) -> bool:
         """See :meth:`StoredBook.entered`. Raises :class:`RegistryUnavailable`."""
-        found = self._hash()
+        found = self._kept()
         return found is None or found.fingerprint == dict(self.namespace.fingerprint)
 
     def is_whole(self) -> bool:
-        """See :meth:`StoredBook.is_whole`: whether the hash is there."""
-        return self._hash() is not None
+        """See :meth:`StoredBook.is_whole`: whether the server has anything."""
+        return self._kept() is not None
 
     def enter(self) -> None:
-        """See :meth:`StoredBook.enter`. Raises what a refusal of the script means."""
+        """See :meth:`StoredBook.enter`. Raises what a refusal of the server means."""
         stored = self._root.read()
-        if stored is None:
-            return
-        reply = self._scripts.enter(self._root.installation(), stored.generation)
-        if reply.status != "ok":
-            raise refusal(reply, self.namespace, self._scripts.own)
+        if stored is not None:
+            self._lessee.enter(self._root.installation(), stored.generation)
 
-    def _hash(self) -> _Hash | None:
+    def _kept(self) -> Kept | None:
         installation = self._root.installation()
-        if not installation:
-            return None
-        key = key_of(installation, self.namespace.name)
-        words = self._scripts.own.ask(
-            lambda client: client.hmget(key, "fingerprint", "ceiling"),
-            unavailable=RegistryUnavailable,
-        )
-        if words[0] is None:
-            return None
-        return _Hash(_parsed(words[0]), int(words[1] or 0))
+        return self._lessee.kept(installation) if installation else None
 
 
-def _parsed(words: bytes | str) -> Mapping[str, Any]:
+def parsed_words(words: bytes | str) -> Mapping[str, Any]:
+    """The object that ``words`` say in JSON; empty if they say none."""
     try:
         found = json.loads(words)
     except ValueError:
         found = {}
     return found if isinstance(found, dict) else {}
+
+
+# --- options ------------------------------------------------------------------------
+
+
+def stride_ticks(namespace: Namespace, stride: float | None) -> int:
+    """``stride`` (seconds; two windows unless given) in ticks, at least a window.
+
+    Raises :class:`ConfigurationError`.
+    """
+    if stride is None:
+        return 2 * namespace.window_ticks
+    ticks = -(-int(checked_seconds("stride", stride, most=1e6) * 1e6) // namespace.tick_us)
+    if ticks < namespace.window_ticks:
+        window = namespace.window_ticks * namespace.tick_us / 1e6
+        raise ConfigurationError(
+            f"stride must be at least a window of {window:g} s, not {stride!r}: no longer "
+            f"window than it could ever be lent."
+        )
+    return ticks
+
+
+def checked_after_loss(after_loss: object) -> str:
+    """``after_loss`` if it is ``"ahead"`` or ``"wait"``. Raises :class:`ConfigurationError`."""
+    if after_loss not in AFTER_LOSS:
+        raise ConfigurationError(f"after_loss must be 'ahead' or 'wait', not {after_loss!r}.")
+    return str(after_loss)

@@ -1,0 +1,54 @@
+"""Leases in ZooKeeper: the node, and what the database lends to it."""
+
+from __future__ import annotations
+
+from .definition import Break
+
+__all__ = ["BREAKS"]
+
+MODULE = "django_idgen/leases/zookeeper.py"
+CONTRACT = "tests/contracts/test_zookeeper.py::TestZooKeeperLeasesOverPostgres"
+LOSSES = "tests/zookeeper_leases/test_losses.py"
+
+BREAKS = (
+    Break(
+        "the node is written whatever others have made of it",
+        "I1, L1",
+        MODULE,
+        "client.set_async(path, data, version=version)",
+        "client.set_async(path, data)",
+        (f"{CONTRACT}::test_as_many_holders_as_worker_ids_and_no_more",),
+    ),
+    Break(
+        "ZooKeeper lends past what the database has lent to it",
+        "L6",
+        MODULE,
+        "        book.ceiling = book.header.ceiling\n",
+        "",
+        (f"{LOSSES}::test_the_database_may_be_down_for_a_stride",),
+    ),
+    Break(
+        "an ensemble that was set back goes on where it stands",
+        "L6",
+        MODULE,
+        " or book.header.leader != stamp.leader",
+        "",
+        (f"{LOSSES}::test_an_ensemble_that_elects_and_is_set_back",),
+    ),
+    Break(
+        "a mark that is gone from the node is not missed",
+        "L6",
+        MODULE,
+        "if book is None or not book.is_whole or",
+        "if book is None or",
+        (f"{LOSSES}::test_a_zookeeper_that_forgot_lends_nothing_again",),
+    ),
+    Break(
+        "a window is cut short before the database was asked for more",
+        "L6",
+        "django_idgen/core/book.py",
+        "if until <= start or (_is_cut(namespace, start, until) and not book.cuts):",
+        "if until <= start:",
+        (f"{LOSSES}::test_no_lease_is_shorter_than_a_window",),
+    ),
+)

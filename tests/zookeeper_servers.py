@@ -1,0 +1,152 @@
+"""ZooKeeper servers of a test's own: alone or as an ensemble, killed, stopped, set back."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from tests import servers
+from tests.ports import free_port
+from tests.redis_servers import eventually
+
+JAR = Path("/usr/share/java/zookeeper.jar")
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx96m")
+MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+TICK_MS = 300
+
+
+class ZooKeeper:
+    """One server with its data in ``directory``; with ``ensemble`` it is ``number`` of those."""
+
+    def __init__(self, directory: Path, number: int = 1) -> None:
+        if not JAR.exists() or shutil.which("java") is None:
+            servers.absent("No ZooKeeper found. Install the package 'zookeeper' of Debian.")
+        self.directory = directory
+        self.number = number
+        self.port = free_port()
+        self.peers = (free_port(), free_port())
+        self.ensemble: list[ZooKeeper] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def hosts(self) -> str:
+        return ",".join(f"127.0.0.1:{each.port}" for each in self.ensemble or [self])
+
+    def start(self, *, wait: bool = True) -> ZooKeeper:
+        """Start it, and wait until it answers."""
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        (data / "myid").write_text(str(self.number))
+        settings = {
+            "tickTime": TICK_MS,
+            "initLimit": 20,
+            "syncLimit": 20,
+            "dataDir": data,
+            "clientPort": self.port,
+            "clientPortAddress": "127.0.0.1",
+            "admin.enableServer": "false",
+            "maxClientCnxns": 0,
+            **{
+                f"server.{each.number}": f"127.0.0.1:{each.peers[0]}:{each.peers[1]}"
+                for each in self.ensemble
+            },
+        }
+        config = self.directory / "zoo.cfg"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self._process = subprocess.Popen(
+            ["java", *QUICK, "-cp", str(JAR), MAIN, str(config)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        if wait:
+            eventually(self.answers, f"an answer of ZooKeeper on port {self.port}")
+        return self
+
+    def answers(self) -> bool:
+        # kazoo leaves the socket of a refused connection open.
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            return self._answers()
+        return False
+
+    def _answers(self) -> bool:
+        with suppress(KazooException, KazooTimeoutError), self.client(timeout=1) as client:
+            return client.exists("/") is not None
+        return False
+
+    @contextmanager
+    def client(self, timeout: float = 20) -> Iterator[Any]:
+        """A client of the test's own."""
+        client = KazooClient(self.hosts)
+        try:
+            client.start(timeout=timeout)
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end. May be called twice."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP: it holds its connections, and says nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def wipe(self) -> None:
+        """Throw away what it has on disk. It must not run."""
+        shutil.rmtree(self.directory / "data")
+
+    def save(self) -> Path:
+        """A copy of its disk as it is now."""
+        kept = self.directory / "kept"
+        shutil.copytree(self.directory / "data", kept)
+        return kept
+
+    def set_back(self) -> None:
+        """Give it the disk that :meth:`save` has kept. It must not run."""
+        self.wipe()
+        (self.directory / "kept").rename(self.directory / "data")
+
+
+@contextmanager
+def zookeeper() -> Iterator[ZooKeeper]:
+    """A server that runs alone."""
+    with TemporaryDirectory() as directory:
+        server = ZooKeeper(Path(directory))
+        try:
+            yield server.start()
+        finally:
+            server.kill()
+
+
+@contextmanager
+def ensemble(size: int = 3) -> Iterator[list[ZooKeeper]]:
+    """Servers that elect a leader."""
+    with TemporaryDirectory() as directory, ExitStack() as stack:
+        made = [ZooKeeper(Path(directory) / str(n), n) for n in range(1, size + 1)]
+        for each in made:
+            each.ensemble = made
+            stack.callback(each.kill)
+            each.start(wait=False)
+        eventually(made[0].answers, "an elected leader")
+        yield made
