@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -265,6 +265,15 @@ class NativeColumn(ABC):
             f"for long has taken ids from it. Run it again when that has ended."
         )
 
+    def _position_of(self, name: str) -> Position:
+        (row,) = self._run(self._position_sql.format(name, _literal(name)))
+        least, most, step, newest, following, server = row
+        return Position(name, range(least, most + 1, step), newest, following, server or "")
+
+    def _note(self, name: str) -> None:
+        """Write the server's identity into the comment."""
+        self._run(self._comment_sql.format(name, _literal(self._identity())))
+
     def _set_default(self, sql: str) -> None:
         self._run(f"ALTER TABLE {self.table} ALTER COLUMN {self.column} SET DEFAULT {sql}")
 
@@ -284,18 +293,22 @@ class NativeColumn(ABC):
         """The column's default as SQL, "" if it has none; None if there is no such column."""
 
     @abstractmethod
-    def _position_of(self, name: str) -> Position: ...
-
-    @abstractmethod
     def _create(self, name: str, ids: range) -> None:
         """Make the sequence, in the place of what an earlier try has left; set the default."""
 
-    @abstractmethod
-    def _note(self, name: str) -> None:
-        """Write the server's identity into the comment."""
+    _position_sql: str
+    """From the sequence ``{}``: its bounds, increment and start, its next value, its comment."""
+    _comment_sql: str
 
 
 class _Postgres(NativeColumn):
+    _position_sql = (
+        "SELECT seqmin, seqmax, seqincrement, seqstart, "
+        "last_value + CASE WHEN is_called THEN seqincrement ELSE 0 END, "
+        "obj_description(seqrelid, 'pg_class') FROM pg_sequence, {0} WHERE seqrelid = {1}::regclass"
+    )
+    _comment_sql = "COMMENT ON SEQUENCE {} IS {}"
+
     @contextmanager
     def _alone(self) -> Iterator[None]:
         outermost = not self.connection.in_atomic_block
@@ -315,26 +328,22 @@ class _Postgres(NativeColumn):
         )
         return str(found[0][0]) if found else None
 
-    def _position_of(self, name: str) -> Position:
-        sql = (
-            "SELECT seqmin, seqmax, seqincrement, seqstart, "  # noqa: S608 - quoted
-            "last_value + CASE WHEN is_called THEN seqincrement ELSE 0 END, "
-            "coalesce(obj_description(seqrelid, 'pg_class'), '') "
-            f"FROM pg_sequence, {name} WHERE seqrelid = %s::regclass"
-        )
-        return _position(name, self._run(sql, [name])[0])
-
     def _create(self, name: str, ids: range) -> None:
         self._run(f"DROP SEQUENCE IF EXISTS {name}")
         self._run(f"CREATE SEQUENCE {name} AS bigint {_bounds(ids, ids[0])} NO CYCLE")
         self._note(name)
         self._set_default(f"nextval({_literal(name)})")
 
-    def _note(self, name: str) -> None:
-        self._run(f"COMMENT ON SEQUENCE {name} IS {_literal(self._identity())}")
-
 
 class _MariaDB(NativeColumn):
+    # Its next value is past what the server holds in reserve (CACHE).
+    _position_sql = (
+        "SELECT minimum_value, maximum_value, increment, start_value, next_not_cached_value, "
+        "(SELECT table_comment FROM information_schema.tables WHERE table_schema = database() "
+        "AND concat('`', table_name, '`') = substring_index({1}, '.', -1)) FROM {0}"
+    )
+    _comment_sql = "ALTER TABLE {} COMMENT {}"
+
     @contextmanager
     def _alone(self) -> Iterator[None]:
         if self._run("SELECT @@wsrep_on")[0][0]:
@@ -358,15 +367,6 @@ class _MariaDB(NativeColumn):
         )
         return str(found[0][0]) if found else None
 
-    def _position_of(self, name: str) -> Position:
-        # Past what the server has in reserve (CACHE).
-        sql = (
-            "SELECT minimum_value, maximum_value, increment, start_value, "  # noqa: S608 - quoted
-            "next_not_cached_value, (SELECT table_comment FROM information_schema.tables "
-            f"WHERE table_schema = database() AND table_name = %s) FROM {name}"
-        )
-        return _position(name, self._run(sql, [name.split("`")[-2]])[0])
-
     def _create(self, name: str, ids: range) -> None:
         # What the server holds in reserve is skipped when it stops, and by each change.
         cache = max(1, min(MOST_CACHED, len(ids) // LEAST))
@@ -374,14 +374,6 @@ class _MariaDB(NativeColumn):
         self._run(f"CREATE OR REPLACE SEQUENCE {name} {bounds} CACHE {cache:d} NOCYCLE")
         self._note(name)
         self._set_default(f"(nextval({name}))")
-
-    def _note(self, name: str) -> None:
-        self._run(f"ALTER TABLE {name} COMMENT {_literal(self._identity())}")
-
-
-def _position(name: str, row: Sequence[Any]) -> Position:
-    least, most, step, newest, following, server = row
-    return Position(name, range(least, most + 1, step), newest, following, server)
 
 
 def _bounds(ids: range, start: int) -> str:

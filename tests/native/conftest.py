@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import StringIO
 from typing import Any
@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
 
+from django_idgen.core.errors import IdgenError
 from django_idgen.ops.native import NativeColumn, Position, aside, native_column
 from django_idgen.process import lifecycle
 from tests.app.models import Invoice
@@ -70,6 +71,16 @@ class Shop:
             return column.extend(**options)
 
         return aside(self.alias, work)
+
+
+def unless_busy(work: Callable[[], str]) -> str:
+    """What ``work`` returns; "" where another command, or a transaction, is in the way."""
+    try:
+        return work()
+    except IdgenError as error:
+        if "is in use" not in str(error):
+            raise
+        return ""
 
 
 class Route:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from ...db.connection import Place, place_of
+from django.db import router
+
 from ..native import NativeColumn, aside, native_column
 from .findings import Finding, Fix, Severity, Unexamined
 from .id_columns import IdColumn, segment_columns
@@ -19,7 +20,8 @@ NAME = "native"
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each sequence of ``idgen_native`` that has to be extended."""
     for column in segment_columns(project, project.up()):
-        if place_of(column.alias) is Place.SERVER:
+        # Not on a replica: there the sequence is another server's.
+        if column.alias == router.db_for_write(column.field.model):
             yield from attempt(NAME, column.words, _of_column(project, column))
 
 
