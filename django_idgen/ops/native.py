@@ -42,6 +42,7 @@ __all__ = [
     "aside",
     "extend_native",
     "native_column",
+    "renew_native",
     "segment_fields",
     "unsupported",
 ]
@@ -417,13 +418,13 @@ def unsupported(connection: BaseDatabaseWrapper, way_out: str = "") -> Configura
     )
 
 
-def segment_fields() -> list[Any]:
-    """The fields of the project whose ids come from a tag, each of a table of its own."""
+def segment_fields(tag: str | None = None) -> list[Any]:
+    """The fields of the project whose ids come from ``tag``, or from any, each with its table."""
     return [
         field
         for model in apps.get_models(include_auto_created=True)
         for field in model._meta.local_concrete_fields
-        if isinstance(field, SegmentSource)
+        if isinstance(field, SegmentSource) and tag in (None, field.resolved_tag)
     ]
 
 
@@ -441,6 +442,20 @@ def aside(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(run).result()
+
+
+def renew_native(tag: str) -> list[str]:
+    """Have each sequence of ``tag`` leave its segment; what was done, in words."""
+    return [
+        words
+        for alias, fields in _fields_by_alias(tag).items()
+        for words in aside(alias, partial(_renew, fields))
+    ]
+
+
+def _renew(fields: list[Any], connection: BaseDatabaseWrapper) -> list[str]:
+    columns = [native_column(connection, field) for field in fields]
+    return [each.extend(renew=True) for each in columns if each and each.position()]
 
 
 # --- the scheduler's ------------------------------------------------------------------
@@ -466,9 +481,9 @@ def extend_native() -> dict[str, dict[str, Any]]:
     return done
 
 
-def _fields_by_alias() -> dict[str, list[Any]]:
+def _fields_by_alias(tag: str | None = None) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
-    for field in segment_fields():
+    for field in segment_fields(tag):
         alias = router.db_for_write(field.model)
         vendor = connections[alias].vendor
         if vendor in {"postgresql", "mysql"} and place_of(alias) is not Place.FORBIDDEN:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,9 @@ from django_idgen.models import LeafAlloc
 from tests.app.models import Invoice, Receipt, Ticket
 from tests.native.conftest import TAG, Route, Shop, on
 from tests.places import idgen_on
+
+PAGE = Path(__file__).parents[2] / "docs" / "native.md"
+SQL = re.compile(r"```sql\n(.*?)```", re.DOTALL)
 
 
 def test_what_it_says_from_the_first_to_the_last(shop: Shop) -> None:
@@ -38,6 +43,15 @@ def test_what_it_says_from_the_first_to_the_last(shop: Shop) -> None:
     assert "has no sequence of ours" in shop.command(TAG, "--remove")
     with pytest.raises(CommandError, match="has no sequence of ours to extend"):
         shop.command(TAG, "--extend")
+
+
+def test_the_sql_of_the_docs(shop: Shop) -> None:
+    """As it stands on the page."""
+    shop.command(TAG)
+    text = PAGE.read_text(encoding="utf-8")
+    for statement in SQL.findall(text):
+        shop.sql(statement.replace("shop_invoice", "app_invoice"))
+    assert shop.ids() == [1]
 
 
 def test_installed_anew_it_gives_no_id_again(shop: Shop) -> None:

@@ -97,10 +97,9 @@ def _on(field: Any, work: Work, connection: BaseDatabaseWrapper, *, every: bool)
 
 
 def _fields(tag: str | None) -> list[Any]:
-    every = segment_fields()
-    found = [field for field in every if tag in (None, field.resolved_tag)]
+    found = segment_fields(tag)
     if tag is not None and not found:
-        known = ", ".join(sorted({field.resolved_tag for field in every})) or "none"
+        known = ", ".join(sorted({field.resolved_tag for field in segment_fields()})) or "none"
         raise ConfigurationError(
             f"No model has a SegmentIdField or SegmentAutoField with tag {tag!r}. The tags of "
             f"models are: {known}."
