@@ -28,7 +28,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import split_identifier, truncate_name
 
 from ..core.errors import ConfigurationError, IdgenError, SegmentUnavailable, UpkeepFailed
-from ..core.segment import HIGHEST, MAX_STEP, Demand
+from ..core.segment import HIGHEST, LONGEST_STEP, MAX_STEP, Demand
 from ..db.connection import Place, place_of
 from ..db.dialects import server_identity
 from ..fields import SegmentSource
@@ -164,20 +164,21 @@ class NativeColumn(ABC):
             if not why and not position.is_due:
                 return ""
             if not wanted:
-                fast = position.left * FAST < position.length
-                wanted = min(max(position.length, LEAST) * (2 if fast else 1), MAX_STEP)
+                wanted = max(position.length, LEAST)
+                if position.left * FAST < wanted:
+                    wanted = max(wanted, min(2 * wanted, LONGEST_STEP))
             ids = self._take(wanted, position)
             adjoins = ids.step == position.ids.step and ids[0] == position.ids[-1] + ids.step
             if adjoins and not why:
                 self._set(position.name, range(position.ids[0], ids.stop, ids.step), ids[0])
-                return f"{self.words}: goes on to {ids[-1]}, nothing is skipped"
+                return f"{self.words}: goes on to {ids[-1]}, nothing is skipped{self._reserve}"
             self._set(position.name, ids, ids[0], restart=True)
             if position.server != self._identity():
                 self._note(position.name)
         because = f" ({why})" if why else ""
         return (
             f"{self.words}: goes on with {ids[0]} to {ids[-1]}; of those before, up to "
-            f"{position.left} are skipped{because}"
+            f"{position.left} are skipped{because}{self._reserve}"
         )
 
     def remove(self) -> str:
@@ -300,6 +301,8 @@ class NativeColumn(ABC):
     _position_sql: str
     """From the sequence ``{}``: its bounds, increment and start, its next value, its comment."""
     _comment_sql: str
+    _reserve = ""
+    """What is to be said of ids that the server holds in reserve."""
 
 
 class _Postgres(NativeColumn):
@@ -344,6 +347,7 @@ class _MariaDB(NativeColumn):
         "AND concat('`', table_name, '`') = substring_index({1}, '.', -1)) FROM {0}"
     )
     _comment_sql = "ALTER TABLE {} COMMENT {}"
+    _reserve = "; MariaDB also skips what it held in reserve"
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

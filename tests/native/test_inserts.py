@@ -174,6 +174,16 @@ def test_a_sequence_that_is_used_up_fast_gets_longer_segments(shop: Shop) -> Non
     assert shop.position().ids == range(1, 501)
 
 
+def test_what_mariadb_held_in_reserve_is_skipped_not_repeated(mariadb: str) -> None:
+    """It says so: with a longer segment the server reads ten values ahead."""
+    with on(mariadb) as shop:
+        shop.command(TAG, "--length", "1000")
+        assert shop.insert(501)[-1] == 501
+        said = shop.command("--extend")
+        assert "nothing is skipped; MariaDB also skips what it held in reserve" in said
+        assert shop.insert() == [511]
+
+
 def test_a_crash_after_the_fetch_wastes_the_segment(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
