@@ -239,7 +239,7 @@ class NativeColumn(ABC):
         floor = max(granted, self._highest(1, HIGHEST) + 1)
         demand = Demand(times=0, at_least=length, granted=granted)
         ids: range = source.fetch(self.tag, floor=floor, demand=demand).ids()
-        if ids[0] < floor or len(ids) < DUE:
+        if ids[0] < floor or len(ids) < 2:
             raise SegmentUnavailable(
                 f"The source of tag {self.tag!r} gave ids from {ids[0]} on, {len(ids)} of them, "
                 f"where two or more from {floor} on were asked for."

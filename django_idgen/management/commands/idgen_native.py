@@ -54,11 +54,16 @@ class Command(BaseCommand):
         if tag is None and (options["renew"] or options["remove"]):
             raise CommandError("Name the tag.")
         try:
-            fields = _fields(tag)
-            lines = [line for field in fields for line in self._done(field, work, options)]
+            lines = 0
+            for field in _fields(tag):
+                # At once: one that fails leaves done what was done before.
+                for line in self._done(field, work, options):
+                    self.stdout.write(line)
+                    lines += 1
         except (IdgenError, Error) as error:
             raise CommandError(" ".join(str(error).split())) from error
-        self.stdout.write("\n".join(lines) or "There are no sequences of idgen_native.")
+        if not lines:
+            self.stdout.write("There are no sequences of idgen_native.")
 
     def _work(self, options: dict[str, Any]) -> Work:
         length = options["length"]
