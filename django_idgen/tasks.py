@@ -1,11 +1,12 @@
 """Periodic tasks for Celery, and their schedule: ``app.conf.beat_schedule = {**BEAT_SCHEDULE}``.
 
 ``renew_worker_leases`` keeps the worker ids of processes that are blocked,
-``preload_segments`` keeps ids ready for when the database is down, and
-``prune_history`` deletes old rows. Each may come late, run twice at once, or be
-killed in its middle; none needs a result backend; each returns what it did, as JSON.
+``preload_segments`` keeps ids ready for when the database is down, ``extend_native`` extends
+the sequences of ``idgen_native``, and ``prune_history`` deletes old rows. Each may come late,
+run twice at once, or be killed in its middle; none needs a result backend; each returns what
+it did, as JSON.
 
-What the tasks do is in :mod:`.ops.upkeep` and :mod:`.ops.preloading`;
+What the tasks do is in :mod:`.ops.upkeep`, :mod:`.ops.preloading` and :mod:`.ops.native`;
 ``manage.py idgen_upkeep`` does the same without Celery. This module can be imported
 before Django is set up (from the project's ``celery.py`` or its settings), and where
 Celery is not installed: then only the use of a name says so, since other task queues
@@ -28,7 +29,13 @@ try:
 except ImportError:
     shared_task = None
 
-__all__ = ["BEAT_SCHEDULE", "preload_segments", "prune_history", "renew_worker_leases"]
+__all__ = [
+    "BEAT_SCHEDULE",
+    "extend_native",
+    "preload_segments",
+    "prune_history",
+    "renew_worker_leases",
+]
 
 _NEEDS_CELERY = __all__
 RENEWED_A_WINDOW = 3
@@ -36,6 +43,7 @@ RENEWED_A_WINDOW = 3
 LONGEST_INTERVAL = 60.0
 PRELOADED_EVERY = 60.0
 """Seconds: so much of the outage to be survived may be used up when it begins."""
+EXTENDED_EVERY = 60.0
 PRUNED_EVERY = 86_400.0
 CLOCKS_DIFFER = 10.0
 """Seconds. Beat says when a task expires, by its clock, and the worker looks at its own."""
@@ -89,6 +97,7 @@ if shared_task is not None:
 
     renew_worker_leases = _task("upkeep.renew_worker_leases", _renewal_expires, 60)
     preload_segments = _task("preloading.preload_segments", PRELOADED_EVERY, 60)
+    extend_native = _task("native.extend_native", EXTENDED_EVERY, 60)
     prune_history = _task("upkeep.prune_history", PRUNED_EVERY, 600)
 
     BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
@@ -96,6 +105,7 @@ if shared_task is not None:
             "renew_worker_leases", _renewed_every, _renewal_expires
         ),
         "idgen-preload-segments": _entry("preload_segments", PRELOADED_EVERY, PRELOADED_EVERY),
+        "idgen-extend-native": _entry("extend_native", EXTENDED_EVERY, EXTENDED_EVERY),
         "idgen-prune-history": _entry("prune_history", PRUNED_EVERY, PRUNED_EVERY),
     }
 else:

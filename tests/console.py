@@ -49,11 +49,14 @@ urlpatterns = [path("idgen/", include("django_idgen.rest.urls"))]
 """
 MODELS = """
 from django.db import models
-from django_idgen.fields import SnowflakeField
+from django_idgen.fields import SegmentIdField, SnowflakeField
 class Order(models.Model):
     note = models.CharField(max_length=9)
 class Parcel(models.Model):
     id = SnowflakeField(primary_key=True, text_form="base62", prefix="ord_")
+class Invoice(models.Model):
+    id = SegmentIdField(primary_key=True)
+    note = models.CharField(max_length=40, blank=True)
 """
 MANAGE = """
 import os, sys

@@ -13,7 +13,7 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 
 EXAMPLE = Path(__file__).parent.parent / "example_project"
 PATIENCE = 60.0
-TASKS = ("renew_worker_leases", "preload_segments", "prune_history")
+TASKS = ("renew_worker_leases", "preload_segments", "extend_native", "prune_history")
 
 
 def environment(directory: Path) -> dict[str, str]:

@@ -374,6 +374,7 @@ def test_the_tasks_return_what_they_did(alias: str) -> None:
     assert done == {
         "django_idgen.tasks.renew_worker_leases": {"default": {"renewed": 1}},
         "django_idgen.tasks.preload_segments": {"pool": False, "tags": {}},
+        "django_idgen.tasks.extend_native": {},
     }
 
 
@@ -467,15 +468,16 @@ def test_without_celery_everything_else_works(tmp_path: Path) -> None:
         ),
         tmp_path,
     ).splitlines()
-    assert said[:4] == [
+    assert said[:5] == [
         "True 1",
         'renew_worker_leases: {"default": {"renewed": 1}}',
         'preload_segments: {"pool": false, "tags": {}}',
+        "extend_native: {}",
         'prune_history: {"default": {"deleted": 0}}',
     ]
-    for name, line in zip(("BEAT_SCHEDULE", "renew_worker_leases"), said[4:6], strict=True):
+    for name, line in zip(("BEAT_SCHEDULE", "renew_worker_leases"), said[5:7], strict=True):
         assert line.startswith(f"ConfigurationError django_idgen.tasks.{name} needs Celery: pip ")
-    assert said[6] == "False"
+    assert said[7] == "False"
 
 
 def test_the_schedule_can_be_imported_by_the_settings_themselves(tmp_path: Path) -> None:
@@ -508,7 +510,7 @@ def test_celery_finds_the_tasks_by_itself(tmp_path: Path) -> None:
         """,
         tmp_path,
     )
-    names = ("preload_segments", "prune_history", "renew_worker_leases")
+    names = ("extend_native", "preload_segments", "prune_history", "renew_worker_leases")
     assert said.strip() == str([f"django_idgen.tasks.{name}" for name in names])
 
 

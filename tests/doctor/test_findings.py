@@ -447,7 +447,7 @@ def test_json_with_a_fix(shop: str) -> None:
 
 def test_every_examination_has_a_name() -> None:
     """Those that ``--only`` takes."""
-    assert len(EXAMINATIONS) == 13
+    assert len(EXAMINATIONS) == 14
 
 
 # --- Redis -----------------------------------------------------------------------------

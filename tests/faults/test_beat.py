@@ -176,6 +176,7 @@ def test_the_schedule_works_under_django_celery_beat(postgres_site: Site) -> Non
     assert {name: [task, every] for name, task, every, _ in found} == {
         "idgen-renew-worker-leases": [f"{prefix}renew_worker_leases", 1],
         "idgen-preload-segments": [f"{prefix}preload_segments", 60],
+        "idgen-extend-native": [f"{prefix}extend_native", 60],
         "idgen-prune-history": [f"{prefix}prune_history", 86_400],
     }
 

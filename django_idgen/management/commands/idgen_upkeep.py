@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...core.errors import IdgenError
+from ...ops.native import extend_native
 from ...ops.preloading import preload_segments
 from ...ops.upkeep import KEPT_DAYS, prune_history, renew_worker_leases
 
@@ -19,7 +20,8 @@ __all__ = ["Command"]
 class Command(BaseCommand):
     help = (
         "Renew the worker ids of processes that can't do it just now, keep ids ready in the pool, "
-        "and delete old history: once. Have it run every minute, unless Celery beat does the same."
+        "extend the sequences of idgen_native, and delete old history: once. Have it run every "
+        "minute, unless Celery beat does the same."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -40,6 +42,7 @@ class Command(BaseCommand):
         jobs: list[tuple[str, Callable[[], Any]]] = [
             ("renew_worker_leases", renew_worker_leases),
             ("preload_segments", partial(preload_segments, options["outage"])),
+            ("extend_native", extend_native),
             ("prune_history", partial(prune_history, options["days"])),
         ]
         failures = [failure for name, job in jobs if (failure := self._run(name, job))]

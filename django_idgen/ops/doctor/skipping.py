@@ -21,6 +21,7 @@ from ...db.connection import Place, place_of
 from ...models import Installation, LeafAlloc
 from ...process.tags import is_row_of, stands_at, tag_databases
 from ...settings.config import GeneratorSettings
+from ..native import renew_native
 from ..tags.edits import edit_rows, skip_tag
 from ..tags.outlook import outlook
 from ..tags.supply import let_go
@@ -76,7 +77,9 @@ class TagSkip:
             skip_tag(self.tag, most=MAX_ID, to=self.after)
         cleared = let_go(self.tag)
         pool = {None: "", True: ", its pool is empty", False: ", its pool could NOT be emptied"}
-        return f"tag {self.tag!r}: stands at {stands_at(self.tag)}{pool[cleared.pool]}"
+        stands = f"tag {self.tag!r}: stands at {stands_at(self.tag)}{pool[cleared.pool]}"
+        # Sequences of the database were put back with it.
+        return "\n".join([stands, *renew_native(self.tag)])
 
     def _target(self) -> int:
         how_far = self._how_far

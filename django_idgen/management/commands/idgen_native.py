@@ -1,0 +1,112 @@
+"""``manage.py idgen_native``: ids for rows that other programs insert."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error, connections, router
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from django_idgen.core.errors import ConfigurationError, IdgenError
+from django_idgen.ops.native import (
+    LENGTH,
+    NativeColumn,
+    aside,
+    native_column,
+    segment_fields,
+    unsupported,
+)
+
+Work = Callable[[NativeColumn], str]
+
+
+class Command(BaseCommand):
+    help = (
+        "Give the id columns of a tag a default of the database's own (a sequence of PostgreSQL or "
+        "MariaDB), so that psql, ETL and triggers can leave the id out. Its ids are a segment of "
+        "the tag, and never meet those that Django gives. Without a tag: list the sequences."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("tag", nargs="?", help="by default app_label.modelname")
+        parser.add_argument(
+            "--database", metavar="ALIAS", help="where the table is (default: as the router says)"
+        )
+        parser.add_argument(
+            "--length",
+            type=int,
+            help=f"ids to set aside at a time (default: {LENGTH}, then as many as last time)",
+        )
+        action = parser.add_mutually_exclusive_group()
+        for name, help_text in (
+            ("list", "show the sequences, and what is left of them"),
+            ("extend", "set the next segment of those that are half used up"),
+            ("renew", "leave the present segment, as after a restore of the database"),
+            ("remove", "take the default away, and drop the sequence"),
+        ):
+            action.add_argument(f"--{name}", action="store_true", help=help_text)
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        tag, work = options["tag"], self._work(options)
+        if tag is None and (options["renew"] or options["remove"]):
+            raise CommandError("Name the tag.")
+        try:
+            lines = 0
+            for field in _fields(tag):
+                # At once: one that fails leaves done what was done before.
+                for line in self._done(field, work, options):
+                    self.stdout.write(line)
+                    lines += 1
+        except (IdgenError, Error) as error:
+            raise CommandError(" ".join(str(error).split())) from error
+        if not lines:
+            self.stdout.write("There are no sequences of idgen_native.")
+
+    def _work(self, options: dict[str, Any]) -> Work:
+        length = options["length"]
+        if options["remove"]:
+            return NativeColumn.remove
+        if options["renew"]:
+            return lambda column: column.extend(length, renew=True)
+        if options["extend"]:
+            return lambda column: column.extend(length) or column.state()
+        if options["tag"] is None or options["list"]:
+            return NativeColumn.state
+        return lambda column: column.install(length)
+
+    def _done(self, field: Any, work: Work, options: dict[str, Any]) -> Iterator[str]:
+        alias = options["database"] or router.db_for_write(field.model)
+        if alias not in connections.settings:
+            raise ConfigurationError(f"There is no database {alias!r}.")
+        known = router.allow_migrate_model(alias, field.model)
+        if known and connections[alias].vendor in {"postgresql", "mysql"}:
+            words = aside(alias, partial(_on, field, work, every=options["tag"] is None))
+            if words:
+                yield words
+        elif options["tag"] is not None:
+            if known:
+                raise unsupported(connections[alias])
+            raise ConfigurationError(f"{field.model._meta.label} has no table in {alias!r}.")
+
+
+def _on(field: Any, work: Work, connection: BaseDatabaseWrapper, *, every: bool) -> str:
+    column = native_column(connection, field)
+    if column is None and not every:
+        raise unsupported(connection)
+    if column is None or (every and column.position() is None):
+        return ""
+    return work(column)
+
+
+def _fields(tag: str | None) -> list[Any]:
+    found = segment_fields(tag)
+    if tag is not None and not found:
+        known = ", ".join(sorted({field.resolved_tag for field in segment_fields()})) or "none"
+        raise ConfigurationError(
+            f"No model has a SegmentIdField or SegmentAutoField with tag {tag!r}. The tags of "
+            f"models are: {known}."
+        )
+    return found

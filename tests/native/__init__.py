@@ -1,0 +1,1 @@
+"""Sequences of the database over ids of a tag."""
