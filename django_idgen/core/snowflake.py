@@ -393,9 +393,11 @@ class TickWalk:
         self._outbox.put("clock_moved_backwards", behind_ticks=ticks)
 
     def _exhausted(self, tick: int) -> TimeExhausted:
+        longer = self.layout.longer
         return TimeExhausted(
             f"Tick {tick} does not fit layout {self.layout}: its time bits ended at "
-            f"{self.layout.exhausted_at.isoformat()}. Move to one with more time bits."
+            f"{self.layout.exhausted_at.isoformat()}. Choose a later epoch, or a layout with more "
+            f"time bits{longer and f', such as {longer}'}."
         )
 
 

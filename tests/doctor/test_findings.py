@@ -293,6 +293,7 @@ def test_ends_that_come_near(shop: str) -> None:
     with override_settings(IDGEN=idgen(on_database(shop), **short)):
         layouts = [each for each in found("exhaustion", alias=shop) if "layout" in each["what"]]
     assert [each["severity"] for each in layouts] == ["error"]
+    assert "such as {'time': 29, 'worker': 9, 'sequence': 12, 'tick': 0.25}" in layouts[0]["todo"]
 
 
 # --- worker ids and clocks -------------------------------------------------------------
