@@ -528,7 +528,11 @@ class SnowflakeGenerator(TickWalk, Generator):
         refusals = self.keeper.refusals
         degraded = self._degraded
         try:
-            if degraded is not None and self._clock.stopwatch() < degraded.retry_at:
+            if (
+                degraded is not None
+                and not self._closed
+                and self._clock.stopwatch() < degraded.retry_at
+            ):
                 return ids + self._degrade(degraded, count - len(ids))
             while len(ids) < count:
                 # A tick at a time, so that others don't wait for a whole batch.
