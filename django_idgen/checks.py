@@ -49,6 +49,7 @@ from django.template.backends.django import DjangoTemplates
 from django.urls import URLPattern, get_resolver
 from django.utils.module_loading import import_string
 
+from .core.layout import BitLayout
 from .fields.base import GeneratedOnSave
 from .fields.relations import id_held_by
 from .process.handlers import wiring
@@ -123,12 +124,20 @@ def check_exhaustion(**_kwargs: Any) -> list[CheckMessage]:
             f"Generator {entry.alias!r} has no ids after {entry.layout.exhausted_at:%Y-%m-%d}"
             f"{', which is past' if entry.layout.exhausted_at < now else ''}: "
             f"the time bits of its layout ({entry.layout}) end there.",
-            hint="Plan a move to a namespace whose layout has more time bits or a later EPOCH.",
+            hint=(
+                f"Plan for a later EPOCH, or a LAYOUT with more time bits{_such_as(entry.layout)}. "
+                f"'manage.py idgen_doctor --fix' moves the namespace, and refuses where ids would "
+                f"repeat. An alias that only decodes old ids can stay as it is."
+            ),
             id="django_idgen.W004",
         )
         for entry in entries
         if entry.layout.exhausted_at < soon
     ]
+
+
+def _such_as(layout: BitLayout) -> str:
+    return layout.longer and f", such as {layout.longer}"
 
 
 def check_default_auto_field(**_kwargs: Any) -> list[CheckMessage]:

@@ -21,10 +21,12 @@ from typing import Any, Protocol
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_idgen import generators, segments
+from django_idgen.contrib.bench.auto_increment import AutoIncrement
 from django_idgen.contrib.bench.measure import (
     PEERS,
     PeerMissing,
@@ -189,6 +191,7 @@ def test_rounds_are_interleaved_and_turn() -> None:
     assert order == [0, 1, 2, 1, 2, 0, 2, 0, 1]
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize("name", list(PEERS))
 def test_a_peer_gives_ids_wherever_its_package_is(name: str) -> None:
     """Each can be measured, one id at a time and in batches; a missing package is named."""
@@ -203,6 +206,37 @@ def test_a_peer_gives_ids_wherever_its_package_is(name: str) -> None:
     taken = [target.source.next_id(), *target.next_ids(3)]
     assert len(set(taken)) == 4
     assert not target.ours
+
+
+def inserted_by(alias: str, threads: int) -> tuple[list[int], list[bool]]:
+    """Ids that a few threads insert at once, and whether each connection is open afterwards."""
+    rows = AutoIncrement(alias)
+    tables = rows._idle
+    _, taken = in_threads(partial(_insert, rows), threads)
+    del rows
+    gc.collect()
+    ids = list(chain.from_iterable(taken))
+    return ids, [table.connection.connection is not None for table in tables]
+
+
+def _insert(rows: AutoIncrement, _thread: int) -> list[int]:
+    return [rows.next_id() for _ in range(50)]
+
+
+def test_auto_increment_is_measured_on_servers(server_alias: str) -> None:
+    """Threads at once have a table and a connection each, which are closed with the peer."""
+    assert inserted_by(server_alias, 1) == (list(range(1, 51)), [False])
+    ids, open_ones = inserted_by(server_alias, 4)
+    assert len(ids) == 200
+    assert max(Counter(ids).values()) <= len(open_ones) <= 4
+    assert not any(open_ones)
+
+
+def test_a_database_that_can_not_be_measured_is_named(server_alias: str) -> None:
+    """In the database's words, with the way out."""
+    connections.settings[server_alias]["NAME"] = "no_such_database"
+    with pytest.raises(BenchFailed, match=r"no_such_database.* Leave it out of --against"):
+        AutoIncrement(server_alias)
 
 
 def test_every_id_of_every_thread_is_compared(tmp_path: Path) -> None:

@@ -283,6 +283,11 @@ def test_a_layout_that_ends_soon_is_warned_of_with_the_date() -> None:
         messages = checks.check_exhaustion()
     assert ids(messages) == ["django_idgen.W004"]
     assert "'old' has no ids after 2028-07-03" in messages[0].msg
+    assert "later EPOCH" in (messages[0].hint or "")
+    longer = {"time": 29, "worker": 21, "sequence": 13, "tick": 1}
+    assert f"such as {longer}." in (messages[0].hint or "")
+    with override_settings(IDGEN={"GENERATORS": {"old": {**entry, "LAYOUT": longer}}}):
+        assert checks.check_exhaustion() == []
     with override_settings(IDGEN={"GENERATORS": {"old": {"LAYOUT": {**short, "tick": 0.01}}}}):
         (message,) = checks.check_exhaustion()
     assert "after 2025-02-01, which is past" in message.msg

@@ -170,6 +170,8 @@ class WorkerMap:
     """What the registries lend; the rest is reserved."""
     unseen: Mapping[range, str] = field(default_factory=dict)
     """What can't be seen just now, and why."""
+    once: Sequence[range] = ()
+    """Of what is lent, the worker ids that are lent once each, in their order."""
 
     def state(self, worker: int) -> WorkerState:
         """Of any worker id of the layout. Raises :class:`WorkerOutOfRange`."""
@@ -213,6 +215,7 @@ def drawn(alias: str, kind: str, workers: range, surveys: Sequence[Inspection]) 
         read_at=moment(min(max((seen or surveys)[0].now_us, 0), MAX_UNIX_US)),
         lent=[survey.lent for survey in seen],
         unseen={survey.lent: survey.failure for survey in surveys if survey.failure},
+        once=[survey.lent for survey in seen if survey.namespace.unused == "only"],
     )
 
 

@@ -393,9 +393,11 @@ class TickWalk:
         self._outbox.put("clock_moved_backwards", behind_ticks=ticks)
 
     def _exhausted(self, tick: int) -> TimeExhausted:
+        longer = self.layout.longer
         return TimeExhausted(
             f"Tick {tick} does not fit layout {self.layout}: its time bits ended at "
-            f"{self.layout.exhausted_at.isoformat()}. Move to one with more time bits."
+            f"{self.layout.exhausted_at.isoformat()}. Choose a later epoch, or a layout with more "
+            f"time bits{longer and f', such as {longer}'}."
         )
 
 
@@ -526,7 +528,11 @@ class SnowflakeGenerator(TickWalk, Generator):
         refusals = self.keeper.refusals
         degraded = self._degraded
         try:
-            if degraded is not None and self._clock.stopwatch() < degraded.retry_at:
+            if (
+                degraded is not None
+                and not self._closed
+                and self._clock.stopwatch() < degraded.retry_at
+            ):
                 return ids + self._degrade(degraded, count - len(ids))
             while len(ids) < count:
                 # A tick at a time, so that others don't wait for a whole batch.

@@ -114,11 +114,24 @@ def test_the_registry_is_asked_again_after_a_while(running: Running) -> None:
     assert LAYOUT.unpack(running.generator.next_id()).worker != RESERVED
 
 
-def test_a_closed_generator_gives_none_of_them(running: Running) -> None:
-    """It was closed, and has not lost its lease."""
+@pytest.mark.parametrize("without_a_lease", [False, True])
+def test_a_closed_generator_gives_none_of_them(running: Running, without_a_lease: bool) -> None:
+    """It was closed, and has not lost its lease; if it had, before that, it is closed as well."""
+    running.registry.away = without_a_lease
+    running.generator.next_id()
     running.generator.close()
     with pytest.raises(GeneratorClosed):
         running.generator.next_id()
+
+
+def test_a_clock_that_goes_back_opens_no_tick_again(running: Running) -> None:
+    """None comes twice in a process: it stays on its latest tick, or goes ahead of it."""
+    running.registry.away = True
+    ids = list[int]()
+    for step in (0, 1, -1, 1, -5, 5):
+        running.ns += step * 1_000_000
+        ids += running.generator.next_ids(30)
+    assert len(set(ids)) == len(ids)
 
 
 @pytest.mark.parametrize("worker", [0, 2, 4, -1, "3", True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+from ast import literal_eval
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -235,6 +236,19 @@ def test_the_largest_id_of_a_layout_past_the_year_9999_can_be_unpacked() -> None
         wide.pack((largest >> 2) + 1, 0)
     with pytest.raises(TimeOutOfRange, match="past the end"):
         wide.min_id_at(END_OF_TIME)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_layout_names_one_that_lasts_twice_as_long(name: str) -> None:
+    """As settings have it, with half as many worker ids; none where there is only one."""
+    layout = parse_layout(name)
+    longer = parse_layout(literal_eval(layout.longer))
+    assert longer.max_ticks == 2 * layout.max_ticks
+    assert len(longer.workers) == len(layout.workers) // 2
+    assert (longer.bits, longer.tick_us) == (layout.bits, layout.tick_us)
+    assert [kind for kind, _ in longer.fields] == [kind for kind, _ in layout.fields]
+    alone = parse_layout({"time": 41, "worker": 0, "sequence": 12})
+    assert alone.longer == ""
 
 
 @pytest.mark.parametrize("naive", [NAIVE, date(2025, 6, 1), "2025-06-01", 0, None])

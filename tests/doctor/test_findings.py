@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,7 @@ def test_ends_that_come_near(shop: str) -> None:
     with override_settings(IDGEN=idgen(on_database(shop), **short)):
         layouts = [each for each in found("exhaustion", alias=shop) if "layout" in each["what"]]
     assert [each["severity"] for each in layouts] == ["error"]
+    assert "such as {'time': 29, 'worker': 9, 'sequence': 12, 'tick': 0.25}" in layouts[0]["todo"]
 
 
 # --- worker ids and clocks -------------------------------------------------------------
@@ -314,6 +316,66 @@ def test_worker_ids_that_are_nearly_all_taken(server_alias: str) -> None:
         WorkerLease.objects.using(server_alias).filter(token="a" * 32).update(until=1)
         (finding,) = found("workers", alias=server_alias)
         assert "expired" in finding["what"]
+
+
+def once(alias: str, workers: int, **options: Any) -> dict[str, Any]:
+    """Settings of a generator whose worker ids are lent once."""
+    leases = {"BACKEND": "django_idgen.leases.disposable.DisposableLeases"}
+    given = {"database": alias, "workers": [0, workers], **options}
+    return idgen({**leases, "OPTIONS": given}, window=180)
+
+
+def was_lent(alias: str, workers: Iterable[int], days_ago: float) -> None:
+    """As one worker id was, by a process that was killed."""
+    row = WorkerLease.objects.using(alias).get(worker=0)
+    row.acquired_at -= timedelta(days=days_ago)
+    row.until = 1
+    for worker in workers:
+        row.pk, row.worker, row.token = f"default/{worker}", worker, f"{worker:032x}"
+        WorkerLease.objects.using(alias).bulk_create([row])
+
+
+def test_worker_ids_that_are_lent_once_come_to_an_end(server_alias: str) -> None:
+    """Told long before, by the share that is used or the rate of the last days; and the way out."""
+    with override_settings(IDGEN=once(server_alias, 1000)):
+        generators["default"].next_id()
+        was_lent(server_alias, range(1, 61), days_ago=8)
+        assert found("workers", alias=server_alias) == []  # 939 for 6,573 days
+        was_lent(server_alias, range(61, 400), days_ago=3)
+        (finding,) = found("workers", alias=server_alias)
+        assert finding["severity"] == "warning"
+        assert "400 (40%) are used, and 600 left: about 12 days" in finding["what"]
+        assert "'recycle': True" in finding["todo"]
+        was_lent(server_alias, range(400, 800), days_ago=0.5)
+        assert found("workers", alias=server_alias)[0]["severity"] == "error"
+        assert found("workers", alias=server_alias)[0]["what"].endswith(
+            "2 days at the rate of the last 7."
+        )
+        WorkerLease.objects.using(server_alias).filter(worker__lt=799).delete()
+        (finding,) = found("workers", alias=server_alias)  # by the highest, not by the rows
+        assert "800 (80%) are used, and 200 left" in finding["what"]
+    with override_settings(IDGEN=once(server_alias, 1000, recycle=True)):
+        generators["default"].next_id()
+        assert [each["severity"] for each in found("workers", alias=server_alias)] == ["info"]
+    with override_settings(IDGEN=idgen(on_database(server_alias, workers=[0, 1000]), window=180)):
+        (code, words) = fix("settings", server_alias)
+        assert code == 0, words
+        generators["default"].next_id()
+
+
+def test_the_last_worker_id_that_is_lent_once(server_alias: str) -> None:
+    """An error where there is none left, however long that took."""
+    with override_settings(IDGEN=once(server_alias, 5)):
+        generators["default"].next_id()
+        was_lent(server_alias, range(1, 4), days_ago=30)
+        WorkerLease.objects.using(server_alias).update(acquired_at=datetime(2025, 1, 1, tzinfo=UTC))
+        (finding,) = found("workers", alias=server_alias)
+        assert finding["severity"] == "warning"
+        assert finding["what"].endswith("4 (80%) are used, and 1 left.")
+        was_lent(server_alias, [4], days_ago=30)
+        (finding,) = found("workers", alias=server_alias)
+        assert finding["severity"] == "error"
+        assert "and 0 left" in finding["what"]
 
 
 def test_holders_whose_clocks_are_off(shop: str) -> None:

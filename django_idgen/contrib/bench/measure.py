@@ -135,6 +135,10 @@ PEERS: Mapping[str, tuple[str, Callable[[], Callable[[], Any]]]] = {
     "uuid7": ("uuid-utils", _uuid7),
     "uuid6": ("uuid6", lambda: _from("uuid6", "uuid6")),
     "snowflake-id": ("snowflake-id", lambda: _from("snowflake", "SnowflakeGenerator")(1).__next__),
+    "auto-increment": (
+        "Django",
+        lambda: _from(f"{__package__}.auto_increment", "AutoIncrement")().next_id,
+    ),
     "count": ("the standard library", lambda: itertools.count(1).__next__),
     "getrandbits": ("the standard library", lambda: partial(random.getrandbits, 63)),
 }

@@ -43,6 +43,7 @@ def _layouts(project: Project) -> Iterator[Finding]:
         end = entry.layout.exhausted_at
         years = (end - now) / timedelta(seconds=YEAR)
         if years < WARNING_YEARS:
+            longer = entry.layout.longer
             yield Finding(
                 NAME,
                 _severity(years),
@@ -50,8 +51,9 @@ def _layouts(project: Project) -> Iterator[Finding]:
                 f"It has no ids after {end:%Y-%m-%d}: the time bits of its layout "
                 f"({entry.layout}) end there.",
                 "From then on no id can be had.",
-                "Change LAYOUT for one with more time bits or longer ticks, in time, and have "
-                "idgen_doctor --fix move the namespace.",
+                "Choose a later EPOCH, or a LAYOUT with more time bits or longer ticks"
+                f"{longer and f', such as {longer}'}, in time, and have idgen_doctor --fix move "
+                "the namespace. An alias that only decodes old ids can stay as it is.",
             )
 
 

@@ -1,12 +1,12 @@
-"""Examination ``workers``: how many worker ids are left, and who has let go of theirs."""
+"""Examination ``workers``: how many worker ids are left, for how long, and who let go of theirs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 
 from ...core.errors import IdgenError, NotSeenFromHere
-from ..worker_map import WorkerMap, WorkerState, worker_map
+from ..worker_map import WorkerEntry, WorkerMap, WorkerState, worker_map
 from .findings import Finding, Severity, Unexamined
 from .project import Project, unexamined
 
@@ -16,6 +16,12 @@ NAME = "workers"
 NEARLY = 0.9
 """Of the worker ids: so many held are a warning."""
 LONG_AGO = timedelta(days=1)
+USED_UP = 0.8
+"""Of the worker ids that are lent once: so many used are a warning."""
+SOON_DAYS = 90
+NEXT_DAYS = 7
+LAST_DAYS = 7
+"""Over which the rate of their use is measured."""
 _HELD = (WorkerState.HELD, WorkerState.OVERDUE)
 
 
@@ -30,6 +36,8 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
             yield Unexamined(NAME, words, why)
         if found.kind != "static":
             yield from _left(found)
+        for workers in found.once:
+            yield from _used_up(found, workers)
         yield from _overdue(found)
         yield from _expired(found)
 
@@ -64,6 +72,41 @@ def _left(found: WorkerMap) -> Iterator[Finding]:
     )
 
 
+def _used_up(found: WorkerMap, workers: range) -> Iterator[Finding]:
+    # Not by the number of rows: old ones may be deleted.
+    lent = [each for each in found.entries.values() if each.worker in workers]
+    if not lent:
+        return
+    used = workers.index(max(each.worker for each in lent)) + 1
+    left = len(workers) - used
+    a_day = _lent_a_day(lent, found.read_at)
+    days = left / a_day if a_day else None
+    soon = days is not None and days < SOON_DAYS
+    if used < USED_UP * len(workers) and not soon:
+        return
+    lasts = "" if days is None else f": about {days:.0f} days at the rate of the last {LAST_DAYS}"
+    yield Finding(
+        NAME,
+        Severity.WARNING if left and (days is None or days >= NEXT_DAYS) else Severity.ERROR,
+        f"generator {found.alias!r}",
+        f"Of its {len(workers)} worker ids, each of which is lent once, {used} "
+        f"({used / len(workers):.0%}) are used, and {left} left{lasts}.",
+        "From then on a process that starts gets none.",
+        "Set 'recycle': True in OPTIONS of LEASES: then the worker id that is free longest is lent "
+        "again, from the end of its last window. Or choose a layout with more worker bits, or "
+        "DatabaseLeases, which lend those of ended processes at once: idgen_doctor --fix moves "
+        "the namespace.",
+    )
+
+
+def _lent_a_day(lent: Iterable[WorkerEntry], now: datetime) -> float:
+    """How many worker ids were lent a day of late; at least a day is looked at."""
+    since = now - timedelta(days=LAST_DAYS)
+    moments = [each.acquired_at for each in lent if each.acquired_at is not None]
+    span = now - max(since, min(moments, default=now))
+    return sum(at >= since for at in moments) / max(1.0, span / timedelta(days=1))
+
+
 def _overdue(found: WorkerMap) -> Iterator[Finding]:
     entries = [each for each in found.entries.values() if each.state is WorkerState.OVERDUE]
     if entries:
@@ -85,6 +128,7 @@ def _expired(found: WorkerMap) -> Iterator[Finding]:
         each
         for each in found.entries.values()
         if each.state is WorkerState.EXPIRED
+        and not any(each.worker in once for once in found.once)
         and each.until is not None
         and found.read_at - each.until > LONG_AGO
     ]
