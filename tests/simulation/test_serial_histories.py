@@ -66,9 +66,7 @@ class Histories(RuleBasedStateMachine):
         NumberFile.write = self.write  # type: ignore[method-assign]
         shutil.rmtree(self.root)
 
-    @rule(
-        slot=slots, count=st.integers(1, 25), kill_at=kills
-    )
+    @rule(slot=slots, count=st.integers(1, 25), kill_at=kills)
     def take(self, slot: int, count: int, kill_at: str) -> None:
         """A process takes ids; it may be killed where it writes a mark."""
         if slot not in self.running:
