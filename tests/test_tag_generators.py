@@ -132,15 +132,17 @@ def test_a_forked_child_takes_a_segment_of_its_own(tmp_path: Path) -> None:
     assert len({*own, *child}) == 105
 
 
-def test_the_highest_worker_reaches_the_end_of_63_bits(tmp_path: Path) -> None:
-    """I7: the last id is 2**63-1; then the error says what to do, and no other worker's come."""
-    with project(a=serial(tmp_path, worker=1023)):
-        file = NumberFile(tmp_path / "a.1023.ids", 2)
+@pytest.mark.parametrize("worker", [3, 1023])
+def test_a_counter_ends_where_the_next_workers_begins(tmp_path: Path, worker: int) -> None:
+    """I7: no other worker's ids come, and after the last worker's, 2**63-1, none."""
+    with project(a=serial(tmp_path, worker=worker)):
+        file = NumberFile(tmp_path / f"a.{worker}.ids", 2)
         assert file.lock()
         file.write(2**53 - 3, 10)
         file.unlock()
-        assert generators["a"].next_ids(3) == [2**63 - 3, 2**63 - 2, 2**63 - 1]
-        with pytest.raises(SegmentExhausted, match=r"worker 1023.*another 'worker'"):
+        end = (worker + 1) << 53
+        assert generators["a"].next_ids(3) == [end - 3, end - 2, end - 1]
+        with pytest.raises(SegmentExhausted, match=rf"worker {worker}.*another 'worker'"):
             generators["a"].next_id()
 
 

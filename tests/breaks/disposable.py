@@ -1,4 +1,4 @@
-"""Worker ids that are lent once, and ids that are prepared ahead."""
+"""Worker ids that are lent once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 BOOK = "django_idgen/core/book.py"
-BUFFERED = "django_idgen/core/buffered.py"
 TESTS = "tests/contracts/test_disposable.py"
-BUFFERS = "tests/core/test_buffered.py"
 
 BREAKS = (
     Break(

@@ -212,3 +212,17 @@ def test_until_reaches_further(postgres: str) -> None:
         generators.close()  # else it uses up the window that it has
         number = generators["default"].next_id()
         assert generators["default"].layout.unpack(number).created.year == 2040  # type: ignore[attr-defined]
+
+
+@pytest.mark.django_db
+def test_a_tag_in_a_source_of_its_own_is_refused(tmp_path: Path) -> None:
+    """By the tag or the alias: it is not said to be unknown, and the way out is named."""
+    entry = {
+        "BACKEND": "django_idgen.core.tag_generator.SerialGenerator",
+        "SOURCE": {"OPTIONS": {"directory": str(tmp_path)}},
+        "OPTIONS": {"tag": "boxes"},
+    }
+    with override_settings(IDGEN={"GENERATORS": {"serial": entry}}):
+        for call in (lambda: skip("boxes"), lambda: skip(generators=["serial"])):
+            with pytest.raises(CommandError, match=r"'serial' keeps its tag .* raise the mark"):
+                call()

@@ -79,7 +79,7 @@ class Command(BaseCommand):
 
     def _skip(self, project: Project, options: dict[str, Any]) -> None:
         how_far = HowFar(options["by"], options["to"], options["past_table"], options["hours_ago"])
-        tags = [TagSkip(project, tag, how_far) for tag in _tags(options)]
+        tags = [TagSkip(project, tag, how_far) for tag in _tags(project, options)]
         generators = [
             GeneratorSkip(project, entry, _until_us(options))
             for entry in _entries(project, options)
@@ -134,11 +134,17 @@ def _check(options: dict[str, Any]) -> None:
         raise CommandError("--until is for --generators; for tags see --hours-ago.")
 
 
-def _tags(options: dict[str, Any]) -> list[str]:
+def _tags(project: Project, options: dict[str, Any]) -> list[str]:
     if options["all"]:
         return list(all_tags())
+    own = {
+        str(entry.backend.options.get("tag", alias)): alias
+        for alias, entry in project.settings.tag_generators.items()
+    }
     for tag in options["tags"]:
         if find_tag(tag) is None:
+            if tag in own:
+                raise _kept_elsewhere(own[tag])
             raise TagUnknown(tag)
     return list(options["tags"])
 
@@ -149,11 +155,21 @@ def _entries(project: Project, options: dict[str, Any]) -> list[Any]:
         return []
     known = project.settings.generators
     for name in names:
+        if name in project.settings.tag_generators:
+            raise _kept_elsewhere(name)
         if name not in known:
             raise CommandError(
                 f"There is no generator {name!r}. There are {', '.join(map(repr, known))}."
             )
     return [entry for alias, entry in known.items() if not names or alias in names]
+
+
+def _kept_elsewhere(alias: str) -> CommandError:
+    return CommandError(
+        f"Generator {alias!r} keeps its tag in a source of its own, and idgen_skip reaches those "
+        f"of IDGEN['SEGMENTS'] alone. Stop its processes, then raise the mark by hand: max_id of "
+        f"the tag's row in each of its databases, or the first number in its file."
+    )
 
 
 def _until_us(options: dict[str, Any]) -> int | None:
