@@ -66,7 +66,7 @@ for block in sys.stdin.read().split("\\0"):
         idgen = namespace.pop("IDGEN")
         with override_settings(IDGEN=idgen, CACHES=namespace.get("CACHES", CACHES)):
             assert checks.check_settings() == []
-            if not any(word in repr(idgen) for word in ("alias", "databases", "http")):
+            if not any(word in repr(idgen) for word in ("alias", "databases", "http", "hosts")):
                 assert next_id() and segments["tea"].next_id() >= 1
 if "LAYOUT" in namespace:
     from django_idgen.core.presets import parse_layout
