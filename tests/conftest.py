@@ -37,9 +37,9 @@ settings.load_profile("patient")
 NEEDS_A_SERVER = {"postgres", "mariadb", "redis", "rabbitmq", "server_alias"}
 """Fixtures and parameters; ``--quick`` runs no test with one of these, nor those below."""
 LONG = {
-    "adopt", "compat", "doctor", "failover", "faults", "http", "openapi", "redis_pool",
-    "server_leases", "several", "simulation", "test_gunicorn.py", "test_hostile_requests.py",
-    "test_servers.py", "worker_map",
+    "adopt", "doctor", "failover", "faults", "old_servers", "openapi", "pool", "remote", "server",
+    "sharding", "simulation", "test_gunicorn.py", "test_hostile_requests.py", "test_servers.py",
+    "workers",
 }  # fmt: skip
 STARTS_PROCESSES = {"subprocess", "warm", "multiprocessing", "Chromium", "Shop", "Project"}
 
@@ -50,6 +50,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="only what needs no server and no other process: an answer in a minute or two",
     )
+
+
+ONE_SITE = {
+    "tests/admin/test_in_browser.py",
+    "tests/admin/test_tag_browser.py",
+    "tests/example/test_example_pages.py",
+}
+"""Of each, a worker runs all tests with one parameter: it starts a site, and a browser, once."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each test to whichever worker is free, but for :data:`ONE_SITE`."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    # Its own groups are lost where pytest 9.2 makes the tests' names.
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path, _, name = nodeid.partition("::")
+            return path + name.partition("[")[2] if path in ONE_SITE else nodeid
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

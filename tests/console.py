@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -12,21 +13,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from string import Template
 from time import sleep
 from typing import Any
 
 from django.db import connections
 
-from tests import servers
+from tests import servers, warm
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # This environment is what they make.
 NOT_RUN = re.compile(
-    r"python3 -m venv|\S*pip install|\S*tox( run-parallel.*)?$"
+    r"python3 -m venv|\S*pip install|\S*tox( run-parallel.*| -e \w+)?$"
     r"|python -m tests\.benchmarks"  # takes minutes
 )
+PYTHONS = {"python", "python3", ".venv/bin/python"}
 EXIT_CODES = {"idgen_doctor": {0, 1}}
 """The doctor may have warnings. All else ends with 0."""
 ALIASES = ("default", "second", "third", "fourth", "old_leaf")
@@ -147,7 +150,7 @@ class Console:
         (self.directory / "example_project").symlink_to(ROOT / "example_project")
         for alias in (*self.aliases, "shop"):
             self._on_server(f"CREATE DATABASE {self.name}_{alias}")
-        made = self._bash("python -W error -", BEGIN).split()
+        made = self._bash(f"python -W error -c {shlex.quote(BEGIN)}", "").split()
         self.environment["ID"], self.environment["TOKEN"] = made
 
     def run(self, command: str) -> str:
@@ -175,16 +178,20 @@ class Console:
         return command.replace("curl ", "curl -sS --fail-with-body ")
 
     def _bash(self, command: str, said: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.directory,
-            env=self.environment,
-            input=said,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        words = shlex.split(Template(command).safe_substitute(self.environment))
+        if words[0] in PYTHONS and not set(command).intersection("|<>;&`"):
+            done = warm.run(words[1:], cwd=self.directory, env=self.environment, said=said)
+        else:
+            done = subprocess.run(
+                ["bash", "-c", command],
+                cwd=self.directory,
+                env=self.environment,
+                input=said,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
         codes = next((EXIT_CODES[word] for word in EXIT_CODES if word in command), {0})
         assert done.returncode in codes, f"{command}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr, f"{command}\n{done.stderr}"

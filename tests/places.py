@@ -36,7 +36,7 @@ def place(request: pytest.FixtureRequest, django_db_blocker: Any) -> Iterator[st
     if request.param in SQLITE:
         with (
             django_db_blocker.unblock(),
-            TemporaryDirectory(dir=fast_directory()) as directory,
+            TemporaryDirectory(dir=servers.fast_directory()) as directory,
             sqlite(Path(directory), request.param) as alias,
         ):
             # There to be written, at the wrong moment, by whoever would.
@@ -78,12 +78,6 @@ def wait_endlessly(put: Callable[[Any, str, Any], None] = setattr) -> None:
 
     for module in (sqlite3, sqlite3.dbapi2):
         put(module, "connect", patiently)
-
-
-def fast_directory() -> str | None:
-    """Where files cost no disk's time; ``None``: in the usual place."""
-    # So that it is locks, not a slow disk's syncs, that a slow step shows.
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @contextmanager

@@ -165,7 +165,9 @@ class PostgresFarm:
 def postgres_farm() -> Iterator[PostgresFarm]:
     """Servers for a block; all are ended with it."""
     found = binaries()
-    with tempfile.TemporaryDirectory(prefix="idgen-postgres-") as name:
+    with tempfile.TemporaryDirectory(
+        prefix="idgen-postgres-", dir=servers.fast_directory()
+    ) as name:
         if os.geteuid() == 0:
             shutil.chown(name, "postgres", "postgres")
         farm = PostgresFarm(found, Path(name))

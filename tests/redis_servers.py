@@ -181,7 +181,7 @@ class SentinelServer(RedisServer):
             f"port {self.port}\nbind 127.0.0.1\ndir {self.directory}\n"
             f"logfile {self.directory / 'log'}\n"
             f"sentinel monitor {self.name} 127.0.0.1 {self._watched} 1\n"
-            f"sentinel down-after-milliseconds {self.name} 2000\n"
+            f"sentinel down-after-milliseconds {self.name} 5000\n"
             f"sentinel failover-timeout {self.name} 10000\n"
         )
         return config

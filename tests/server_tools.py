@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from django.db import connections
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import bring_up
-from tests import servers
+from tests import servers, warm
 from tests.threads import wait_for_threads
 from tests.wires import COMMIT, LossyWire
 
@@ -94,7 +93,7 @@ def make_tables(alias: str) -> None:
 
 def python(
     alias: str, code: str, *, stdin: int | None = None, migrated: bool = True
-) -> subprocess.Popen[str]:
+) -> warm.Process:
     """Another process, with Django set up, that works on the database of ``alias``."""
     if migrated:
         make_tables(alias)
@@ -106,8 +105,8 @@ def python(
         "DJANGO_SETTINGS_MODULE": "tests.settings",
     }
     start = "import django; django.setup()\n"
-    return subprocess.Popen(
-        [sys.executable, "-c", start + code],
+    return warm.Process(
+        ["-c", start + code],
         cwd=ROOT,
         env=environment,
         stdin=stdin,

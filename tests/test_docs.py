@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,11 @@ import pytest
 from django_idgen import checks, signals
 from django_idgen.core import errors
 from django_idgen.ops.metrics import definitions
-from tests import servers
+from tests import servers, warm
 from tests.console import NOT_RUN, Console, lines
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 PIP = re.compile(r"[`/\n]pip install (?:-q )?(?:\"([^\"]+)\"|([\w/.-]+))")
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
@@ -95,15 +93,7 @@ for block in urls:
 def test_the_code_on_a_page_runs(page: Path) -> None:
     """Every Python block of a page runs, after those above it, with warnings as errors."""
     blocks = "\0".join(PYTHON.findall(page.read_text()))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROJECT],
-        input=blocks,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=ROOT,
-        check=False,
-    )
+    done = warm.run(["-W", "error", "-c", PROJECT], said=blocks, timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 

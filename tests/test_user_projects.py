@@ -81,8 +81,9 @@ class Shop:
             },
             cold=not {"pytest", "--parallel"}.isdisjoint(command) or LOADED in command,
         )
-        assert done.returncode == 0, done.stdout
-        return done.stdout
+        printed = done.stdout + done.stderr
+        assert done.returncode == 0, printed
+        return printed
 
     def database(self, alias: str) -> dict[str, Any]:
         if self.name == "memory":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -20,6 +18,7 @@ from django_idgen.db.installation import DatabaseOwner
 from django_idgen.db.redis_client import raw_client
 from django_idgen.models import Installation
 from django_idgen.process import handlers, lifecycle
+from tests import warm
 from tests.server_tools import ROOT, execute_apart
 
 REDIS_LEASES = "django_idgen.leases.redis.RedisLeases"
@@ -100,8 +99,8 @@ def killed_while_waiting(alias: str, code: str, lock: str) -> None:
         with blocker.cursor() as cursor:
             cursor.execute(lock)
             cursor.fetchall()
-        process = subprocess.Popen(
-            [sys.executable, "-c", script + code, json.dumps(given)],
+        process = warm.Process(
+            ["-c", script + code, json.dumps(given)],
             cwd=ROOT,
             env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
         )

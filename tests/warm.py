@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import atexit
 import json
+import multiprocessing.process
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 import warnings
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from importlib import import_module
-from typing import Any
+from tempfile import TemporaryFile
+from types import ModuleType
+from typing import IO, Any
 
 LONG = os.environ.get("IDGEN_LONG") == "1"
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -48,40 +53,159 @@ PRELOAD = [
 ]
 
 
-def run(
-    command: list[str], *, cwd: Any, env: dict[str, str], timeout: float = 120, cold: bool = False
-) -> subprocess.CompletedProcess[str]:
-    """What ``python`` ``command`` printed, both streams as one, and its exit status.
+class Process:
+    """A command that was started as ``python`` ``command``: the part of ``Popen`` that tests use.
 
-    ``cold``: start it anew, for what is about imports or starts processes of its own.
+    ``cold``: start it anew, for what is about imports, or has Python start more processes.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        cwd: Any = None,
+        env: dict[str, str] | None = None,
+        stdin: Any = subprocess.DEVNULL,
+        stdout: Any = None,
+        stderr: Any = None,
+        text: bool = False,
+        start_new_session: bool = False,
+        cold: bool = False,
+    ) -> None:
+        self.args = command
+        self.returncode: int | None = None
+        self._cold: subprocess.Popen[Any] | None = None
+        if LONG or cold:
+            self._cold = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=cwd,
+                env=env,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                text=text,
+                start_new_session=start_new_session,
+            )
+            self.pid = self._cold.pid
+            self.stdin, self.stdout = self._cold.stdin, self._cold.stdout
+            return
+        mode = "" if text else "b"
+        self.stdin = self.stdout = None
+        with ExitStack() as theirs:
+            if stdin == subprocess.PIPE:
+                stdin, write = os.pipe()
+                theirs.callback(os.close, stdin)
+                self.stdin = os.fdopen(write, f"w{mode}")
+            if stdout == subprocess.PIPE:
+                read, stdout = os.pipe()
+                theirs.callback(os.close, stdout)
+                self.stdout = os.fdopen(read, f"r{mode}")
+            streams = [_number(stdin, 0, theirs), _number(stdout, 1, theirs)]
+            streams.append(
+                streams[1] if stderr == subprocess.STDOUT else _number(stderr, 2, theirs)
+            )
+            self._status, other = socket.socketpair()
+            theirs.enter_context(other)
+            socket.send_fds(_server(), [b"."], [other.fileno(), *streams])
+        environment = dict(os.environ) if env is None else env
+        request = [command, os.fspath(cwd or os.getcwd()), environment, start_new_session]
+        self._status.sendall(json.dumps(request).encode() + b"\n")
+        self.pid = int(self._status.recv(16))
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for stream in (self.stdin, self.stdout):
+            if stream is not None:
+                stream.close()
+        self.wait()
+
+    def poll(self) -> int | None:
+        """Its exit status, once it has ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status. Raises :class:`subprocess.TimeoutExpired`."""
+        if self._cold is not None:
+            self.returncode = self._cold.wait(timeout)
+        elif self.returncode is None:
+            if not select.select([self._status], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self.returncode = int(self._status.recv(16))
+            self._status.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it, if the process has not ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, text: Any = None, timeout: float | None = None) -> tuple[Any, None]:
+        """Say ``text`` to it, and return what it printed once it has ended."""
+        if self.stdin is not None:
+            if text is not None:
+                self.stdin.write(text)
+            self.stdin.close()
+        said = None
+        if self.stdout is not None:
+            with self.stdout:
+                said = self.stdout.read()
+        self.wait(timeout)
+        return said, None
+
+
+def _number(stream: Any, standard: int, closing: ExitStack) -> int:
+    """The descriptor of what ``Popen`` takes for a stream."""
+    if stream is None:
+        return standard
+    if stream == subprocess.DEVNULL:
+        null = os.open(os.devnull, os.O_RDWR)
+        closing.callback(os.close, null)
+        return null
+    return stream if isinstance(stream, int) else int(stream.fileno())
+
+
+def run(
+    command: list[str],
+    *,
+    cwd: Any,
+    env: dict[str, str] | None = None,
+    said: str = "",
+    timeout: float = 120,
+    cold: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """What ``python`` ``command`` printed, and its exit status.
 
     Raises :class:`subprocess.TimeoutExpired`, with the process killed.
     """
-    if LONG or cold:
-        return subprocess.run(
-            [sys.executable, *command],
-            cwd=cwd,
-            env=env,
-            timeout=timeout,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
+    with TemporaryFile() as answers, TemporaryFile() as output, TemporaryFile() as errors:
+        answers.write(said.encode())
+        answers.seek(0)
+        process = Process(
+            command, cwd=cwd, env=env, stdin=answers, stdout=output, stderr=errors, cold=cold
         )
-    read, write = os.pipe()
-    ours, theirs = socket.socketpair()
-    with open(read, errors="replace") as printed, ours:
-        request = json.dumps([command, os.fspath(cwd), env, timeout]).encode()
-        with theirs:
-            socket.send_fds(_server(), [b"."], [theirs.fileno(), write])
-        os.close(write)
-        ours.sendall(request)
-        ours.shutdown(socket.SHUT_WR)
-        output = printed.read()
-        status = ours.recv(16).decode()
-    if status == "late":
-        raise subprocess.TimeoutExpired(command, timeout, output)
-    return subprocess.CompletedProcess(command, int(status), output)
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        return subprocess.CompletedProcess(command, status, _read(output), _read(errors))
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 @cache
@@ -108,47 +232,47 @@ def _serve(requests: socket.socket) -> list[str] | None:
     """In a child: the command that it is to run. ``None`` when the tests are over."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that ended children leave no zombies
     while True:
-        word, descriptors, *_ = socket.recv_fds(requests, 1, 2)
+        word, descriptors, *_ = socket.recv_fds(requests, 1, 4)
         if not word:
             return None
         if os.fork() == 0:
             requests.close()
-            return _watch(socket.socket(fileno=descriptors[0]), descriptors[1])
+            return _watch(socket.socket(fileno=descriptors[0]), descriptors[1:])
         for each in descriptors:
             os.close(each)
 
 
-def _watch(answers: socket.socket, output: int) -> list[str]:
+def _watch(answers: socket.socket, streams: list[int]) -> list[str]:
     """In a grandchild: the command. The child waits for it, and sends its exit status."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with answers.makefile() as asked:
-        command, cwd, environment, timeout = json.load(asked)
+        command, cwd, environment, new_session = json.loads(asked.readline())
     child = os.fork()
     if child == 0:
         answers.close()
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.close(output)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        for stream in streams:
+            os.close(stream)
+        if new_session:
+            os.setsid()
         os.environ.clear()
         os.environ.update(environment)
+        time.tzset()
         os.chdir(cwd)
+        multiprocessing.process.ORIGINAL_DIR = cwd  # to which it takes the main script's path to be
         return list(command)
-    os.close(output)
-    late: list[bool] = []
-
-    def kill(*_: Any) -> None:
-        late.append(True)
-        os.kill(child, signal.SIGKILL)
-
-    signal.signal(signal.SIGALRM, kill)
-    signal.alarm(int(timeout) + 1)
+    for stream in streams:
+        os.close(stream)
+    answers.sendall(str(child).encode())
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    answers.sendall(b"late" if late else str(status).encode())
+    with suppress(OSError):  # it was not waited for
+        answers.sendall(str(status).encode())
     os._exit(0)
 
 
 def _run(command: list[str]) -> None:
-    """As ``python`` runs it: ``-W action``, then ``-c code`` or a file."""
+    """As ``python`` runs it: ``-W action``, then ``-c code``, ``-m module`` or a file."""
     sys.path[0:1] = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     while command[0] == "-W":
@@ -158,7 +282,11 @@ def _run(command: list[str]) -> None:
     sys.argv = command
     if command[0] == "-c":
         code = sys.argv.pop(1)
-        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        exec(compile(code, "<string>", "exec"), vars(main))
+    elif command[0] == "-m":
+        sys.argv = command[1:]
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
     else:
         sys.path[0] = os.path.dirname(os.path.abspath(command[0]))
         runpy.run_path(command[0], run_name="__main__")

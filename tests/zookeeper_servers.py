@@ -131,7 +131,7 @@ class ZooKeeper:
 @contextmanager
 def zookeeper() -> Iterator[ZooKeeper]:
     """A server that runs alone."""
-    with TemporaryDirectory() as directory:
+    with TemporaryDirectory(dir=servers.fast_directory()) as directory:
         server = ZooKeeper(Path(directory))
         try:
             yield server.start()
@@ -142,7 +142,7 @@ def zookeeper() -> Iterator[ZooKeeper]:
 @contextmanager
 def ensemble(size: int = 3) -> Iterator[list[ZooKeeper]]:
     """Servers that elect a leader."""
-    with TemporaryDirectory() as directory, ExitStack() as stack:
+    with TemporaryDirectory(dir=servers.fast_directory()) as directory, ExitStack() as stack:
         made = [ZooKeeper(Path(directory) / str(n), n) for n in range(1, size + 1)]
         for each in made:
             each.ensemble = made

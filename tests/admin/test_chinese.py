@@ -25,8 +25,8 @@ from django_idgen.models import AccessToken, LeafAlloc, NamespaceRecord, Segment
 from django_idgen.ops.worker_map import WorkerState
 from django_idgen.rest.tokens import make_token
 from tests import servers
+from tests.admin.test_admin_skip import shown_at
 from tests.places import make_tables
-from tests.test_admin_skip import shown_at
 
 from .chinese import ADMIN, client_of_china, look, tag, told, told_secret
 from .tag_tools import TAGS, list_form

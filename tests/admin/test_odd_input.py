@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from django_idgen.models import AccessToken, LeafAlloc
-from tests.test_admin import TAGS, server, tag
+from tests.admin.test_admin import TAGS, server, tag
 
 __all__ = ["server", "tag"]
 

@@ -15,10 +15,10 @@ from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags import supply as tag_supply
-from tests.redis_pool.test_project import project
-from tests.several.conftest import _shards, shards
-from tests.test_admin_skip import one, shown_at
-from tests.test_tag_edits import source_of
+from tests.admin.test_admin_skip import one, shown_at
+from tests.contrib.sharding.conftest import _shards, shards
+from tests.ops.test_tag_edits import source_of
+from tests.sources.pool.test_project import project
 
 from .tag_tools import TAGS, history, page, post, stored, user_who_may
 

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
-from tests.test_example_pages import PATIENCE, dump
+from tests.example.test_example_pages import PATIENCE, dump
 
 MADE = """
 from django.contrib.auth.models import User

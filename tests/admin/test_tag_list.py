@@ -16,12 +16,12 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags import edits as tag_steps
 from django_idgen.ops.tags import supply as tag_supply
+from tests.admin.test_admin_skip import one, shown_at
+from tests.contrib.sharding.conftest import _shards, shards
+from tests.ops.test_tag_edits import source_of
 from tests.places import make_tables
-from tests.redis_pool.test_project import idgen_on, project
 from tests.redis_servers import cache_alias, free_port
-from tests.several.conftest import _shards, shards
-from tests.test_admin_skip import one, shown_at
-from tests.test_tag_edits import source_of
+from tests.sources.pool.test_project import idgen_on, project
 
 from .tag_tools import TAGS, history, list_form, page, post, stored, user_who_may
 

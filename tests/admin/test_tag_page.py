@@ -19,9 +19,9 @@ from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags.usage import Bucket
 from django_idgen.process.tags import TagUnknown
+from tests.admin.test_admin_skip import one
+from tests.ops.test_tag_edits import source_of
 from tests.places import make_tables
-from tests.test_admin_skip import one
-from tests.test_tag_edits import source_of
 
 from .tag_tools import TAGS, history, page, post, stored, user_who_may
 

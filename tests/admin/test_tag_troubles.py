@@ -13,8 +13,8 @@ from django.test import Client
 from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import add_missing_columns
 from django_idgen.models import LeafAlloc
+from tests.admin.test_admin_skip import shown_at
 from tests.redis_servers import free_port
-from tests.test_admin_skip import shown_at
 
 from .tag_tools import TAGS, page, told
 

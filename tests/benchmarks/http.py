@@ -38,7 +38,7 @@ def rows() -> Iterator[Row]:
 
 
 def _client(url: str) -> Client:
-    from tests.http.service import SECRET  # needs the settings
+    from tests.remote.service import SECRET  # needs the settings
 
     return Client(url, token=SECRET, wait=30, timeout=30)
 
@@ -77,7 +77,7 @@ def _service() -> Iterator[str]:
     if not Path(gunicorn).exists():
         raise Skipped("gunicorn is not installed")
     options = ("--bind", f"127.0.0.1:{port}", "--threads", "4", "--log-level", "error")
-    argv = (gunicorn, "tests.http.site:application", "--no-control-socket", *options)
+    argv = (gunicorn, "tests.remote.site:application", "--no-control-socket", *options)
     with subprocess.Popen(argv, env=environment) as process:
         try:
             _await(port, process)

@@ -15,7 +15,7 @@ SCRAMBLING = "django_idgen/core/scrambling.py"
 SCRAMBLED = "tests/core/test_scrambling.py"
 TESTS = "tests/core/test_layout.py"
 TEXTS = "tests/core/test_encoding.py"
-MOVING = "tests/doctor/test_moving.py"
+MOVING = "tests/ops/doctor/test_moving.py"
 
 BREAKS = (
     Break(
@@ -168,7 +168,7 @@ BREAKS = (
         EDITS,
         'changes["max_id"] = Greatest(F("max_id"), max_id)',
         'changes["max_id"] = max_id',
-        ("tests/test_tag_edits.py::test_a_row_that_moved_on_meanwhile_is_not_set_back",),
+        ("tests/ops/test_tag_edits.py::test_a_row_that_moved_on_meanwhile_is_not_set_back",),
     ),
     Break(
         "a tag that is taken over begins amid the old server's ids",
@@ -176,7 +176,7 @@ BREAKS = (
         "django_idgen/contrib/adopt/takeover.py",
         "        first = theirs.first_free + distance\n",
         "        first = theirs.first_free - distance\n",
-        ("tests/adopt/test_takeover.py::test_what_is_taken_over",),
+        ("tests/contrib/adopt/test_takeover.py::test_what_is_taken_over",),
     ),
     Break(
         "one of the databases of a divided tag is left out of a takeover",
@@ -184,7 +184,7 @@ BREAKS = (
         "django_idgen/contrib/adopt/takeover.py",
         "if places != [(first.delta, number) for number in range(first.delta)]:",
         "if not places:",
-        ("tests/adopt/test_takeover.py::test_tinyid_that_is_divided",),
+        ("tests/contrib/adopt/test_takeover.py::test_tinyid_that_is_divided",),
     ),
     Break(
         "an old counter goes past its fence",
@@ -192,6 +192,6 @@ BREAKS = (
         "django_idgen/contrib/adopt/counters.py",
         "AS bigint MAXVALUE {last:d}{restart}",
         "AS bigint NO MAXVALUE{restart}",
-        ("tests/adopt/test_integer_keys.py::test_the_counter_stops_at_the_fence",),
+        ("tests/contrib/adopt/test_integer_keys.py::test_the_counter_stops_at_the_fence",),
     ),
 )

@@ -13,7 +13,7 @@ SERIAL = "django_idgen/core/tag_generator.py"
 FILES = "django_idgen/sources/file.py"
 WITHOUT = "tests/core/test_degraded.py"
 BUFFERS = "tests/core/test_buffered.py"
-TAGS = "tests/test_tag_generators.py"
+TAGS = "tests/process/test_tag_generators.py"
 MARKS = "tests/contracts/test_file.py"
 
 BREAKS = (

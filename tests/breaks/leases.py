@@ -152,7 +152,7 @@ BREAKS = (
         BOOK,
         "        lease.generation,\n        lease.generation,\n    )",
         "        mark.generation,\n        record.generation,\n    )",
-        ("tests/test_sqlite_file.py::test_a_lease_beside_a_deleted_one_is_lost_too",),
+        ("tests/db/test_sqlite_file.py::test_a_lease_beside_a_deleted_one_is_lost_too",),
     ),
     Break(
         "a scheduler revives what has expired",
@@ -210,7 +210,7 @@ BREAKS = (
         "release(grant.lease, last_tick=self._space.max_ticks)",
         "release(grant.lease, last_tick=self._latest(grant))",
         (
-            "tests/rest/compat/test_cosid_machines.py::"
+            "tests/contrib/old_servers/test_cosid_machines.py::"
             "test_an_id_that_was_given_back_goes_to_a_newcomer_when_its_guard_is_over",
         ),
     ),
@@ -220,7 +220,7 @@ BREAKS = (
         "django_idgen/contrib/old_servers/cosid_machines.py",
         "            if not instance.stable and self._is_settled(grant):",
         "            if not instance.stable:",
-        ("tests/rest/compat/test_cosid_machines.py::test_a_late_delete_frees_nothing",),
+        ("tests/contrib/old_servers/test_cosid_machines.py::test_a_late_delete_frees_nothing",),
     ),
     Break(
         "a stable CosId instance begins again where its lease did",
@@ -229,7 +229,7 @@ BREAKS = (
         "            tick = max(tick, self._latest(grant) + 1)",
         "            tick = max(tick, space.tick_at(grant.reading.registry_us))",
         (
-            "tests/rest/compat/test_cosid_machines.py::"
+            "tests/contrib/old_servers/test_cosid_machines.py::"
             "test_a_stable_life_that_follows_another_instance_repeats_no_stamp",
         ),
     ),
@@ -249,7 +249,7 @@ BREAKS = (
         "max(fence, now + namespace.skew_ticks) + window",
         "max(fence, now + namespace.skew_ticks)",
         (
-            "tests/server_leases/test_losses.py::test_a_loss_opens_a_new_generation[postgres-forget_server]",
+            "tests/leases/server/test_losses.py::test_a_loss_opens_a_new_generation[postgres-forget_server]",
         ),
     ),
     Break(
@@ -259,7 +259,7 @@ BREAKS = (
         "max(fence, now + namespace.skew_ticks) + window",
         "max(fence, now) + window",
         (
-            "tests/server_leases/test_losses.py::test_a_loss_opens_a_new_generation[postgres-forget_namespace]",
+            "tests/leases/server/test_losses.py::test_a_loss_opens_a_new_generation[postgres-forget_namespace]",
         ),
     ),
     Break(
@@ -268,7 +268,7 @@ BREAKS = (
         LEASE,
         "window = max(largest_window, namespace.reach_ticks)",
         "window = namespace.reach_ticks",
-        ("tests/server_leases/test_losses.py::test_the_fence_reckons_with_the_longest_window",),
+        ("tests/leases/server/test_losses.py::test_the_fence_reckons_with_the_longest_window",),
     ),
     Break(
         "a second fence lies below the first",
@@ -309,7 +309,7 @@ BREAKS = (
         "django_idgen/process/factory.py",
         '{**namespace.fingerprint, "registry": registry_kind(leases)}',
         "{**namespace.fingerprint}",
-        ("tests/test_fallback_leases.py::test_settings_share_the_worker_ids_out",),
+        ("tests/leases/test_fallback_leases.py::test_settings_share_the_worker_ids_out",),
     ),
     Break(
         "the worker ids are not in the fingerprint",
@@ -317,7 +317,7 @@ BREAKS = (
         "django_idgen/process/factory.py",
         'fingerprint["workers"] = [namespace.workers.start, namespace.workers.stop]',
         "pass",
-        ("tests/test_fallback_leases.py::test_settings_share_the_worker_ids_out",),
+        ("tests/leases/test_fallback_leases.py::test_settings_share_the_worker_ids_out",),
     ),
     # --- L6 what a registry that can forget may lend ------------------------------
     Break(
@@ -375,7 +375,7 @@ BREAKS = (
         FALLBACK,
         "if max(first.start, second.start) < min(first.stop, second.stop):",
         "if max(first.start, second.start) + 1 < min(first.stop, second.stop):",
-        ("tests/test_fallback_leases.py::test_ranges_that_overlap_are_refused",),
+        ("tests/leases/test_fallback_leases.py::test_ranges_that_overlap_are_refused",),
     ),
     Break(
         "the second registry is given a worker id of the first",
@@ -383,7 +383,7 @@ BREAKS = (
         FALLBACK,
         "workers=range(split, workers.stop),",
         "workers=range(split - 1, workers.stop),",
-        ("tests/test_fallback_leases.py::test_settings_describe_both_registries",),
+        ("tests/leases/test_fallback_leases.py::test_settings_describe_both_registries",),
     ),
     # --- over HTTP --------------------------------------------------------------------
     Break(
@@ -392,7 +392,7 @@ BREAKS = (
         HTTP,
         'worker = space.check_worker(number_of(words, "worker"))',
         'worker = number_of(words, "worker")',
-        ("tests/http/test_wrong_answers.py::test_a_lease_that_cannot_be_right_is_refused",),
+        ("tests/remote/test_wrong_answers.py::test_a_lease_that_cannot_be_right_is_refused",),
     ),
     Break(
         "a client takes a window below its last tick",
@@ -400,7 +400,7 @@ BREAKS = (
         HTTP,
         'start = number_of(words, "start", least=not_before, most=space.max_ticks)',
         'start = number_of(words, "start", most=space.max_ticks)',
-        ("tests/http/test_wrong_answers.py::test_a_lease_that_cannot_be_right_is_refused",),
+        ("tests/remote/test_wrong_answers.py::test_a_lease_that_cannot_be_right_is_refused",),
     ),
     Break(
         "a renewal over HTTP may be of another lease",
@@ -409,7 +409,7 @@ BREAKS = (
         '            raise ValueError("it is another lease")',
         "            pass",
         (
-            "tests/http/test_wrong_answers.py::"
+            "tests/remote/test_wrong_answers.py::"
             "test_a_renewal_is_of_the_same_lease_and_lowers_nothing",
         ),
     ),
@@ -420,7 +420,7 @@ BREAKS = (
         'until = number_of(words, "until", least=lease.until, most=self.namespace.max_ticks)',
         'until = number_of(words, "until", most=self.namespace.max_ticks)',
         (
-            "tests/http/test_wrong_answers.py::"
+            "tests/remote/test_wrong_answers.py::"
             "test_a_renewal_is_of_the_same_lease_and_lowers_nothing",
         ),
     ),

@@ -7,8 +7,8 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 FILE = "django_idgen/ops/native.py"
-INSERTS = "tests/native/test_inserts.py"
-UPKEEP = "tests/native/test_upkeep.py"
+INSERTS = "tests/ops/native/test_inserts.py"
+UPKEEP = "tests/ops/native/test_upkeep.py"
 
 BREAKS = (
     Break(

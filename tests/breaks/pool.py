@@ -8,9 +8,9 @@ __all__ = ["BREAKS"]
 
 LUA = "django_idgen/sources/pool/lua"
 POOL = "django_idgen/sources/pool/source.py"
-TESTS = "tests/redis_pool/test_pool.py"
-LOSSES = "tests/redis_pool/test_losses.py"
-PAUSING = "tests/tags/test_pausing_pool.py"
+TESTS = "tests/sources/pool/test_pool.py"
+LOSSES = "tests/sources/pool/test_losses.py"
+PAUSING = "tests/ops/tags/test_pausing_pool.py"
 
 BREAKS = (
     Break(
@@ -139,7 +139,7 @@ BREAKS = (
         "django_idgen/db/installation.py",
         'sha256(f"{identity}/{where[1]}".encode())',
         "sha256(identity.encode())",
-        ("tests/redis_pool/test_project.py::test_a_copy_of_a_database_is_another_owner",),
+        ("tests/sources/pool/test_project.py::test_a_copy_of_a_database_is_another_owner",),
     ),
     Break(
         "a database that was made anew keeps its owner",
@@ -147,7 +147,7 @@ BREAKS = (
         POOL,
         "owner = self.source.owner(tag, max_age=OWNER_AGE)\n        self._note(",
         "owner = self.source.owner(tag)\n        self._note(",
-        ("tests/redis_pool/test_project.py::test_a_database_made_anew_is_noticed",),
+        ("tests/sources/pool/test_project.py::test_a_database_made_anew_is_noticed",),
     ),
     Break(
         "the pool of a paused tag is not cleared",

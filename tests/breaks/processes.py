@@ -9,7 +9,7 @@ __all__ = ["BREAKS"]
 PROCESSES = "tests/core/test_snowflake_processes.py"
 THREADS = "tests/core/test_segment_threads.py"
 
-FIRST_USE = "tests/test_first_use.py::test_two_threads_at_first_use_share_one"
+FIRST_USE = "tests/db/test_first_use.py::test_two_threads_at_first_use_share_one"
 
 BREAKS = (
     Break(
@@ -18,7 +18,9 @@ BREAKS = (
         "django_idgen/process/handlers.py",
         "forget=forget, before_fork=import_backends)",
         "forget=forget)",
-        ("tests/test_start_imports.py::test_a_fork_during_the_first_id_finds_no_import_under_way",),
+        (
+            "tests/process/test_start_imports.py::test_a_fork_during_the_first_id_finds_no_import_under_way",
+        ),
     ),
     Break(
         "threads at first use make a generator each",
@@ -147,6 +149,6 @@ BREAKS = (
         "django_idgen/remote/link.py",
         "                if made is None or made[0] != os.getpid():\n                    wire = ",
         "                if made is None:\n                    wire = ",
-        ("tests/http/test_faults.py::test_a_child_without_hooks_has_a_connection_of_its_own",),
+        ("tests/remote/test_faults.py::test_a_child_without_hooks_has_a_connection_of_its_own",),
     ),
 )

@@ -7,10 +7,10 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 LUA = "django_idgen/leases/redis/lua"
-WINDOWS = "tests/redis_leases/test_windows.py"
+WINDOWS = "tests/leases/redis/test_windows.py"
 CONTRACT = "tests/contracts/test_redis.py::TestRedisLeasesOverSqlite"
-LOSSES = "tests/redis_leases/test_losses.py"
-FAULTS = "tests/redis_leases/test_faults.py"
+LOSSES = "tests/leases/redis/test_losses.py"
+FAULTS = "tests/leases/redis/test_faults.py"
 
 BREAKS = (
     Break(
@@ -20,7 +20,7 @@ BREAKS = (
         "        self.database = database\n",
         "",
         (
-            "tests/http/test_fleet.py::"
+            "tests/remote/test_fleet.py::"
             "test_the_processes_of_a_service_over_redis_are_one_installation",
         ),
     ),

@@ -6,7 +6,7 @@ from .definition import Break
 
 __all__ = ["BREAKS"]
 
-NAMES = "tests/test_exact_names.py"
+NAMES = "tests/db/test_exact_names.py"
 ENDS = "tests/rest/tokens/test_ends.py"
 FLOORS = "tests/rest/lending/test_floors.py"
 LOOKUPS = "tests/admin/test_url_lookups.py"
@@ -99,7 +99,7 @@ BREAKS = (
         "django_idgen/rest/tokens.py",
         "    return pattern == name or fnmatchcase(name, pattern.translate(_LITERAL))",
         "    return pattern == name or fnmatchcase(name, pattern)",
-        ("tests/test_idgen_token.py::test_a_star_is_the_one_wildcard",),
+        ("tests/management/test_idgen_token.py::test_a_star_is_the_one_wildcard",),
     ),
     Break(
         "a CosId instance is anybody's who knows its name",
@@ -107,7 +107,7 @@ BREAKS = (
         "django_idgen/rest/clients.py",
         "        return OLD_CLIENTS + self.label(",
         '        return OLD_CLIENTS + ("null " + ',
-        ("tests/rest/compat/test_cosid.py::test_an_instance_is_its_clients_alone",),
+        ("tests/contrib/old_servers/test_cosid.py::test_an_instance_is_its_clients_alone",),
     ),
     Break(
         "one client is lent all worker ids",

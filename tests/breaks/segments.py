@@ -18,12 +18,12 @@ SEVERAL = "django_idgen/contrib/sharding/source.py"
 GROWTH = "django_idgen/contrib/sharding/growth.py"
 HTTP = "django_idgen/sources/http.py"
 GENERATOR = "tests/core/test_segment_generator.py"
-FIRST_USE = "tests/test_first_use.py::test_two_threads_at_first_use_share_one"
+FIRST_USE = "tests/db/test_first_use.py::test_two_threads_at_first_use_share_one"
 AHEAD = "tests/core/test_segment_ahead.py"
 IDLE = "tests/core/test_segment_idle.py"
-FETCH = "tests/test_server_source.py"
-FAILOVER = "tests/failover/test_failover.py"
-SHARED = "tests/several/test_several.py"
+FETCH = "tests/sources/test_server_source.py"
+FAILOVER = "tests/faults/failover/test_failover.py"
+SHARED = "tests/contrib/sharding/test_several.py"
 
 BREAKS = (
     # --- other programs' tables ----------------------------------------------------
@@ -33,7 +33,9 @@ BREAKS = (
         "django_idgen/db/tables.py",
         'if columns and model.__name__ == "LeafAlloc":',
         "if False:",
-        ("tests/test_leaf_table.py::test_other_types_are_refused_before_anything_is_changed",),
+        (
+            "tests/contrib/test_leaf_table.py::test_other_types_are_refused_before_anything_is_changed",
+        ),
     ),
     Break(
         "a tag of TinyID's is taken over without all of its databases",
@@ -41,7 +43,7 @@ BREAKS = (
         "django_idgen/contrib/adopt/takeover.py",
         "if places != [",
         "if False and places != [",
-        ("tests/adopt/test_takeover.py::test_tinyids_own_sample",),
+        ("tests/contrib/adopt/test_takeover.py::test_tinyids_own_sample",),
     ),
     # --- the fetch ---------------------------------------------------------------
     Break(
@@ -131,7 +133,7 @@ BREAKS = (
         MOVE,
         "        paused=False,\n",
         "",
-        ("tests/tags/test_pausing.py::test_nothing_is_granted_once_the_pause_has_returned",),
+        ("tests/ops/tags/test_pausing.py::test_nothing_is_granted_once_the_pause_has_returned",),
     ),
     # --- what a server that took over, or a restore, has lost ------------------------
     Break(
@@ -245,7 +247,9 @@ BREAKS = (
         SEVERAL,
         "        if new and used:",
         "        if new and not used:",
-        ("tests/several/test_growth.py::test_a_database_that_was_emptied_does_not_start_over",),
+        (
+            "tests/contrib/sharding/test_growth.py::test_a_database_that_was_emptied_does_not_start_over",
+        ),
     ),
     Break(
         "a new database begins below the old ones",
@@ -253,7 +257,7 @@ BREAKS = (
         GROWTH,
         "            max_id=top.max_id,\n            step=top.step,\n            description",
         "            max_id=1,\n            step=top.step,\n            description",
-        ("tests/several/test_growth.py::test_it_goes_on_where_it_was_interrupted",),
+        ("tests/contrib/sharding/test_growth.py::test_it_goes_on_where_it_was_interrupted",),
     ),
     # --- in the process ----------------------------------------------------------------
     Break(
@@ -358,7 +362,7 @@ BREAKS = (
         "django_idgen/ops/tags/loaded.py",
         "_raise(tag, top + 1)",
         "_raise(tag, top)",
-        ("tests/test_loaded.py::test_new_keys_lie_past_those_that_were_loaded",),
+        ("tests/process/test_loaded.py::test_new_keys_lie_past_those_that_were_loaded",),
     ),
     Break(
         "a tag has two generators",
@@ -393,7 +397,7 @@ BREAKS = (
         HTTP,
         'start = number_of(body, "start", least=max(floor, 1), most=MAX_ID)',
         'start = number_of(body, "start", least=1, most=MAX_ID)',
-        ("tests/http/test_wrong_answers.py::test_a_segment_below_the_floor_is_refused",),
+        ("tests/remote/test_wrong_answers.py::test_a_segment_below_the_floor_is_refused",),
     ),
     Break(
         "a client takes a segment of another tag",
@@ -401,7 +405,7 @@ BREAKS = (
         HTTP,
         '    if body.get("tag") != tag:',
         '    if body.get("tag") is None:',
-        ("tests/http/test_wrong_answers.py::test_a_segment_that_cannot_be_right_is_refused",),
+        ("tests/remote/test_wrong_answers.py::test_a_segment_that_cannot_be_right_is_refused",),
     ),
     Break(
         "a client takes ids of two databases",
@@ -409,7 +413,7 @@ BREAKS = (
         "django_idgen/remote/link.py",
         "        if found != ours:\n            raise other_installation",
         "        if not found:\n            raise other_installation",
-        ("tests/http/test_wrong_answers.py::test_a_database_that_comes_later_is_refused_too",),
+        ("tests/remote/test_wrong_answers.py::test_a_database_that_comes_later_is_refused_too",),
     ),
     Break(
         "a client takes an answer that is not that of its request",
@@ -418,9 +422,9 @@ BREAKS = (
         '        if body is not None and answer.body.get("nonce") != nonce:',
         '        if body is not None and answer.body.get("nonce") == "":',
         (
-            "tests/http/test_wrong_answers.py::test_what_is_no_grant_is_an_error_that_says_why",
-            "tests/http/test_wrong_answers.py::test_a_grant_with_parts_missing_is_refused",
-            "tests/http/test_wrong_answers.py::test_an_answer_that_tells_nothing_is_a_lost_grant",
+            "tests/remote/test_wrong_answers.py::test_what_is_no_grant_is_an_error_that_says_why",
+            "tests/remote/test_wrong_answers.py::test_a_grant_with_parts_missing_is_refused",
+            "tests/remote/test_wrong_answers.py::test_an_answer_that_tells_nothing_is_a_lost_grant",
         ),
     ),
     Break(
@@ -430,7 +434,7 @@ BREAKS = (
         "                raise unavailable(self._lost(place, error, changes=body is not None))"
         " from error",
         "                failures.append(self._lost(place, error, changes=body is not None))",
-        ("tests/http/test_faults.py::test_after_a_lost_answer_another_address_is_asked_first",),
+        ("tests/remote/test_faults.py::test_after_a_lost_answer_another_address_is_asked_first",),
     ),
     Break(
         "a new tag begins at 1 though its table has rows",
@@ -438,7 +442,9 @@ BREAKS = (
         "django_idgen/process/tags.py",
         "    return _aside(lambda: max(map(highest_in, fields), default=0))",
         "    return 0",
-        ("tests/test_renamed_models.py::test_a_new_tag_begins_above_the_rows_of_its_table",),
+        (
+            "tests/sources/test_renamed_models.py::test_a_new_tag_begins_above_the_rows_of_its_table",
+        ),
     ),
     Break(
         "a renamed model's tag knows nothing of the old one",
@@ -446,6 +452,6 @@ BREAKS = (
         "django_idgen/ops/tags/migrated.py",
         "        if needed and stands > stands_at(tag):",
         "        if needed and stands < 0:",
-        ("tests/test_renamed_models.py::test_ids_go_on_when_a_model_is_renamed",),
+        ("tests/sources/test_renamed_models.py::test_ids_go_on_when_a_model_is_renamed",),
     ),
 )

@@ -11,9 +11,9 @@ BOOK = "django_idgen/core/book.py"
 VENDOR = "django_idgen/db/dialects.py"
 TRANSACTIONS = "django_idgen/db/transactions.py"
 CONTRACT = "tests/contracts/test_server.py::TestServerLeases"
-LIFE = "tests/server_leases/test_life.py"
-LOSSES = "tests/server_leases/test_losses.py"
-FAULTS = "tests/server_leases/test_faults.py"
+LIFE = "tests/leases/server/test_life.py"
+LOSSES = "tests/leases/server/test_losses.py"
+FAULTS = "tests/leases/server/test_faults.py"
 
 BREAKS = (
     Break(
@@ -198,7 +198,7 @@ BREAKS = (
         BOOK,
         "        or record.largest_window < namespace.reach_ticks\n",
         "",
-        ("tests/server_leases/test_choice.py::test_a_longer_window_is_noted_before_it_is_used",),
+        ("tests/leases/server/test_choice.py::test_a_longer_window_is_noted_before_it_is_used",),
     ),
     Break(
         "a generation that was opened has the old number",
@@ -214,7 +214,7 @@ BREAKS = (
         BOOK,
         "if not stored or stored == configured:",
         "if stored or configured:",
-        ("tests/server_leases/test_choice.py::test_other_settings_are_refused",),
+        ("tests/leases/server/test_choice.py::test_other_settings_are_refused",),
     ),
     Break(
         "a promotion of PostgreSQL keeps the identity",
@@ -222,7 +222,7 @@ BREAKS = (
         VENDOR,
         'f"{_POSTGRESQL_SYSTEM} || {_POSTGRESQL_TIMELINE}", _POSTGRESQL_TIMELINE',
         "_POSTGRESQL_SYSTEM, _POSTGRESQL_TIMELINE",
-        ("tests/test_vendor.py::test_postgresql_is_told_by_system_and_timeline",),
+        ("tests/db/test_vendor.py::test_postgresql_is_told_by_system_and_timeline",),
     ),
     Break(
         "MariaDB's clock is that of the session's zone",
@@ -230,7 +230,7 @@ BREAKS = (
         VENDOR,
         "UTC_TIMESTAMP(6)",
         "NOW(6)",
-        ("tests/test_vendor.py::test_the_clock_is_the_same_in_every_time_zone",),
+        ("tests/db/test_vendor.py::test_the_clock_is_the_same_in_every_time_zone",),
     ),
     Break(
         "a registry goes by its client's clock",
@@ -238,7 +238,7 @@ BREAKS = (
         VENDOR,
         "wall_ns() // 1000 if sql is None else int(_scalar(connection, sql))",
         "wall_ns() // 1000",
-        ("tests/test_client_clocks.py::test_the_servers_clock_decides",),
+        ("tests/leases/test_client_clocks.py::test_the_servers_clock_decides",),
     ),
     Break(
         "a promotion of MariaDB keeps the identity",
@@ -246,7 +246,7 @@ BREAKS = (
         VENDOR,
         '_MARIADB_IDENTITY = ("@@server_uid", ',
         '_MARIADB_IDENTITY = ("@@version", ',
-        ("tests/failover/test_failover.py::test_a_promoted_replica_of_mariadb",),
+        ("tests/faults/failover/test_failover.py::test_a_promoted_replica_of_mariadb",),
     ),
     Break(
         "a commit is not waited for",
@@ -254,7 +254,7 @@ BREAKS = (
         VENDOR,
         "SET LOCAL synchronous_commit = on;",
         "",
-        ("tests/test_vendor.py::test_the_transaction_is_durable_and_impatient_on_postgresql",),
+        ("tests/db/test_vendor.py::test_the_transaction_is_durable_and_impatient_on_postgresql",),
     ),
     Break(
         "a transaction sees what was committed before its lock only",
@@ -262,7 +262,7 @@ BREAKS = (
         VENDOR,
         "= 'READ-COMMITTED'",
         "= 'REPEATABLE-READ'",
-        ("tests/test_vendor.py::test_each_statement_sees_what_others_have_committed",),
+        ("tests/db/test_vendor.py::test_each_statement_sees_what_others_have_committed",),
     ),
     Break(
         "a transaction is run again though it may be committed",
@@ -270,7 +270,9 @@ BREAKS = (
         TRANSACTIONS,
         "                if attempt.reached_commit:\n                    raise\n",
         "",
-        ("tests/test_server_source_faults.py::test_nothing_is_repeated_from_the_commit_on",),
+        (
+            "tests/sources/test_server_source_faults.py::test_nothing_is_repeated_from_the_commit_on",
+        ),
     ),
     Break(
         "a grant rides in the caller's transaction",
@@ -282,7 +284,7 @@ BREAKS = (
         "            block._from_testcase = True\n"
         "        return job(connections[self.alias])\n        future",
         (
-            "tests/test_server_source_faults.py::test_a_rollback_gives_nothing_back",
+            "tests/sources/test_server_source_faults.py::test_a_rollback_gives_nothing_back",
             f"{FAULTS}::test_a_grant_outlives_the_callers_rollback",
         ),
     ),
@@ -293,7 +295,7 @@ BREAKS = (
         "if reach > record.largest_window and not book.thorough:",
         "if reach < 0:",
         (
-            "tests/redis_leases/test_faults.py::"
+            "tests/leases/redis/test_faults.py::"
             "test_how_far_redis_may_lend_is_known_without_the_record",
         ),
     ),

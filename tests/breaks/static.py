@@ -111,6 +111,6 @@ BREAKS = (
         STATIC,
         'raise self._taken(file, "a running process of this host", "Stop it first.")',
         "continue",
-        ("tests/doctor/test_moves.py::test_static_worker_ids",),
+        ("tests/ops/doctor/test_moves.py::test_static_worker_ids",),
     ),
 )

@@ -8,7 +8,7 @@ __all__ = ["BREAKS"]
 
 MODULE = "django_idgen/leases/zookeeper.py"
 CONTRACT = "tests/contracts/test_zookeeper.py::TestZooKeeperLeasesOverPostgres"
-LOSSES = "tests/zookeeper_leases/test_losses.py"
+LOSSES = "tests/leases/zookeeper/test_losses.py"
 
 BREAKS = (
     Break(

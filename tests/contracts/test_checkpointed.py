@@ -31,7 +31,8 @@ from django_idgen.db.connection import OwnConnection
 from django_idgen.leases.checkpointed import CheckpointedLeases
 from django_idgen.leases.memory import MemoryLeases, MemoryMarks
 from django_idgen.leases.server import ServerLeases
-from tests.places import fast_directory, make_tables
+from tests.places import make_tables
+from tests.servers import fast_directory
 
 from .lease_contract import LeaseContract
 from .lenders import NAMESPACE, WINDOW, DrivenTime, Lender

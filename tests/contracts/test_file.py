@@ -18,7 +18,7 @@ from django_idgen.core.segment import STEP, Demand, Segment
 from django_idgen.core.source import Source
 from django_idgen.sources import file as file_source
 from django_idgen.sources.file import FileSource
-from tests.places import fast_directory
+from tests.servers import fast_directory
 
 from .source_contract import Shop, SourceContract
 

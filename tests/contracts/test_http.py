@@ -23,7 +23,7 @@ from django_idgen.rest.clients import REGISTRIES
 from django_idgen.rest.lending import Lending
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.http import HttpSource
-from tests.http.service import SECRET, service
+from tests.remote.service import SECRET, service
 
 from .elsewhere import http_leases
 from .lease_contract import LeaseContract

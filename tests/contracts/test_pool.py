@@ -9,7 +9,7 @@ import pytest
 
 from django_idgen.core.segment import STEP, Demand, Segment, check_step, check_tag
 from django_idgen.core.source import Source
-from tests.redis_pool.shop import OwnedSource, pool
+from tests.sources.pool.shop import OwnedSource, pool
 
 from .source_contract import Shop, SourceContract
 from .test_server import ServerShop

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.places import empty_sqlite, fast_directory
+from tests.places import empty_sqlite
+from tests.servers import fast_directory
 
 from .lease_contract import LeaseContract
 from .lenders import Lender

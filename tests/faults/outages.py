@@ -12,8 +12,9 @@ from typing import Protocol
 
 from django.db import Error, connections
 
-from tests.failover.mariadb_pair import Server as MariadbServer
-from tests.failover.mariadb_pair import install as install_mariadb
+from tests import servers
+from tests.faults.failover.mariadb_pair import Server as MariadbServer
+from tests.faults.failover.mariadb_pair import install as install_mariadb
 from tests.private_postgres import PostgresServer, postgres_farm
 from tests.private_postgres import pointing_at as pointing_at_postgres
 from tests.server_tools import make_tables
@@ -129,7 +130,7 @@ def _migrate(alias: str) -> None:
 @contextmanager
 def own_mariadb(alias: str) -> Iterator[OwnServer]:
     """A MariaDB server that the new ``alias`` leads to for the block."""
-    with tempfile.TemporaryDirectory(prefix="idgen-mariadb-") as name:
+    with tempfile.TemporaryDirectory(prefix="idgen-mariadb-", dir=servers.fast_directory()) as name:
         directory = Path(name, "1")
         install_mariadb(directory)
         server = MariadbServer(directory, 1)

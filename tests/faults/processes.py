@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from django.db import connections
 
-from tests import server_tools
+from tests import server_tools, warm
 from tests.ports import free_port
 
 Taken = dict[str, Any]
@@ -103,12 +104,22 @@ class Site:
         """Connections to the database that other processes have open."""
         return 0 if self.alias == "sqlite" else server_tools.sessions(self.alias)
 
-    def start(self, *argv: str) -> Running:
-        """Start a program in a process group of its own, with its output in a file."""
+    def start(self, *argv: str, cold: bool = False) -> Running:
+        """Start a program in a process group of its own, with its output in a file.
+
+        One that is written in Python is started as :mod:`tests.warm` does, unless ``cold`` or where
+        gevent is to patch it.
+        """
         log = self.directory / f"output-{time.monotonic_ns()}"
+        command = list(argv)
+        if command[0] == sys.executable:
+            del command[0]
+        start: Callable[..., Any] = partial(warm.Process, cold=cold or "gevent" in command)
+        if command[0] == program("uwsgi"):
+            start = subprocess.Popen
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                argv,
+            process = start(
+                command,
                 env=self.env,
                 cwd=self.directory,
                 stdin=subprocess.DEVNULL,
@@ -123,14 +134,16 @@ class Site:
         script = self.directory / f"script_{time.monotonic_ns()}.py"
         begin = "import django; django.setup()\n" if setup else ""
         script.write_text(begin + code)
-        return self.start(sys.executable, "-W", "ignore", str(script))
+        # What starts processes has to find its script in them again.
+        cold = "multiprocessing" in code or "concurrent" in code
+        return self.start(sys.executable, "-W", "ignore", str(script), cold=cold)
 
 
 @dataclass
 class Running:
     """A program that was started; it and all its children are killed at the end of a ``with``."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | warm.Process
     log: Path
 
     def __enter__(self) -> Running:

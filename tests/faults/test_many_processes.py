@@ -18,8 +18,9 @@ from django.test import override_settings
 
 from django_idgen import segments
 from django_idgen.sources.server import ServerSource
-from tests.places import empty_sqlite, fast_directory
+from tests.places import empty_sqlite
 from tests.server_tools import execute
+from tests.servers import fast_directory
 
 from .processes import LONG, PATIENCE, Site, eventually
 

@@ -7,7 +7,7 @@ from django.urls import include, path
 
 import django_idgen.ops.metrics
 from django_idgen.ops import health
-from tests.rest.compat.urls import urlpatterns as old_servers
+from tests.contrib.old_servers.urls import urlpatterns as old_servers
 
 urlpatterns = [
     path("idgen/", include("django_idgen.rest.urls")),

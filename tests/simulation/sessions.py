@@ -15,6 +15,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tests import warm
+
 Reply = dict[str, Any]
 
 
@@ -176,8 +178,8 @@ class ProcessSession:
             "alias": alias,
             "idgen": {**settings.IDGEN, "SEGMENTS": {**segments, "OPTIONS": options}},
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+        self._process = warm.Process(
+            ["-m", __name__],
             cwd=Path(__file__).parents[2],
             env={**os.environ, "SESSION": json.dumps(configured)},
             stdin=subprocess.PIPE,

@@ -17,7 +17,7 @@ from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_loads import Growth
 from django_idgen.core.tag_generator import COUNTER_BITS, SerialGenerator
 from django_idgen.sources.file import FileSource
-from tests.places import fast_directory
+from tests.servers import fast_directory
 
 HOSTS = 2
 PROCESSES = 4

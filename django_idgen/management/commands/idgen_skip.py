@@ -88,6 +88,9 @@ class Command(BaseCommand):
             self.stdout.write(tag.words())
         for generator in generators:
             self.stdout.write("\n".join(generator.words()))
+        for own, alias in _own_tags(project).items():
+            if options["all"] or own in options["tags"]:
+                self.stdout.write(self.style.WARNING(f"NOT skipped: {_by_hand(alias)}"))
         due = [tag for tag in tags if tag.is_due]
         if not due and not any(each.books for each in generators):
             self.stdout.write("Nothing is to be done.")
@@ -137,16 +140,21 @@ def _check(options: dict[str, Any]) -> None:
 def _tags(project: Project, options: dict[str, Any]) -> list[str]:
     if options["all"]:
         return list(all_tags())
-    own = {
-        str(entry.backend.options.get("tag", alias)): alias
-        for alias, entry in project.settings.tag_generators.items()
-    }
+    own = _own_tags(project)
     for tag in options["tags"]:
         if find_tag(tag) is None:
             if tag in own:
-                raise _kept_elsewhere(own[tag])
+                raise CommandError(_by_hand(own[tag]))
             raise TagUnknown(tag)
     return list(options["tags"])
+
+
+def _own_tags(project: Project) -> dict[str, str]:
+    """Tags that a generator keeps in a source of its own, with its alias."""
+    return {
+        str(entry.backend.options.get("tag", alias)): alias
+        for alias, entry in project.settings.tag_generators.items()
+    }
 
 
 def _entries(project: Project, options: dict[str, Any]) -> list[Any]:
@@ -156,7 +164,7 @@ def _entries(project: Project, options: dict[str, Any]) -> list[Any]:
     known = project.settings.generators
     for name in names:
         if name in project.settings.tag_generators:
-            raise _kept_elsewhere(name)
+            raise CommandError(_by_hand(name))
         if name not in known:
             raise CommandError(
                 f"There is no generator {name!r}. There are {', '.join(map(repr, known))}."
@@ -164,8 +172,8 @@ def _entries(project: Project, options: dict[str, Any]) -> list[Any]:
     return [entry for alias, entry in known.items() if not names or alias in names]
 
 
-def _kept_elsewhere(alias: str) -> CommandError:
-    return CommandError(
+def _by_hand(alias: str) -> str:
+    return (
         f"Generator {alias!r} keeps its tag in a source of its own, and idgen_skip reaches those "
         f"of IDGEN['SEGMENTS'] alone. Stop its processes, then raise the mark by hand: max_id of "
         f"the tag's row in each of its databases, or the first number in its file."

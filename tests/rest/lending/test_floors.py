@@ -18,7 +18,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from django_idgen.sources.http import HttpSource
 from tests.admin.people import staff
-from tests.http.service import SECRET, one_token, service
+from tests.remote.service import SECRET, one_token, service
 
 STEP = 10
 TRAIL = "django_idgen"
@@ -34,7 +34,7 @@ def idgen(alias: str, **rest: object) -> dict[str, Any]:
 def site(no_tags: None) -> Iterator[None]:
     with (
         one_token(),
-        override_settings(ROOT_URLCONF="tests.http.urls", IDGEN=idgen("default")),
+        override_settings(ROOT_URLCONF="tests.remote.urls", IDGEN=idgen("default")),
     ):
         yield
     handlers.reset()

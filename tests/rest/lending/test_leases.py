@@ -20,8 +20,8 @@ from rest_framework.throttling import UserRateThrottle
 from django_idgen import generators
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.rest.clients import REGISTRIES
-from tests.http.service import EVERYTHING, SECRET, one_token
 from tests.places import sqlite
+from tests.remote.service import EVERYTHING, SECRET, one_token
 
 IDGEN = {
     "GENERATORS": {
@@ -75,7 +75,7 @@ def api(tmp_path: Path, django_db_blocker: Any) -> Iterator[Api]:
         django_db_blocker.unblock(),
         sqlite(tmp_path),
         one_token(),
-        override_settings(ROOT_URLCONF="tests.http.urls", IDGEN=IDGEN),
+        override_settings(ROOT_URLCONF="tests.remote.urls", IDGEN=IDGEN),
     ):
         yield Api()
 

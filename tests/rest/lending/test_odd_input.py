@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 
 from django_idgen.contrib.old_servers.cosid_machines import Instance
-from tests.http.service import SECRET
+from tests.remote.service import SECRET
 
 from .test_leases import Api, api
 

@@ -17,9 +17,9 @@ from django_idgen.contrib.old_servers.mounting import Tags
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags import supply as tag_supply
-from tests.http.service import SECRET, one_token
-from tests.redis_pool.test_project import idgen_on
+from tests.remote.service import SECRET, one_token
 from tests.server_tools import at_once
+from tests.sources.pool.test_project import idgen_on
 
 TAG = "lent"
 MOST = 7
@@ -30,7 +30,7 @@ TURNS = 25
 def test_what_is_cut_off_and_given_back_is_given_out_once(postgres: str, redis: str) -> None:
     """To whomever: local callers, clients with floors, CosId's, and who clears and fills."""
     idgen = {**idgen_on(redis, postgres), "REST": {"max_segment": MOST, "max_skip": 200}}
-    with override_settings(IDGEN=idgen, ROOT_URLCONF="tests.http.urls"), one_token():
+    with override_settings(IDGEN=idgen, ROOT_URLCONF="tests.remote.urls"), one_token():
         pool: Any = segments.allocator().source
         tag_edits.make_tag(TAG, step=20)
         found = at_once(4, lambda who: turns(who, postgres))

@@ -18,8 +18,8 @@ from django_idgen.core.lease import Namespace
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.rest.clients import REGISTRIES, Owner
 from django_idgen.rest.quota import TooManyLeases
-from tests.http.service import EVERYTHING, one_token
 from tests.places import empty_place as empty_place
+from tests.remote.service import EVERYTHING, one_token
 
 from .test_leases import Api
 
@@ -31,7 +31,7 @@ WINDOW_MS = 60_000
 def api_on(options: dict[str, Any], **rest: object) -> Iterator[Api]:
     leases = {**options, "OPTIONS": {"workers": [0, WORKERS], **options.get("OPTIONS", {})}}
     idgen = {"GENERATORS": {"default": {"LEASES": leases}}, "REST": rest}
-    with one_token(), override_settings(ROOT_URLCONF="tests.http.urls", IDGEN=idgen):
+    with one_token(), override_settings(ROOT_URLCONF="tests.remote.urls", IDGEN=idgen):
         yield Api()
 
 

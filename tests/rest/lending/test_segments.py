@@ -21,8 +21,8 @@ from django_idgen import segments
 from django_idgen.core.segment import MAX_ID
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.server import FAILOVER_SKIP
-from tests.http.service import EVERYTHING, SECRET, one_token
 from tests.places import make_tables, sqlite
+from tests.remote.service import EVERYTHING, SECRET, one_token
 
 STEP = 10
 
@@ -52,7 +52,7 @@ def api(alias: str) -> Iterator[Api]:
     make_tables(alias)
     with (
         one_token(),
-        override_settings(ROOT_URLCONF="tests.http.urls", IDGEN=idgen(alias)),
+        override_settings(ROOT_URLCONF="tests.remote.urls", IDGEN=idgen(alias)),
     ):
         yield Api(alias)
 

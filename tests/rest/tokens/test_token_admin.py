@@ -209,7 +209,7 @@ def test_a_token_that_names_nothing_that_there_is_says_so(
 )
 def test_a_request_with_a_token_that_names_nothing_is_told_so(url: str, settings: Any) -> None:
     """403 that says what is wrong with the token."""
-    settings.ROOT_URLCONF = "tests.http.urls"
+    settings.ROOT_URLCONF = "tests.remote.urls"
     secret = make_token("shop")[1]
     answer = Client(headers={"Authorization": f"Bearer {secret}"}).get(f"/idgen/{url}")
     assert answer.status_code == 403

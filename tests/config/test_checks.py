@@ -1,0 +1,429 @@
+"""System checks: each fault is named before it does harm, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.contenttypes.fields import GenericForeignKey
+from django.contrib.contenttypes.models import ContentType
+from django.core.checks import CheckMessage, run_checks
+from django.db import connections, models
+from django.test.utils import isolate_apps, override_settings
+
+from django_idgen import checks, generators
+from django_idgen.core.errors import TimeExhausted
+from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeAutoField, SnowflakeField
+from tests import servers
+from tests.app import models as app
+
+
+def ids(messages: list[CheckMessage]) -> list[str]:
+    return [message.id or "" for message in messages]
+
+
+def check_field(field: models.Field[Any, Any]) -> list[CheckMessage]:
+    with isolate_apps("tests.app"):
+
+        class Thing(models.Model):
+            id = field
+
+            class Meta:
+                app_label = "app"
+
+        return Thing.check()
+
+
+# --- fields -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        SnowflakeField(primary_key=True),
+        SnowflakeField(primary_key=True, generator="default", eager=True),
+        SegmentIdField(primary_key=True, tag="inv"),
+        SnowflakeAutoField(primary_key=True),
+        SegmentAutoField(primary_key=True),
+    ],
+)
+def test_good_fields_pass(field: models.Field[Any, Any]) -> None:
+    """Fields as the documentation shows them raise no message."""
+    assert check_field(field) == []
+
+
+# --- uniqueness ---------------------------------------------------------------
+
+
+def number(**options: Any) -> models.Field[Any, Any]:
+    return SegmentIdField(**options)
+
+
+def stamp(**options: Any) -> models.Field[Any, Any]:
+    return SnowflakeField(**options)
+
+
+OF_SOME = models.UniqueConstraint(
+    fields=["number"], condition=models.Q(number__gt=9), name="of_some_rows"
+)
+OF_HALVES = models.UniqueConstraint(models.F("number") / 2, name="of_halves")
+OF_ALL = models.UniqueConstraint(fields=["shop", "number"], name="of_a_shop")
+OF_COLUMN = models.UniqueConstraint(models.F("number"), name="of_column")
+
+
+@pytest.mark.parametrize("field", [number, stamp])
+@pytest.mark.parametrize(
+    ("options", "constraints", "warned"),
+    [
+        ({}, [], True),
+        ({"db_index": True}, [], True),
+        ({}, [OF_SOME], True),
+        ({}, [OF_HALVES], True),
+        ({"unique": True}, [], False),
+        ({"unique": True, "null": True}, [], False),
+        ({}, [OF_ALL], False),
+        ({}, [OF_SOME, OF_COLUMN], False),
+    ],
+)
+def test_a_column_that_nothing_keeps_unique_is_named(
+    field: Any, options: dict[str, Any], constraints: list[Any], warned: bool
+) -> None:
+    """W009 names an id field whose values a table may have twice (hazard 83)."""
+    given = constraints
+    with isolate_apps("tests.app"):
+
+        class Base(models.Model):
+            shop = models.IntegerField()
+
+            class Meta:
+                abstract = True
+                app_label = "app"
+
+        class Bill(Base):
+            number = field(**options)
+
+            class Meta:
+                app_label = "app"
+                constraints = given
+
+        class Draft(Bill):
+            class Meta:
+                proxy = True
+                app_label = "app"
+
+        class Final(Bill):
+            class Meta:
+                app_label = "app"
+
+        found = Bill.check()
+        assert ids(found) == (["django_idgen.W009"] if warned else [])
+        assert all(one.obj is Bill._meta.get_field("number") for one in found)
+        assert Draft.check() == []
+        assert Final.check() == []
+
+
+def test_other_ways_to_be_unique() -> None:
+    """W009 takes ``unique_together`` and a part of a composite key for what they are.
+
+    Each model that inherits the field is asked for itself: an unmanaged one, too.
+    """
+    with isolate_apps("tests.app"):
+
+        class Numbered(models.Model):
+            shop = models.IntegerField()
+            number = SegmentIdField()
+
+            class Meta:
+                abstract = True
+                app_label = "app"
+
+        class Together(Numbered):
+            class Meta:
+                app_label = "app"
+                unique_together = ("shop", "number")
+
+        class Composite(Numbered):
+            pk = models.CompositePrimaryKey("shop", "number")
+
+            class Meta:
+                app_label = "app"
+
+        class Elsewhere(Numbered):
+            class Meta:
+                app_label = "app"
+                managed = False
+
+        assert Together.check() == Composite.check() == []
+        assert ids(Elsewhere.check()) == ["django_idgen.W009"]
+
+
+def test_our_own_models_keep_their_ids_unique() -> None:
+    """The models of the tests have none of these columns."""
+    assert [one for one in run_checks() if one.id == "django_idgen.W009"] == []
+
+
+@pytest.mark.parametrize("alias", ["nowhere", "", None, ["default"]])
+def test_an_unknown_generator_is_named(alias: Any) -> None:
+    """E002 names the alias that is not in the settings, and those that are."""
+    (error,) = check_field(SnowflakeField(primary_key=True, generator=alias))
+    assert error.id == "django_idgen.E002"
+    assert repr(alias) in error.msg
+    assert "default" in (error.hint or "")
+
+
+@override_settings(IDGEN={"GENERATORS": {"orders": {}}})
+def test_a_generator_of_the_settings_is_known() -> None:
+    """An alias that the settings have passes, and the default one stays."""
+    assert check_field(SnowflakeField(primary_key=True, generator="orders")) == []
+    assert check_field(SnowflakeField(primary_key=True)) == []
+
+
+@pytest.mark.parametrize("tag", ["", " x", "x" * 129, "a\nb", 7])
+@pytest.mark.parametrize("field", [SegmentIdField, SegmentAutoField])
+def test_a_tag_that_can_not_be_stored_is_refused(field: Any, tag: Any) -> None:
+    """E003: an empty tag, white space around it, 129 characters, and what is no text."""
+    assert ids(check_field(field(primary_key=True, tag=tag))) == ["django_idgen.E003"]
+
+
+@pytest.mark.parametrize("scramble", [1, "yes", None])
+def test_scramble_must_be_a_boolean(scramble: Any) -> None:
+    """E009 names the value."""
+    (error,) = check_field(SegmentIdField(primary_key=True, scramble=scramble))
+    assert error.id == "django_idgen.E009"
+    assert repr(scramble) in error.msg
+
+
+@override_settings(IDGEN={})
+def test_scrambling_needs_a_key() -> None:
+    """E009 before the first page that can't be shown; with a key all is well."""
+    field = SegmentIdField(primary_key=True, scramble=True)
+    (error,) = check_field(field)
+    assert error.id == "django_idgen.E009"
+    assert "IDGEN['SCRAMBLE_KEYS']" in (error.hint or "")
+    with override_settings(IDGEN={"SCRAMBLE_KEYS": {"A": "x" * 16}}):
+        assert check_field(SegmentIdField(primary_key=True, scramble=True)) == []
+
+
+@pytest.mark.parametrize("eager", [1, "yes", None])
+def test_eager_must_be_a_boolean(eager: Any) -> None:
+    """E004 names the value."""
+    (error,) = check_field(SnowflakeField(primary_key=True, eager=eager))
+    assert error.id == "django_idgen.E004"
+    assert repr(eager) in error.msg
+
+
+@pytest.mark.parametrize("option", [{"default": 7}, {"default": None}, {"db_default": 7}])
+@pytest.mark.parametrize("field", [SnowflakeField, SegmentIdField])
+def test_defaults_are_refused(field: Any, option: dict[str, Any]) -> None:
+    """E005: a second source of values would go unused, or win."""
+    assert "django_idgen.E005" in ids(check_field(field(primary_key=True, **option)))
+
+
+@pytest.mark.parametrize(
+    "field", [SnowflakeField(primary_key=True), SegmentAutoField(primary_key=True)]
+)
+def test_a_project_that_forgot_the_app_is_told(field: Any) -> None:
+    """The fields say that the app isn't installed, since its own checks don't run then."""
+    with override_settings(INSTALLED_APPS=["tests.app"]):
+        (error,) = check_field(field)
+    assert error.id == "django_idgen.E006"
+    assert "INSTALLED_APPS" in error.msg
+
+
+def test_auto_fields_must_be_the_key() -> None:
+    """Django's own rule for auto fields holds for ours."""
+    with isolate_apps("tests.app"):
+
+        class Thing(models.Model):
+            id = models.BigAutoField(primary_key=True)
+
+            class Meta:
+                app_label = "app"
+
+        field = SegmentAutoField()
+        field.set_attributes_from_name("number")
+        field.model = Thing
+        assert "fields.E100" in ids(field.check())
+
+
+# --- settings -----------------------------------------------------------------
+
+
+def test_no_settings_pass() -> None:
+    """A project that sets nothing has nothing to be told."""
+    assert checks.check_settings() == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"GENERATOR": {}}, ["IDGEN", "GENERATOR"]),
+        ({"GENERATORS": {"default": {"LAYOUT": "nope"}}}, ["default", "nope"]),
+        ({"GENERATORS": {"default": {"BACKEND": "no.such"}}}, ["BACKEND", "no.such"]),
+        ({"GENERATORS": {"default": {"EPOCH": "2999-01-01T00:00:00Z"}}}, ["default", "2999"]),
+        ({"GENERATORS": {"default": {"OPTIONS": {"max_ahed": 1}}}}, ["max_ahed"]),
+        ({"SEGMENTS": {"OPTIONS": {"default_step": 0}}}, ["default_step", "0"]),
+        ({"SEGMENTS": {"SOURCE": {"OPTIONS": {"databse": "x"}}}}, ["databse"]),
+    ],
+)
+def test_impossible_settings_are_named(setting: Any, words: list[str]) -> None:
+    """E001 says where in the settings, and shows the value."""
+    with override_settings(IDGEN=setting):
+        (error,) = checks.check_settings()
+        assert error.id == "django_idgen.E001"
+        assert all(word in error.msg for word in words), error.msg
+        assert "django_idgen.E001" in ids(run_checks())
+
+
+def test_a_layout_that_ends_soon_is_warned_of_with_the_date() -> None:
+    """Years ahead, for ids that stop coming can't be mended in an hour."""
+    short = {"time": 28, "worker": 22, "sequence": 13, "tick": 1}
+    entry = {"LAYOUT": short, "EPOCH": "2020-01-01T00:00:00Z"}
+    with override_settings(IDGEN={"GENERATORS": {"old": entry}}):
+        messages = checks.check_exhaustion()
+    assert ids(messages) == ["django_idgen.W004"]
+    assert "'old' has no ids after 2028-07-03" in messages[0].msg
+    assert "later EPOCH" in (messages[0].hint or "")
+    longer = {"time": 29, "worker": 21, "sequence": 13, "tick": 1}
+    assert f"such as {longer}." in (messages[0].hint or "")
+    with override_settings(IDGEN={"GENERATORS": {"old": {**entry, "LAYOUT": longer}}}):
+        assert checks.check_exhaustion() == []
+    with override_settings(IDGEN={"GENERATORS": {"old": {"LAYOUT": {**short, "tick": 0.01}}}}):
+        (message,) = checks.check_exhaustion()
+    assert "after 2025-02-01, which is past" in message.msg
+    assert checks.check_exhaustion() == []
+
+
+@pytest.mark.django_db
+def test_the_epoch_of_uid_generator_only_decodes() -> None:
+    """Its 28 bits of seconds are over (hazard 8): old ids are read, and none is given out."""
+    entry = {"LAYOUT": "uid", "EPOCH": "2016-05-20T00:00:00+08:00"}
+    with override_settings(IDGEN={"GENERATORS": {"old": entry}}):
+        parts = generators["old"].decode((1 << 35) * 1_000_000 + (5 << 13) + 7)
+        assert (parts.created.isoformat(), parts.worker, parts.sequence) == (
+            "2016-05-31T05:46:40+00:00",
+            5,
+            7,
+        )
+        with pytest.raises(TimeExhausted, match="later epoch"):
+            generators["old"].next_id()
+        (message,) = checks.check_exhaustion()
+        assert "'time': 29, 'worker': 21, 'sequence': 13" in (message.hint or "")
+
+
+def test_bad_settings_are_reported_once() -> None:
+    """With settings that can't be read, fields don't add messages of their own."""
+    with override_settings(IDGEN={"GENERATORS": 7}):
+        assert check_field(SnowflakeField(primary_key=True, generator="x")) == []
+        assert ids(run_checks()).count("django_idgen.E001") == 1
+
+
+# --- models -------------------------------------------------------------------
+
+
+def test_the_test_project_passes() -> None:
+    """A project with every kind of field, as an app's default too, gets no message."""
+    assert [m for m in run_checks() if (m.id or "").startswith("django_idgen")] == []
+
+
+@pytest.mark.parametrize("field", ["SnowflakeAutoField", "SegmentAutoField"])
+def test_a_global_default_is_warned_of(field: str) -> None:
+    """W001 recommends the AppConfig instead."""
+    with override_settings(DEFAULT_AUTO_FIELD=f"django_idgen.fields.{field}"):
+        (warning,) = checks.check_default_auto_field()
+    assert warning.id == "django_idgen.W001"
+    assert "AppConfig" in (warning.hint or "")
+
+
+@pytest.mark.parametrize("path", ["django.db.models.BigAutoField", "no.such.Field"])
+def test_other_defaults_are_not_our_affair(path: str) -> None:
+    """Django's own fields pass, and what can't be imported is left to Django."""
+    with override_settings(DEFAULT_AUTO_FIELD=path):
+        assert checks.check_default_auto_field() == []
+
+
+@pytest.mark.parametrize(
+    ("column", "narrow"),
+    [
+        (models.PositiveIntegerField(), True),
+        (models.IntegerField(), True),
+        (models.PositiveSmallIntegerField(), True),
+        (models.BigIntegerField(), False),
+        (models.PositiveBigIntegerField(), False),
+        (models.CharField(max_length=40), False),
+    ],
+)
+def test_narrow_generic_keys_are_warned_of(
+    column: models.Field[Any, Any], narrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W002: a GenericForeignKey over 32 bits or fewer can't point at our rows."""
+    with isolate_apps("tests.app", "django.contrib.contenttypes") as isolated:
+
+        class Order(models.Model):
+            id = SnowflakeField(primary_key=True)
+
+            class Meta:
+                app_label = "app"
+
+        class Remark(models.Model):
+            id = models.BigAutoField(primary_key=True)
+            kind = models.ForeignKey(ContentType, models.CASCADE)
+            number = column
+            about = GenericForeignKey("kind", "number")
+
+            class Meta:
+                app_label = "app"
+
+        monkeypatch.setattr(checks, "apps", isolated)
+        found = checks.check_generic_keys()
+    assert ids(found) == ["django_idgen.W002"] * narrow
+    assert not narrow or "app.Remark.about" in found[0].msg
+
+
+# --- the database -------------------------------------------------------------
+
+
+NARROWED: list[tuple[type[models.Model], str]] = [
+    (app.Line, "order_id"),
+    (app.Order.tags.through, "tag_id"),
+    (app.Counter, "id"),
+    (app.Parcel, "order_id"),
+]
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def server(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[str]:
+    """A server with tables of another hand: 32 bits in ``NARROWED``, and no constraints."""
+    servers.require(request.param)
+    connection = connections[request.param]
+    for model, narrow in NARROWED:
+        with connection.schema_editor() as editor:
+            editor.delete_model(model)
+            columns = ", ".join(
+                f"{editor.quote_name(field.column)} {'int' if field.column == narrow else 'bigint'}"
+                for field in model._meta.local_concrete_fields
+            )
+            editor.execute(f"CREATE TABLE {editor.quote_name(model._meta.db_table)} ({columns})")
+    yield str(request.param)
+    for model, _ in NARROWED:
+        with connection.schema_editor() as editor:
+            editor.delete_model(model)
+            editor.create_model(model)
+
+
+@pytest.mark.django_db(transaction=True, databases="__all__")
+def test_narrow_columns_are_found_in_the_database(server: str) -> None:
+    """W003 names each key, foreign key and through column that is still int32, and no other."""
+    found = checks.check_columns(databases=[server])
+    assert set(ids(found)) == {"django_idgen.W003"}
+    named = {(message.obj, message.msg.split("'")[1]) for message in found}
+    assert named == set(NARROWED)
+    assert all(server in message.msg for message in found)
+
+
+@pytest.mark.django_db(databases="__all__")
+def test_wide_columns_pass() -> None:
+    """A migrated database gets no message, and without a database nothing is asked."""
+    assert checks.check_columns(databases=list(connections)) == []
+    assert checks.check_columns() == []

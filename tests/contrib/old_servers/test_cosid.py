@@ -1,0 +1,423 @@
+"""Answers as those of CosId's proxy server."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from django_idgen import generators, segments
+from django_idgen.contrib.old_servers import cosid
+from django_idgen.models import LeafAlloc
+from django_idgen.process import handlers
+from django_idgen.rest.tokens import make_token
+from tests.contrib.sharding.conftest import _shards, shards  # noqa: F401
+from tests.places import empty_place as empty_place
+from tests.places import idgen_on
+
+from .conftest import TAG, assert_never_cached, marks
+from .old_clients import CosIdMachine, CosIdSegments
+
+MACHINE = "machineBit=10&instanceId=10.0.0.1:80&stable=false&safeGuardDuration=PT5M"
+
+
+def asking(client: Client, prefix: str = "") -> Any:
+    def ask(method: str, url: str) -> tuple[int, str]:
+        answer = getattr(client, method.lower())(f"{prefix}{url}")
+        return answer.status_code, answer.content.decode()
+
+    return ask
+
+
+# --- ids -------------------------------------------------------------------------------
+
+
+def test_an_id_is_a_number_or_text(client: Client, tag: str) -> None:
+    """Of the default generator, of one by its alias, or of a tag of the mount's namespace."""
+    LeafAlloc.objects.create(biz_tag=f"cosid.{tag}")
+    shared = client.get("/cosid/ids")
+    assert int(shared.content) > 0
+    assert shared.headers["Content-Type"] == "application/json"
+    assert_never_cached(shared)
+    assert int(client.get("/cosid/ids/__share__").content) > int(shared.content)
+    assert int(client.get("/cosid/ids/second").content) > 0
+    assert client.get(f"/cosid/ids/{tag}").content == b"1"
+    text = client.get(f"/cosid/ids/as-string/{tag}")
+    assert (text.content, text.headers["Content-Type"]) == (b"2", "text/plain;charset=UTF-8")
+    assert int(client.get("/cosid/ids/as-string").content) > 0
+
+
+@pytest.mark.parametrize("name", ["nothing", "%00", "x" * 129, "a/b", "%F0%9F%98%80"])
+def test_an_unknown_name_is_an_error(tag: str, name: str) -> None:
+    """In CosId's form, with a status that says so; nothing is made."""
+    answer = Client().get(f"/open/cosid/ids/{name}")
+    assert answer.status_code in (400, 404)
+    assert set(answer.json()) == {"code", "msg", "errors"}
+    assert answer.json()["errors"] == []
+    assert marks() == {TAG: 1}
+
+
+def test_without_a_token_there_is_nothing(tag: str) -> None:
+    """401, in the same form."""
+    for method, url in (
+        ("get", "ids"),
+        ("get", f"ids/{tag}"),
+        ("post", f"machines/shop?{MACHINE}"),
+        ("patch", f"machines/shop?{MACHINE}"),
+        ("delete", f"machines/shop?{MACHINE}"),
+        ("post", "segments/distributor/shop/orders?offset=0&step=10"),
+        ("patch", "segments/shop/orders?step=10"),
+    ):
+        answer = getattr(Client(), method)(f"/cosid/{url}")
+        assert (answer.status_code, answer.json()["code"]) == (401, "401"), url
+
+
+# --- machine ids -----------------------------------------------------------------------
+
+
+def test_a_machine_id_to_the_byte(client: Client) -> None:
+    """A worker id of the generator, and milliseconds."""
+    answer = client.post(f"/cosid/machines/shop?{MACHINE}")
+    said = json.loads(answer.content)
+    assert answer.content.decode() == (
+        f'{{"machineId":{said["machineId"]},"lastTimeStamp":{said["lastTimeStamp"]}}}'
+    )
+    assert answer.headers["Content-Type"] == "application/json"
+    assert said["machineId"] in generators["default"].layout.workers
+    assert client.patch(f"/cosid/machines/shop?{MACHINE}").json()["machineId"] == said["machineId"]
+    assert (
+        client.delete(f"/cosid/machines/shop?{MACHINE}").json()["machineId"] == (said["machineId"])
+    )
+
+
+def test_instances_have_machine_ids_of_their_own(client: Client) -> None:
+    """And one that asks again has the same, stable or not."""
+    instances = [CosIdMachine(asking(client), "shop", f"i{n}", n % 2 == 0) for n in range(40)]
+    assert all(instance.start() for instance in instances)
+    given = [instance.machine for instance in instances]
+    assert len(set(given)) == 40
+    assert all(instance.start() for instance in instances)
+    assert [instance.machine for instance in instances] == given
+
+
+def test_when_all_are_held_it_is_m_01(client: Client, settings: Any) -> None:
+    """HTTP 400, naming the way out."""
+    leases = {"LEASES": {"OPTIONS": {"workers": [0, 4]}}}
+    settings.IDGEN = {
+        "GENERATORS": {"default": leases, "second": {}},
+        "REST": {"max_leases": 4},
+    }
+    instances = [CosIdMachine(asking(client), "shop", f"i{n}") for n in range(5)]
+    assert [instance.start(bits=2) for instance in instances] == [True] * 4 + [False]
+    assert {instance.machine for instance in instances[:4]} == {0, 1, 2, 3}
+    (error,) = instances[4].errors
+    assert (error["code"], error["errors"]) == ("M-01", [])
+
+
+@pytest.mark.parametrize("method", ["patch", "delete"])
+def test_an_instance_without_one_is_m_02(client: Client, method: str) -> None:
+    """HTTP 400."""
+    answer = getattr(client, method)("/cosid/machines/shop?instanceId=nobody&stable=true")
+    assert (answer.status_code, answer.json()["code"]) == (400, "M-02")
+
+
+BAD = [
+    "machineBit=&instanceId=a",
+    "instanceId=a",
+    "machineBit=x&instanceId=a",
+    "machineBit=-1&instanceId=a",
+    "machineBit=63&instanceId=a",
+    "machineBit=99999999999999999999&instanceId=a",
+    "machineBit=5&instanceId=a",
+    "machineBit=10",
+    "machineBit=10&instanceId=",
+    "machineBit=10&instanceId=%20a",
+    "machineBit=10&instanceId=%00",
+    "machineBit=10&instanceId=%F0%9F%98%80",
+    "machineBit=10&instanceId=" + "x" * 300,
+    "machineBit=10&instanceId=a&stable=perhaps",
+    "machineBit=10&instanceId=a&safeGuardDuration=5",
+    "machineBit=10&instanceId=a&safeGuardDuration=PT0S",
+    "machineBit=10&instanceId=a&safeGuardDuration=-PT5M",
+    "machineBit=10&instanceId=a&safeGuardDuration=PT5M1S",
+    "machineBit=10&instanceId=a&safeGuardDuration=PT2562047788015H12M55.807S",
+    "machineBit=10&instanceId=a&safeGuardDuration=P" + "9" * 400 + "D",
+]
+
+
+@pytest.mark.parametrize("query", BAD)
+def test_bad_parameters_are_named(query: str, db: None) -> None:
+    """HTTP 400, and nothing is lent: among them a guard longer than ours, or none at all."""
+    answer = Client().post(f"/open/cosid/machines/shop?{query}")
+    assert (answer.status_code, answer.json()["code"]) == (400, "400"), answer.content
+    named = {"machineBit", "instanceId", "stable", "safeGuardDuration"}
+    assert any(name in answer.json()["msg"] for name in named)
+    assert Client().patch("/open/cosid/machines/shop?instanceId=a").status_code == 400
+
+
+def test_namespaces_are_those_of_the_mount(client: Client) -> None:
+    """Another one is unknown; what a token names is the generator."""
+    for name in ("nothing", "a/b", "%00", "x" * 500):
+        assert client.post(f"/cosid/machines/{name}?{MACHINE}").status_code == 404
+    assert client.post(f"/cosid/machines/other?{MACHINE}").status_code == 403
+    ids_only = make_token("ids", tags=["*"], generators=["*"])[1]
+    other = Client(headers={"Authorization": f"Bearer {ids_only}"})
+    assert other.post(f"/cosid/machines/shop?{MACHINE}").status_code == 403
+
+
+def test_a_user_borrows_no_machine_id(user: Callable[..., Client]) -> None:
+    """They are for programs with a token."""
+    assert user("add_leafalloc").get("/cosid/ids").status_code == 200
+    # The session needs its CSRF token besides, but that is not what is missing.
+    assert user().post(f"/cosid/machines/shop?{MACHINE}").status_code == 403
+
+
+# --- segments --------------------------------------------------------------------------
+
+
+def test_a_distributor_makes_its_tag_for_who_may(
+    client: Client, user: Callable[..., Client], db: None
+) -> None:
+    """It begins above the offset, with the client's step; a second one finds it as it is."""
+    may_not = make_token("t", tags=["shop.*"])[1]
+    client = Client(headers={"Authorization": f"Bearer {may_not}"})
+    url = "/cosid/segments/distributor/shop/orders?offset=100&step=10"
+    assert client.post(url).status_code == 404
+    assert marks() == {}
+    assert user().post(url).status_code == 404
+    assert user("add_leafalloc", "view_leafalloc").post(url).content == b"100"
+    row = LeafAlloc.objects.get(pk="shop.orders")
+    assert (row.max_id, row.step) == (101, 10)
+    again = client.post("/cosid/segments/distributor/shop/orders?offset=0&step=50")
+    assert (again.status_code, again.content) == (200, b"100")
+    assert client.patch("/cosid/segments/shop/orders?step=10").content == b"110"
+
+
+def test_where_tags_are_made_a_distributor_makes_one(client: Client, settings: Any) -> None:
+    """As the setting says."""
+    settings.IDGEN = {**settings.IDGEN, "REST": {"make_tags": True}}
+    one = Client().post("/open/cosid/segments/distributor/shop/new?offset=0&step=20")
+    assert (one.status_code, one.content) == (200, b"0")
+    assert Client().patch("/open/cosid/segments/shop/new?step=20").content == b"20"
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000, 2500])
+def test_ranges_are_disjoint_from_our_own(db: None, step: int) -> None:
+    """Shorter and longer ones than the row's step."""
+    LeafAlloc.objects.create(biz_tag="shop.orders", step=1000)
+    ask = asking(Client(), "/open")
+    clients = [CosIdSegments(ask, "shop/orders", step) for _ in range(3)]
+    ids = [client.next_id() for _ in range(2 * step) for client in clients]
+    ids += segments["shop.orders"].next_ids(1500)
+    ids += [client.next_id() for _ in range(step) for client in clients]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.fixture
+def tags_of(empty_place: str, settings: Any) -> str:
+    """A database of each kind in turn, whose tags are made by requests for them."""
+    options = {"LEASES": {"OPTIONS": {"database": empty_place}}}
+    settings.IDGEN = {
+        **idgen_on(empty_place),
+        "GENERATORS": {"default": options, "second": options},
+        "REST": {"make_tags": True},
+    }
+    return empty_place
+
+
+def taken(step: int, path: str = "shop/orders") -> range:
+    """The ids that a CosId client has of a range of ``step``."""
+    answer = Client().patch(f"/open/cosid/segments/{path}?step={step}")
+    assert answer.status_code == 200, answer.content
+    last = int(answer.content)
+    return range(last - step + 1, last + 1)
+
+
+def test_a_range_is_exactly_as_long_as_asked(tags_of: str) -> None:
+    """Below the row's step none of it is lost; past ``max_segment`` it is whole all the same."""
+    url = "/open/cosid/segments/distributor/shop/orders?offset=0&step=1000"
+    assert Client().post(url).content == b"0"
+    ranges = [taken(step) for step in (10, 1, 5_000_000, 999, 1_000_000_000, 10)]
+    assert ranges[0].start == 1
+    for before, after in itertools.pairwise(ranges):
+        assert after.start == before.stop
+
+
+def test_the_tags_of_ids_and_of_segments_are_one_counter(tags_of: str) -> None:
+    """``<namespace>.<name>``, of the mount's namespace: no id comes twice."""
+
+    def one_by_one(path: str) -> list[int]:
+        answers = [Client().get(f"/open/{path}") for _ in range(30)]
+        return [int(answer.content) for answer in answers]
+
+    for mount, space in (("cosid", "cosid"), ("warehouse", "stock")):
+        ids = [*taken(50, f"{space}/orders"), *one_by_one(f"{mount}/ids/orders")]
+        ids += [*taken(50, f"{space}/orders"), *segments[f"{space}.orders"].next_ids(5)]
+        ids += one_by_one(f"{mount}/ids/as-string/orders")
+        assert len(set(ids)) == len(ids) == 165
+        # A dot in either part makes no other name, as in CosId.
+        ids = [*taken(50, f"{space}/a.b"), *one_by_one(f"{mount}/ids/a.b")]
+        ids += taken(50, f"{space}.a/b")
+        assert len(set(ids)) == len(ids) == 130
+
+
+@pytest.mark.parametrize(
+    "query", ["", "step=0", "step=-1", "step=x", "step=1000000001", "step=" + "9" * 30, "step=1.5"]
+)
+def test_bad_steps_are_named(tag: str, query: str) -> None:
+    """400, and nothing is taken."""
+    LeafAlloc.objects.create(biz_tag="shop.orders")
+    for method, url in (("patch", "segments"), ("post", "segments/distributor")):
+        answer = getattr(Client(), method)(f"/open/cosid/{url}/shop/orders?{query}&offset=0")
+        assert (answer.status_code, answer.json()["code"]) == (400, "400")
+        assert "step" in answer.json()["msg"]
+    assert marks() == {TAG: 1, "shop.orders": 1}
+
+
+@pytest.mark.parametrize("offset", ["-1", "x", str(2**63 - 1), "9" * 30])
+def test_bad_offsets_are_named(db: None, offset: str) -> None:
+    """400, and nothing is made."""
+    url = f"/open/cosid/segments/distributor/shop/new?offset={offset}&step=10"
+    answer = Client().post(url)
+    assert answer.status_code == 400
+    assert "offset" in answer.json()["msg"]
+    assert marks() == {}
+
+
+@pytest.mark.parametrize(
+    "path", ["a/b", "%00/b", "a/%00", f"{'x' * 100}/{'y' * 100}", "a/%F0%9F%98%80", "a/b/c"]
+)
+def test_odd_names_are_unknown(tag: str, path: str) -> None:
+    """400 or 404, and nothing is made."""
+    assert Client().patch(f"/open/cosid/segments/{path}?step=10").status_code in (400, 404)
+    url = f"/open/cosid/segments/distributor/{path}?step=10"
+    assert Client().post(url).status_code in (400, 404)
+    assert marks() == {TAG: 1}
+
+
+def test_the_end_of_the_ids_is_an_error(shards: list[str], settings: Any) -> None:  # noqa: F811
+    """A range that is not whole is not given: the client would take ids that aren't its own."""
+    settings.IDGEN = served_by(shards[:1])
+    segments["shop.orders"].next_id()
+    LeafAlloc.objects.using(shards[0]).update(max_id=2**63 - 5)
+    answer = Client().patch("/open/cosid/segments/shop/orders?step=100")
+    assert (answer.status_code, set(answer.json())) == (409, {"code", "msg", "errors"})
+    handlers.reset()  # before the databases go
+
+
+def served_by(databases: list[str]) -> dict[str, Any]:
+    return {
+        "GENERATORS": {"default": {}, "second": {}},
+        "SEGMENTS": {
+            "SOURCE": {
+                "BACKEND": "django_idgen.contrib.sharding.ShardedSource",
+                "OPTIONS": {"databases": databases},
+            },
+            "OPTIONS": {"timeout": 30},
+        },
+    }
+
+
+def test_a_tag_of_several_databases_has_no_ranges(
+    shards: list[str],  # noqa: F811
+    settings: Any,
+) -> None:
+    """A client would take the ids between, which are another database's."""
+    settings.IDGEN = served_by(shards[:2])
+    segments["shop.orders"].next_id()
+    answer = Client().patch("/open/cosid/segments/shop/orders?step=10")
+    assert (answer.status_code, answer.json()["code"]) == (503, "503")
+    handlers.reset()  # before the databases go
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"machines": {"a": "none"}},
+        {"guard": -1},
+        {"guard": True},
+        {"clock_skew": "1"},
+        {"clock_skew": 2},
+        {"late": 1e9},
+        {"generator": "none"},
+        {"namespace": ""},
+        {"namespace": None},
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
+    """When the URLs are mounted."""
+    with pytest.raises(ImproperlyConfigured):
+        cosid.urls(**options)
+
+
+# --- owners ----------------------------------------------------------------------------
+
+
+def of_client(name: str) -> Client:
+    """A program with a new token of the client ``name``."""
+    secret = make_token(name, leases=["default"])[1]
+    return Client(headers={"Authorization": f"Bearer {secret}"})
+
+
+def asked(client: Client, method: str, prefix: str = "/cosid") -> Any:
+    """What ``client`` is answered for the one instance here: its machine id, or why not."""
+    said = getattr(client, method)(f"{prefix}/machines/shop?{MACHINE}").json()
+    return said["machineId"] if "machineId" in said else said["code"]
+
+
+def test_an_instance_is_its_clients_alone(db: None) -> None:
+    """No other token gives it back, keeps it or gets it; a new secret of the client does."""
+    first, other = of_client("a"), of_client("b")
+    machine = asked(first, "post")
+    assert asked(other, "delete") == "M-02"
+    assert asked(other, "patch") == "M-02"
+    assert asked(other, "post") != machine
+    assert asked(Client(), "post", "/open/cosid") != machine
+    assert asked(Client(), "delete", "/open/cosid") != machine
+    assert asked(of_client('a" "shop'), "post") != machine
+    again = of_client("a")
+    assert asked(first, "patch") == asked(again, "patch") == asked(again, "post") == machine
+    assert asked(again, "delete") == machine
+
+
+def test_an_administrator_hands_an_instance_over(db: None) -> None:
+    """To a client that goes on under its machine id, at once; the former one has lost it."""
+    first, other = of_client("giver"), of_client("taker")
+    machine = asked(first, "post")
+    out = StringIO()
+    with pytest.raises(CommandError, match="'c' has no token that works"):
+        call_command("idgen_token", "hand-over", "c", "--from", "giver")
+    call_command(
+        "idgen_token", "hand-over", "taker", "--from", "giver", "--instance", "no", stdout=out
+    )
+    assert asked(other, "patch") == "M-02"
+    call_command(
+        "idgen_token",
+        "hand-over",
+        "taker",
+        "--from",
+        "giver",
+        "--instance",
+        "10.0.0.1:80",
+        stdout=out,
+    )
+    assert asked(other, "patch") == asked(other, "post") == machine
+    assert asked(first, "patch") == "M-03"
+    assert asked(first, "post") != machine
+    assert "'taker' has 1 CosId instances more." in out.getvalue()
+
+
+def test_what_an_open_mount_lent_is_handed_over_when_it_is_closed(db: None) -> None:
+    """Its instances start again, with a token, and have the machine ids that they had."""
+    machine = asked(Client(), "post", "/open/cosid")
+    client = of_client("heir")
+    call_command("idgen_token", "hand-over", "heir", "--from-open", stdout=StringIO())
+    assert asked(client, "patch") == machine
+    assert asked(Client(), "patch", "/open/cosid") == "M-03"

@@ -1,0 +1,368 @@
+"""Who comes in, and what is said where anybody may."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import types
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage
+from django.db import connection, transaction
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import include, path
+from rest_framework.authentication import BasicAuthentication, SessionAuthentication
+from rest_framework.request import Request
+from rest_framework.throttling import UserRateThrottle
+
+from django_idgen.checks import check_mounts
+from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, tinyid
+from django_idgen.contrib.old_servers.mounting import OldServer
+from django_idgen.rest.authentication import TokenAuthentication
+from django_idgen.rest.tokens import make_token
+
+from .conftest import TAG, marks
+
+MODULES = [leaf, go_leaf, tinyid, cosid, finger_mark]
+
+
+@pytest.fixture
+def mounted(settings: Any) -> Any:
+    """``mounted(path("", include(…)))`` is the project's URL conf for the test."""
+
+    def use(*patterns: Any) -> None:
+        module = types.ModuleType("tests_of_mounting")
+        module.urlpatterns = list(patterns)  # type: ignore[attr-defined]
+        settings.ROOT_URLCONF = module
+
+    return use
+
+
+# --- the check -------------------------------------------------------------------------
+
+
+def warnings(number: str) -> list[CheckMessage]:
+    return [each for each in check_mounts() if each.id == f"django_idgen.{number}"]
+
+
+@pytest.mark.parametrize("nobody", [None, (), []])
+@pytest.mark.parametrize("module", MODULES)
+def test_an_open_mount_is_warned_of(mounted: Any, module: Any, nobody: Any) -> None:
+    """Once, by the name of the module and its place, however deep that is."""
+    patterns = include(module.urls(authentication=nobody))
+    mounted(path("a/", include([path("b/", patterns), path("c/", include(module.urls()))])))
+    (warning,) = warnings("W007")
+    name = module.__name__.rpartition(".")[2]
+    assert warning.id == "django_idgen.W007"
+    assert f"{name}.urls() at '/a/b/'" in warning.msg
+    assert ("machine ids have no owner" in warning.msg) == (name == "cosid")
+
+
+def test_closed_mounts_are_not_warned_of(mounted: Any) -> None:
+    """Whoever is to be known."""
+    mounted(
+        *(path("", include(module.urls())) for module in MODULES),
+        path("", include(leaf.urls(authentication=[BasicAuthentication]))),
+    )
+    assert warnings("W007") == []
+
+
+def test_a_url_conf_that_is_broken_is_djangos_to_report(settings: Any) -> None:
+    """And none at all is no fault."""
+    settings.ROOT_URLCONF = "no.such.module"
+    assert warnings("W007") == []
+    settings.ROOT_URLCONF = None
+    assert warnings("W007") == []
+
+
+def test_manage_check_warns() -> None:
+    """The check is registered."""
+    code = (
+        "import django\nfrom django.conf import settings\n"
+        "settings.configure(ROOT_URLCONF='tests.contrib.old_servers.urls', DATABASES={'default': {"
+        "'ENGINE': 'django.db.backends.sqlite3', 'NAME': ':memory:'}}, INSTALLED_APPS=["
+        "'django.contrib.contenttypes', 'django.contrib.auth', 'django_idgen'],"
+        "IDGEN={'GENERATORS': {'default': {}, 'second': {}}}, SECRET_KEY='x')\n"
+        "django.setup()\n"
+        "from django.core.checks import run_checks\n"
+        "print(sorted(each.msg.split(':')[0] for each in run_checks() if each.id.endswith('W007')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("gives ids to anybody") == 8, done.stdout
+
+
+def test_the_check_needs_no_rest_framework() -> None:
+    """A project without it checks as before."""
+    code = (
+        "import sys\nsys.modules['rest_framework'] = None\n"
+        "import django\nfrom django.conf import settings\n"
+        "settings.configure(ROOT_URLCONF='tests.app.urls', DATABASES={'default': {"
+        "'ENGINE': 'django.db.backends.sqlite3', 'NAME': ':memory:'}}, INSTALLED_APPS=["
+        "'django_idgen'], SECRET_KEY='x')\n"
+        "django.setup()\n"
+        "from django_idgen.checks import check_mounts\n"
+        "print(check_mounts())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+LEAFS = "2010-11-04T01:42:54.657Z"
+FINGER_MARKS = "1970-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("urls", "alias", "epoch"),
+    [
+        (leaf.urls, "default", LEAFS),
+        (finger_mark.urls, "default", FINGER_MARKS),
+        (lambda: finger_mark.urls(generator="old", app_keys={"a": "default"}), "default", None),
+    ],
+)
+def test_another_epoch_than_the_old_servers_is_warned_of(
+    mounted: Any, settings: Any, urls: Any, alias: str, epoch: str | None
+) -> None:
+    """Once a generator of a mount: its ids would be lower, and come to the old server's."""
+    settings.IDGEN = {"GENERATORS": {"default": {}, "old": {"EPOCH": FINGER_MARKS}}}
+    mounted(path("a/", include(urls())))
+    (warning,) = warnings("W011")
+    assert warning.id == "django_idgen.W011"
+    assert f"at '/a/' gives ids of generator '{alias}'" in warning.msg
+    assert "2025-01-01" in warning.msg
+    assert (epoch or FINGER_MARKS)[:10] in warning.msg
+    assert (epoch or FINGER_MARKS) in (warning.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("module", "epoch", "unix_ms"), [(leaf, LEAFS, 1288834974657), (finger_mark, FINGER_MARKS, 0)]
+)
+def test_with_the_old_servers_epoch_ids_go_on_above_its_own(
+    mounted: Any, settings: Any, db: None, module: Any, epoch: str, unix_ms: int
+) -> None:
+    """And no check warns; how many bits the worker has is no matter."""
+    bits = {"time": 41, "worker": 12, "sequence": 10}
+    old = {"EPOCH": epoch, "LAYOUT": bits}
+    settings.IDGEN = {"GENERATORS": {"default": {}, "old": old}}
+    mounted(path("", include(module.urls(authentication=None, generator="old"))))
+    assert warnings("W011") == []
+    before = (time.time_ns() // 1_000_000 - 60_000 - unix_ms) << 22
+    url = "/api/snowflake/get/a" if module is leaf else "/idGen/getId"
+    answer = json.loads(Client().get(url).content)
+    assert (answer if module is leaf else answer["id"]) > before
+
+
+def test_a_tick_of_another_length_is_another_epoch(mounted: Any, settings: Any) -> None:
+    """What counts is where an id's milliseconds stand."""
+    layout = {"time": 40, "worker": 10, "sequence": 12, "tick": 0.002}
+    settings.IDGEN = {"GENERATORS": {"default": {"EPOCH": LEAFS, "LAYOUT": layout}}}
+    mounted(path("", include(leaf.urls())), path("go/", include(go_leaf.urls())))
+    assert [warning.id for warning in warnings("W011")] == ["django_idgen.W011"]
+
+
+def test_where_settings_or_urls_are_broken_no_epoch_is_looked_at(
+    mounted: Any, settings: Any
+) -> None:
+    """Other checks say so."""
+    mounted(path("", include(leaf.urls())))
+    settings.IDGEN = {"GENERATORS": {"default": {"EPOCH": "tomorrow"}}}
+    assert warnings("W011") == []
+    settings.ROOT_URLCONF = "no.such.module"
+    assert warnings("W011") == []
+
+
+# --- who comes in ----------------------------------------------------------------------
+
+
+def test_a_user_of_the_project_comes_in(user: Any, tag: str) -> None:
+    """By the project's own authentications, without a token; there any tag may be taken of."""
+    assert user().get(f"/leaf/api/segment/get/{tag}").content == b"1"
+
+
+def test_a_session_needs_its_csrf_token_to_write(user: Any, db: None) -> None:
+    """Another site's page can't have a browser make tags."""
+    from django.contrib.auth.models import User
+
+    user("add_leafalloc")
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.get())
+    body = b'{"biz_tag": "new"}'
+    answer = strict.post("/go/api/leaf", body, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (403, 1001)
+    assert marks() == {}
+
+
+def test_only_the_authentications_of_the_mount_count(mounted: Any, user: Any, secret: str) -> None:
+    """A token is nothing where only passwords are asked for, in a header or as a parameter."""
+    mounted(
+        path("", include(leaf.urls(authentication=[BasicAuthentication]))),
+        path("tinyid/", include(tinyid.urls(authentication=[SessionAuthentication]))),
+    )
+    bearer = {"Authorization": f"Bearer {secret}"}
+    answer = Client().get("/api/segment/get/orders", headers=bearer)
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, 'Basic realm="api"')
+    asked = Client().get("/tinyid/id/nextId", {"bizType": TAG, "token": secret})
+    assert asked.json()["code"] == 5
+    assert user().get(f"/tinyid/id/nextId?bizType={TAG}").json()["code"] != 5
+
+
+def test_a_stricter_kind_of_token_is_always_asked(mounted: Any, tag: str, secret: str) -> None:
+    """The short cut for tokens seen lately is for our own class alone."""
+    asked = []
+
+    class Strict(TokenAuthentication):
+        def authenticate(self, request: Request | HttpRequest) -> tuple[Any, Any] | None:
+            asked.append(request)
+            return super().authenticate(request)
+
+    mounted(path("", include(leaf.urls(authentication=[Strict]))))
+    client = Client(headers={"Authorization": f"Bearer {secret}"})
+    assert [client.get(f"/api/segment/get/{tag}").status_code for _ in range(3)] == [200] * 3
+    assert len(asked) == 3
+
+
+def test_a_token_seen_lately_costs_no_query(
+    client: Client, tag: str, django_assert_num_queries: Any
+) -> None:
+    """Nor does an id."""
+    client.get(f"/leaf/api/segment/get/{tag}")
+    with django_assert_num_queries(0):
+        assert client.get(f"/leaf/api/segment/get/{tag}").content == b"2"
+
+
+def test_a_bug_is_no_answer(db: None) -> None:
+    """It is Django's to report: a 500 there, a traceback here."""
+
+    class Broken(OldServer):
+        name = "x"
+
+        def failed(self, *_: Any) -> HttpResponse:
+            return HttpResponse()
+
+        def broken(self, _request: HttpRequest) -> HttpResponse:
+            raise ZeroDivisionError
+
+    server = Broken(None)
+    view = server.path("", server.broken)
+    with pytest.raises(ZeroDivisionError):
+        view.callback(HttpRequest())  # type: ignore[misc]
+    assert not connection.in_atomic_block or transaction.get_connection()
+
+
+def test_an_expired_token_is_refused(tag: str) -> None:
+    """401."""
+    from datetime import UTC, datetime
+
+    _, secret = make_token("old", tags=["*"], expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+    client = Client(headers={"Authorization": f"Bearer {secret}"})
+    assert client.get(f"/leaf/api/segment/get/{tag}").status_code == 401
+
+
+# --- how often -------------------------------------------------------------------------
+
+
+class Twice(UserRateThrottle):
+    """A throttle of the project's own."""
+
+    rate = "2/h"
+
+
+TAKEN = {
+    "leaf/api/segment/get/orders": "get",
+    "leaf/api/snowflake/get/x": "get",
+    "leaf/decodeSnowflakeId?snowflakeId=1": "get",
+    "go/api/leaf?biz_tag=orders": "get",
+    "tinyid/id/nextId?bizType=orders": "get",
+    "tinyid/id/nextSegmentId?bizType=orders": "get",
+    "cosid/ids/orders": "get",
+    "cosid/machines/shop?machineBit=10&instanceId=a": "post",
+    "cosid/segments/distributor/shop/orders?step=1": "post",
+    "finger/idGen/getId": "get",
+    "finger/idGen/getIdByAppKey/app": "get",
+}
+
+
+def asked(client: Client, url: str, times: int, **more: Any) -> list[int]:
+    ask = getattr(client, TAKEN.get(url.removeprefix("/").removeprefix("open/"), "get"))
+    return [ask(url, **more).status_code == 429 for _ in range(times)]
+
+
+@pytest.mark.parametrize("rate", ["ours", "the project's"])
+@pytest.mark.parametrize("url", TAKEN)
+def test_each_url_counts_who_asks(
+    tag: str, secret: str, client: Client, settings: Any, url: str, rate: str
+) -> None:
+    """By the project's throttles, and by ``caller_rate``; each caller apart, at an open door too.
+
+    There an address is a caller, whatever it says of itself.
+    """
+    if rate == "ours":
+        settings.IDGEN = {**settings.IDGEN, "REST": {"caller_rate": "2/h"}}
+    else:
+        settings.REST_FRAMEWORK = {
+            "DEFAULT_THROTTLE_CLASSES": [f"{__name__}.Twice"],
+            "NUM_PROXIES": 0,
+        }
+    assert asked(client, f"/{url}", 3) == [False, False, True]
+    other = make_token("other", tags=["*"], generators=["*"], leases=["*"])[1]
+    assert asked(Client(headers={"Authorization": f"Bearer {other}"}), f"/{url}", 1) == [False]
+    opened, headers = f"/open/{url}", {"X-Forwarded-For": "192.0.2.1"}
+    assert asked(Client(), opened, 2) == [False, False]
+    assert asked(Client(), opened, 1, headers=headers) == [True]
+    assert asked(Client(REMOTE_ADDR="192.0.2.9"), opened, 1) == [False]
+
+
+def test_changes_of_tags_are_counted(user: Any, tag: str, settings: Any) -> None:
+    """Those of the Go Leaf, and Leaf's pages."""
+    settings.IDGEN = {**settings.IDGEN, "REST": {"caller_rate": "1/h"}}
+    one = user("view_leafalloc")
+    assert [one.get("/leaf/db").status_code for _ in range(2)] == [200, 429]
+    two = user("add_leafalloc", "change_leafalloc")
+    body = {"data": b'{"biz_tag": "orders", "step": 5}', "content_type": "application/json"}
+    assert [two.put("/go/api/leaf/step", **body).status_code for _ in range(2)] == [200, 429]
+
+
+def test_who_keeps_a_machine_id_is_not_counted(client: Client, db: None, settings: Any) -> None:
+    """Refused, it would have to stop: it keeps to the limit, and others have used it up."""
+    settings.IDGEN = {**settings.IDGEN, "REST": {"caller_rate": "1/h", "tag_rate": "1/h"}}
+    settings.REST_FRAMEWORK = {"DEFAULT_THROTTLE_CLASSES": [f"{__name__}.Twice"]}
+    url = "/cosid/machines/shop?machineBit=10&instanceId=a"
+    assert [client.post(url).status_code for _ in range(2)] == [200, 429]
+    assert [client.patch(url).status_code for _ in range(4)] == [200] * 4
+    assert client.delete(url).status_code == 200
+
+
+# --- how much may be sent ----------------------------------------------------------------
+
+URLS = {
+    "leaf/decodeSnowflakeId": "post",
+    "go/api/leaf": "post",
+    "tinyid/id/nextId": "post",
+    "tinyid/id/nextIdSimple": "post",
+    "cosid/machines/shop": "post",
+    "cosid/segments/distributor/shop/orders": "post",
+    "finger/idGen/getId": "get",
+}
+
+
+@pytest.mark.parametrize("place", ["", "open/"])
+@pytest.mark.parametrize("url", URLS)
+def test_no_more_is_read_than_an_old_client_sends(db: None, place: str, url: str) -> None:
+    """413 for every caller: a body has 64 KB at most, and a URL 8."""
+    large = b'{"biz_tag": "new"' + b" " * 65_536 + b"}"
+    form = "application/x-www-form-urlencoded"
+    client = Client()
+    for kind in ("application/json", form, "multipart/form-data; boundary=x"):
+        answer = client.generic(URLS[url].upper(), f"/{place}{url}", large, content_type=kind)
+        assert answer.status_code == 413
+    answer = client.generic(URLS[url].upper(), f"/{place}{url}?a={'1' * 8192}", content_type=form)
+    assert answer.status_code == 413
+    assert marks() == {}

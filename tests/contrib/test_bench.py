@@ -1,0 +1,509 @@
+"""The benchmark: its proof, its plan, and the command with good and bad arguments."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import tracemalloc
+import uuid
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from io import StringIO
+from itertools import chain, count, pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connections
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from django_idgen import generators, segments
+from django_idgen.contrib.bench.auto_increment import AutoIncrement
+from django_idgen.contrib.bench.measure import (
+    PEERS,
+    PeerMissing,
+    Target,
+    in_threads,
+    interleaved,
+    peer,
+    shares,
+    take,
+    target_of,
+)
+from django_idgen.contrib.bench.proof import Journal, NotAnId, Run, prove
+from django_idgen.contrib.bench.report import ProgressBar, faults, figures_of
+from django_idgen.contrib.bench.run import BenchFailed, Plan, run_here, run_in_processes
+from django_idgen.core.errors import ConfigurationError
+from django_idgen.management.commands.idgen_bench import set_up
+from tests.benchmarks.generators import segment, snowflake
+
+ROOT = Path(__file__).resolve().parents[2]
+ids = st.integers(1, 40)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_heap() -> Iterator[None]:
+    """Whatever other tests left in memory is not looked through before each round."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+# --- the proof ---------------------------------------------------------------
+
+
+def written(folder: Path, *threads: list[int]) -> list[Journal]:
+    """The journals of threads that took their ids a few at a time."""
+    journals = [Journal(folder / str(number), f"thread {number}") for number in range(len(threads))]
+    for journal, taken in zip(journals, threads, strict=True):
+        for at in range(0, len(taken), 3):
+            journal.add(taken[at : at + 3])
+    return journals
+
+
+def runs_of(journals: list[Journal]) -> list[Run]:
+    return list(chain.from_iterable(journal.runs for journal in journals))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(ids, max_size=12), max_size=5), st.integers(1, 30))
+def test_every_repeat_is_counted_however_little_fits_in_memory(
+    tmp_path_factory: pytest.TempPathFactory, threads: list[list[int]], in_memory: int
+) -> None:
+    """Repeats within a thread and between threads are found, in rising and in falling ids."""
+    proof = prove(runs_of(written(tmp_path_factory.mktemp("ids"), *threads)), in_memory=in_memory)
+    seen = Counter(chain.from_iterable(threads))
+    assert proof.compared == seen.total()
+    assert proof.repeats == seen.total() - len(seen)
+    assert (proof.example is None) == (proof.repeats == 0)
+    if proof.example is not None:
+        assert len(proof.holders) == seen[proof.example] > 1
+
+
+@given(st.lists(ids, min_size=1, max_size=12))
+def test_the_first_place_where_ids_do_not_rise_is_named(
+    tmp_path_factory: pytest.TempPathFactory, taken: list[int]
+) -> None:
+    """Whether ids rose is seen within blocks and from one block to the next."""
+    (journal,) = written(tmp_path_factory.mktemp("ids"), taken)
+    falls = [(one, two) for one, two in pairwise(taken) if two <= one]
+    found = journal.fall
+    assert (None if found is None else (found.before, found.after)) == (falls[0] if falls else None)
+
+
+def test_rising_ids_are_one_run(tmp_path: Path) -> None:
+    """However many blocks there are, rising ids are merged as one, so few files are read."""
+    (journal,) = written(tmp_path, list(range(1, 1000)))
+    assert [(run.start, run.stop) for run in journal.runs] == [(0, 999)]
+
+
+@pytest.mark.parametrize("value", [None, 0, -1, 2**63, "7", 1.5])
+def test_what_is_no_id_is_named(tmp_path: Path, value: object) -> None:
+    """A generator that returns 0, -1, None or worse is caught, not counted."""
+    journal = Journal(tmp_path / "ids", "thread 0")
+    with pytest.raises(NotAnId) as caught:
+        journal.add([7, value])
+    assert repr(value) in str(caught.value)
+
+
+def test_the_proof_needs_no_more_memory_for_more_ids(tmp_path: Path) -> None:
+    """Half a million ids of 8 threads are compared in what 20,000 take."""
+    runs = []
+    for thread in range(8):
+        path = tmp_path / str(thread)
+        with path.open("wb") as file:
+            array("q", range(thread + 1, 500_001, 8)).tofile(file)
+        runs.append(Run(str(path), 0, 62_500, f"thread {thread}"))
+    tracemalloc.start()
+    proof = prove(runs, in_memory=20_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (proof.compared, proof.repeats) == (500_000, 0)
+    assert peak < 4_000_000
+
+
+# --- plan and measuring ------------------------------------------------------
+
+
+@given(st.integers(0, 10**9), st.integers(1, 300))
+def test_shares_are_fair_and_complete(total: int, parts: int) -> None:
+    """Nothing is lost in splitting, and nobody gets two more than another."""
+    split = shares(total, parts)
+    assert sum(split) == total
+    assert max(split) - min(split) <= 1
+
+
+@given(st.integers(1, 3_000_000), st.integers(1, 9), st.integers(1, 9))
+def test_a_plan_takes_just_the_ids_asked_for(count: int, threads: int, processes: int) -> None:
+    """--count is the number of ids of all threads and processes together."""
+    if count < threads * processes:
+        with pytest.raises(ConfigurationError, match="not enough"):
+            Plan(("default",), count, threads, processes)
+        return
+    plan = Plan(("default",), count, threads, processes)
+    parts = [plan.ids_of(part) for part in range(processes)]
+    assert sum(chain.from_iterable(chain.from_iterable(parts))) == count
+    assert {len(rounds) for rounds in parts} == {plan.rounds}
+
+
+@pytest.mark.parametrize(("total", "batch"), [(10, 1), (10, 3), (10, 10), (3, 10)])
+def test_batches_add_up(total: int, batch: int) -> None:
+    """A last, smaller batch makes up the number of ids, in order."""
+    with segment() as made:
+        taken = take(target_of("segment", made), total, batch)
+    assert list(chain.from_iterable(taken)) == list(range(1, total + 1))
+
+
+def test_a_thread_that_fails_is_heard() -> None:
+    """What a job raises in its thread is raised to the caller."""
+
+    def job(number: int) -> int:
+        if number == 2:
+            raise LookupError("two")
+        return number
+
+    with pytest.raises(LookupError, match="two"):
+        in_threads(job, 4)
+    assert in_threads(job, 2)[1] == [0, 1]
+
+
+def test_rounds_are_interleaved_and_turn() -> None:
+    """Each job runs once a round, and none is always the first."""
+    order: list[int] = []
+
+    def job(number: int) -> float:
+        order.append(number)
+        return float(number)
+
+    assert interleaved([partial(job, number) for number in range(3)], 3) == [
+        [0.0] * 3,
+        [1.0] * 3,
+        [2.0] * 3,
+    ]
+    assert order == [0, 1, 2, 1, 2, 0, 2, 0, 1]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", list(PEERS))
+def test_a_peer_gives_ids_wherever_its_package_is(name: str) -> None:
+    """Each can be measured, one id at a time and in batches; a missing package is named."""
+    module = {"uuid7": "uuid_utils", "uuid6": "uuid6", "snowflake-id": "snowflake"}.get(
+        name, "uuid"
+    )
+    if find_spec(module) is None and not (name == "uuid7" and hasattr(uuid, "uuid7")):
+        with pytest.raises(PeerMissing, match=f"{PEERS[name][0]} is not installed"):
+            peer(name)
+        return
+    target = peer(name)
+    taken = [target.source.next_id(), *target.next_ids(3)]
+    assert len(set(taken)) == 4
+    assert not target.ours
+
+
+def inserted_by(alias: str, threads: int) -> tuple[list[int], list[bool]]:
+    """Ids that a few threads insert at once, and whether each connection is open afterwards."""
+    rows = AutoIncrement(alias)
+    tables = rows._idle
+    _, taken = in_threads(partial(_insert, rows), threads)
+    del rows
+    gc.collect()
+    ids = list(chain.from_iterable(taken))
+    return ids, [table.connection.connection is not None for table in tables]
+
+
+def _insert(rows: AutoIncrement, _thread: int) -> list[int]:
+    return [rows.next_id() for _ in range(50)]
+
+
+def test_auto_increment_is_measured_on_servers(server_alias: str) -> None:
+    """Threads at once have a table and a connection each, which are closed with the peer."""
+    assert inserted_by(server_alias, 1) == (list(range(1, 51)), [False])
+    ids, open_ones = inserted_by(server_alias, 4)
+    assert len(ids) == 200
+    assert max(Counter(ids).values()) <= len(open_ones) <= 4
+    assert not any(open_ones)
+
+
+def test_a_database_that_can_not_be_measured_is_named(server_alias: str) -> None:
+    """In the database's words, with the way out."""
+    connections.settings[server_alias]["NAME"] = "no_such_database"
+    with pytest.raises(BenchFailed, match=r"no_such_database.* Leave it out of --against"):
+        AutoIncrement(server_alias)
+
+
+def test_every_id_of_every_thread_is_compared(tmp_path: Path) -> None:
+    """Ids of the timed passes and of the latency passes all enter the proof, and hold."""
+    plan = Plan(("segment", "peer"), count=2_000, threads=4)
+    with segment() as made:
+        opened = {"segment": target_of("segment", made), "peer": peer("count")}
+        ours, theirs = figures_of([run_here(plan, opened.__getitem__, tmp_path)])
+        assert made.stats().issued == ours.proof.compared == 4_001  # type: ignore[union-attr]
+    assert ours.latency_calls == theirs.latency_calls == 2_000
+    assert list(faults([ours, theirs])) == []
+    assert theirs.proof is None
+    assert ours.ratio == 1.0
+
+
+# --- the command -------------------------------------------------------------
+
+
+class Overlapping:
+    """Two generators over sources that know nothing of each other, asked in turn."""
+
+    def __init__(self) -> None:
+        self.made = [segment(), segment()]
+        self.turn = count()
+
+    def next_id(self) -> int:
+        return self.made[next(self.turn) % 2].next_id()
+
+    def next_ids(self, n: int) -> list[int]:
+        return [self.next_id() for _ in range(n)]
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+
+class Bench(Protocol):
+    def __call__(self, *args: str, **options: Any) -> tuple[str, str]: ...
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """The command, with a generator ``bench`` and a tag ``bench`` that need no database."""
+
+    def run(*args: str, **options: Any) -> tuple[str, str]:
+        out, err = StringIO(), StringIO()
+        call_command("idgen_bench", *args, stdout=out, stderr=err, **options)
+        return out.getvalue(), err.getvalue()
+
+    with (
+        snowflake(max_ahead=1.0) as stamped,
+        segment() as counted,
+        generators.override("bench", stamped),
+        segments.override("bench", counted),
+    ):
+        yield run
+
+
+def test_the_command_measures_and_proves(bench: Bench, tmp_path: Path) -> None:
+    """Both kinds of generators, a peer, threads and batches; the table says what was compared."""
+    report = tmp_path / "report.json"
+    out, err = bench(
+        "bench", "segment:bench", "--count=5000", "--threads=3", "--batch=10",
+        "--against=uuid4,count", f"--json={report}",
+    )  # fmt: skip
+    assert "bench: 10,001 ids of 3 thread(s) of 1 process(es) (worker ids " in out
+    assert "segment:bench: 10,001 ids of 3 thread(s) of 1 process(es) compared: none" in out
+    assert err == ""
+    found = json.loads(report.read_text())
+    assert [row["name"] for row in found["targets"]] == [
+        "bench", "segment:bench", "uuid4", "count",
+    ]  # fmt: skip
+    assert found["environment"]["cpus"] == os.cpu_count()
+    assert found["environment"]["databases"]["default"] == "sqlite"
+    assert found["settings"]["count"] == 5000
+    assert [row["proof"] and row["proof"]["holds"] for row in found["targets"]] == [
+        True, True, None, None,
+    ]  # fmt: skip
+    for row in found["targets"]:
+        spans = row["latency_ns"]
+        assert 0 < spans["p50"] <= spans["p99"] <= spans["p99.9"]
+        assert row["ids_per_second"] * row["ns_per_id"] == pytest.approx(1e9)
+
+
+def test_a_lease_token_is_not_in_the_report(bench: Bench, tmp_path: Path) -> None:
+    """Whoever has the token could renew the lease, so no file gets it."""
+    report = tmp_path / "report.json"
+    bench("bench", "--count=10", f"--json={report}")
+    row = json.loads(report.read_text())["targets"][0]
+    assert row["processes"][0]["worker"] in range(1024)
+    assert "token" not in report.read_text()
+
+
+def test_repeats_fail_the_command(bench: Bench) -> None:
+    """Ids that repeat end in an error that names one of them and who got it."""
+    with segments.override("faulty", Overlapping()), pytest.raises(CommandError) as caught:
+        bench("segment:faulty", "--count=1000")
+    message = str(caught.value)
+    assert "REPEAT, such as 1, given to thread 0 of process" in message
+    assert "did NOT RISE" in message
+    assert caught.value.returncode == 1
+
+
+def test_a_peer_that_is_not_installed_is_skipped(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named, with its package; the others are measured."""
+    monkeypatch.setitem(sys.modules, "uuid6", None)
+    out, err = bench("bench", "--count=100", "--against=uuid6,uuid4")
+    assert err == "uuid6 is skipped: uuid6 is not installed.\n"
+    assert "uuid4" in out
+
+
+def test_the_bar_is_drawn_on_a_terminal_only() -> None:
+    """It fills up to 100 %; without a terminal nothing is written."""
+    drawn: list[str] = []
+    bar = ProgressBar(2, drawn.append)
+    bar.step()
+    bar.step()
+    assert [text.strip("\r") for text in drawn] == [
+        f"[{'#' * 20}{'.' * 20}]  50 %",
+        f"[{'#' * 40}] 100 %",
+    ]
+    ProgressBar(2, None).step()
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["bench", "--count=0"], "--count must be a whole number of 1 to 1000000000, not 0"),
+        (["bench", "--count=-1"], "--count must be a whole number of 1 to 1000000000, not -1"),
+        (["bench", "--count=1000000000000"], "not 1000000000000"),
+        (["bench", "--count=many"], "it must be a whole number, not 'many'"),
+        (["bench", "--threads=0"], "--threads must be a whole number of 1 to 256, not 0"),
+        (["bench", "--processes=0"], "--processes must be a whole number of 1 to 64, not 0"),
+        (["bench", "--batch=100001"], "--batch must be a whole number of 1 to 100000"),
+        (["bench", "--count=5", "--threads=6"], "--count 5 is not enough for 6 threads"),
+        (["nosuch"], "There is no generator 'nosuch'"),
+        (["segment:"], "Segment tag '' can't be used: it must not be empty"),
+        (["segment:" + "x" * 129], "it has 129 characters"),
+        (["bench", "--against=uuid4,nosuch"], "There is no peer 'nosuch' to measure against."),
+        (["bench", "--json=/nosuch/report.json"], "--json /nosuch/report.json can't be written"),
+        (["bench", "--json=/"], "--json / can't be written"),
+    ],
+)
+def test_bad_arguments_are_refused(bench: Bench, args: list[str], words: str) -> None:
+    """Each is refused before anything is measured, in words that name it."""
+    with pytest.raises(CommandError) as caught:
+        bench(*args)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [True, "12", 1.5, None])
+def test_bad_options_of_call_command_are_refused(bench: Bench, count: object) -> None:
+    """Options that no parser saw are checked as well."""
+    with pytest.raises(CommandError, match="--count must be a whole number"):
+        bench("bench", count=count)
+
+
+def test_a_failure_leaves_no_report(bench: Bench, tmp_path: Path) -> None:
+    """That the report can be written is tried first, which leaves no empty file behind."""
+    report = tmp_path / "report.json"
+    with segment() as closed, segments.override("closed", closed):
+        closed.close()
+        with pytest.raises(CommandError, match="was closed"):
+            bench("segment:closed", f"--json={report}")
+    assert not report.exists()
+
+
+# --- several processes -------------------------------------------------------
+
+
+def open_nothing(name: str) -> Target:
+    raise LookupError(f"no {name} here")
+
+
+def open_and_die(name: str) -> Target:
+    os._exit(3)
+
+
+def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
+    """The others are stopped, and the reason is told."""
+    plan = Plan(("thing",), count=100, processes=2)
+    with pytest.raises(BenchFailed, match=r"could not go on: LookupError\('no thing here'\)"):
+        run_in_processes(plan, open_nothing, tmp_path, set_up=int)
+
+
+def test_a_process_that_dies_is_noticed(tmp_path: Path) -> None:
+    """Nobody waits for one that was killed."""
+    plan = Plan(("thing",), count=100, processes=2)
+    with pytest.raises(BenchFailed, match="ended with exit code 3 before it had finished"):
+        run_in_processes(plan, open_and_die, tmp_path, set_up=int)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> dict[str, str]:
+    """The environment of a fresh SQLite project."""
+    (tmp_path / "bench_settings.py").write_text(
+        "SECRET_KEY = 'bench'\nUSE_TZ = True\nINSTALLED_APPS = ['django_idgen']\n"
+        "DATABASES = {'default': {'ENGINE': 'django.db.backends.sqlite3', "
+        f"'NAME': {str(tmp_path / 'db.sqlite3')!r}}}}}\n"
+    )
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]),
+        "DJANGO_SETTINGS_MODULE": "bench_settings",
+    }
+
+
+def run_bench(project: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "django", "idgen_bench", *args]
+    return subprocess.run(
+        command, env=project, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_processes_have_worker_ids_of_their_own(project: dict[str, str], tmp_path: Path) -> None:
+    """Fresh processes on one database: distinct worker ids, and no id in common."""
+    report = tmp_path / "report.json"
+    done = run_bench(
+        project, "default", "segment:bench", "--count=20000", "--threads=2", "--processes=3",
+        f"--json={report}",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    stamped, counted = json.loads(report.read_text())["targets"]
+    assert len({process["pid"] for process in stamped["processes"]}) == 3
+    assert len({process["worker"] for process in stamped["processes"]}) == 3
+    for row in (stamped, counted):
+        assert row["proof"]["compared"] == 40_003
+        assert row["proof"]["holds"]
+
+
+def test_an_error_is_one_line_without_a_traceback(project: dict[str, str]) -> None:
+    """The shell sees exit code 1 and a sentence."""
+    done = run_bench(project, "nosuch", "--processes=2")
+    assert done.returncode == 1
+    assert done.stderr.startswith("CommandError: There is no generator 'nosuch'")
+    assert "Traceback" not in done.stderr
+
+
+class Watching:
+    """A generator that notes how long its callers would wait for a segment."""
+
+    def __init__(self) -> None:
+        self.timeouts: set[float] = set()
+        self.ids = count(1)
+
+    def next_id(self) -> int:
+        self.timeouts.add(segments.allocator().timeout)
+        return next(self.ids)
+
+    def next_ids(self, n: int) -> list[int]:
+        return [self.next_id() for _ in range(n)]
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+
+def test_a_slow_source_is_a_figure_not_a_failure(bench: Bench) -> None:
+    """A benchmark asks for more than a source can give; it waits, whatever the timeout is."""
+    usual = segments.allocator().timeout
+    watching: Any = Watching()
+    with segments.override("bench", watching):
+        bench("segment:bench", "--count=100")
+    assert min(watching.timeouts) > 10
+    assert segments.allocator().timeout == usual
+    set_up()  # as each process of several does
+    try:
+        assert segments.allocator().timeout > 10
+    finally:
+        segments.allocator().timeout = usual

@@ -1,0 +1,526 @@
+"""The file beside a SQLite database, in which our tables stand: losses, copies, trouble, forks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connections, transaction
+
+from django_idgen import generators, next_id, segments
+from django_idgen.core.clock import SYSTEM_CLOCK
+from django_idgen.core.errors import (
+    LeaseLost,
+    RegistryUnavailable,
+    SegmentExhausted,
+    SegmentUnavailable,
+)
+from django_idgen.core.segment import MAX_ID
+from django_idgen.db import sqlite
+from django_idgen.db.connection import home_of, own_connection
+from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
+from django_idgen.process import factory, handlers
+from tests import places
+from tests.app.models import Invoice
+from tests.contracts.lease_contract import in_threads
+from tests.contracts.test_static import in_child
+from tests.places import STEP, make_tables
+
+SKIP = 50 * 2 * STEP
+"""What a tag skips whose rows are those of an earlier life."""
+LOST = 50 * sqlite.LOST_STEP
+"""What it skips where the file is lost."""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, django_db_blocker: Any) -> Iterator[Path]:
+    """The file of a SQLite database, the default one, after ``migrate``."""
+    with django_db_blocker.unblock(), places.sqlite(tmp_path) as alias:
+        make_tables(alias)
+        yield tmp_path / "shop.sqlite3"
+        connections[alias].close()
+
+
+def beside(database: Path) -> Path:
+    return database.with_name(f"{database.name}-idgen")
+
+
+def restart() -> None:
+    """What this process knows is gone, as after a restart."""
+    handlers.reset()
+    connections["default"].close()
+
+
+def row(tag: str = "t") -> LeafAlloc:
+    return LeafAlloc.objects.get(pk=tag)
+
+
+def inside() -> sqlite3.Connection:
+    """What somebody does with the sqlite3 command."""
+    return sqlite3.connect(beside(Path(connections.settings["default"]["NAME"])))
+
+
+# --- where the rows are --------------------------------------------------------------------
+
+
+def test_the_rows_that_people_see_are_the_ones_that_count(shop: Path) -> None:
+    """The models find them in the file; the database has a table with its identity alone."""
+    next_id()
+    segments["t"].next_id()  # not so many that the next segment is loaded meanwhile
+    lease = generators["default"].stats().lease  # type: ignore[attr-defined]
+    assert NamespaceRecord.objects.get().name == lease.namespace
+    assert WorkerLease.objects.get().until == lease.until
+    assert row().max_id == segments["t"].stats().floor  # type: ignore[attr-defined]
+    with closing(sqlite3.connect(shop)) as db:
+        assert db.execute("SELECT identity FROM django_idgen_identity").fetchall() == [
+            (Installation.objects.get().identity,)
+        ]
+    names = connections["default"].introspection.table_names()
+    assert sorted(names) == ["app_folder", "app_invoice", "django_idgen_identity"]
+
+
+def test_no_alias_more_is_to_be_seen(shop: Path) -> None:
+    """Test runners, ``migrate`` and ``close_old_connections`` know those of the settings alone."""
+    before = [*connections]
+    found = row_made()
+    assert home_of("default") != "default"
+    assert [*connections] == before
+    assert found._state.db == "default"
+    found.description = "new"
+    found.save()
+    assert row().description == "new"
+    found.delete()
+    assert not LeafAlloc.objects.exists()
+
+
+def row_made() -> LeafAlloc:
+    segments["t"].next_id()
+    return row()
+
+
+def test_a_row_is_kept_by_another_thread_and_rolled_back_by_nobody(shop: Path) -> None:
+    """Rows are read and saved in any thread; the caller's transaction takes no grant back."""
+    with suppress(ZeroDivisionError), transaction.atomic():
+        segments["t"].next_ids(2 * STEP)
+        found = row()
+        raise ZeroDivisionError
+    assert row().max_id >= found.max_id > 2 * STEP  # more, if one was preloaded meanwhile
+    found.description = "elsewhere"
+    in_threads(2, lambda _: found.save())
+    assert row().description == "elsewhere"
+
+
+def test_the_callers_connection_is_left_as_it_was(shop: Path) -> None:
+    """It is in no transaction, and reads on."""
+    connections["default"].ensure_connection()
+    raw = connections["default"].connection
+    reading = raw.execute("SELECT 1 UNION SELECT 2 UNION SELECT 3")
+    assert next(reading) == (1,)
+    segments["t"].next_ids(2 * STEP)
+    assert row()
+    assert connections["default"].connection is raw
+    assert [*reading] == [(2,), (3,)]
+    assert not raw.in_transaction
+
+
+def test_ids_are_given_before_migrate_and_kept_by_it(
+    tmp_path: Path, django_db_blocker: Any
+) -> None:
+    """The file is made at the first use; ``migrate`` has the database know whose it is."""
+    with django_db_blocker.unblock(), places.sqlite(tmp_path) as alias:
+        assert segments["t"].next_ids(2 * STEP)[0] == 1
+        stands = row().max_id
+        make_tables(alias)
+        assert row().max_id >= stands
+        assert segments["t"].next_id() == 2 * STEP + 1
+
+
+def test_backwards_migrations_keep_what_says_which_ids_were_given(shop: Path) -> None:
+    """And drop the tables where no id was ever given."""
+    call_command("migrate", "django_idgen", verbosity=0)
+    call_command("migrate", "django_idgen", "zero", verbosity=0)
+    call_command("migrate", "django_idgen", verbosity=0)
+    segments["t"].next_id()
+    call_command("migrate", "django_idgen", "zero", verbosity=0)
+    assert row().max_id > 1
+
+
+# --- what is lost, copied, or put back -------------------------------------------------------
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "restarted"])
+def test_a_lost_file_is_begun_at_a_distance(shop: Path, running: bool) -> None:
+    """Ids go on above the rows of the tag's table, and past what processes may still hold."""
+    invoice = Invoice.objects.create()
+    held = segments["app.invoice"].next_ids(3 * STEP)
+    stamped = next_id()
+    beside(shop).unlink()
+    if not running:
+        restart()
+        beside(shop).unlink(missing_ok=True)
+    more = segments["app.invoice"].next_ids(20 * STEP)
+    assert more[-1] >= invoice.pk + LOST
+    assert not {*held} & {*more}
+    assert next_id() > stamped
+    assert segments["another"].next_ids(2 * STEP)[-1] > LOST
+
+
+def test_windows_of_a_lost_file_end_before_the_next_begin(shop: Path) -> None:
+    """Nothing that the lost file may have lent is lent again (L7)."""
+    registry = factory.build_registry(handlers.generator_settings("default"))
+    before = [registry.acquire(holder=str(n)).lease for n in range(3)]
+    beside(shop).unlink()
+    after = registry.acquire(holder="a").lease
+    assert after.start >= max(lease.until for lease in before)
+
+
+@pytest.mark.parametrize("way", ["over", "over, as it was", "moved", "moved, as it was"])
+def test_an_old_copy_of_the_file_is_noticed(
+    shop: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it was put there, what was granted since it was made is skipped."""
+    monkeypatch.setattr(sqlite, "LATE", 0.1)
+    segments["t"].next_ids(STEP)
+    registry = factory.build_registry(handlers.generator_settings("default"))
+    registry.acquire(holder="first")
+    old, was = beside(shop).read_bytes(), beside(shop).stat()
+    held = segments["t"].next_ids(4 * STEP)
+    leases = [registry.acquire(holder=str(n)).lease for n in range(3)]
+    restart()
+    time.sleep(2 * sqlite.LATE)
+    copy = beside(shop) if way.startswith("over") else shop.with_name("copy")
+    copy.write_bytes(old)
+    if way.endswith("as it was"):
+        os.utime(copy, ns=(was.st_atime_ns, was.st_mtime_ns))
+    copy.replace(beside(shop))
+    assert segments["t"].next_id() > held[-1]
+    assert registry.acquire(holder="next").lease.start >= max(lease.until for lease in leases)
+
+
+def test_an_old_copy_that_is_put_back_at_once_is_noticed(shop: Path) -> None:
+    """No time tells it; it is another file than the one that was written."""
+    segments["t"].next_ids(STEP)
+    old = beside(shop).read_bytes()
+    held = segments["t"].next_ids(4 * STEP)
+    restart()
+    copy = shop.with_name("copy")
+    copy.write_bytes(old)
+    copy.replace(beside(shop))
+    assert segments["t"].next_id() > held[-1]
+
+
+def test_a_file_system_with_a_clock_of_its_own_skips_nothing(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its times are compared with its own clock, which is an hour ahead here."""
+    real = Path.stat
+
+    def stat(path: Path, **options: Any) -> Any:
+        found = real(path, **options)
+        if "-idgen" not in path.name:
+            return found
+        names = ("st_ino", "st_size", "st_mode")
+        words = {name: getattr(found, name) for name in names}
+        ahead = dict.fromkeys(("st_mtime", "st_ctime"), found.st_mtime + 3600)
+        return type("Stat", (), words | ahead)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    for _ in range(3):
+        assert segments["t"].next_ids(STEP)[-1] < SKIP
+        restart()
+
+
+def test_a_copy_of_the_database_alone_repeats_none_of_its_ids(shop: Path) -> None:
+    """Nor of those that processes on the first one still hold."""
+    invoice = Invoice.objects.create()
+    copy = shop.with_name("copy.sqlite3")
+    connections["default"].close()
+    shutil.copy(shop, copy)
+    connections.settings["default"]["NAME"] = str(copy)
+    handlers.reset()
+    assert segments["app.invoice"].next_id() >= invoice.pk + LOST
+    assert beside(copy).exists()
+
+
+def test_after_a_loss_ids_begin_far_above_the_rows_of_their_table(shop: Path) -> None:
+    """However high those are: processes may have held ids above them."""
+    high = Invoice.objects.create(pk=20_000_000).pk
+    held = segments["app.invoice"].next_ids(4 * STEP)
+    assert held[0] == high + 1
+    restart()
+    beside(shop).unlink()
+    assert segments["app.invoice"].next_id() >= held[0] + LOST
+
+
+def test_the_file_of_another_database_is_taken_over_once(shop: Path) -> None:
+    """What stands in it only rises; the next process sees no change."""
+    invoice = Invoice.objects.create()
+    segments["t"].next_ids(3 * STEP)
+    stamped = next_id()
+    restart()
+    with closing(sqlite3.connect(shop)) as db, db:
+        db.execute("UPDATE django_idgen_identity SET identity = 'another'")
+    assert segments["t"].next_id() > 3 * STEP + SKIP
+    assert Invoice.objects.create().pk > invoice.pk + SKIP
+    assert next_id() > stamped
+    assert Installation.objects.get().identity == "another"
+    generation = NamespaceRecord.objects.get().generation
+    stands = row().max_id
+    restart()
+    next_id()
+    assert segments["t"].next_id() <= stands
+    assert NamespaceRecord.objects.get().generation == generation
+
+
+def test_ids_go_on_when_the_database_is_deleted(shop: Path) -> None:
+    """The file stays: an emptied database doesn't get old numbers."""
+    ids = segments["t"].next_ids(3 * STEP)
+    stamped = next_id()
+    connections["default"].close()
+    shop.unlink()
+    assert segments["t"].next_ids(2 * STEP)[0] > ids[-1]
+    handlers.reset()
+    make_tables("default")
+    assert segments["t"].next_id() > ids[-1]
+    assert next_id() > stamped
+
+
+def test_no_file_is_begun_while_the_database_is_locked(shop: Path, shipped_timeout: float) -> None:
+    """Where it can't be read whether there was one before, no id is given."""
+    ids = segments["t"].next_ids(3 * STEP)
+    restart()
+    beside(shop).unlink()
+    with closing(sqlite3.connect(shop, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(SegmentUnavailable, match="can't be read"):
+            segments["t"].next_id()
+        other.execute("ROLLBACK")
+    assert segments["t"].next_id() > ids[-1]
+
+
+def test_a_file_that_is_there_goes_on_while_the_database_is_locked(shop: Path) -> None:
+    """No caller waits for it, whichever process has it locked, and for however long (hazard 57)."""
+    first = segments["t"].next_ids(STEP)
+    restart()
+    with closing(sqlite3.connect(shop, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert first[-1] < segments["t"].next_ids(2 * STEP)[0] < SKIP
+        assert next_id()
+        other.execute("ROLLBACK")
+
+
+def test_rows_that_were_deleted_are_a_loss(shop: Path) -> None:
+    """Of worker ids, of the namespace's record, and of the installation (L7)."""
+    registry = factory.build_registry(handlers.generator_settings("default"))
+    for model in (WorkerLease, NamespaceRecord, Installation):
+        lease = registry.acquire(holder="a").lease
+        model.objects.all().delete()
+        assert registry.acquire(holder="b").lease.start >= lease.until
+
+
+def test_a_lease_beside_a_deleted_one_is_lost_too(shop: Path) -> None:
+    """Its row is still there, but of a generation that has ended with the loss (L6)."""
+    registry = factory.build_registry(handlers.generator_settings("default"))
+    kept = registry.acquire(holder="kept").lease
+    gone = registry.acquire(holder="gone").lease
+    WorkerLease.objects.filter(worker=gone.worker).delete()
+    registry.acquire(holder="next")
+    with pytest.raises(LeaseLost):
+        registry.renew(kept, last_tick=kept.start)
+
+
+def test_the_end_of_a_tag_is_computed_exactly(shop: Path) -> None:
+    """Close to 2**63, where SQLite would go over to floats, the mark stays a whole number."""
+    segments["t"].next_id()
+    LeafAlloc.objects.update(max_id=MAX_ID - 3)
+    restart()
+    assert segments["t"].next_ids(3)[-1] == MAX_ID - 1
+    with closing(inside()) as db:
+        found = db.execute("SELECT typeof(max_id), max_id FROM leaf_alloc").fetchall()
+    assert found == [("integer", MAX_ID)]
+    with pytest.raises(SegmentExhausted):
+        segments["t"].next_id()
+
+
+# --- trouble ----------------------------------------------------------------------------------
+
+
+def check_refused(path: Path, words: str) -> None:
+    """Both the registry and the source name the file and the way out."""
+    restart()
+    registry = factory.build_registry(handlers.generator_settings("default"))
+    source = handlers.segments.allocator().source  # type: ignore[attr-defined]
+    attempts: list[tuple[Callable[[], object], type[Exception]]] = [
+        (lambda: registry.acquire(holder="a"), RegistryUnavailable),
+        (lambda: source.fetch("t"), SegmentUnavailable),
+    ]
+    for attempt, kind in attempts:
+        with pytest.raises(kind, match=words) as caught:
+            attempt()
+        assert str(path) in str(caught.value)
+
+
+def test_a_missing_directory_is_named(shop: Path) -> None:
+    """A directory that is not there is an error with the path in it."""
+    nowhere = shop.parent / "nowhere" / "shop.sqlite3"
+    connections.settings["default"]["NAME"] = str(nowhere)
+    check_refused(beside(nowhere), "directory must exist")
+
+
+def test_a_directory_in_its_place_is_named(shop: Path) -> None:
+    """A directory of that name can't be the file."""
+    beside(shop).unlink()
+    beside(shop).mkdir()
+    check_refused(beside(shop), "is a directory")
+
+
+@pytest.mark.parametrize("content", [b"no database at all, but long enough" * 40, b"x" * 4096])
+def test_a_file_that_is_no_database_is_left_alone(shop: Path, content: bytes) -> None:
+    """Some other file of that name is neither used nor overwritten."""
+    beside(shop).write_bytes(content)
+    check_refused(beside(shop), "not a SQLite database.*Move it away")
+    assert beside(shop).read_bytes() == content
+
+
+def test_a_damaged_file_is_named(shop: Path) -> None:
+    """Pages that were overwritten give no ids."""
+    segments["t"].next_id()
+    restart()
+    content = bytearray(beside(shop).read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)
+    beside(shop).write_bytes(content)
+    check_refused(beside(shop), "damaged|not a SQLite database")
+
+
+def test_a_file_that_may_not_be_written_is_named(shop: Path) -> None:
+    """A read-only file is an error that says what right is missing."""
+    with (
+        closing(sqlite3.connect(f"file:{beside(shop)}?mode=ro", uri=True)) as db,
+        pytest.raises(sqlite3.OperationalError) as caught,
+    ):
+        db.execute("DELETE FROM leaf_alloc")
+    error = Exception()
+    error.__cause__ = caught.value
+    assert "may not write" in sqlite.reason_of(error, shop)
+
+
+def test_a_newer_protocol_is_left_alone(shop: Path) -> None:
+    """A namespace written by a later version asks for an upgrade."""
+    next_id()
+    NamespaceRecord.objects.update(protocol=99)
+    restart()
+    with pytest.raises(Exception, match=r"protocol 99.*Upgrade"):
+        next_id()
+
+
+def test_a_file_locked_for_too_long_is_named(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who keeps the file locked is waited for, and then named as the cause."""
+    monkeypatch.setitem(sqlite._OPTIONS, "timeout", 0.05)
+    with closing(inside()) as db:
+        db.isolation_level = None
+        db.execute("BEGIN IMMEDIATE")
+        check_refused(beside(shop), "kept the file locked")
+        db.execute("ROLLBACK")
+    assert segments["t"].next_id() == 1
+
+
+def test_no_file_is_left_beside_it(shop: Path) -> None:
+    """Neither a journal nor a write-ahead log stays behind, and no file stays open."""
+    segments["t"].next_id()
+    next_id()
+    own_connection("default").run(lambda _connection: None, timeout=60)
+    handlers.reset()
+    assert {each.name for each in shop.parent.iterdir()} == {shop.name, beside(shop).name}
+    deadline = SYSTEM_CLOCK.stopwatch() + 60
+    while str(beside(shop)) in open_files() and SYSTEM_CLOCK.stopwatch() < deadline:
+        SYSTEM_CLOCK.sleep(0.01)
+    assert str(beside(shop)) not in open_files()
+
+
+def open_files() -> list[str]:
+    found = []
+    for fd in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(os.readlink(fd))
+    return found
+
+
+def test_a_grant_is_on_the_disk_before_it_is_used(shop: Path) -> None:
+    """Each transaction waits for the disk, and for the end of its journal: a power cut takes
+    nothing back that was granted (EXTRA is 3).
+    """
+
+    def ask(connection: Any) -> object:
+        with connection.cursor() as cursor:
+            return cursor.execute("PRAGMA synchronous").fetchone()
+
+    for _ in range(2):
+        assert own_connection("default").run(ask, timeout=60) == (3,)
+
+
+def test_first_use_by_many_makes_one_installation(tmp_path: Path, django_db_blocker: Any) -> None:
+    """Threads that find no file agree on one identity."""
+
+    def identity(_number: int) -> str:
+        return Installation.objects.get().identity
+
+    with django_db_blocker.unblock(), places.sqlite(tmp_path):
+        # In the file alone, which each thread opens for itself.
+        connections.settings["default"]["NAME"] = str(tmp_path / "other.sqlite3")
+        assert len(set(in_threads(16, identity))) == 1
+
+
+def test_forks_during_grants_leave_the_child_free_to_grant(shop: Path) -> None:
+    """A child forked while other threads were writing can take grants of its own."""
+    source = handlers.segments.allocator().source  # type: ignore[attr-defined]
+    stop = threading.Event()
+    granted: list[int] = []
+
+    def fetch() -> int:
+        deadline = SYSTEM_CLOCK.stopwatch() + 60
+        while True:
+            try:
+                return int(source.fetch("t").start)
+            except SegmentUnavailable:
+                if SYSTEM_CLOCK.stopwatch() > deadline:
+                    raise
+
+    def busy() -> None:
+        while not stop.wait(0.005):
+            granted.append(fetch())
+
+    threads = [threading.Thread(target=busy) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(12):
+            said = in_child(fetch)
+            assert said.isdigit(), said
+            granted.append(int(said))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert len(granted) == len(set(granted))
+
+
+def test_a_new_file_belongs_to_whom_the_database_belongs(shop: Path) -> None:
+    """One that root made beside a site's database is the site's user's to write."""
+    shop.chmod(0o660)
+    mine = os.geteuid() != 0
+    if not mine:
+        os.chown(shop, 1234, 1234)
+    beside(shop).unlink()
+    segments["t"].next_id()
+    found = beside(shop).stat()
+    assert found.st_mode & 0o777 == 0o660
+    assert mine or found.st_uid == 1234

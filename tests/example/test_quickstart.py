@@ -1,0 +1,92 @@
+"""The example project, as a newcomer meets it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from django.db import connections
+
+from tests import servers, warm
+
+MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"
+
+
+def manage(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "SHOP_DATABASE_URL": url}
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
+    command = ["-W", "error", str(MANAGE), *arguments]
+    return warm.run(command, cwd=MANAGE.parents[1], env=environment)
+
+
+def url_of(place: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    if place == "sqlite":
+        return f"sqlite://{tmp_path}/shop.sqlite3"
+    alias = request.getfixturevalue(place)
+    return servers.URLS[alias].rpartition("/")[0] + f"/{connections.settings[alias]['NAME']}"
+
+
+@pytest.mark.parametrize("place", ["sqlite", "postgres"])
+def test_the_quickstart_saves_rows_from_all_sides_and_proves_their_ids(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """On an empty database, and once more on the one that it left behind."""
+    url = url_of(place, tmp_path, request)
+    for _ in range(2):
+        done = manage(url, "quickstart", "--orders", "200")
+        assert done.returncode == 0, done.stderr
+        assert "200 orders and 200 invoices in the database, no id twice: OK" in done.stdout
+        workers = re.findall(r"process \d: worker id (\d+)", done.stdout)
+        assert len(set(workers)) == 2
+        assert re.search(r"\d{18} = 20\d\d-.* UTC, worker \d+, sequence \d+", done.stdout)
+        assert re.search(r"\d+ = tag 'invoice', out of the segment \d+\.\.\d+", done.stdout)
+
+
+def test_what_it_says_to_go_on_with_can_be_copied(tmp_path: Path) -> None:
+    """The lines at its end run as they stand, in the shell that it was started from."""
+    url = f"sqlite://{tmp_path}/shop.sqlite3"
+    said = manage(url, "quickstart", "--orders", "16").stdout
+    (line,) = re.findall(r"^ +(.* idgen_bench) --count 200000$", said, re.MULTILINE)
+    done = subprocess.run(
+        f"{line} --count 100",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "SHOP_DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "shop.settings"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "none repeats" in done.stdout
+
+
+def test_another_kind_of_database_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    """A slip in the address names the slip."""
+    done = manage(f"oracle://{tmp_path}", "quickstart")
+    assert done.returncode == 1
+    assert "'oracle': it must be one of postgres, postgresql, mysql, sqlite" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--orders", "0"], ["--processes", "0"], ["--threads", "99"], ["--orders", "-5"]]
+)
+def test_impossible_numbers_are_refused_before_anything_is_made(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    """The error says what is possible, without a traceback, and no file appears."""
+    done = manage(f"sqlite://{tmp_path}/shop.sqlite3", "quickstart", *arguments)
+    assert done.returncode == 1
+    assert "--processes and --threads take 1 to 16" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_example_has_no_warnings_and_no_migration_to_make(tmp_path: Path) -> None:
+    """``check`` and ``makemigrations --check`` have nothing to say."""
+    url = f"sqlite://{tmp_path}/shop.sqlite3"
+    for arguments in (["check", "--fail-level", "WARNING"], ["makemigrations", "--check"]):
+        done = manage(url, *arguments)
+        assert done.returncode == 0, done.stderr

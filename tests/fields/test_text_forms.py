@@ -1,0 +1,288 @@
+"""Fields with a text form or a prefix: in the database nothing changes, at its edges all do."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from django.core import serializers
+from django.core.exceptions import ValidationError
+from django.core.management import call_command
+from django.db import IntegrityError, connections, models, transaction
+from django.db.migrations import AlterField, CreateModel
+from django.db.migrations.autodetector import MigrationAutodetector
+from django.db.migrations.state import ProjectState
+from django.db.migrations.writer import MigrationWriter
+from django.test.utils import isolate_apps
+
+from django_idgen.core.encoding import ALPHABETS, TextForm
+from django_idgen.core.errors import InvalidId
+from django_idgen.fields import SegmentAutoField, SegmentIdField, SnowflakeAutoField, SnowflakeField
+from tests.aliases import alias, on_every_database
+from tests.app.models import Bill, Customer, Purchase
+from tests.fields.test_field_migrations import Shop, migrating, shop
+
+__all__ = ["alias", "shop"]
+
+four = pytest.mark.parametrize(
+    "field", [SnowflakeField, SegmentIdField, SnowflakeAutoField, SegmentAutoField]
+)
+OPTIONS: list[dict[str, Any]] = [
+    {"text_form": "base62"},
+    {"prefix": "ord_"},
+    {"text_form": "crockford", "prefix": "o"},
+]
+options = pytest.mark.parametrize("option", OPTIONS, ids=str)
+
+
+# --- migrations -----------------------------------------------------------------
+
+
+@four
+@options
+def test_a_migration_holds_the_options(field: Any, option: dict[str, Any]) -> None:
+    """Only those that were given; and what it wrote is no change (hazard 41)."""
+    made = field(primary_key=True, **option)
+    assert made.deconstruct()[3] == {"primary_key": True, **option}
+    assert (
+        made.clone().text
+        == made.text
+        == TextForm(option.get("text_form", "decimal"), option.get("prefix", ""))
+    )
+    text, imports = MigrationWriter.serialize(made)
+    scope: dict[str, Any] = {}
+    exec("\n".join(imports), scope)
+    written, current = ProjectState(), ProjectState()
+    CreateModel("Thing", [("id", eval(text, scope))]).state_forwards("shop", written)
+    CreateModel("Thing", [("id", made.clone())]).state_forwards("shop", current)
+    assert MigrationAutodetector(written, current)._detect_changes() == {}
+
+
+@migrating
+@pytest.mark.parametrize("field", [SnowflakeField, SegmentAutoField])
+def test_another_form_touches_no_table(shop: Shop, field: Any) -> None:
+    """There and back nothing is sent to the database: no table is rebuilt on SQLite."""
+    option = {"text_form": "crockford", "prefix": "o"}
+    shop.migrate(CreateModel("Thing", [("id", field(primary_key=True))]))
+    for target in (field(primary_key=True, **option), field(primary_key=True)):
+        sent = shop.migrate(AlterField("Thing", "id", target))
+        assert [sql for sql in sent if "shop_thing" in sql] == []
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"text_form": "base64"},
+        {"text_form": None},
+        {"prefix": "1_"},
+        {"prefix": "ä"},
+        {"prefix": 5},
+    ],
+    ids=str,
+)
+@four
+def test_a_form_that_cannot_be_used_is_an_error_of_the_checks(
+    field: Any, option: dict[str, Any]
+) -> None:
+    """E007, before anything is read or written."""
+    with isolate_apps("tests.app"):
+
+        class Wrong(models.Model):
+            id = field(primary_key=True, **option)
+
+            class Meta:
+                app_label = "app"
+
+        assert [error.id for error in Wrong.check()] == ["django_idgen.E007"]
+
+
+@pytest.mark.django_db
+def test_the_test_app_has_no_drift() -> None:
+    """The models with text forms match their migration."""
+    out = io.StringIO()
+    call_command("makemigrations", "app", check=True, dry_run=True, stdout=out)
+
+
+# --- reading --------------------------------------------------------------------
+
+
+@pytest.fixture
+def customer(alias: str) -> Customer:
+    return Customer.objects.using(alias).create(name="one")
+
+
+@on_every_database
+def test_the_database_has_the_number(alias: str, customer: Customer) -> None:
+    """The instance, too: the text is for outside."""
+    assert type(customer.pk) is int
+    assert type(Customer.objects.using(alias).get().pk) is int
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT id FROM app_customer")
+        assert cursor.fetchall() in ([(customer.pk,)], ((customer.pk,),))
+    assert customer.get_id_display() == TextForm("base62", "cus_").format(customer.pk)
+    assert Customer().get_id_display() == ""
+
+
+@on_every_database
+def test_queries_take_any_form(alias: str, customer: Customer) -> None:
+    """``get``, ``filter``, ``exclude``, ``in``, ``in_bulk``, relations, both ways."""
+    rows = Customer.objects.using(alias)
+    other = rows.create()
+    purchase = Purchase.objects.using(alias).create(customer_id=customer.get_id_display())
+    assert purchase.customer == customer
+    for form in (customer.pk, str(customer.pk), customer.get_id_display()):
+        assert rows.get(pk=form) == rows.get(id=form) == rows.get(id__exact=form) == customer
+        assert list(rows.exclude(pk=form)) == [other]
+        assert rows.filter(pk__in=[form, other.get_id_display()]).count() == 2
+        assert rows.filter(pk__gte=form, pk__lte=form).count() == 1
+        assert rows.filter(pk__range=(form, form)).count() == 1
+        assert list(rows.in_bulk([form]).values()) == [customer]
+        assert Purchase.objects.using(alias).get(customer=form) == purchase
+        assert Purchase.objects.using(alias).get(customer_id=form) == purchase
+        assert Purchase.objects.using(alias).get(customer__pk__in=[form]) == purchase
+        assert rows.get(purchases=purchase.get_id_display()) == customer
+        assert rows.get_or_create(pk=form) == (customer, False)
+        assert rows.update_or_create(pk=form, defaults={"name": "new"})[1] is False
+    assert rows.in_bulk([customer.get_id_display()]).keys() == {customer.pk}
+    assert rows.filter(pk=customer.get_id_display()).update(name="x") == 1
+    assert rows.filter(pk=customer.get_id_display()).delete()[0] == 2
+
+
+@on_every_database
+def test_an_instance_made_with_a_text(alias: str) -> None:
+    """Is stored under the number that it means; a repeated one is refused as any other."""
+    made = Customer.objects.using(alias).create(pk="cus_00000000005", name="five")
+    assert made.get_id_display() == "cus_00000000005"
+    assert Customer.objects.using(alias).get(pk=5).name == "five"
+    assert Customer.objects.using(alias).get_or_create(pk="cus_00000000006")[1] is True
+    assert Customer.objects.using(alias).filter(pk=6).exists()
+    made.refresh_from_db()
+    assert made.name == "five"
+    made.name = "changed"
+    made.save(force_update=True)
+    Customer.objects.using(alias).bulk_create([Customer(pk="cus_00000000007")])
+    assert Customer.objects.using(alias).filter(pk__in=[5, 6, 7]).count() == 3
+
+
+@pytest.mark.django_db
+def test_a_repeated_text_is_a_repeated_id() -> None:
+    """Two ways to write an id are one id."""
+    Bill.objects.create(pk="000000000000a")
+    with pytest.raises(IntegrityError):
+        Bill.objects.create(pk="000000000000A")
+
+
+WRONG = [
+    "",
+    "x",
+    "0",
+    "05",
+    "cus_5",
+    "CUS_00000000005",
+    "ord_00000000005",
+    "cus_zzzzzzzzzzz",
+    "1.5",
+    "\x00",
+    "😀",
+    "١",
+    str(2**63),
+    "9" * 10_000_000,
+]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("text", WRONG, ids=lambda text: repr(text)[:20])
+def test_a_wrong_text_is_refused(text: str) -> None:
+    """A ``ValueError`` of a query, a ``ValidationError`` of an instance, and nothing stored."""
+    for look_up in ("pk", "id__gt", "purchases__customer"):
+        with pytest.raises(InvalidId):
+            Customer.objects.filter(**{look_up: text})
+    with pytest.raises(InvalidId):
+        Customer.objects.filter(pk__in=[5, text])
+    with pytest.raises(ValidationError):
+        Customer._meta.pk.clean(text, None)
+    with pytest.raises(InvalidId), transaction.atomic():
+        Customer.objects.create(pk=text)
+    assert not Customer.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_chosen_display_method_is_kept() -> None:
+    """A model that has its own, or choices, shows what it says."""
+    with isolate_apps("tests.app"):
+
+        class Own(models.Model):
+            id = SnowflakeField(primary_key=True, prefix="o")
+
+            class Meta:
+                app_label = "app"
+
+            def get_id_display(self) -> str:
+                return "mine"
+
+        class Chosen(models.Model):
+            id = SegmentIdField(primary_key=True, prefix="o", choices=[(1, "one")])
+
+            class Meta:
+                app_label = "app"
+
+        class Child(Chosen):
+            class Meta:
+                app_label = "app"
+                proxy = True
+
+        assert Own(pk=5).get_id_display() == "mine"
+        assert Chosen(pk=1).get_id_display() == "one"
+        assert Child(pk=1).get_id_display() == "one"
+
+
+# --- fixtures -------------------------------------------------------------------
+
+
+@pytest.fixture
+def rows() -> list[Any]:
+    """Among them an id of 11 digits under base62 and of 13 under base36, which look like texts."""
+    customers = [Customer.objects.create(pk=pk) for pk in (5, 2**62, 10**10)]
+    purchase = Purchase.objects.create(pk=7, customer=customers[1], stamp=8)
+    purchase.watchers.set(customers)
+    bills = [Bill.objects.create(pk=pk, purchase=purchase) for pk in (1, 10**12, 2**63 - 1)]
+    return [*customers, purchase, *bills]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("kind", ["json", "jsonl", "xml", "yaml"])
+def test_what_was_dumped_is_loaded(tmp_path: Any, rows: list[Any], kind: str) -> None:
+    """``dumpdata`` and ``loaddata``: the same ids, the same relations."""
+    path = tmp_path / f"rows.{kind}"
+    labels = ["app.customer", "app.purchase", "app.bill"]
+    call_command("dumpdata", *labels, format=kind, output=str(path))
+    before = {model: list(model.objects.order_by("pk").values()) for model in map(type, rows)}
+    for model in (Bill, Purchase, Customer):
+        model.objects.all().delete()
+    call_command("loaddata", str(path), verbosity=0)
+    assert {m: list(m.objects.order_by("pk").values()) for m in before} == before
+    assert Purchase.objects.get().watchers.count() == 3
+
+
+@pytest.mark.django_db
+def test_fixtures_may_hold_texts() -> None:
+    """A hand-written one is easier to read so."""
+    data = [
+        {"model": "app.customer", "pk": "cus_00000000005", "fields": {"name": "a"}},
+        {"model": "app.purchase", "pk": 7, "fields": {"customer": "cus_00000000005"}},
+    ]
+    for row in serializers.deserialize("json", json.dumps(data)):
+        row.save()
+    assert Purchase.objects.get(pk=7).customer == Customer.objects.get(pk=5, name="a")
+
+
+@pytest.mark.parametrize("alphabet", list(ALPHABETS))
+def test_a_value_written_as_a_string_is_read_back(alphabet: str) -> None:
+    """What serializers and sessions keep: every id comes back, also short ones."""
+    field = SnowflakeField(text_form=alphabet)
+    field.set_attributes_from_name("id")
+    for value in (1, 10**10, 10**12, 10**18, 2**63 - 1):
+        holder = type("Holder", (), {"id": value})()
+        assert field.to_python(field.value_to_string(holder)) == value

@@ -1,0 +1,373 @@
+"""Whatever Redis forgets, no worker id stamps a tick twice (I1, L6; hazards 1, 17, 49 to 52)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from django_idgen.core.errors import RegistryUnavailable
+from django_idgen.models import NamespaceRecord
+from tests.leases.redis.fleet import HOLDERS, LONG, STRIDE, WINDOW, Fleet
+from tests.redis_servers import (
+    RedisFarm,
+    RedisServer,
+    cache_alias,
+    eventually,
+    sentinel_options,
+)
+
+Settle = Callable[[Fleet], None]
+
+
+def flush(server: RedisServer) -> None:
+    server.run("FLUSHALL")
+
+
+def restart_empty(server: RedisServer) -> None:
+    server.restart_empty()
+
+
+def delete_key(server: RedisServer) -> None:
+    (key,) = server.run("KEYS", "django_idgen:*")
+    server.run("DEL", key)
+
+
+def rename_away(server: RedisServer) -> None:
+    (key,) = server.run("KEYS", "django_idgen:*")
+    server.run("RENAME", key, "elsewhere")
+
+
+def swap_databases(server: RedisServer) -> None:
+    server.run("SWAPDB", 0, 1)
+
+
+def garble(server: RedisServer) -> None:
+    """Every mark becomes something else."""
+    (key,) = server.run("KEYS", "django_idgen:*")
+    for name in server.run("HKEYS", key):
+        if name.startswith(b"w:"):
+            server.run("HSET", key, name, "rubbish")
+
+
+def work(fleet: Fleet, count: int = HOLDERS) -> None:
+    """Some holders that have just started, some that renewed, some that have left."""
+    holders = fleet.hire(count)
+    fleet.pass_ticks(WINDOW // 3)
+    for holder in holders[::2]:
+        assert holder.renew()
+    for holder in holders[::5]:
+        holder.stop()
+    fleet.holders = [holder for holder in fleet.holders if holder.lease is not None]
+
+
+FEW = HOLDERS if LONG else HOLDERS // 4
+LOSSES = [
+    (flush, HOLDERS),
+    (restart_empty, HOLDERS),
+    (delete_key, FEW),
+    (rename_away, FEW),
+    (swap_databases, FEW),
+    (garble, FEW),
+]
+
+
+@pytest.mark.parametrize(("loss", "count"), LOSSES)
+def test_a_redis_that_forgot_lends_nothing_again(
+    fleet: Fleet, farm: RedisFarm, settle: Settle, loss: Callable[[RedisServer], None], count: int
+) -> None:
+    """All holders lose their leases at once and go on past the fence; newcomers start there."""
+    work(fleet, count)
+    before = list(fleet.holders)
+    loss(farm.first)
+    newcomers = fleet.hire(count // 2)
+    highest = max(holder.lease.until for holder in before if holder.lease)
+    assert min(holder.lease.start for holder in newcomers if holder.lease) >= highest
+    assert not any(holder.renew() for holder in before)
+    for holder in before:
+        holder.go_on()
+    assert {holder.lease.generation for holder in fleet.holders if holder.lease} == {2}
+    assert fleet.check() > 0
+    settle(fleet)
+    fleet.check()
+
+
+FIELDS = ["protocol", "installation", "fingerprint", "incarnation", "generation", "fence"]
+FIELDS += ["ceiling", "fields", "highest", "w:", "h:"]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_single_field_that_was_deleted_is_noticed(
+    fleet: Fleet, farm: RedisFarm, name: str
+) -> None:
+    """HDEL of any one field of the hash, a worker's mark as well as a header, is a loss."""
+    work(fleet, 16)
+    (key,) = farm.first.run("KEYS", "django_idgen:*")
+    field = min(f for f in farm.first.run("HKEYS", key) if f.startswith(name.encode()))
+    assert farm.first.run("HDEL", key, field) == 1
+    held = list(fleet.holders)
+    assert not any(holder.renew() for holder in held)
+    fleet.hire(16)
+    assert {holder.lease.generation for holder in fleet.holders[len(held) :] if holder.lease} == {2}
+    fleet.check()
+
+
+def test_two_losses_within_a_window(fleet: Fleet, farm: RedisFarm, settle: Settle) -> None:
+    """The second loss comes before anybody is back in line (hazard 49)."""
+    work(fleet)
+    flush(farm.first)
+    fleet.hire(HOLDERS // 4)
+    for holder in fleet.holders[::2]:
+        holder.go_on()
+    fleet.pass_ticks(WINDOW // 5)
+    restart_empty(farm.first)
+    fleet.hire(HOLDERS // 4)
+    for holder in fleet.holders:
+        holder.go_on()
+    assert fleet.check(ahead=2 * (STRIDE + WINDOW)) > STRIDE
+    settle(fleet)
+    settle(fleet)
+    fleet.check(ahead=2 * (STRIDE + WINDOW))
+
+
+def test_a_crash_that_loses_the_last_writes(fleet: Fleet, farm: RedisFarm, settle: Settle) -> None:
+    """After kill -9 Redis loads its last snapshot, of before the last grants."""
+    work(fleet, HOLDERS // 2)
+    farm.first.run("SAVE")
+    work(fleet, HOLDERS // 2)
+    farm.first.kill()
+    with pytest.raises(RegistryUnavailable):
+        fleet.holder(timeout=2.0).start()
+    fleet.holders.pop()
+    farm.first.start()
+    assert farm.first.run("KEYS", "django_idgen:*")
+    fleet.hire(HOLDERS // 4)
+    for holder in fleet.holders:
+        holder.go_on()
+    fleet.check()
+    settle(fleet)
+    fleet.check()
+
+
+def test_worker_ids_held_before_a_loss_can_be_lent_at_once(fleet: Fleet, farm: RedisFarm) -> None:
+    """What Redis still knows of an earlier generation holds nobody up: the fence is past it."""
+    fleet.space = replace(fleet.space, workers=range(4))
+    fleet.hire(4)
+    farm.first.run("SAVE")
+    farm.first.kill()
+    farm.first.start()
+    fleet.hire(4)
+    fleet.check(ahead=STRIDE)
+
+
+def test_a_restart_keeps_the_worker_ids_of_their_holders(fleet: Fleet, farm: RedisFarm) -> None:
+    """Whoever comes back after a loss has the same worker id, whether Redis remembers it or not."""
+    work(fleet, 8)
+    had = {holder.name: holder.lease.worker for holder in fleet.holders if holder.lease}
+    for loss in (flush, restart_empty):
+        loss(farm.first)
+        for holder in fleet.holders:
+            holder.go_on()
+        now = {holder.name: holder.lease.worker for holder in fleet.holders if holder.lease}
+        assert now == had
+
+
+def test_many_who_notice_a_loss_open_one_generation(fleet: Fleet, farm: RedisFarm) -> None:
+    """64 holders at once find the hash gone: one opens a generation, the others adopt it."""
+    from tests.server_tools import at_once
+
+    holders = fleet.hire()
+    flush(farm.first)
+    at_once(HOLDERS, lambda number: holders[number].go_on())
+    assert {holder.lease.generation for holder in holders if holder.lease} == {2}
+    record = NamespaceRecord.objects.using(fleet.database).get(pk=fleet.space.name)
+    assert record.generation == 2
+    fleet.check(ahead=STRIDE)
+
+
+def test_eviction(farm: RedisFarm, postgres: str, settle: Settle) -> None:
+    """A Redis that throws away what was not used of late is a Redis that forgot."""
+    server = farm.server(maxmemory_policy="allkeys-random")
+    with cache_alias("idgen", server.url) as alias:
+        fleet = Fleet(alias, postgres)
+        work(fleet)
+        with server.client() as client:
+            client.config_set("maxmemory", client.info("memory")["used_memory"] + 2**20)
+            (key,) = client.keys("django_idgen:*")
+            for number in range(100_000):
+                client.set(f"other {number}", "x" * 1000)
+                if number % 100 == 0 and not client.exists(key):
+                    break
+            assert not client.exists(key)
+            client.config_set("maxmemory", 0)
+        fleet.hire(HOLDERS // 2)
+        for holder in fleet.holders:
+            holder.go_on()
+        fleet.check()
+        settle(fleet)
+        fleet.check()
+        fleet.close()
+
+
+def test_a_full_redis_grants_nothing_by_halves(farm: RedisFarm, postgres: str) -> None:
+    """Under noeviction a Redis without memory refuses, and goes on when it has some."""
+    server = farm.server(maxmemory="100mb", maxmemory_policy="noeviction")
+    with cache_alias("idgen", server.url) as alias:
+        fleet = Fleet(alias, postgres)
+        (holder,) = fleet.hire(1)
+        server.run("CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(RegistryUnavailable, match=r"CACHES\['idgen'\] refused.*memory"):
+            fleet.holder().start()
+        with pytest.raises(RegistryUnavailable, match="memory"):
+            holder.renew()
+        server.run("CONFIG", "SET", "maxmemory", "100mb")
+        assert holder.renew()
+        fleet.holders[-1].start()
+        fleet.check(ahead=0)
+        fleet.close()
+
+
+# --- another server takes over ----------------------------------------------------
+
+
+def a_replica_that_missed_the_last(fleet: Fleet, farm: RedisFarm) -> RedisServer:
+    """A replica of the first server, stopped from following before the last grants."""
+    replica = farm.server(replica_read_only="yes")
+    replica.follow(farm.first)
+    work(fleet, HOLDERS // 2)
+    replica.catch_up(farm.first)
+    replica.run("REPLICAOF", "127.0.0.1", "1")  # it follows nobody who is there
+    work(fleet, HOLDERS // 2)
+    for holder in fleet.holders[::3]:
+        holder.stop()
+    fleet.holders = [holder for holder in fleet.holders if holder.lease is not None]
+    return replica
+
+
+def test_a_promoted_replica_that_missed_writes(
+    fleet: Fleet, farm: RedisFarm, settle: Settle
+) -> None:
+    """What only the dead primary knew is not lent again (hazard 17)."""
+    replica = a_replica_that_missed_the_last(fleet, farm)
+    farm.first.kill()
+    replica.promote()
+    with cache_alias(fleet.alias, replica.url):
+        old, fleet.holders = fleet.holders, []
+        fleet.hire(HOLDERS)
+        for holder in old:
+            # The address now leads to the other server.
+            holder.registry = fleet.registry()
+            fleet.holders.append(holder)
+            holder.go_on()
+        fleet.check()
+        settle(fleet)
+        fleet.check()
+
+
+def test_a_replica_itself_lends_nothing(fleet: Fleet, farm: RedisFarm) -> None:
+    """Neither a read-only nor a writable one, whose writes nobody gets."""
+    replica = farm.server()
+    replica.follow(farm.first)
+    fleet.hire(1)
+    replica.catch_up(farm.first)
+    with cache_alias("replica", replica.url):
+        for writable in ("no", "yes"):
+            replica.run("CONFIG", "SET", "replica-read-only", writable)
+            with pytest.raises(RegistryUnavailable, match="replica"):
+                fleet.holder("replica").start()
+            fleet.holders.pop().registry.close()
+
+
+def test_a_primary_that_was_cut_off_goes_on_serving(
+    fleet: Fleet, farm: RedisFarm, settle: Settle
+) -> None:
+    """Some processes still reach the old primary, others the new one: their windows never meet."""
+    replica = a_replica_that_missed_the_last(fleet, farm)
+    replica.promote()
+    cut_off, old = list(fleet.holders), set[int]()
+    with cache_alias("promoted", replica.url):
+        fleet.holders = []
+        for _ in range(HOLDERS // 2):
+            holder = fleet.holder("promoted")
+            holder.start()
+        refusals: list[str] = []
+        for _ in range(12):
+            fleet.pass_ticks(WINDOW // 3)
+            for holder in fleet.holders:
+                holder.go_on()
+            for holder in list(cut_off):
+                try:
+                    holder.renew()
+                    old.add(holder.lease.generation if holder.lease else 0)
+                except RegistryUnavailable as error:
+                    refusals.append(str(error))
+                    cut_off.remove(holder)
+        assert refusals
+        assert all("another server has taken over" in words for words in refusals)
+        assert old == {1}
+        fleet.alias = "promoted"
+        assert {holder.lease.generation for holder in fleet.holders if holder.lease} == {2}
+        fleet.check()
+        settle(fleet)
+        fleet.check()
+
+
+def test_the_old_primary_may_serve_again_when_the_new_one_is_given_up(
+    fleet: Fleet, farm: RedisFarm
+) -> None:
+    """Going back by hand, to a server that kept its data, works once the ceiling is passed."""
+    replica = a_replica_that_missed_the_last(fleet, farm)
+    replica.promote()
+    with cache_alias("promoted", replica.url):
+        fleet.holder("promoted").start()
+        fleet.holders.pop()
+    fleet.pass_ticks(STRIDE // 2)
+    fleet.pass_ticks(STRIDE // 2)
+    late = fleet.holder()
+    with pytest.raises(RegistryUnavailable, match="may go on in"):
+        late.start()
+    fleet.pass_ticks(2 * STRIDE)
+    (back,) = fleet.hire(1)
+    assert back.lease is not None
+    assert back.lease.generation == 3
+    assert back.lease.start == fleet.now
+    fleet.check()
+
+
+def test_a_failover_by_sentinel(farm: RedisFarm, postgres: str, settle: Settle) -> None:
+    """The cache names Sentinels; the primary dies, and holders go on with the one promoted."""
+    primary, replica = farm.server(), farm.server()
+    replica.follow(primary)
+    sentinel = farm.sentinel(primary)
+    eventually(lambda: sentinel.knows_replicas(1), "the Sentinel knows the replica")
+    eventually(lambda: sentinel.sees(primary), "the Sentinel sees the primary")
+    with cache_alias("idgen", sentinel.url, **sentinel_options(sentinel)) as alias:
+        fleet = Fleet(alias, postgres)
+        work(fleet, HOLDERS // 2)
+        replica.catch_up(primary)
+        replica.pause()  # so that it misses what comes now
+        work(fleet, HOLDERS // 2)
+        primary.kill()
+        replica.resume()
+        eventually(lambda: sentinel.sees(replica), "the Sentinel's decision")
+        eventually(lambda: replica.info("replication")["role"] == "master", "the promotion")
+
+        def hired() -> bool:
+            holder = fleet.holder()
+            try:
+                holder.start()
+            except RegistryUnavailable:
+                fleet.holders.pop()
+            return holder.lease is not None
+
+        for _ in range(HOLDERS // 2):
+            # A Sentinel that is kept waiting takes the server for dead, for a moment.
+            eventually(hired, "a lease from the new primary")
+        for holder in fleet.holders:
+            holder.go_on()
+        assert {holder.lease.generation for holder in fleet.holders if holder.lease} == {2}
+        fleet.check()
+        settle(fleet)
+        fleet.check()
+        fleet.close()

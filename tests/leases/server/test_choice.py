@@ -1,0 +1,130 @@
+"""Which worker id is lent, and what its holders must agree on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from django_idgen.core.errors import ConfigurationError, NamespaceMismatch, NoFreeWorker
+from django_idgen.leases.server import ServerLeases
+from django_idgen.models import Installation, NamespaceRecord
+from tests.leases.server.shop import (
+    SHOP,
+    Time,
+    changed,
+    record_of,
+    rows_of,
+)
+
+
+def test_a_holder_gets_its_worker_id_again(leases: ServerLeases) -> None:
+    """By the label alone, also after others have come and gone."""
+    mine = leases.acquire(holder="me").lease
+    for number in range(10):
+        leases.acquire(holder=f"other {number}")
+    leases.release(mine, last_tick=None)
+    assert leases.acquire(holder="me").lease.worker == mine.worker
+
+
+def test_the_worker_id_to_avoid_is_passed_over(leases: ServerLeases) -> None:
+    """Also when the holder held it last, and when it is the only one left."""
+    mine = leases.acquire(holder="me").lease
+    leases.release(mine, last_tick=None)
+    assert leases.acquire(holder="me", avoid=mine.worker).lease.worker != mine.worker
+    for number in range(62):
+        leases.acquire(holder=f"{number}", avoid=mine.worker)
+    with pytest.raises(NoFreeWorker):
+        leases.acquire(holder="me", avoid=mine.worker)
+
+
+def test_every_worker_id_can_be_had_and_then_none(leases: ServerLeases) -> None:
+    """The scan finds what the random tries missed; then all are named as held (hazard 3)."""
+    held = {leases.acquire(holder=str(number)).lease.worker for number in range(64)}
+    assert held == set(SHOP.workers)
+    with pytest.raises(NoFreeWorker, match="64 worker ids"):
+        leases.acquire(holder="late")
+
+
+def test_a_gap_beside_the_avoided_worker_id_is_found(
+    leases: ServerLeases, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scan passes over the avoided id and still finds the missing one behind it."""
+    monkeypatch.setattr("django_idgen.core.book.RANDOM_TRIES", 0)
+    workers = [leases.acquire(holder=str(n), avoid=1).lease.worker for n in range(3)]
+    assert workers == [0, 2, 3]
+    small = changed(leases, time, workers=range(2))
+    with pytest.raises(NoFreeWorker):
+        small.acquire(holder="x", avoid=1)
+
+
+def test_ids_outside_the_range_are_never_lent(leases: ServerLeases, time: Time) -> None:
+    """Rows outside of this registry's part of the range are left alone, expired or not."""
+    lease = leases.acquire(holder="me").lease
+    leases.release(lease, last_tick=None)
+    one = range(lease.worker) if lease.worker else range(1, 64)
+    part = changed(leases, time, workers=one)
+    for _ in range(len(one)):
+        assert part.acquire(holder="me").lease.worker in one
+    with pytest.raises(NoFreeWorker):
+        part.acquire(holder="me")
+
+
+def test_a_long_label_is_cut(leases: ServerLeases) -> None:
+    """A label is only a label: one of 300 characters is stored short, and found again."""
+    lease = leases.acquire(holder="é" * 300).lease
+    leases.release(lease, last_tick=None)
+    assert leases.acquire(holder="é" * 300).lease.worker == lease.worker
+    assert rows_of(leases).get().holder == "é" * 200
+
+
+def test_a_large_range_costs_no_memory(leases: ServerLeases, time: Time) -> None:
+    """Of 4,194,304 worker ids the first is lent in a handful of queries."""
+    large = changed(leases, time, workers=range(2**22))
+    assert large.acquire(holder="a").lease.worker in range(2**22)
+
+
+def test_other_settings_are_refused(leases: ServerLeases, time: Time) -> None:
+    """The setting that differs is named with both of its values; the record stays as it was."""
+    leases.acquire(holder="a")
+    other = changed(leases, time, fingerprint={"layout": "39/16/8", "workers": [0, 64]})
+    with pytest.raises(NamespaceMismatch) as caught:
+        other.acquire(holder="b")
+    error = caught.value
+    assert (error.setting, error.stored, error.configured) == ("layout", "41/10/12", "39/16/8")
+    assert json.loads(record_of(leases).fingerprint) == SHOP.fingerprint
+
+
+def test_a_setting_that_is_missing_differs(leases: ServerLeases, time: Time) -> None:
+    """A key that only one side has is a difference, too."""
+    leases.acquire(holder="a")
+    with pytest.raises(NamespaceMismatch, match="workers"):
+        changed(leases, time, fingerprint={"layout": "41/10/12"}).acquire(holder="b")
+
+
+def test_a_newer_protocol_is_refused(leases: ServerLeases) -> None:
+    """A record that a later version wrote is not touched by this one."""
+    leases.acquire(holder="a")
+    NamespaceRecord.objects.using(leases.alias).update(protocol=99)
+    with pytest.raises(ConfigurationError, match="protocol 99"):
+        leases.acquire(holder="b")
+
+
+def test_namespaces_are_apart(leases: ServerLeases, time: Time) -> None:
+    """The same worker ids are lent once in each namespace."""
+    other = changed(leases, time, name="other", workers=range(64))
+    assert {leases.acquire(holder=str(n)).lease.worker for n in range(64)} == set(range(64))
+    assert other.acquire(holder="a").lease.generation == 1
+    assert set(json.loads(Installation.objects.using(leases.alias).get().namespaces)) == {
+        "shop",
+        "other",
+    }
+
+
+def test_a_longer_window_is_noted_before_it_is_used(leases: ServerLeases, time: Time) -> None:
+    """The record, and the installation's memory of it, know the longest window ever."""
+    leases.acquire(holder="a")
+    changed(leases, time, window_ticks=9000).acquire(holder="b")
+    leases.acquire(holder="c")
+    memory = json.loads(Installation.objects.using(leases.alias).get().namespaces)
+    assert record_of(leases).largest_window == memory["shop"]["largest_window"] == 9000

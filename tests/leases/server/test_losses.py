@@ -1,0 +1,299 @@
+"""What the database forgets is not lent again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from django.core.management import call_command
+
+from django_idgen.core.errors import LeaseLost, NoFreeWorker
+from django_idgen.core.layout import BitLayout
+from django_idgen.core.lease import Lease
+from django_idgen.core.stored import Successor
+from django_idgen.leases.server import ServerLeases
+from django_idgen.models import Installation, LeafAlloc, NamespaceRecord
+from django_idgen.sources.server import ServerSource
+from tests.leases.server.shop import (
+    LOSSES,
+    SHOP,
+    SKEW,
+    WINDOW,
+    Time,
+    assert_disjoint,
+    changed,
+    forget_everything,
+    forget_installation,
+    forget_namespace,
+    forget_server,
+    forget_workers,
+    record_of,
+    rows_of,
+)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_opens_a_new_generation(
+    leases: ServerLeases, time: Time, loss: Callable[[ServerLeases], None]
+) -> None:
+    """After it no window starts before the fence, which is past every window of before."""
+    before = [leases.acquire(holder=str(number)).lease for number in range(5)]
+    loss(leases)
+    after = [leases.acquire(holder=str(number)).lease for number in range(64)]
+    assert {lease.generation for lease in after} == {2}
+    ends = max(lease.until for lease in before)
+    if loss is forget_workers:
+        # The record is whole: it knows the end of the last window.
+        assert {lease.start for lease in after} == {ends}
+    else:
+        assert min(lease.start for lease in after) >= max(ends, time.tick + SKEW + WINDOW)
+        assert max(lease.start for lease in after) <= max(ends, time.tick + SKEW) + WINDOW
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_voids_older_tokens(
+    leases: ServerLeases, loss: Callable[[ServerLeases], None]
+) -> None:
+    """Whoever held a worker id then can neither renew nor release it, whatever comes first."""
+    lease = leases.acquire(holder="a").lease
+    loss(leases)
+    with pytest.raises(LeaseLost):
+        leases.renew(lease, last_tick=lease.start)
+    newer = leases.acquire(holder="b").lease
+    assert not leases.release(lease, last_tick=None)
+    with pytest.raises(LeaseLost):
+        leases.renew(lease, last_tick=lease.start)
+    leases.renew(newer, last_tick=newer.start)
+
+
+def test_a_scheduler_does_not_renew_what_a_loss_has_voided(
+    leases: ServerLeases, time: Time
+) -> None:
+    """Its mark stays where it was: whoever held it may not go on, and is told so."""
+    void = leases.acquire(holder="a").lease
+    forget_server(leases)
+    newer = leases.acquire(holder="b").lease
+    assert newer.worker != void.worker
+    time.tick = void.until - 1
+    assert leases.renew_seen(idle_after=WINDOW) == 1
+    assert rows_of(leases).get(worker=void.worker).until == void.until
+
+
+def test_a_book_that_was_rewritten_voids_older_tokens(leases: ServerLeases, time: Time) -> None:
+    """A fence that somebody lays by hand is a new generation as well (L6)."""
+    fields = (("time", 41), ("worker", 10), ("sequence", 12))
+    layout = BitLayout(fields, tick_us=SHOP.tick_us, epoch_us=SHOP.epoch_us)
+    shop = changed(leases, time, fingerprint=layout.fingerprint())
+    lease = shop.acquire(holder="a").lease
+    fence = lease.until + WINDOW
+    (book,) = shop.books()
+    book.rewrite(lambda stored, _now_us: Successor.after(stored, fence, SHOP.workers))
+    with pytest.raises(LeaseLost):
+        shop.renew(lease, last_tick=lease.start)
+    assert shop.release(lease, last_tick=None) is False
+    assert shop.acquire(holder="a").lease.start == fence
+
+
+# Where everything is gone nothing remembers the first fence: a documented limit.
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss is not forget_everything])
+def test_losses_in_a_row_raise_the_fence_each_time(
+    leases: ServerLeases, loss: Callable[[ServerLeases], None]
+) -> None:
+    """The holders of a generation that was itself fenced ahead are not overtaken."""
+    ends = []
+    for _ in range(4):
+        lease = leases.acquire(holder="a").lease
+        assert not ends or lease.start >= ends[-1]
+        ends.append(lease.until)
+        loss(leases)
+
+
+def test_the_fence_reckons_with_the_longest_window(leases: ServerLeases, time: Time) -> None:
+    """A process with a short window still waits out those that had a long one."""
+    long = changed(leases, time, window_ticks=9000).acquire(holder="a").lease
+    forget_namespace(leases)
+    assert leases.acquire(holder="b").lease.start >= long.until
+
+
+def test_rows_deleted_after_the_clock_went_back(leases: ServerLeases, time: Time) -> None:
+    """The highest mark is known without the worker rows, so no clock is needed for it."""
+    time.tick += 3_600_000
+    held = leases.acquire(holder="a").lease
+    time.tick -= 3_600_000
+    forget_workers(leases)
+    assert leases.acquire(holder="b").lease.start >= held.until
+
+
+def test_one_row_deleted_among_many_is_noticed(leases: ServerLeases, time: Time) -> None:
+    """Its worker id, which looks as if never lent, is not lent without a fence."""
+    held = [leases.acquire(holder=str(number)).lease for number in range(64)]
+    rows_of(leases).filter(worker=17).delete()
+    again = leases.acquire(holder="new").lease
+    assert again.generation == 2
+    assert again.start >= max(lease.until for lease in held)
+
+
+def test_a_namespace_opened_after_the_installation_was_lost_is_fenced(
+    leases: ServerLeases, time: Time
+) -> None:
+    """Nobody knows any more whether it is new, so it counts as lost."""
+    leases.acquire(holder="a")
+    forget_installation(leases)
+    leases.acquire(holder="a")
+    other = changed(leases, time, name="other").acquire(holder="a").lease
+    assert other.start >= time.tick + SKEW + WINDOW
+
+
+def test_an_installation_that_others_made_anew_is_a_loss(leases: ServerLeases, time: Time) -> None:
+    """Segments came first after its row was deleted: the record is of another identity (L7)."""
+    leases.acquire(holder="a")
+    forget_installation(leases)
+    ServerSource(alias=leases.alias).fetch("t")
+    again = leases.acquire(holder="b").lease
+    assert again.generation == 2
+    assert again.start >= time.tick + SKEW + WINDOW
+
+
+def test_worker_rows_alone_tell_of_a_loss(leases: ServerLeases) -> None:
+    """A record that nobody remembers, but whose worker rows are there, was lost."""
+    held = leases.acquire(holder="a").lease
+    record_of(leases).delete(using=leases.alias)
+    Installation.objects.using(leases.alias).update(namespaces="{}")
+    again = leases.acquire(holder="b").lease
+    assert again.generation == 2
+    assert again.start >= held.until
+
+
+def test_the_installation_row_is_made_anew(leases: ServerLeases) -> None:
+    """With another identity, which the record takes over."""
+    leases.acquire(holder="a")
+    old = Installation.objects.using(leases.alias).get().identity
+    forget_installation(leases)
+    leases.acquire(holder="a")
+    new = Installation.objects.using(leases.alias).get().identity
+    assert record_of(leases).installation == new != old
+
+
+def test_a_change_of_server_can_be_ignored(leases: ServerLeases, time: Time) -> None:
+    """Behind a balancer over servers that commit in step, every server is the same one."""
+    balanced = ServerLeases(SHOP, alias=leases.alias, read_now=time, server_identity=False)
+    lease = leases.acquire(holder="a").lease
+    forget_server(leases)
+    assert balanced.renew(lease, last_tick=lease.start).lease.generation == 1
+    assert record_of(leases).server == "another server"
+
+
+def test_a_server_that_was_silent_before_is_no_loss(leases: ServerLeases) -> None:
+    """An identity that can be had at last is noted, and nobody loses a lease over it."""
+    lease = leases.acquire(holder="a").lease
+    NamespaceRecord.objects.using(leases.alias).update(server="")
+    leases.renew(lease, last_tick=lease.start)
+    assert record_of(leases).server
+
+
+def test_flush_forgets_nothing(leases: ServerLeases) -> None:
+    """``manage.py flush``, and each TransactionTestCase, leaves leases and tags alone."""
+    lease = leases.acquire(holder="a").lease
+    call_command("migrate", "django_idgen", database=leases.alias, verbosity=0)
+    ServerSource(alias=leases.alias).fetch("a")
+    options = {"interactive": False, "inhibit_post_migrate": True, "verbosity": 0}
+    call_command("flush", database=leases.alias, **options)
+    assert LeafAlloc.objects.using(leases.alias).exists()
+    assert leases.renew(lease, last_tick=lease.start).lease.generation == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_tick_is_lent_twice_in_random_histories(
+    leases: ServerLeases, time: Time, seed: int
+) -> None:
+    """Clocks that jump by up to an hour and rows deleted at random never repeat a tick."""
+    history = History(leases, time, random.Random(seed))
+    for _ in range(150):
+        history.step()
+    assert_disjoint(list(history.spans.values()))
+    assert len(history.spans) > 20
+
+
+class History:
+    """Random operations on ``leases``, and the ticks that each lease may have stamped."""
+
+    JUMPS = (1, 20, 300, 1500, -700, 3600, -3600)
+    STEPS = ("acquire",) * 6 + ("renew", "release") * 2 + ("delete_a_row",)
+
+    def __init__(self, leases: ServerLeases, time: Time, chance: random.Random) -> None:
+        self.leases, self.time, self.chance = leases, time, chance
+        self.held: list[Lease] = []
+        self.spans: dict[str, tuple[int, int, int]] = {}
+
+    def step(self) -> None:
+        self.time.tick = max(1, self.time.tick + self.chance.choice(self.JUMPS))
+        if self.chance.random() < 0.04:
+            self.chance.choice([forget_workers, forget_server])(self.leases)
+        what = self.chance.choice(self.STEPS) if self.held else "acquire"
+        with suppress(LeaseLost, NoFreeWorker):
+            getattr(self, what)()
+
+    def acquire(self) -> None:
+        holder = f"holder {self.chance.randrange(6)}"
+        self.held.append(self.leases.acquire(holder=holder).lease)
+        self.note(self.held[-1], self.held[-1].until)
+
+    def renew(self) -> None:
+        place = self.chance.randrange(len(self.held))
+        lease = self.held[place]
+        last_tick = self.chance.randrange(lease.start, lease.until)
+        self.held[place] = self.leases.renew(lease, last_tick=last_tick).lease
+        self.note(lease, self.held[place].until)
+
+    def release(self) -> None:
+        lease = self.held.pop(self.chance.randrange(len(self.held)))
+        last_tick = self.chance.randrange(lease.start, lease.until)
+        if self.leases.release(lease, last_tick=last_tick):
+            self.note(lease, last_tick + 1)
+
+    def delete_a_row(self) -> None:
+        worker = self.chance.choice(self.held).worker
+        rows_of(self.leases).filter(worker=worker).delete()
+
+    def note(self, lease: Lease, end: int) -> None:
+        self.spans[lease.token] = (lease.worker, lease.start, end)
+
+
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss is not forget_workers])
+def test_the_fence_reckons_with_holders_that_run_ahead(
+    leases: ServerLeases, time: Time, loss: Callable[[ServerLeases], None]
+) -> None:
+    """One with ``max_ahead`` was lent more than a window; a promoted replica may not know it."""
+    ahead = 10 * WINDOW
+    running_ahead = changed(leases, time, ahead_ticks=ahead)
+    lease = running_ahead.acquire(holder="a").lease
+    known = [(row, row.until) for row in rows_of(leases)], record_of(leases).highest_until
+    held = lease
+    while held.until < time.tick + ahead:
+        held = running_ahead.renew(held, last_tick=held.until).lease
+    rows_of(leases).update(until=known[0][0][1])  # the renewal did not come through
+    NamespaceRecord.objects.using(leases.alias).update(highest_until=known[1])
+    loss(leases)
+    after = [running_ahead.acquire(holder="").lease for _ in range(64)]
+    assert min(lease.start for lease in after) >= held.until
+
+
+def test_the_fence_reckons_with_those_who_were_ahead_before(
+    leases: ServerLeases, time: Time
+) -> None:
+    """Two losses in a row: who runs ahead since the first was promised more since than is known."""
+    leases.acquire(holder="first")
+    NamespaceRecord.objects.using(leases.alias).update(fence=time.tick + 5 * WINDOW)
+    promised = leases.acquire(holder="ahead").lease
+    rows_of(leases).exclude(worker=promised.worker).update(token="")
+    (known,) = rows_of(leases).filter(worker=promised.worker).values("until", "seen_at")
+    for _ in range(20):
+        time.tick += WINDOW
+        promised = leases.renew(promised, last_tick=time.tick + 5 * WINDOW).lease
+    # The replica missed that.
+    rows_of(leases).filter(worker=promised.worker).update(**known)
+    NamespaceRecord.objects.using(leases.alias).update(highest_until=known["until"])
+    forget_server(leases)
+    assert leases.acquire(holder="newcomer").lease.start >= promised.until

@@ -1,0 +1,455 @@
+"""Whatever ZooKeeper forgets, no worker id stamps a tick twice (I1, L6; hazards 1, 49 to 52)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+from kazoo.client import KazooClient
+
+from django_idgen import generators
+from django_idgen.core.errors import (
+    ConfigurationError,
+    LeaseLost,
+    NamespaceMismatch,
+    RegistryUnavailable,
+)
+from django_idgen.leases import zookeeper as zookeeper_module
+from django_idgen.leases.zookeeper import ZooKeeperLeases
+from django_idgen.models import NamespaceRecord
+from django_idgen.process import handlers
+from tests.leases.redis.fleet import STRIDE, WINDOW, Fleet, no_database
+from tests.leases.zookeeper.conftest import ZooKeeperFleet, zookeeper_space
+from tests.ports import free_port
+from tests.zookeeper_servers import ZooKeeper, ensemble
+
+COUNT = 12
+# kazoo leaves sockets of refused connections open.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def work(fleet: Fleet, count: int = COUNT) -> None:
+    """Some holders that have just started, some that renewed, some that have left."""
+    holders = fleet.hire(count)
+    fleet.pass_ticks(WINDOW // 3)
+    for holder in holders[::2]:
+        assert holder.renew()
+    for holder in holders[::5]:
+        holder.stop()
+    fleet.holders = [holder for holder in fleet.holders if holder.lease is not None]
+
+
+def node_of(client: KazooClient, fleet: Fleet) -> str:
+    for installation in client.get_children("/django_idgen"):
+        path = f"/django_idgen/{installation}/{fleet.space.name}"
+        if client.exists(path):
+            return path
+    raise AssertionError(fleet.space.name)
+
+
+def change_node(fleet: Fleet, server: ZooKeeper, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Have ``change`` make something else of the node's words."""
+    with server.client() as client:
+        path = node_of(client, fleet)
+        words = json.loads(client.get(path)[0])
+        changed = change(words)
+        client.set(path, json.dumps(words if changed is None else changed).encode())
+
+
+def delete_node(fleet: Fleet, server: ZooKeeper) -> None:
+    with server.client() as client:
+        client.delete(node_of(client, fleet), recursive=True)
+
+
+def garble(fleet: Fleet, server: ZooKeeper) -> None:
+    change_node(fleet, server, lambda words: [words])
+
+
+def drop_a_mark(fleet: Fleet, server: ZooKeeper) -> None:
+    change_node(fleet, server, lambda words: words["workers"].popitem() and None)
+
+
+def drop_the_ceiling(fleet: Fleet, server: ZooKeeper) -> None:
+    change_node(fleet, server, lambda words: words.pop("ceiling") and None)
+
+
+def restart_empty(fleet: Fleet, server: ZooKeeper) -> None:
+    server.kill()
+    server.wipe()
+    server.start()
+
+
+@pytest.mark.parametrize(
+    "loss", [delete_node, garble, drop_a_mark, drop_the_ceiling, restart_empty]
+)
+def test_a_zookeeper_that_forgot_lends_nothing_again(
+    fleet: Fleet, server: ZooKeeper, loss: Callable[[Fleet, ZooKeeper], None]
+) -> None:
+    """All holders lose their leases at once and go on past the fence; newcomers start there."""
+    work(fleet)
+    before = list(fleet.holders)
+    loss(fleet, server)
+    newcomers = fleet.hire(COUNT // 2)
+    highest = max(holder.lease.until for holder in before if holder.lease)
+    assert min(holder.lease.start for holder in newcomers if holder.lease) >= highest
+    assert not any(holder.renew() for holder in before)
+    for holder in before:
+        holder.go_on()
+    assert {holder.lease.generation for holder in fleet.holders if holder.lease} == {2}
+    assert fleet.check() > 0
+
+
+def test_two_losses_within_a_window(fleet: Fleet, server: ZooKeeper) -> None:
+    """The second loss comes before anybody is back in line (hazard 49)."""
+    work(fleet)
+    delete_node(fleet, server)
+    fleet.hire(3)
+    for holder in fleet.holders[::2]:
+        holder.go_on()
+    fleet.pass_ticks(WINDOW // 5)
+    restart_empty(fleet, server)
+    fleet.hire(3)
+    for holder in fleet.holders:
+        holder.go_on()
+    assert fleet.check(ahead=2 * (STRIDE + WINDOW)) > STRIDE
+    for _ in range(8):
+        fleet.pass_ticks(800)
+        for holder in fleet.holders:
+            holder.go_on()
+    fleet.check(ahead=2 * (STRIDE + WINDOW))
+    newcomer = fleet.holder()
+    newcomer.start()
+    assert fleet.ahead[-1] <= 1
+
+
+def test_a_crash_that_loses_nothing_costs_nothing(fleet: Fleet, server: ZooKeeper) -> None:
+    """A server that is killed and started again has all on its disk: every lease goes on."""
+    work(fleet)
+    server.kill()
+    with pytest.raises(RegistryUnavailable, match="does not answer"):
+        fleet.registry(timeout=0.5).acquire(holder="in between")
+    server.start()
+    for holder in fleet.holders:
+        assert holder.renew()
+    fleet.check(ahead=1)
+
+
+def test_a_server_that_is_cut_off(fleet: Fleet, server: ZooKeeper) -> None:
+    """A stopped server is an error in time; what it was asked meanwhile repeats nothing."""
+    work(fleet)
+    held = list(fleet.holders)
+    server.pause()
+    try:
+        late = fleet.registry(timeout=0.5)
+        for _ in range(3):
+            with pytest.raises(RegistryUnavailable):
+                late.acquire(holder="late")
+    finally:
+        server.resume()
+    for holder in held:
+        assert holder.renew()
+    fleet.hire(COUNT)
+    fleet.check(ahead=1)
+
+
+def test_a_session_that_is_lost(shared_fleet: Fleet, zookeeper: ZooKeeper) -> None:
+    """A lease outlives the session; Leaf's passing node comes back with the next renewal."""
+    fleet = shared_fleet
+    (holder,) = fleet.hire(1)
+    assert holder.lease is not None
+    session = holder.registry.store.node.session
+    with zookeeper.client() as client:
+        top = node_of(client, fleet)
+        passing = f"{top}/leaf_temporary/{holder.lease.worker:010d}"
+        assert client.get(passing)[1].ephemeralOwner == session.id
+        thief = KazooClient(zookeeper.hosts, client_id=session._client.client_id)
+        thief.start()
+        thief.stop()  # ends the session
+        assert not client.exists(passing)
+        assert holder.renew()
+        data, stat = client.get(passing)
+        assert stat.ephemeralOwner == session.id
+        assert json.loads(data)["holder"] == holder.name
+        lasting = f"{top}/leaf_forever/{holder.lease.worker:010d}"
+        assert json.loads(client.get(lasting)[0])["timestamp"] > 1.7e12
+        holder.stop()
+        assert client.exists(lasting)
+        assert not client.exists(passing)
+    fleet.check(ahead=1)
+
+
+# --- an ensemble ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three() -> Iterator[list[ZooKeeper]]:
+    with ensemble() as made:
+        yield made
+
+
+def test_an_ensemble_that_elects_and_is_set_back(three: list[ZooKeeper], postgres: str) -> None:
+    """An election begins a new generation: the disks of its members may be older.
+
+    Here they are, at last: what was lent since lies below the fence.
+    """
+    fleet = ZooKeeperFleet(three[0].hosts, postgres, space=zookeeper_space())
+    work(fleet)
+    for each in three:
+        each.kill()
+    for each in three:
+        each.save()
+        each.start(wait=False)
+    while True:
+        try:
+            fleet.hire(1)
+            break
+        except RegistryUnavailable:
+            continue
+    assert fleet.holders[-1].lease is not None
+    assert fleet.holders[-1].lease.generation == 2
+    work(fleet)
+    for each in three:
+        each.kill()
+    for each in three:
+        each.set_back()
+        each.start(wait=False)
+    before = list(fleet.holders)
+    while True:
+        try:
+            newcomers = fleet.hire(1)
+            break
+        except RegistryUnavailable:
+            continue
+    newcomers += fleet.hire(3)
+    highest = max(holder.lease.until for holder in before if holder.lease)
+    assert min(holder.lease.start for holder in newcomers if holder.lease) >= highest
+    for holder in before:
+        holder.go_on()
+    fleet.check(ahead=3 * (STRIDE + WINDOW))
+    fleet.close()
+
+
+# --- the database -----------------------------------------------------------------------
+
+
+def test_no_lease_reaches_past_what_the_database_has_lent(shared_fleet: Fleet) -> None:
+    """The ceiling in the database is above every window, and rises before it is needed."""
+    fleet = shared_fleet
+    work(fleet)
+    ceiling = fleet.check_ceiling()
+    for _ in range(6):
+        fleet.pass_ticks(WINDOW // 3)
+        for holder in fleet.holders:
+            assert holder.renew()
+        raised = fleet.check_ceiling()
+        assert raised >= ceiling
+        ceiling = raised
+    fleet.check(ahead=1)
+
+
+def test_no_lease_is_shorter_than_a_window(shared_fleet: Fleet) -> None:
+    """A first use after a long pause finds the ceiling behind it: it is raised, not run into."""
+    fleet = shared_fleet
+    fleet.hire(1)
+    for ticks in (STRIDE - WINDOW // 2, 3 * STRIDE, STRIDE - 1):
+        fleet.pass_ticks(ticks)
+        newcomer = fleet.holder()
+        newcomer.start()
+        assert newcomer.lease is not None
+        assert newcomer.lease.until - newcomer.lease.start == WINDOW
+    fleet.check(ahead=1)
+
+
+def test_the_database_may_be_down_for_a_stride(shared_fleet: Fleet) -> None:
+    """Renewals and new leases do without it until the ceiling; then the error names it."""
+    fleet = shared_fleet
+    holders = fleet.hire(4)
+    with no_database(fleet.database):
+        for _ in range(4):
+            fleet.pass_ticks(WINDOW // 4)
+            assert all(holder.renew() for holder in holders)
+            holders[3].stop()
+            holders[3].start()
+        words = ""
+        while not words:
+            fleet.pass_ticks(WINDOW // 4)
+            try:
+                holders[0].renew()
+            except RegistryUnavailable as error:
+                words = str(error)
+        assert "has not lent it more: Database 'postgres'" in words
+        assert holders[0].lease is not None
+        # All that was lent lies below the ceiling, and is used up.
+        assert holders[0].lease.until == fleet.check_ceiling()
+    assert holders[0].renew()
+    fleet.check(ahead=1)
+
+
+def test_a_namespace_that_the_database_forgot(shared_fleet: Fleet) -> None:
+    """A deleted record in the database is a loss, too: nothing is lent twice."""
+    fleet = shared_fleet
+    work(fleet)
+    NamespaceRecord.objects.using(fleet.database).filter(pk=fleet.space.name).delete()
+    for _ in range(4):
+        fleet.pass_ticks(WINDOW)
+        for holder in fleet.holders:
+            holder.go_on()
+    fleet.hire(3)
+    fleet.claims.check()
+
+
+def test_waiting_after_a_loss(shared_fleet: Fleet, zookeeper: ZooKeeper) -> None:
+    """With after_loss="wait" nothing is lent ahead of the time, and the error says how long."""
+    fleet = shared_fleet
+    work(fleet)
+    delete_node(fleet, zookeeper)
+    patient = fleet.holder(after_loss="wait")
+    with pytest.raises(RegistryUnavailable, match=r"lends again in [0-9.]+ s"):
+        patient.start()
+    fleet.pass_ticks(STRIDE + WINDOW)
+    patient.start()
+    assert fleet.ahead[-1] <= 1
+    fleet.check()
+
+
+# --- bad input --------------------------------------------------------------------------
+
+
+def test_a_zookeeper_that_is_not_there(postgres: str) -> None:
+    """Nothing listens: a clear error in time, and the registry works once there is a server."""
+    registry = ZooKeeperLeases(
+        zookeeper_space(), hosts=f"127.0.0.1:{free_port()}", database=postgres, timeout=0.5
+    )
+    with pytest.raises(RegistryUnavailable, match="does not answer"):
+        registry.acquire(holder="a")
+    registry.close()
+
+
+def test_another_layout_is_refused(shared_fleet: Fleet) -> None:
+    """A process of other settings is refused with both values (L8)."""
+    fleet = shared_fleet
+    work(fleet, 2)
+    fleet.space = type(fleet.space)(
+        **{
+            **{name: getattr(fleet.space, name) for name in fleet.space.__slots__},
+            "fingerprint": {"layout": [["time", 40], ["worker", 11], ["sequence", 12]]},
+        }
+    )
+    with pytest.raises(NamespaceMismatch):
+        fleet.hire(1)
+
+
+def test_nodes_that_need_a_login(zookeeper: ZooKeeper, postgres: str) -> None:
+    """What one login has made another can't read; the error says what to give."""
+    space = zookeeper_space()
+    options = {"hosts": zookeeper.hosts, "path": "/closed", "database": postgres, "timeout": 10.0}
+    mine = ZooKeeperLeases(space, auth="shop:secret", **options)  # type: ignore[arg-type]
+    mine.acquire(holder="a")
+    for auth in ("shop:wrong", None):
+        other = ZooKeeperLeases(space, auth=auth, **options)  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match="auth"):
+            other.acquire(holder="b")
+        other.close()
+    mine.close()
+
+
+def test_a_lease_of_another_life_is_lost(shared_fleet: Fleet, zookeeper: ZooKeeper) -> None:
+    """A release after the loss changes nothing; a renewal says that the lease is gone."""
+    fleet = shared_fleet
+    (holder,) = fleet.hire(1)
+    lease = holder.lease
+    assert lease is not None
+    delete_node(fleet, zookeeper)
+    with pytest.raises(LeaseLost):
+        holder.registry.renew(lease, last_tick=lease.start)
+    assert not holder.registry.release(lease, last_tick=lease.start)
+    fleet.hire(2)
+    fleet.check()
+
+
+def test_a_node_of_a_later_version_is_refused(shared_fleet: Fleet, zookeeper: ZooKeeper) -> None:
+    """A process of this version says that it has to be upgraded, and leaves the node alone."""
+    fleet = shared_fleet
+    (holder,) = fleet.hire(1)
+    change_node(fleet, zookeeper, lambda words: words.update(protocol=99))
+    with pytest.raises(ConfigurationError, match="protocol 99"):
+        holder.renew()
+
+
+def test_more_worker_ids_than_a_node_holds(
+    shared_fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the size and the way out; what stands in the node stays."""
+    fleet = shared_fleet
+    fleet.hire(3)
+    monkeypatch.setattr(zookeeper_module, "MOST_BYTES", 1000)
+    with pytest.raises(ConfigurationError, match="takes 1000 in a node"):
+        fleet.hire(6)
+    monkeypatch.undo()
+    assert all(holder.renew() for holder in fleet.holders if holder.lease)
+
+
+# --- in a project -----------------------------------------------------------------------
+
+
+def test_ids_of_a_project(
+    server: ZooKeeper, postgres: str, tmp_path: Path, django_db_blocker: Any
+) -> None:
+    """The settings name it; with a checkpoint ids go on while ZooKeeper is down (Leaf's file)."""
+    leases = {
+        "BACKEND": "django_idgen.leases.checkpointed.CheckpointedLeases",
+        "OPTIONS": {
+            "directory": str(tmp_path),
+            "registry": {
+                "BACKEND": "django_idgen.leases.zookeeper.ZooKeeperLeases",
+                "OPTIONS": {"hosts": server.hosts, "database": postgres, "timeout": 2},
+            },
+        },
+    }
+    name = zookeeper_space().name
+    setting = {"GENERATORS": {"default": {"NAMESPACE": name, "LEASES": leases}}}
+    with override_settings(IDGEN=setting), django_db_blocker.unblock():
+        try:
+            ids = [generators["default"].next_id() for _ in range(1000)]
+            out = StringIO()
+            call_command("idgen_status", stdout=out)
+            assert "1 held" in out.getvalue()
+            server.kill()
+            ids += generators["default"].next_ids(1000)
+        finally:
+            handlers.reset()
+    assert ids == sorted(set(ids))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hosts": ""},
+        {"hosts": 2181},
+        {"path": "shop"},
+        {"auth": "shop"},
+        {"connection": "tls"},
+        {"stride": 0.1},
+        {"after_loss": "pray"},
+        {"timeout": 0},
+    ],
+)
+def test_options_that_can_not_work(options: dict[str, Any]) -> None:
+    """A bad option is refused at once, by its name."""
+    with pytest.raises(ConfigurationError, match=next(iter(options))):
+        ZooKeeperLeases(zookeeper_space(), **options)
+
+
+def test_an_argument_that_kazoo_does_not_know(zookeeper: ZooKeeper, postgres: str) -> None:
+    """It is named at the first use."""
+    registry = ZooKeeperLeases(
+        zookeeper_space(), hosts=zookeeper.hosts, connection={"tls": True}, database=postgres
+    )
+    with pytest.raises(ConfigurationError, match="tls"):
+        registry.acquire(holder="a")

@@ -1,0 +1,317 @@
+"""``manage.py idgen_status``: all of it on every database, what is away said so, nothing taken."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connections
+from django.test import override_settings
+
+from django_idgen import generators, next_id, segments
+from django_idgen.db.memory_rows import catch_up
+from django_idgen.models import LeafAlloc
+from django_idgen.ops.status import VERSION, status
+from django_idgen.ops.status_text import render, span, table
+from django_idgen.process import handlers
+from tests import servers
+from tests.places import make_tables, place
+from tests.server_tools import execute, sessions
+from tests.threads import wait_for_threads
+
+__all__ = ["place"]
+
+
+def shown(*words: str, **options: Any) -> str:
+    out = StringIO()
+    call_command("idgen_status", *words, stdout=out, **options)
+    return out.getvalue()
+
+
+def document(*words: str) -> dict[str, Any]:
+    return dict(json.loads(shown("--json", "--timeout", "60", *words)))
+
+
+def tags_of(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {tag["tag"]: tag for part in found["tags"] for tag in part["list"]}
+
+
+# --- what it says --------------------------------------------------------------------
+
+
+def test_it_tells_generators_tags_and_databases(place: str) -> None:
+    """The worker id in use with its holder, the tag with its ids, the database that answers."""
+    make_tables(place)
+    worker = generators["default"].layout.unpack(next_id()).worker  # type: ignore[attr-defined]
+    segments["orders"].next_ids(5)
+    assert segments["orders"].preload(60)  # type: ignore[attr-defined]
+    found = document()
+    assert found["version"] == VERSION
+    (generator,) = found["generators"]
+    assert (generator["alias"], generator["registry"]) == ("default", "database")
+    assert generator["workers"]["total"] == 1024
+    assert generator["workers"]["held"] == 1
+    (holder,) = generator["holders"]
+    assert (holder["worker"], holder["state"]) == (worker, "held")
+    assert 0 < holder["window_left"] <= 180
+    tag = tags_of(found)["orders"]
+    assert tag["max_id"] == segments["orders"].floor  # type: ignore[attr-defined]
+    assert tag["holder"]
+    assert tag["pooled"] is None
+    assert found["pool"] is None
+    (database,) = found["databases"]
+    assert (database["alias"], database["behind"], database["error"]) == (place, [], None)
+
+    text = shown("--timeout", "60")
+    for word in ("GENERATOR default", "1 held", str(worker), "orders", f"DATABASE {place}"):
+        assert word in text
+
+
+def test_its_moments_are_in_utc_in_a_project_without_time_zones(place: str, settings: Any) -> None:
+    """With ``USE_TZ = False``, too: whoever reads them knows no other zone."""
+    settings.USE_TZ = False
+    # MySQL has but its own time then, which should be the project's.
+    settings.TIME_ZONE = "UTC" if place == "mariadb" else "America/New_York"
+    make_tables(place)
+    next_id()
+    segments["orders"].next_ids(5)
+    catch_up(place)
+    found = document()
+    moments = [
+        tags_of(found)["orders"]["fetched_at"],
+        found["generators"][0]["holders"][0]["seen_at"],
+    ]
+    for text in moments:
+        assert abs(datetime.fromisoformat(text) - datetime.now(UTC)) < timedelta(minutes=2)
+    assert "orders" in shown("--timeout", "60")
+
+
+def test_it_takes_nothing_and_leaves_nothing(place: str) -> None:
+    """No worker id, no id, no table, no connection."""
+    before = _traces(place)
+    for _ in range(2):
+        found = document("--all")
+    assert found["generators"][0]["workers"]["held"] == 0
+    assert handlers.generators.made() == {}
+    assert handlers.segments.made() == {}
+    assert _traces(place) == before
+    if place in servers.URLS:
+        connections[place].close()
+        connections[place].ensure_connection()
+        assert sessions(place) == 0
+
+
+def _traces(alias: str) -> set[str]:
+    if alias in servers.URLS:
+        return set(connections[alias].introspection.table_names())
+    return {path.name for path in Path(connections.settings[alias]["NAME"]).parent.iterdir()}
+
+
+def test_a_half_migrated_database_is_told_in_words(server_alias: str) -> None:
+    """What can be read is; what lacks is named, with the way out."""
+    idgen = {"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": server_alias}}}}
+    make_tables(server_alias)
+    execute(server_alias, "ALTER TABLE leaf_alloc DROP COLUMN paused")
+    with override_settings(IDGEN=idgen):
+        found = document()
+        text = shown("--timeout", "60")
+    (tags,) = found["tags"]
+    assert tags["total"] is None
+    assert "manage.py migrate django_idgen" in tags["error"]
+    behind = {each["alias"]: each["behind"] for each in found["databases"]}
+    assert behind[server_alias] == ["leaf_alloc.paused"]
+    assert "lacks leaf_alloc.paused" in " ".join(text.split())
+    assert "Traceback" not in text
+
+
+def test_what_is_away_is_said_and_the_rest_goes_on(tmp_path: Path, django_db_blocker: Any) -> None:
+    """A database without a server: its error stands where it belongs; SQLite is told of."""
+    away = {
+        **connections.settings["default"],
+        "ENGINE": "django.db.backends.postgresql",
+        "HOST": "127.0.0.1",
+        "PORT": "1",
+        "NAME": "nowhere",
+        "USER": "nobody",
+        "PASSWORD": "secret-of-the-test",
+    }
+    connections.settings["away"] = away
+    idgen = {
+        "GENERATORS": {"far": {"LEASES": {"OPTIONS": {"database": "away"}}}},
+        "SEGMENTS": {"SOURCE": {"OPTIONS": {"database": "away"}}},
+    }
+    try:
+        with django_db_blocker.unblock(), override_settings(IDGEN=idgen):
+            found = document()
+            text = shown("--timeout", "60")
+    finally:
+        wait_for_threads("away")
+        del connections.settings["away"]
+        if hasattr(connections._connections, "away"):  # type: ignore[attr-defined]
+            del connections["away"]
+    errors = {each["alias"]: each["error"] for each in found["generators"]}
+    assert errors["default"] is None
+    assert errors["far"]
+    assert found["tags"][0]["error"]
+    assert {each["alias"]: each["error"] is None for each in found["databases"]} == {
+        "away": False,
+        "default": True,
+    }
+    assert text.count("can't be asked") == 3
+    assert "secret-of-the-test" not in text
+
+
+def test_the_pool_is_told(postgres: str, redis: str) -> None:
+    """What lies ready in Redis, how long it lasts, and how much memory that uses."""
+    pool = {
+        "BACKEND": "django_idgen.sources.pool.PoolSource",
+        "OPTIONS": {"alias": redis, "source": {"OPTIONS": {"database": postgres}}},
+    }
+    idgen = {"SEGMENTS": {"SOURCE": pool, "OPTIONS": {"timeout": 30}}}
+    with override_settings(IDGEN=idgen):
+        segments["pooled"].next_id()
+        left = segments["pooled"].clear()  # type: ignore[attr-defined]
+        LeafAlloc.objects.using(postgres).update(rate=10.0)
+        found = document()
+        tag = tags_of(found)["pooled"]
+        assert (tag["pooled"], tag["pool_left"]) == (left, left / 10)
+        assert left > 100
+        assert found["pool"]["alias"] == redis
+        assert found["pool"]["memory"] > 1000
+        assert found["pool"]["error"] is None
+        assert f"POOL {redis}: {left} ids ready" in " ".join(shown("--timeout", "60").split())
+
+
+@pytest.mark.django_db
+def test_of_very_many_tags_the_busiest_are_told(no_tags: None) -> None:
+    """And how many there are besides; --all and --tag tell more."""
+    make_tables("default")
+    LeafAlloc.objects.bulk_create(
+        LeafAlloc(biz_tag=f"many.{number:04}", rate=float(number)) for number in range(300)
+    )
+    found = document()
+    assert found["tags"][0]["total"] == 300
+    assert len(tags_of(found)) == 50
+    assert "many.0299" in tags_of(found)
+    assert "and 250 that are used less: see --all" in shown()
+    assert len(tags_of(document("--all"))) == 300
+    assert set(tags_of(document("--tag", "many.0001", "many.0002"))) == {"many.0001", "many.0002"}
+    assert tags_of(document("--tag", "unknown")) == {}
+
+
+# --- bad input -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--generator", "nobody"], "There is no generator 'nobody'"),
+        (["--tag", "\n"], "can't be used"),
+        (["--watch", "0"], "number of seconds"),
+        (["--watch", "soon"], "number of seconds"),
+        (["--timeout", "nan"], "number of seconds"),
+        (["--timeout", "-1"], "number of seconds"),
+    ],
+)
+def test_bad_input_is_refused_in_words(words: list[str], says: str) -> None:
+    """Naming the value."""
+    with pytest.raises(CommandError, match=says):
+        shown(*words)
+
+
+def test_settings_that_cannot_work_are_told_in_words() -> None:
+    """No traceback."""
+    with override_settings(IDGEN={"NONE": 1}), pytest.raises(CommandError, match="unknown key"):
+        shown()
+
+
+# --- watching ------------------------------------------------------------------------
+
+
+def test_watching_shows_what_was_fetched_in_between_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    """A line of JSON for each look; then a clean end."""
+    code = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background ignores it
+import django; django.setup()
+from django.core.management import call_command
+call_command("idgen_status", "--json", "--watch", "0.1")
+"""
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", code],
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as watching:
+        assert watching.stdout is not None
+        try:
+            looks = [json.loads(watching.stdout.readline()) for _ in range(3)]
+            watching.send_signal(signal.SIGINT)
+            _, errors = watching.communicate(timeout=60)
+        finally:
+            watching.kill()
+    assert len({look["at"] for look in looks}) == 3
+    assert watching.returncode == 0
+    assert "Traceback" not in errors
+
+
+@pytest.mark.django_db
+def test_rates_are_worked_out_between_two_looks(no_tags: None) -> None:
+    """What was fetched since, by the time that passed."""
+    make_tables("default")
+    row = LeafAlloc.objects.create(biz_tag="watched", max_id=1)
+    before = status()
+    LeafAlloc.objects.filter(pk=row.pk).update(max_id=1001)
+    after = status()
+    after["at"] = (datetime.fromisoformat(before["at"]) + timedelta(seconds=8)).isoformat()
+    assert "FETCHED/S" not in render(after, width=100)
+    text = render(after, width=100, before=before)
+    assert "FETCHED/S" in text
+    assert "watched" in text
+    assert "125" in text.split()
+
+
+# --- the table -----------------------------------------------------------------------
+
+
+def test_a_table_fits_the_terminal() -> None:
+    """Long cells are cut off, wide characters count twice, and nothing orders the terminal."""
+    rows = [("a" * 90, "1", ""), ("订单" * 20, "22", ""), ("x\x1b[2Jy", "3", "")]
+    lines = table(("TAG", "N", "EMPTY"), rows, 40)
+    assert all(len(line.encode("gb18030")) <= 42 for line in lines)
+    assert lines[0].split() == ["TAG", "N"]
+    assert lines[1].startswith("aaaa")
+    assert "…" in lines[1]
+    assert "…" in lines[2]
+    assert "\x1b" not in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, ""),
+        (0.0, "0 s"),
+        (0.25, "0.25 s"),
+        (59.0, "59 s"),
+        (150.0, "2.5 min"),
+        (7200.0, "2 h"),
+        (86400.0 * 3, "3 d"),
+        (31557600.0 * 67.8, "67.8 y"),
+        (float("inf"), "> 1000 y"),
+        (1e18, "> 1000 y"),
+    ],
+)
+def test_a_duration_is_told_in_the_unit_that_suits_it(seconds: float | None, words: str) -> None:
+    """Short enough for a column."""
+    assert span(seconds) == words

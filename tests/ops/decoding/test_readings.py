@@ -1,0 +1,370 @@
+"""What an id is to each generator and tag, and who held it."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.test import override_settings
+
+from django_idgen import generators, segments
+from django_idgen.core.encoding import TextForm
+from django_idgen.core.errors import InvalidTag
+from django_idgen.core.layout import BitLayout
+from django_idgen.models import LeafAlloc, SegmentHistory
+from django_idgen.ops.decoding import Standing, readings, spellings
+from django_idgen.ops.decoding.drawing import drawn_bits
+from django_idgen.process import handlers
+from django_idgen.process.factory import build_generator
+from django_idgen.settings.config import SettingsError
+from tests.aliases import alias as alias
+from tests.aliases import on_every_database
+from tests.app.models import Invoice
+from tests.app.text_models import Customer
+from tests.ops.doctor.asking import doctor
+from tests.places import empty_place as empty_place
+from tests.places import make_tables
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+TWO = {
+    "GENERATORS": {
+        "default": {"LAYOUT": {"time": 41, "worker": {"rack": 4, "host": 6}, "sequence": 12}},
+        "uid": {"LAYOUT": "uid", "LEASES": {"OPTIONS": {"workers": [0, 100]}}},
+        "short": {"LAYOUT": {"time": 30, "worker": 2, "sequence": 2, "tick": 1}},
+    }
+}
+
+
+def packed(
+    alias_: str = "default", when: datetime = NOW, worker: int = 3, sequence: int = 7
+) -> int:
+    layout = handlers.generator_settings(alias_).layout
+    tick = (int(when.timestamp()) * 1_000_000 - layout.epoch_us) // layout.tick_us
+    return layout.pack(tick, worker, sequence)
+
+
+@pytest.fixture(autouse=True)
+def _settings() -> Any:
+    with override_settings(IDGEN=TWO):
+        yield
+    handlers.reset()
+
+
+def by_alias(number: object, **wanted: Any) -> dict[str, Any]:
+    (found,) = readings(number, now=NOW + timedelta(days=1), offline=True, **wanted)
+    return {each.alias: each for each in found.snowflakes}
+
+
+# --- generators -----------------------------------------------------------------------------
+
+
+def test_each_generator_says_what_it_takes_an_id_for() -> None:
+    """Its time, worker and parts, sequence; each field with its bits, place and value."""
+    found = by_alias(packed(worker=0b0010_000011))["default"]
+    assert found.is_plausible
+    assert found.parts.created == NOW
+    assert (found.parts.worker, found.parts.sequence) == (131, 7)
+    time, worker, sequence = found.fields
+    assert (time.name, time.bits, time.offset) == ("time", 41, 22)
+    assert (worker.bits, worker.offset, worker.value) == (10, 12, 131)
+    assert [(part.name, part.bits, part.offset, part.value) for part in worker.parts] == [
+        ("rack", 4, 18, 2),
+        ("host", 6, 12, 3),
+    ]
+    assert (sequence.offset, sequence.value, sequence.digits) == (0, 7, "000000000111")
+
+
+def test_what_can_hardly_be_its_id_is_doubted() -> None:
+    """Of the future, of the very beginning, of a worker id not lent, past its bits."""
+    later = packed(when=NOW + timedelta(days=2))
+    assert "future: 2026-06-03T12:00:00Z" in by_alias(later)["default"].doubts[0]
+    assert "epoch" in by_alias(5)["default"].doubts[0]
+    assert "0 to 99" in by_alias(packed("uid", worker=100))["uid"].doubts[0]
+    short = by_alias(packed())["short"]
+    assert short.parts is None
+    assert "34 bits" in short.doubts[0]
+    # A stamp may be ahead of the time by a few windows, after a loss.
+    assert by_alias(packed(when=NOW + timedelta(days=1, seconds=360)))["default"].is_plausible
+
+
+def test_plausible_generators_come_first() -> None:
+    """Whatever their order in the settings."""
+    (found,) = readings(packed("uid"), now=NOW, offline=True)
+    assert found.snowflakes[0].alias == "uid"
+
+
+def test_a_prefix_leaves_only_the_model_s_own_generator() -> None:
+    """And no tag: its field takes none."""
+    text = Customer(pk=packed()).get_id_display()
+    (found,) = readings(text, now=NOW, offline=True)
+    assert [each.alias for each in found.snowflakes] == ["default"]
+    assert found.segments.tags == ()
+
+
+def test_one_generator_or_tag_can_be_asked_for() -> None:
+    """An unknown one is an error with those that there are."""
+    assert list(by_alias(packed(), generator="uid")) == ["uid"]
+    with pytest.raises(SettingsError, match="'default', 'uid', 'short'"):
+        readings(5, generator="nope")
+    with pytest.raises(InvalidTag):
+        readings(5, tag="x" * 200)
+
+
+def test_bits_are_drawn_to_scale() -> None:
+    """A column a bit where there is room, else in proportion; never wider than told."""
+    fields = by_alias(packed())["default"].fields
+    wide = drawn_bits(fields, 80)
+    assert wide[1] == f"|{'-' * 41}|{'-' * 10}|{'-' * 12}|"
+    assert wide[2].split() == [field.digits for field in fields]
+    assert wide[3].split() == ["time", "41", "worker", "10", "sequence", "12"]
+    assert wide[0].split() == ["62", "21", "11", "0"]
+    for width in range(24, 100):
+        assert max(map(len, drawn_bits(fields, width))) <= width
+    assert drawn_bits(fields, 40)[1] == f"|{'-' * 23}|{'-' * 6}|{'-' * 7}|"
+
+
+@on_every_database
+def test_who_held_the_worker_id_then_is_told(alias: str, request: Any) -> None:
+    """By the history of leases; where there is none, that it can't be told."""
+    options = {"database": alias, "history": True}
+    name = request.node.nodeid[-100:]
+    entry = {"NAMESPACE": name, "LEASES": {"OPTIONS": options}, "OPTIONS": {"holder": "web-1"}}
+    with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
+        number = generators["default"].next_id()
+        (found,) = readings(number)
+        (snowflake,) = found.snowflakes
+        assert snowflake.past_lease is not None
+        assert snowflake.past_lease.holder == "web-1"
+        other = handlers.generator_settings("default").layout
+        (snowflake,) = readings(number ^ 1 << other.worker_shift)[0].snowflakes
+        assert snowflake.past_lease is None
+        assert snowflake.past_lease_unknown
+
+
+def test_what_can_t_be_seen_from_here_is_told_in_the_reading() -> None:
+    """The rest of what an id says needs nobody."""
+    lender = {"base_urls": "http://127.0.0.1:1/idgen/", "token": "x"}
+    leases = {"BACKEND": "django_idgen.leases.http.HttpLeases", "OPTIONS": lender}
+    with override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": leases}}}):
+        (snowflake,) = readings(packed(), generator="default", now=NOW)[0].snowflakes
+    assert snowflake.parts is not None
+    assert snowflake.parts.worker == 3
+    assert snowflake.past_lease is None
+    assert "can't be seen from here" in snowflake.past_lease_unknown
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"LAYOUT": {"time": 40, "worker": 10, "sequence": 13, "tick": 0.002}},
+        {"EPOCH": "2024-12-31T23:00:00Z"},
+        {"LAYOUT": "uid"},
+    ],
+)
+def test_ids_of_before_a_move_are_read_as_they_were_made(
+    postgres: str, changed: dict[str, Any]
+) -> None:
+    """Another layout or epoch would make another time and worker id of them."""
+    leases = {"LEASES": {"OPTIONS": {"database": postgres}}}
+    parts = []
+    for entry in (leases, leases | changed):
+        with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
+            code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+            assert code == 0, words
+            parts.append(generators["default"].decode(generators["default"].next_id()))  # type: ignore[attr-defined]
+            handlers.reset()
+    with override_settings(IDGEN={"GENERATORS": {"default": leases | changed}}):
+        old, new = (readings(each.id)[0].snowflakes[0] for each in parts)
+        (offline,) = readings(parts[0].id, offline=True)[0].snowflakes
+    assert old.parts == parts[0] != offline.parts
+    assert old.is_plausible
+    assert (old.past_lease, bool(old.past_lease_unknown)) == (None, True)
+    assert new.parts == parts[1]
+    assert new.past_lease is not None
+
+
+def test_ids_of_a_layout_with_a_batch_are_still_read(postgres: str) -> None:
+    """After the move to a layout without one: the namespace remembers that it had one."""
+    fields = (("time", 40), ("batch", 3), ("worker", 10), ("sequence", 10))
+    entry = {
+        "LAYOUT": {"time": 40, "worker": 10, "sequence": 13},
+        "LEASES": {"OPTIONS": {"database": postgres}},
+    }
+    with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
+        now = handlers.generator_settings("default")
+        layout = BitLayout(fields, tick_us=1000, epoch_us=now.layout.epoch_us)
+        with build_generator(replace(now, layout=layout)) as before:
+            number = before.next_id()
+        code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+        assert code == 0, words
+        (found,) = readings(number)[0].snowflakes
+    assert found.parts == layout.unpack(number)
+    assert found.parts.batch < 4
+
+
+def test_ids_of_before_other_worker_ids_were_lent_are_no_doubtful_ones(postgres: str) -> None:
+    """Who held the worker id then is told, and its parts have their names."""
+    entry: dict[str, Any] = {"LAYOUT": {"time": 41, "worker": {"a": 4, "b": 6}, "sequence": 12}}
+    numbers = []
+    for workers in ([0, 2], [2, 4]):
+        entry["LEASES"] = {"OPTIONS": {"database": postgres, "workers": workers}}
+        with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
+            code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+            assert code == 0, words
+            numbers.append(generators["default"].next_id())
+            (found,) = readings(numbers[0])[0].snowflakes
+            handlers.reset()
+    assert found.is_plausible
+    assert found.parts is not None
+    assert found.parts.worker_parts.keys() == {"a", "b"}
+    assert found.past_lease is not None
+
+
+# --- tags -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tags(empty_place: str) -> Iterator[str]:
+    """A database of each kind with our tables alone, whose tags leave a history."""
+    make_tables(empty_place)
+    source = {"OPTIONS": {"database": empty_place, "history": True}}
+    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": source}}):
+        yield empty_place
+
+
+def test_the_history_names_the_grant(tags: str) -> None:
+    """The range, its holder and time."""
+    number = segments["orders"].next_id()
+    found = readings(number)[0].segments
+    (reading,) = found.tags
+    assert (reading.tag, reading.standing) == ("orders", Standing.GRANTED)
+    (grant,) = reading.grants
+    assert grant.start <= number <= grant.last
+    assert grant.database == tags
+    assert grant.holder
+    assert found.notes == ()
+
+
+@on_every_database
+def test_without_a_history_tags_past_it_are_possible(alias: str) -> None:
+    """Those of the project's fields first; one that has not come to it is none of them."""
+    source = {"OPTIONS": {"database": alias}}
+    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": source}}):
+        rows = LeafAlloc.objects.using(alias)
+        rows.all().delete()
+        for tag, max_id in (("aaa", 2**60), ("short", 50), ("app.invoice", 2**61)):
+            rows.create(biz_tag=tag, max_id=max_id)
+        found = readings(1000)[0].segments.tags
+        assert [(each.tag, each.standing) for each in found] == [
+            ("app.invoice", Standing.POSSIBLE),
+            ("aaa", Standing.POSSIBLE),
+        ]
+        assert [field.model for field in found[0].fields] == [Invoice]
+        asked = readings(1000, tag="short")[0].segments.tags
+        assert [(each.standing, each.max_id) for each in asked] == [(Standing.AHEAD, 50)]
+        unknown = readings(1000, tag="nobody")[0].segments.tags
+        assert [each.standing for each in unknown] == [Standing.UNKNOWN]
+
+
+@on_every_database
+def test_thousands_of_tags_are_not_all_told(alias: str) -> None:
+    """Fifty, and how many more there are, in a handful of queries."""
+    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": alias}}}}):
+        rows = LeafAlloc.objects.using(alias)
+        rows.all().delete()
+        rows.bulk_create(LeafAlloc(biz_tag=f"t{n}", max_id=100) for n in range(60))
+        found = readings(5)[0].segments
+    assert len(found.tags) == 50
+    assert found.more == 10
+
+
+@on_every_database
+def test_several_databases_give_out_different_remainders(alias: str) -> None:
+    """An id that another database gives out is none of this one's."""
+    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": alias}}}}):
+        LeafAlloc.objects.using(alias).create(biz_tag="even", max_id=1000, delta=2, remainder=0)
+        assert readings(10, tag="even")[0].segments.tags[0].standing is Standing.POSSIBLE
+        assert readings(11, tag="even")[0].segments.tags[0].standing is Standing.AHEAD
+
+
+@pytest.mark.django_db(databases=["default", "postgres"])
+def test_a_table_that_is_not_there_spoils_no_transaction() -> None:
+    """On a server that ends a transaction at its first error, the caller's goes on."""
+    from tests import servers
+
+    servers.require("postgres")
+    source = {"OPTIONS": {"database": "postgres"}}
+    with (
+        override_settings(IDGEN={"SEGMENTS": {"SOURCE": source}}),
+        transaction.atomic(using="postgres"),
+        connections["postgres"].schema_editor() as editor,
+    ):
+        editor.delete_model(SegmentHistory)
+        LeafAlloc.objects.using("postgres").create(biz_tag="t", max_id=100)
+        found = readings(5, tag="t")[0].segments
+        assert found.tags[0].standing is Standing.POSSIBLE
+        transaction.set_rollback(True, using="postgres")
+
+
+@pytest.mark.django_db
+def test_a_row_is_found_by_its_prefix() -> None:
+    """And so is that there is none."""
+    with override_settings(IDGEN={}):
+        customer = Customer.objects.create(name="Ada")
+        (found,) = readings(customer.get_id_display())
+        assert [each.row for each in found.rows] == [customer]
+        (found,) = readings(Customer(pk=packed()).get_id_display())
+        assert [each.row for each in found.rows] == [None]
+        (found,) = readings(customer.pk)
+        assert found.rows == ()
+
+
+def test_what_is_away_is_asked_once_for_all_readings_of_a_text(postgres: str) -> None:
+    """A text may be of two forms, and each look at a dead server may take seconds."""
+    lender = {"OPTIONS": {"database": postgres}}
+    texts = (TextForm("base36").format(packed(sequence=n)) for n in range(100))
+    of_two_forms = next(text for text in texts if len(spellings(text)) > 1)
+    with (
+        override_settings(
+            IDGEN={"GENERATORS": {"default": {"LEASES": lender}}, "SEGMENTS": {"SOURCE": lender}}
+        ),
+        dead_server(postgres) as met,
+    ):
+        for text in (str(packed()), of_two_forms):
+            for found in readings(text, now=NOW + timedelta(days=1)):
+                assert "failed" in found.snowflakes[0].past_lease_unknown
+                assert postgres in found.segments.notes[0]
+            met.append(0)
+    once, for_all = "".join(map(str, met)).strip("0").split("0")
+    assert len(for_all) <= len(once)
+
+
+@contextmanager
+def dead_server(alias: str) -> Iterator[list[int]]:
+    """Where the database ``alias`` was somebody hangs up; notes a 1 for each who comes."""
+    settings = connections.settings[alias]
+    place = settings["HOST"], settings["PORT"]
+    connections[alias].close()
+    met: list[int] = []
+
+    class HangUp(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            met.append(1)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), HangUp) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings.update(HOST="127.0.0.1", PORT=str(server.server_address[1]))
+        connections[alias].settings_dict.update(HOST="127.0.0.1", PORT=settings["PORT"])
+        try:
+            yield met
+        finally:
+            server.shutdown()
+            settings.update(HOST=place[0], PORT=place[1])
+            connections[alias].settings_dict.update(HOST=place[0], PORT=place[1])

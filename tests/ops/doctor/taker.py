@@ -1,0 +1,38 @@
+"""A process that takes ids until it is told to stop: ``python -m tests.ops.doctor.taker STOP``.
+
+It writes each batch down at once, a line ``kind id id …``; and why it got none.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import django
+
+BATCH = 3
+PAUSE = 0.001
+"""Of nearly every tick some ids are taken: what is lent twice shows."""
+
+
+def main(stop: Path, tags: list[str]) -> None:
+    django.setup()
+    from django_idgen import generators, segments
+    from django_idgen.core.errors import IdgenError
+
+    while not stop.exists():
+        for kind in tags or ["snowflake"]:
+            try:
+                source = segments[kind] if tags else generators["default"]
+                print(kind, *source.next_ids(BATCH), flush=True)
+            except IdgenError as error:
+                print("refused", type(error).__name__, str(error)[:120], flush=True)
+                time.sleep(0.05)
+        time.sleep(PAUSE)
+    generators.close()
+    segments.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

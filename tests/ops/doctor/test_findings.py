@@ -1,0 +1,603 @@
+"""What the doctor finds, and that it is silent where all is well; on real servers and files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connections
+from django.test import override_settings
+
+from django_idgen import generators, segments
+from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
+from django_idgen.ops.doctor.examinations import EXAMINATIONS
+from django_idgen.sources.server import FAILOVER_SKIP
+from tests.app.models import Comment, Invoice, Line, Order, Tag, Ticket
+from tests.ops.doctor.asking import doctor, findings
+from tests.ops.doctor.fleet import idgen, on_database, on_redis
+from tests.places import empty_sqlite, make_tables
+from tests.redis_servers import RedisFarm, cache_alias, redis_farm
+from tests.server_tools import execute
+
+
+@contextmanager
+def tables(alias: str, *models: Any) -> Iterator[None]:
+    """Tables of the project in ``alias``, and all of ours."""
+    make_tables(alias)
+    with connections[alias].schema_editor() as editor:
+        for model in models:
+            editor.create_model(model)
+    yield
+
+
+@contextmanager
+def alone(alias: str) -> Iterator[None]:
+    """The project has no server but that of ``alias``: the other tests' is not there for us."""
+    others = {name: connections.settings[name] for name in ("postgres", "mariadb") if name != alias}
+    for name in others:
+        connections.settings.pop(name)
+    try:
+        yield
+    finally:
+        connections.settings.update(others)
+
+
+@pytest.fixture
+def shop(server_alias: str) -> Iterator[str]:
+    """The alias of a server with tables of orders and invoices; ids come from it."""
+    with (
+        alone(server_alias),
+        tables(server_alias, Tag, Order, Invoice, Ticket),
+        override_settings(IDGEN=idgen(on_database(server_alias), window=180)),
+    ):
+        yield server_alias
+
+
+@pytest.fixture
+def farm() -> Iterator[RedisFarm]:
+    with redis_farm() as made:
+        yield made
+
+
+def found(*only: str, alias: str, **options: Any) -> list[dict[str, Any]]:
+    return findings(*only, database=[alias], **options)
+
+
+def fix(only: str, alias: str, **options: Any) -> tuple[int, str]:
+    return doctor(only, database=[alias], fix=True, yes=True, **options)
+
+
+def test_all_is_well(shop: str) -> None:
+    """Of a project that has used ids, there is nothing to tell; and the exit status says so."""
+    Order.objects.using(shop).create()
+    Invoice.objects.using(shop).create()
+    Ticket.objects.using(shop).create()
+    code, words = doctor(database=[shop])
+    assert (code, words.strip()) == (0, "All is well."), words
+
+
+# --- tags ------------------------------------------------------------------------------
+
+
+def test_a_tag_behind_its_table(shop: str) -> None:
+    """A row with a higher id than the tag has come to; the fix raises the tag past it.
+
+    As far as a failover would: nobody knows whether the tag was put back, and what it
+    had given out since.
+    """
+    Invoice.objects.using(shop).create()
+    Invoice.objects.using(shop).create(pk=70_000)
+    (finding,) = found("tags", alias=shop)
+    assert finding["severity"] == "error"
+    assert "70000" in finding["what"]
+    code, words = fix("tags", shop)
+    assert code == 0, words
+    skipped = 50 * LeafAlloc.objects.using(shop).values_list("largest_step", flat=True)[0]
+    assert f"stands at {70_001 + skipped}" in words
+    segments.close()
+    assert Invoice.objects.using(shop).create().pk == 70_001 + skipped
+
+
+def test_a_tag_that_stays_behind_is_no_success(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where rows with higher ids come as fast as it is raised, the fix fails, and says so."""
+    Invoice.objects.using(shop).create()
+    Invoice.objects.using(shop).create(pk=70_000)
+    monkeypatch.setattr("django_idgen.ops.doctor.tags.raise_tag", lambda *_: None)
+    code, words = fix("tags", shop)
+    assert code != 0
+    assert "was raised 5 times" in words
+
+
+def test_a_tag_that_is_used_for_the_first_time_beside_old_rows(shop: str) -> None:
+    """It would start at 1; the fix makes it where it has to start."""
+    Ticket.objects.using(shop).create(pk=5)
+    (finding,) = found("tags", alias=shop)
+    assert finding["subject"] == "tag 'tickets'"
+    assert fix("tags", shop)[0] == 0
+    assert Ticket.objects.using(shop).create().pk == 6
+
+
+def test_the_last_id_can_not_be_gone_past(shop: str) -> None:
+    """There is no fix, and the finding says so."""
+    Ticket.objects.using(shop).create(pk=2**63 - 1)
+    (finding,) = found("tags", alias=shop)
+    assert finding["fix"] is None
+    assert "used up" in finding["todo"]
+
+
+def test_a_tag_of_several_databases(shop: str) -> None:
+    """Only ids that the database would give out itself count."""
+    segments["tests.x"].next_id()
+    LeafAlloc.objects.using(shop).create(biz_tag="tickets", max_id=101, delta=2, remainder=1)
+    Ticket.objects.using(shop).create(pk=400)
+    assert found("tags", alias=shop) == []
+    Ticket.objects.using(shop).create(pk=401)
+    assert "401" in found("tags", alias=shop)[0]["what"]
+
+
+def test_declining_changes_nothing(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is shown first what would be done; the answer is no unless it is yes."""
+    Ticket.objects.using(shop).create(pk=5)
+    for answer in ("", "n", "what?"):
+        monkeypatch.setattr("builtins.input", lambda _prompt, answer=answer: answer)
+        code, words = doctor("tags", database=[shop], fix=True)
+        assert code == 2
+        assert "Raises tag 'tickets' to 6" in words
+        assert "Nothing was changed" in words
+    assert not LeafAlloc.objects.using(shop).filter(pk="tickets").exists()
+    monkeypatch.setattr("builtins.input", lambda _prompt: "y")
+    assert doctor("tags", database=[shop], fix=True)[0] == 0
+
+
+# --- the future ------------------------------------------------------------------------
+
+
+def test_rows_past_all_marks(shop: str) -> None:
+    """Somebody else stamps ids: the fix begins past them, under a live holder."""
+    mine = Order.objects.using(shop).create()
+    layout: Any = generators["default"].layout  # type: ignore[attr-defined]
+    until = NamespaceRecord.objects.using(shop).get().highest_until
+    foreign = layout.pack(until + 60_000, 3)
+    Order.objects.using(shop).create(pk=foreign)
+    (finding,) = found("future", alias=shop)
+    assert "past everything" in finding["what"]
+    code, words = fix("future", shop)
+    assert code == 0, words
+    generators.close()
+    assert Order.objects.using(shop).create().pk > foreign > mine.pk
+
+
+def test_a_row_years_ahead_is_one_rows_fault(shop: str) -> None:
+    """No fence goes past it: ids would be stamped years ahead."""
+    Order.objects.using(shop).create()
+    layout: Any = generators["default"].layout  # type: ignore[attr-defined]
+    Order.objects.using(shop).create(pk=layout.pack(layout.max_ticks - 1, 3))
+    (finding,) = found("future", alias=shop)
+    assert finding["fix"] is None
+
+
+# --- marks -----------------------------------------------------------------------------
+
+
+def test_a_poisoned_mark(shop: str) -> None:
+    """A clock that was years ahead: it is lowered only if somebody vouches for the rest."""
+    Order.objects.using(shop).create()
+    generators.close()
+    far = 40 * 365 * 86_400_000
+    WorkerLease.objects.using(shop).update(until=far)
+    NamespaceRecord.objects.using(shop).update(highest_until=far)
+    (finding,) = found("marks", alias=shop)
+    assert finding["severity"] == "error"
+    assert finding["fix"]["needs"] == ["--others-stopped", "--trust-tables"]
+    assert "not without --others-stopped --trust-tables" in fix("marks", shop)[1]
+    assert NamespaceRecord.objects.using(shop).get().highest_until == far
+    code, words = fix("marks", shop, others_stopped=True, trust_tables=True)
+    assert code == 0, words
+    before = Order.objects.using(shop).get().pk
+    assert Order.objects.using(shop).create().pk > before
+    assert found("marks", "future", alias=shop) == []
+
+
+def test_nothing_is_proven_by_a_database_that_is_away(shop: str) -> None:
+    """An id may be there that the others don't have: no mark is lowered."""
+    Order.objects.using(shop).create()
+    NamespaceRecord.objects.using(shop).update(highest_until=40 * 365 * 86_400_000)
+    connections.settings["gone"] = {**connections.settings[shop], "PORT": "1"}
+    try:
+        (finding,) = found("marks", alias=shop)
+    finally:
+        del connections.settings["gone"]
+    assert finding["fix"] is None
+    assert "'gone'" in finding["todo"]
+
+
+def test_a_poisoned_mark_whose_ids_are_used_stays(shop: str) -> None:
+    """The tables show it."""
+    layout: Any = generators["default"].layout  # type: ignore[attr-defined]
+    far = 40 * 365 * 86_400_000
+    generators["default"].next_id()
+    Order.objects.using(shop).create(pk=layout.pack(far - 1, 3))
+    generators.close()
+    NamespaceRecord.objects.using(shop).update(highest_until=far)
+    (finding,) = found("marks", alias=shop)
+    assert finding["fix"] is None
+
+
+def test_a_tag_that_was_skipped_too_far(shop: str) -> None:
+    """It goes back to its table's highest id, and some way past it, when asked for."""
+    Ticket.objects.using(shop).create()
+    segments.close()
+    LeafAlloc.objects.using(shop).filter(pk="tickets").update(max_id=2**62)
+    (finding,) = found("marks", alias=shop)
+    assert "lost" in finding["why"]
+    assert fix("marks", shop, others_stopped=True, trust_tables=True)[0] == 0
+    assert 1 < Ticket.objects.using(shop).create().pk < 10**6
+
+
+# --- columns and ends ------------------------------------------------------------------
+
+
+def test_columns_that_are_too_narrow(shop: str) -> None:
+    """In the database, whatever the model says: a foreign key, and a generic one."""
+    with connections[shop].schema_editor() as editor:
+        editor.create_model(Line)
+    quote = connections[shop].ops.quote_name
+    for table, column in ((Line._meta.db_table, "order_id"), (Ticket._meta.db_table, "id")):
+        _narrow(shop, quote(table), quote(column))
+    words = {finding["subject"]: finding for finding in found("columns", alias=shop)}
+    assert len(words) == 2
+    ticket, line = sorted(words.values(), key=lambda each: each["subject"])
+    assert (line["severity"], ticket["severity"]) == ("error", "warning")
+
+
+def _narrow(alias: str, table: str, column: str) -> None:
+    if alias == "postgres":
+        execute(alias, f"ALTER TABLE {table} ALTER COLUMN {column} TYPE integer")
+    else:
+        for row in execute(
+            alias,
+            "SELECT table_name, constraint_name FROM information_schema.key_column_usage "
+            "WHERE constraint_schema = database() AND referenced_table_name IS NOT NULL",
+        ):
+            execute(alias, f"ALTER TABLE {row[0]} DROP FOREIGN KEY {row[1]}")
+        execute(alias, f"ALTER TABLE {table} MODIFY {column} int NOT NULL")
+
+
+def test_generic_keys_that_are_too_narrow(shop: str) -> None:
+    """The model has 64 bits, the table, made by an old migration, doesn't."""
+    table = Comment._meta.db_table
+    execute(shop, f"CREATE TABLE {table} (id bigint, content_type_id int, object_id int)")
+    (finding,) = found("columns", alias=shop)
+    assert "object_id" in finding["subject"]
+
+
+def test_ends_that_come_near(shop: str) -> None:
+    """Of a layout, of a tag at its rate, and of the column that a tag fills."""
+    Ticket.objects.using(shop).create()
+    _narrow(shop, Ticket._meta.db_table, "id")
+    LeafAlloc.objects.using(shop).filter(pk="tickets").update(rate=50.0)
+    (finding,) = found("exhaustion", alias=shop)
+    assert "1.4 years" in finding["what"]
+    LeafAlloc.objects.using(shop).filter(pk="tickets").update(rate=500.0)
+    assert found("exhaustion", alias=shop)[0]["severity"] == "error"
+    LeafAlloc.objects.using(shop).filter(pk="tickets").update(rate=0, max_id=2**62 + 1)
+    assert "2**63-1" in found("exhaustion", alias=shop)[0]["why"]
+    short = {"LAYOUT": {"time": 28, "worker": 10, "sequence": 12, "tick": 0.25}}
+    with override_settings(IDGEN=idgen(on_database(shop), **short)):
+        layouts = [each for each in found("exhaustion", alias=shop) if "layout" in each["what"]]
+    assert [each["severity"] for each in layouts] == ["error"]
+    assert "such as {'time': 29, 'worker': 9, 'sequence': 12, 'tick': 0.25}" in layouts[0]["todo"]
+
+
+# --- worker ids and clocks -------------------------------------------------------------
+
+
+def test_worker_ids_that_are_nearly_all_taken(server_alias: str) -> None:
+    """A warning first, then an error; an old one without a holder is told of."""
+    with override_settings(IDGEN=idgen(on_database(server_alias, workers=[0, 2]), window=180)):
+        generators["default"].next_id()
+        assert found("workers", alias=server_alias) == []
+        row = WorkerLease.objects.using(server_alias).get()
+        for worker in {0, 1} - {row.worker}:
+            row.pk, row.worker, row.token = f"default/{worker}", worker, "a" * 32
+            WorkerLease.objects.using(server_alias).bulk_create([row])
+        NamespaceRecord.objects.using(server_alias).update(workers_made=2)
+        (finding,) = found("workers", alias=server_alias)
+        assert finding["severity"] == "error"
+        assert "0 left" in finding["what"]
+        WorkerLease.objects.using(server_alias).filter(token="a" * 32).update(until=1)
+        (finding,) = found("workers", alias=server_alias)
+        assert "expired" in finding["what"]
+
+
+def once(alias: str, workers: int, **options: Any) -> dict[str, Any]:
+    """Settings of a generator whose worker ids are lent once."""
+    leases = {"BACKEND": "django_idgen.leases.disposable.DisposableLeases"}
+    given = {"database": alias, "workers": [0, workers], **options}
+    return idgen({**leases, "OPTIONS": given}, window=180)
+
+
+def was_lent(alias: str, workers: Iterable[int], days_ago: float) -> None:
+    """As one worker id was, by a process that was killed."""
+    row = WorkerLease.objects.using(alias).get(worker=0)
+    row.acquired_at -= timedelta(days=days_ago)
+    row.until = 1
+    for worker in workers:
+        row.pk, row.worker, row.token = f"default/{worker}", worker, f"{worker:032x}"
+        WorkerLease.objects.using(alias).bulk_create([row])
+
+
+def test_worker_ids_that_are_lent_once_come_to_an_end(server_alias: str) -> None:
+    """Told long before, by the share that is used or the rate of the last days; and the way out."""
+    with override_settings(IDGEN=once(server_alias, 1000)):
+        generators["default"].next_id()
+        was_lent(server_alias, range(1, 61), days_ago=8)
+        assert found("workers", alias=server_alias) == []  # 939 for 6,573 days
+        was_lent(server_alias, range(61, 400), days_ago=3)
+        (finding,) = found("workers", alias=server_alias)
+        assert finding["severity"] == "warning"
+        assert "400 (40%) are used, and 600 left: about 12 days" in finding["what"]
+        assert "'recycle': True" in finding["todo"]
+        was_lent(server_alias, range(400, 800), days_ago=0.5)
+        assert found("workers", alias=server_alias)[0]["severity"] == "error"
+        assert found("workers", alias=server_alias)[0]["what"].endswith(
+            "2 days at the rate of the last 7."
+        )
+        WorkerLease.objects.using(server_alias).filter(worker__lt=799).delete()
+        (finding,) = found("workers", alias=server_alias)  # by the highest, not by the rows
+        assert "800 (80%) are used, and 200 left" in finding["what"]
+    with override_settings(IDGEN=once(server_alias, 1000, recycle=True)):
+        generators["default"].next_id()
+        assert [each["severity"] for each in found("workers", alias=server_alias)] == ["info"]
+    with override_settings(IDGEN=idgen(on_database(server_alias, workers=[0, 1000]), window=180)):
+        (code, words) = fix("settings", server_alias)
+        assert code == 0, words
+        generators["default"].next_id()
+
+
+def test_the_last_worker_id_that_is_lent_once(server_alias: str) -> None:
+    """An error where there is none left, however long that took."""
+    with override_settings(IDGEN=once(server_alias, 5)):
+        generators["default"].next_id()
+        was_lent(server_alias, range(1, 4), days_ago=30)
+        WorkerLease.objects.using(server_alias).update(acquired_at=datetime(2025, 1, 1, tzinfo=UTC))
+        (finding,) = found("workers", alias=server_alias)
+        assert finding["severity"] == "warning"
+        assert finding["what"].endswith("4 (80%) are used, and 1 left.")
+        was_lent(server_alias, [4], days_ago=30)
+        (finding,) = found("workers", alias=server_alias)
+        assert finding["severity"] == "error"
+        assert "and 0 left" in finding["what"]
+
+
+def test_holders_whose_clocks_are_off(shop: str) -> None:
+    """By what the registry noted when they were seen."""
+    generators["default"].next_id()
+    assert found("clocks", alias=shop) == []
+    WorkerLease.objects.using(shop).update(clock_offset_us=45_000_000)
+    (finding,) = found("clocks", alias=shop)
+    assert "+45.0 s" in finding["what"]
+
+
+# --- several databases -----------------------------------------------------------------
+
+
+def test_rows_that_do_not_agree(shop: str) -> None:
+    """A tag with another shard than its database; one last used on another server."""
+    segments["orders"].next_id()
+    assert found("databases", alias=shop) == []
+    LeafAlloc.objects.using(shop).update(server="another")
+    assert "another server" in found("databases", alias=shop)[0]["what"]
+    LeafAlloc.objects.using(shop).update(delta=3, remainder=2)
+    assert "'orders' has delta=3, remainder=2" in found("databases", alias=shop)[0]["what"]
+    Installation.objects.using(shop).all().delete()
+    assert "emptied" in found("databases", alias=shop)[0]["what"]
+
+
+# --- half-migrated, and away -----------------------------------------------------------
+
+
+def test_a_half_migrated_database(server_alias: str) -> None:
+    """It names what is missing, and migrate; makes nothing, and doesn't fail on the rest."""
+    with override_settings(IDGEN=idgen(on_database(server_alias))):
+        (finding,) = found("tables", alias=server_alias)
+        assert (finding["severity"], "none of our tables" in finding["what"]) == ("error", True)
+        make_tables(server_alias)
+        assert found("tables", alias=server_alias) == []
+        execute(server_alias, "ALTER TABLE leaf_alloc DROP COLUMN paused")
+        execute(server_alias, "DROP TABLE django_idgen_leasehistory")
+        code, words = doctor(database=[server_alias])
+        assert code == 2, words
+        assert "leaf_alloc.paused" in words
+        assert f"migrate django_idgen --database {server_alias}" in " ".join(words.split())
+        assert "NOT EXAMINED" not in words, words
+        names = connections[server_alias].introspection.table_names()
+        assert "django_idgen_leasehistory" not in names
+
+
+def test_it_makes_nothing(tmp_path: Path, django_db_blocker: Any, server_alias: str) -> None:
+    """Neither tables, on a server, nor a file, on SQLite."""
+    with override_settings(IDGEN=idgen(on_database(server_alias))):
+        code, words = doctor(database=[server_alias])
+        assert code == 2, words
+    assert connections[server_alias].introspection.table_names() == []
+    with django_db_blocker.unblock(), empty_sqlite(tmp_path / "a.sqlite3"):
+        with override_settings(IDGEN={}):
+            code, words = doctor(database=["default"])
+        assert code == 0, words
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_that_is_away_is_named(postgres: str) -> None:
+    """And the rest goes on; the exit status is of its own."""
+    make_tables(postgres)
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        connections.settings["gone"] = {**connections.settings[postgres], "PORT": "1"}
+        try:
+            code, words = doctor(database=["gone", postgres])
+            execute(postgres, "DROP TABLE django_idgen_leasehistory")
+            worse, more = doctor(database=["gone", postgres])
+        finally:
+            del connections.settings["gone"]
+    assert code == 3, words
+    assert "database 'gone'" in words
+    assert worse == 2, more
+    assert f"database '{postgres}'" in more
+
+
+# --- the command -----------------------------------------------------------------------
+
+
+def test_exit_statuses(shop: str) -> None:
+    """``--fail-on error`` lets warnings pass."""
+    Ticket.objects.using(shop).create()
+    segments.close()
+    LeafAlloc.objects.using(shop).filter(pk="tickets").update(max_id=2**61)
+    assert doctor("marks", database=[shop])[0] == 1
+    assert doctor("marks", database=[shop], fail_on="error")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"only": ["nothing"]}, "There are tables, settings"),
+        ({"database": ["nowhere"]}, "There are default"),
+        ({"json": True, "fix": True}, "--yes"),
+    ],
+)
+def test_bad_input(options: dict[str, Any], words: str) -> None:
+    """What there is is named."""
+    with pytest.raises(CommandError, match=words):
+        call_command("idgen_doctor", stdout=StringIO(), **options)
+
+
+def test_settings_that_can_not_work() -> None:
+    """They are the finding."""
+    with (
+        override_settings(IDGEN={"NOTHING": 1}),
+        pytest.raises(CommandError, match="NOTHING") as caught,
+    ):
+        call_command("idgen_doctor")
+    assert caught.value.returncode == 3
+
+
+def test_json_with_a_fix(shop: str) -> None:
+    """JSON alone on the one stream, what was done on the other."""
+    Ticket.objects.using(shop).create(pk=5)
+    out, errors = StringIO(), StringIO()
+    call_command(
+        "idgen_doctor",
+        only=["tags"],
+        database=[shop],
+        json=True,
+        fix=True,
+        yes=True,
+        stdout=out,
+        stderr=errors,
+    )
+    assert json.loads(out.getvalue())["exit_code"] == 0
+    assert "done: tag 'tickets'" in errors.getvalue()
+
+
+def test_every_examination_has_a_name() -> None:
+    """Those that ``--only`` takes."""
+    assert len(EXAMINATIONS) == 14
+
+
+# --- Redis -----------------------------------------------------------------------------
+
+
+def test_a_redis_that_evicts_and_is_shared(postgres: str, farm: RedisFarm) -> None:
+    """Its policy, the cache beside it, and one that is a replica."""
+    server = farm.server(maxmemory="20mb", maxmemory_policy="allkeys-lru", save='"3600 1"')
+    setting = idgen(on_redis("idgen", postgres))
+    with cache_alias("idgen", server.url), override_settings(IDGEN=setting):
+        words = " ".join(finding["what"] for finding in found("redis", alias=postgres))
+        assert "allkeys-lru" in words
+        server.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        assert found("redis", alias=postgres) == []
+        generators["default"].next_id()
+        assert found("redis", alias=postgres) == []
+        generators.close()
+        server.run("FLUSHALL")
+        assert "knows nothing" in found("redis", alias=postgres)[0]["what"]
+        generators["default"].next_id()
+        with cache_alias("pages", server.url):
+            assert "pages" in found("redis", alias=postgres)[0]["what"]
+        server.run("ACL", "SETUSER", "default", "-info")
+        assert "+info" in found("redis", alias=postgres)[0]["what"]
+        server.run("ACL", "SETUSER", "default", "+info")
+        server.kill()
+        code, words = doctor("redis", database=[postgres])
+        assert code == 3
+        assert "did not answer" in words
+
+
+# --- SQLite ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(tmp_path: Path, django_db_blocker: Any) -> Iterator[Path]:
+    """A SQLite project in which ids were used; yields its database's path."""
+    path = tmp_path / "site.sqlite3"
+    with (
+        django_db_blocker.unblock(),
+        empty_sqlite(path),
+        override_settings(IDGEN={}),
+        tables("default", Tag, Order, Invoice),
+    ):
+        Invoice.objects.create()
+        Order.objects.create()
+        segments.close()
+        generators.close()
+        yield path
+
+
+def test_sqlite_is_well(site: Path) -> None:
+    """Of a file in use there is nothing to tell."""
+    code, words = doctor(database=["default"])
+    assert (code, words.strip()) == (0, "All is well."), words
+
+
+def test_an_id_file_that_is_gone(site: Path) -> None:
+    """It says what the next process does, and makes no file by asking."""
+    make_tables("default")
+    file = site.with_name(site.name + "-idgen")
+    file.unlink()
+    assert "is gone" in found("sqlite", alias="default")[0]["what"]
+    assert not file.exists()
+
+
+def test_a_sqlite_tag_behind_its_table(site: Path) -> None:
+    """It is raised as on a server, past what others may have had."""
+    Invoice.objects.create(pk=90_000)
+    code, words = fix("tags", "default")
+    assert code == 0, words
+    assert Invoice.objects.create().pk == 90_001 + FAILOVER_SKIP * 2 * 1000
+
+
+def test_sqlite_moves_to_another_layout(site: Path) -> None:
+    """I8: also to one of longer ticks, whose marks are lower numbers; and on from there."""
+    first = Order.objects.get().pk
+    days = {"LAYOUT": {"time": 31, "worker": 10, "sequence": 22, "tick": 1.0}}
+    for setting in (days, {"LAYOUT": "standard", "EPOCH": "2019-01-01T00:00:00Z"}):
+        with override_settings(IDGEN={"GENERATORS": {"default": setting}}):
+            with pytest.raises(Exception, match="opened with"):
+                generators["default"].next_id()
+            assert found("settings", alias="default")[0]["fix"] is not None
+            code, words = fix("settings", "default")
+            assert code == 0, words
+            number = Order.objects.create().pk
+            assert number > first
+            first = number
+            generators.close()
+            assert Order.objects.create().pk > number
+            generators.close()

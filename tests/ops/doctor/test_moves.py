@@ -1,0 +1,324 @@
+"""The safe change of layout, epoch, registry and worker ids, under real fleets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test import override_settings
+
+from django_idgen import generators
+from django_idgen.core.errors import NamespaceMismatch, RegistryUnavailable
+from django_idgen.leases.book_registry import BookInStore
+from django_idgen.models import NamespaceRecord
+from tests.ops.doctor.asking import doctor, findings
+from tests.ops.doctor.fleet import (
+    FAR,
+    Idgen,
+    dense,
+    fleet,
+    highest_of,
+    idgen,
+    lowest_of,
+    on_database,
+    on_redis,
+    on_zookeeper,
+)
+from tests.zookeeper_servers import ZooKeeper
+
+NEW_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 3, "tick": 0.1}}
+NEW_FAR_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 2, "tick": 2}}
+"""Their ids are as high as the dense ones of the same time: each is one that they may have had."""
+ALL = [0, 3]
+"""The worker ids: as many as there are old processes, so that the new ones need the same."""
+
+MANY, FEW = 40, 4
+"""Ids of a dense process: those of half a second; those of two ticks if it is far ahead."""
+
+
+def moved_under_load(
+    tmp_path: Path, alias: str, old: Idgen, new: Idgen, *, olds: int = 3, news: int = 1
+) -> None:
+    """Old processes take ids while the doctor moves the namespace and new ones start."""
+    with fleet(tmp_path) as processes:
+        before = processes.start(old, olds)
+        for taker in before:
+            taker.wait_until_ahead()
+        after = processes.start(new, news, name="new")
+        for taker in after:
+            taker.wait_for_refusal()
+            assert taker.ids() == []
+        with override_settings(IDGEN=new):
+            code, words = doctor("settings", database=[alias])
+            assert code == 2, words
+            code, words = doctor("settings", database=[alias], fix=True, yes=True)
+            assert code == 0, words
+            assert "All is well" in words
+        for taker in after:
+            taker.wait_for(MANY)
+        for taker in before:
+            taker.wait_for_refusal()
+        after[0].wait_for(MANY)
+    processes.assert_no_repeats()
+    assert lowest_of(after) > highest_of(before)
+    assert all(taker.refusals() <= {"NamespaceMismatch", "LeaseExpired"} for taker in before)
+
+
+def test_another_layout(postgres: str, tmp_path: Path) -> None:
+    """I1, I8: ids of the new layout begin past all that the old one made, or may yet make."""
+    old = dense(on_database(postgres, workers=ALL))
+    new = dense(on_database(postgres, workers=ALL), **NEW_LAYOUT)
+    moved_under_load(tmp_path, postgres, old, new)
+
+
+def test_another_epoch(postgres: str, tmp_path: Path) -> None:
+    """A second earlier: the new ids of now are the old ones of a second later."""
+    old = dense(on_database(postgres, workers=ALL))
+    new = dense(on_database(postgres, workers=ALL), EPOCH="2024-12-31T23:59:59Z")
+    moved_under_load(tmp_path, postgres, old, new)
+
+
+def test_other_worker_ids(mariadb: str, tmp_path: Path) -> None:
+    """A range that overlaps with the old one; the marks that stay hold back from repeats, too."""
+    old = dense(on_database(mariadb, workers=ALL))
+    new = dense(on_database(mariadb, workers=[2, 4]))
+    moved_under_load(tmp_path, mariadb, old, new, news=2)
+
+
+def test_other_worker_ids_in_redis(postgres: str, redis: str, tmp_path: Path) -> None:
+    """Its marks are forgotten with that: only the fence holds back."""
+    old = dense(on_redis(redis, postgres, workers=ALL))
+    new = dense(on_redis(redis, postgres, workers=[1, 3]))
+    moved_under_load(tmp_path, postgres, old, new)
+
+
+def test_from_the_database_to_redis(postgres: str, redis: str, tmp_path: Path) -> None:
+    """And at once: no window of the old fleet has to end first."""
+    old = dense(on_database(postgres, workers=ALL))
+    new = dense(on_redis(redis, postgres, workers=ALL))
+    moved_under_load(tmp_path, postgres, old, new)
+
+
+def test_from_redis_to_the_database(postgres: str, redis: str, tmp_path: Path) -> None:
+    """Redis goes on below what the database had lent to it; then it is refused."""
+    old = dense(on_redis(redis, postgres, workers=ALL))
+    new = dense(on_database(postgres, workers=ALL))
+    moved_under_load(tmp_path, postgres, old, new)
+
+
+def test_another_layout_in_redis(mariadb: str, redis: str, tmp_path: Path) -> None:
+    """What stands in Redis is begun anew; old processes can't bring it back."""
+    old = dense(on_redis(redis, mariadb, workers=ALL))
+    new = dense(on_redis(redis, mariadb, workers=ALL), **NEW_LAYOUT)
+    moved_under_load(tmp_path, mariadb, old, new)
+
+
+def test_from_the_database_to_zookeeper(
+    postgres: str, zookeeper: ZooKeeper, tmp_path: Path
+) -> None:
+    """Its node is made by the first of the new processes, above all that the database lent."""
+    old = dense(on_database(postgres, workers=ALL))
+    new = dense(on_zookeeper(zookeeper.hosts, postgres, workers=ALL))
+    moved_under_load(tmp_path, postgres, old, new)
+
+
+def test_another_layout_in_zookeeper(postgres: str, zookeeper: ZooKeeper, tmp_path: Path) -> None:
+    """What stands in the node is begun anew; old processes can't bring it back."""
+    old = dense(on_zookeeper(zookeeper.hosts, postgres, workers=ALL))
+    new = dense(on_zookeeper(zookeeper.hosts, postgres, workers=ALL), **NEW_LAYOUT)
+    moved_under_load(tmp_path, postgres, old, new)
+
+
+def taken(setting: Idgen, count: int) -> list[int]:
+    """Ids of two holders, as far past the time as they may be; then both have stopped."""
+    entry = setting["GENERATORS"]["default"]
+    both = {"default": entry, "second": {**entry, "NAMESPACE": "default"}}
+    with override_settings(IDGEN={**setting, "GENERATORS": both}):
+        return [number for alias in both for number in generators[alias].next_ids(count)]
+
+
+def moved_while_stopped(
+    alias: str, old: Idgen, new: Idgen, *, closed: str = "", **given: Any
+) -> None:
+    """The doctor refuses while processes may run; between the old ones and the new it moves."""
+    before = taken(old, 60)
+    fix = {"database": [alias], "fix": True, "yes": True, **given}
+    with override_settings(IDGEN=new):
+        code, words = doctor("settings", **fix)
+        assert (code, "not without --others-stopped" in words) == (2, True), words
+        code, words = doctor("settings", others_stopped=True, **fix)
+        assert code == 0, words
+        assert f"database '{closed}': closed" in words or not closed
+    after = taken(new, FEW)
+    assert len({*before, *after}) == len(before) + len(after)
+    assert min(after) > max(before)
+
+
+def _fallback(alias: str, **changed: Any) -> Idgen:
+    parts = {name: on_database(alias) for name in ("primary", "secondary")}
+    leases = "django_idgen.leases.fallback.FallbackLeases"
+    return dense({"BACKEND": leases, "OPTIONS": {"workers": [0, 2], **parts}}, **changed)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_to_a_fallback_and_back(there: bool, postgres: str) -> None:
+    """Both of its registries begin past all that one lent alone, and the other way round.
+
+    With a worker id each and two processes: the first is full, and the second lends, too.
+    """
+    alone = dense(on_database(postgres, workers=[0, 2]), **FAR)
+    both = _fallback(postgres, **FAR)
+    moved_while_stopped(postgres, *((alone, both) if there else (both, alone)))
+
+
+def test_back_to_the_layout_of_before(postgres: str, tmp_path: Path) -> None:
+    """While windows from then last: what was lent of it is remembered over another layout."""
+    setting = dense(on_database(postgres), window=60)
+    other = dense(on_database(postgres), **NEW_LAYOUT)
+    with fleet(tmp_path) as processes:
+        before = processes.start(setting, 3)
+        for taker in before:
+            taker.wait_until_ahead()
+        highest = highest_of(before)
+        for moved in (other, setting):
+            with override_settings(IDGEN=moved):
+                code, words = doctor("settings", fix=True, yes=True, database=[postgres])
+                assert code == 0, words
+        (after,) = processes.start(setting, 1, name="new")
+        for taker in (after, *before):
+            taker.wait_for(MANY)
+    processes.assert_no_repeats()
+    assert lowest_of([after]) > highest
+
+
+def test_to_another_database(postgres: str, mariadb: str) -> None:
+    """The new one begins past the record in the old one, which lends to nobody any more."""
+    old = dense(on_database(postgres, workers=[0, 2]), **FAR)
+    new = dense(on_database(mariadb, workers=[0, 2]), **FAR)
+    with override_settings(IDGEN=old):
+        generators["default"].next_id()
+    with override_settings(IDGEN=new):
+        code, words = doctor("settings", database=[mariadb], fix=True, yes=True)
+        assert (code, f"--moved-from {postgres}" in words) == (1, True), words
+    moved_while_stopped(mariadb, old, new, closed=postgres, moved_from=[postgres])
+
+
+def _fallback_on(primary: str, secondary: str) -> Idgen:
+    made = _fallback(primary, **FAR)
+    options = made["GENERATORS"]["default"]["LEASES"]["OPTIONS"]
+    options["secondary"] = on_database(secondary)
+    return made
+
+
+@pytest.mark.parametrize("kept", ["postgres", "mariadb"])
+def test_back_from_a_fallback_in_another_database(kept: str, postgres: str, mariadb: str) -> None:
+    """The half that is given up is closed and gone past, without anybody naming it."""
+    old = _fallback_on(postgres, mariadb)
+    new = dense(on_database(kept, workers=[0, 2]), **FAR)
+    (away,) = {postgres, mariadb} - {kept}
+    moved_while_stopped(kept, old, new, closed=away)
+
+
+def test_another_fallback_than_before(postgres: str, mariadb: str) -> None:
+    """Both halves begin past the one that is given up."""
+    old, new = _fallback_on(postgres, mariadb), _fallback_on(postgres, postgres)
+    moved_while_stopped(postgres, old, new, closed=mariadb)
+
+
+@pytest.mark.parametrize("broken_at", [1, 2, 3])
+def test_a_run_that_was_broken_off_is_begun_again(
+    broken_at: int, postgres: str, mariadb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of its transactions was the last: the next run opens all past the old marks."""
+    old = dense(on_database(mariadb, workers=[0, 2]), **FAR)
+    new = _fallback_on(postgres, postgres)
+    with override_settings(IDGEN=old):
+        before = [generators["default"].next_id() for _ in range(20)]
+    whole, calls = BookInStore.rewrite, []
+
+    def broken(self: BookInStore, change: Any) -> Any:
+        calls.append(self)
+        if len(calls) == broken_at:
+            raise RegistryUnavailable("the power went")
+        return whole(self, change)
+
+    fix: dict[str, Any] = {"fix": True, "yes": True, "others_stopped": True}
+    fix |= {"database": [postgres], "moved_from": [mariadb]}
+    with override_settings(IDGEN=new):
+        monkeypatch.setattr(BookInStore, "rewrite", broken)
+        code, words = doctor("settings", **fix)
+        assert (code, "the power went" in words) == (2, True), words
+        monkeypatch.undo()
+        code, words = doctor("settings", **fix)
+        assert code == 0, words
+        assert generators["default"].next_id() > max(before)
+    with override_settings(IDGEN=old), pytest.raises(NamespaceMismatch, match="closed"):
+        generators["default"].next_id()
+
+
+def test_static_worker_ids(tmp_path: Path, postgres: str) -> None:
+    """Not under a running process, nor unless all others are known to have stopped."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    static = {
+        "BACKEND": "django_idgen.leases.static.StaticLeases",
+        "OPTIONS": {"workers": [0, 2], "directory": str(marks)},
+    }
+    old, new = dense(static, **FAR), dense(static, **FAR | NEW_FAR_LAYOUT)
+    for setting in (old, new):
+        setting["SEGMENTS"] = {"SOURCE": on_database(postgres)}
+    with fleet(tmp_path) as processes:
+        before = processes.start(old, 1)
+        before[0].wait_until_ahead()
+        with override_settings(IDGEN=new):
+            code, words = doctor("settings", fix=True, yes=True, database=[postgres])
+            assert (code, "not without --others-stopped" in words) == (2, True), words
+            given: dict[str, Any] = {"fix": True, "yes": True, "others_stopped": True}
+            code, words = doctor("settings", database=[postgres], **given)
+            assert (code, "running process of this host" in words) == (2, True), words
+            processes.stop("old")
+            before[0].end()
+            code, words = doctor("settings", database=[postgres], **given)
+            assert code == 0, words
+        after = processes.start(new, 2, name="new")
+        for taker in after:
+            taker.wait_for(FEW)
+    processes.assert_no_repeats()
+    assert lowest_of(after) > highest_of(before)
+
+
+def test_declining_moves_nothing(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows the settings that differ, what it would do, and asks."""
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        generators["default"].next_id()
+    before = NamespaceRecord.objects.using(postgres).values().get()
+    monkeypatch.setattr("builtins.input", lambda _prompt: "n")
+    with override_settings(IDGEN=idgen(on_database(postgres), **NEW_LAYOUT)):
+        code, words = doctor("settings", database=[postgres], fix=True)
+    assert code == 2
+    assert "fields=[['time', 41]" in words
+    assert "Nothing was changed" in words
+    assert NamespaceRecord.objects.using(postgres).values().get() == before
+
+
+def test_a_database_that_is_away_may_have_lent_too(postgres: str) -> None:
+    """As the half of a fallback: what was lent there can't be gone past, and it says so."""
+    with override_settings(IDGEN=idgen(on_database(postgres, workers=[0, 1]))):
+        generators["default"].next_id()
+    connections.settings["gone"] = {**connections.settings[postgres], "PORT": "1"}
+    try:
+        with override_settings(IDGEN=idgen(on_database(postgres, workers=[0, 2]))):
+            (finding,) = findings("settings", database=[postgres])
+    finally:
+        del connections.settings["gone"]
+    assert "'gone' can't be asked" in finding["todo"]
+
+
+def test_settings_that_agree_are_nothing_to_tell(server_alias: str) -> None:
+    """Nor are those of a namespace that was never used."""
+    with override_settings(IDGEN=idgen(on_database(server_alias))):
+        assert findings("settings", database=[server_alias]) == []
+        generators["default"].next_id()
+        assert findings("settings", database=[server_alias]) == []

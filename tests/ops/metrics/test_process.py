@@ -1,0 +1,329 @@
+"""Metrics of one process: what is counted, and that looking costs and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+from django_idgen.ops.metrics.process import OTHER, TagNames, Tally
+from django_idgen.settings.config import SettingsError, read_settings
+from tests.faults.processes import Site
+
+from .conftest import Script
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_process_tells_what_it_gave_out_and_holds(script: Script) -> None:
+    """Ids, refills, waits, the lease; and in the default registry the same as in our view."""
+    script("""
+ids = [next_id() for _ in range(100)]
+while not generators["default"].stats().waits:  # a slow machine is never ahead of its clock
+    ids += generators["default"].next_ids(10_000)
+segments["orders"].next_ids(300)
+segments["inv"].next_id()
+for tag in ("orders", "inv"):
+    segments[tag].preload(10)  # or one may come in while it is counted
+found = scraped()
+assert found.one("ids_issued_total", generator="default") == len(ids)
+assert found.one("generator_waits_total") > 0
+assert found.one("generator_wait_seconds_total") > 0
+assert found.one("segment_ids_issued_total", tag="orders") == 300
+assert found.one("segment_ids_issued_total", tag="inv") == 1
+assert found.one("segment_loads_total", tag="orders") >= 1
+assert found.one("segment_waits_total", tag="inv") == 1
+assert found.one("segment_wait_seconds_count") == 2
+assert found.one("segment_load_seconds_count") == found.sum("segment_loads_total")
+left = segments["orders"].stats().remaining
+assert found.one("segment_buffer_ids", tag="orders") == left
+assert found.one("lease_acquires_total", namespace="default") == 1
+assert 170 < found.one("lease_seconds_left") <= 180
+assert found.one("worker_id") == generators["default"].layout.unpack(ids[0]).worker
+assert abs(found.one("clock_offset_seconds")) < 5
+assert found.one("tag_max_id", tag="orders") == segments["orders"].floor
+assert found.one("tags") == 2
+assert found.one("worker_ids", state="held") == 1
+assert found.sum("up") == len(found.samples("up")) == 3
+
+from prometheus_client import REGISTRY, generate_latest
+names = Scraped(generate_latest(REGISTRY).decode()).names()
+assert found.names() - {"django_idgen_segment_buffer_seconds"} <= names
+""")
+
+
+def test_looking_has_a_lease_renewed_again_after_a_fork(script: Script) -> None:
+    """A fork ends the renewing thread; an alert on the window of an idle process would follow."""
+    script("""
+import os, threading
+next_id()
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+assert "idgen-default" not in [thread.name for thread in threading.enumerate()]
+scraped()
+assert "idgen-default" in [thread.name for thread in threading.enumerate()]
+""")
+
+
+def test_looking_makes_no_generator_and_takes_no_id(script: Script) -> None:
+    """A process that gave out nothing tells so, and holds nothing afterwards."""
+    script("""
+for _ in range(3):
+    found = scraped()
+assert not found.samples("ids_issued_total")
+assert not found.samples("lease_held")
+assert handlers.generators.made() == {}
+assert handlers.segments.made() == {}
+assert found.one("worker_ids", state="held") == 0
+next_id()
+assert scraped().one("ids_issued_total") == scraped().one("ids_issued_total") == 1
+""")
+
+
+def test_counts_survive_the_end_of_generators(script: Script) -> None:
+    """Settings that change, a tag that is dropped: counters go on, and never down."""
+    script("""
+next_id()
+segments["orders"].next_ids(5)
+handlers.reset()
+found = scraped()
+assert found.one("ids_issued_total") == 1
+assert found.one("segment_ids_issued_total") == 5
+assert not found.samples("lease_seconds_left")
+assert found.one("segment_buffer_ids", tag="orders") == 0
+assert found.one("segment_ids_given_back_total", tag="orders") > 0
+next_id()
+segments["orders"].next_ids(2)
+found = scraped()
+assert found.one("ids_issued_total") == 2
+assert found.one("segment_ids_issued_total") == 7
+
+import time
+from django.conf import settings
+settings.IDGEN["SEGMENTS"] = {"OPTIONS": {"idle_after": 0.01}}
+handlers.reset()
+segments["brief"].next_ids(3)
+allocator = handlers.segments.allocator()
+while "brief" in handlers.segments.made():
+    time.sleep(0.02)
+    allocator.sweep()
+assert scraped().one("segment_ids_issued_total", tag="brief") == 3
+""")
+
+
+@pytest.mark.parametrize("kind", ["single", "files"])
+def test_a_child_begins_at_nothing(
+    kind: str, script: Script, request: pytest.FixtureRequest
+) -> None:
+    """After a fork the child has its own counts, and the parent keeps its own."""
+    if kind == "files":
+        request.getfixturevalue("files")
+    script("""
+import os
+next_id()
+segments["orders"].next_ids(5)
+scraped()
+child = os.fork()
+if child == 0:
+    code = 1
+    try:
+        found = scraped()
+        shared = "PROMETHEUS_MULTIPROC_DIR" in os.environ
+        assert found.sum("ids_issued_total") == (1 if shared else 0), found.text
+        next_id()
+        segments["orders"].next_ids(2)
+        found = scraped()
+        assert found.sum("ids_issued_total") == (2 if shared else 1)
+        assert found.sum("segment_ids_issued_total") == (7 if shared else 2)
+        assert all(left > 0 for _, left in found.samples("lease_seconds_left"))
+        handlers.reset()
+        code = 0
+    finally:
+        os._exit(code)
+assert os.waitpid(child, 0)[1] == 0
+found = scraped()
+assert found.sum("ids_issued_total") == (2 if "PROMETHEUS_MULTIPROC_DIR" in os.environ else 1)
+assert len(found.samples("lease_held")) == 1
+""")
+
+
+def test_many_tags_are_few_series(script: Script, metrics_site: Site) -> None:
+    """The busiest ones go by their names, the rest is added up; nothing is lost."""
+    metrics_site.set_idgen({"METRICS": {"tags": 3}})
+    script("""
+for number in range(20):
+    segments[f"t{number}"].next_ids(number + 1)
+found = scraped()
+tags = {labels["tag"] for labels, _ in found.samples("segment_ids_issued_total")}
+assert tags == {"t19", "t18", "t17", "other"}
+assert found.sum("segment_ids_issued_total") == 210
+assert found.one("segment_ids_issued_total", tag="other") == 210 - 20 - 19 - 18
+held = sum(made.stats().remaining for made in handlers.segments.made().values())
+assert found.sum("segment_buffer_ids") == held
+assert len(found.samples("tag_max_id")) == 3
+assert found.one("tags") == 20
+""")
+
+
+def test_what_goes_wrong_is_counted_by_its_kind(script: Script) -> None:
+    """By signal and class of exception; the usual ones are there as 0 from the start."""
+    script("""
+found = scraped()
+assert found.one("errors_total", event="lease_lost") == 0
+from django_idgen import signals
+from django_idgen.core.errors import LeaseLost, SegmentUnavailable
+signals.emit("lease_lost", lease=None, error=LeaseLost("gone"))
+for _ in range(3):
+    signals.emit("segment_load_failed", tag="a", error=SegmentUnavailable("away"))
+    signals.emit("segment_load_failed", tag="b", error=ValueError("odd"))
+signals.emit("clock_skewed", offset_us=1, source="wall")
+found = scraped()
+assert found.one("errors_total", event="lease_lost", error="LeaseLost") == 1
+assert found.one("errors_total", event="segment_load_failed", error="SegmentUnavailable") == 3
+assert found.one("errors_total", event="segment_load_failed", error="ValueError") == 3
+assert found.one("errors_total", event="clock_skewed", error="") == 1
+""")
+
+
+def test_giving_out_ids_is_not_touched(script: Script) -> None:
+    """With metrics on, the very same functions run, and no signal's receiver is slow."""
+    script("""
+from django_idgen.core.segment_generator import SegmentGenerator
+from django_idgen.core.snowflake import SnowflakeGenerator
+generator, tag = generators["default"], segments["orders"]
+generator.next_id(), tag.next_id()
+assert start()
+assert type(generator).next_id is SnowflakeGenerator.next_id
+assert type(tag) is SegmentGenerator
+import sys
+called = set()
+def trace(frame, event, arg):
+    if event == "call":
+        called.add(frame.f_code.co_filename.rpartition("/")[2])
+tag.next_ids(3)
+sys.setprofile(trace)
+for _ in range(50):
+    tag.next_id()
+sys.setprofile(None)
+assert not called - {"segment_generator.py"}, called
+""")
+
+
+def test_a_running_thread_is_only_where_files_are_written(
+    script: Script, request: pytest.FixtureRequest
+) -> None:
+    """A single process is looked at by each scrape; it needs no thread."""
+    code = """
+import threading
+next_id()
+names = [thread.name for thread in threading.enumerate()]
+print("idgen-metrics" in names)
+"""
+    assert script(code).strip() == "False"
+    request.getfixturevalue("files")
+    assert script(code).strip() == "True"
+
+
+# --- what it is made of ------------------------------------------------------------------
+
+
+class Made:
+    """Stands for a generator."""
+
+
+def test_what_was_told_is_never_taken_back() -> None:
+    """A reading that is a little short counts for nothing, and the next one for the rest."""
+    tally, made = Tally(), Made()
+    grown = [tally.since(made, [count])[0] for count in (5, 9, 8, 9, 12)]
+    assert grown == [5, 4, 0, 0, 3]
+
+
+def test_names_go_to_the_busiest_and_to_newcomers_when_there_is_room() -> None:
+    """A tag that is not used any more makes room, if a series can be removed."""
+    names = TagNames(2, for_good=False)
+    assert names.admit({"a": 1, "b": 3, "c": 2}) == set()
+    assert [names.name_of(tag) for tag in "abc"] == [OTHER, "b", "c"]
+    assert names.admit({"b": 9, "c": 9, "d": 9}) == set()
+    assert names.admit({"c": 9, "d": 1, "e": 5}) == {"b"}
+    assert [names.name_of(tag) for tag in "bcde"] == [OTHER, "c", OTHER, "e"]
+    kept = TagNames(1, for_good=True)
+    kept.admit({"a": 1})
+    assert kept.admit({"b": 1}) == set()
+    assert kept.name_of("b") == OTHER
+
+
+# --- settings, and where the library is missing --------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"tokn": 1}, "unknown key 'tokn'"),
+        ({"token": "short"}, "16 or more"),
+        ({"token": "with a space in it, see"}, "16 or more"),
+        ({"tags": -1}, "0 to 100000"),
+        ({"tags": True}, "0 to 100000"),
+        ({"every": 0}, "0.1 to 1000000 seconds"),
+        ({"within": "3"}, "seconds"),
+        ({"shared": 1}, "True or False"),
+        ([], "must be a dictionary"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(entry: object, words: str) -> None:
+    """The message names the key; it never shows the token."""
+    with (
+        override_settings(IDGEN={"METRICS": entry}),
+        pytest.raises(SettingsError, match=words) as caught,
+    ):
+        read_settings()
+    assert "IDGEN['METRICS']" in str(caught.value)
+    assert "with a space" not in str(caught.value)
+    assert "short" not in str(caught.value)
+
+
+def test_without_the_library_all_else_works(metrics_site: Site) -> None:
+    """Ids flow, the check says what to install, and so does whoever uses the metrics."""
+    code = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Blocked(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "prometheus_client":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Blocked())
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "prometheus_client" else found(name)
+import django
+django.setup()
+from django_idgen import next_id
+import django_idgen.ops.metrics
+assert next_id() > 0
+try:
+    django_idgen.ops.metrics.view
+except ImportError as error:
+    assert "pip install django-idgen[prometheus]" in str(error)
+else:
+    raise SystemExit("no error")
+from django_idgen.ops.metrics import check_metrics
+print([(each.id, each.hint) for each in check_metrics()])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **metrics_site.env},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "django_idgen.E008" in done.stdout
+    assert "pip install django-idgen[prometheus]" in done.stdout

@@ -1,0 +1,275 @@
+"""Rows of other programs beside Django's: no id comes twice, and none out of a grant of others."""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.core.management.color import no_style
+from django.db import DatabaseError, IntegrityError, connections, transaction
+
+from django_idgen.core.errors import IdgenError, SegmentUnavailable
+from django_idgen.models import LeafAlloc
+from django_idgen.ops.native import NativeColumn
+from tests.app.models import Invoice
+from tests.ops.native.conftest import INSERT, TAG, Shop, on, unless_busy
+from tests.places import idgen_on
+from tests.server_tools import at_once, make_tables
+
+RUN_OUT = re.compile(r"maximum value|run out")
+RETURNING = f"{INSERT} RETURNING id"
+ROWS = 150
+SHARDED = "django_idgen.contrib.sharding.ShardedSource"
+
+
+class Grants(list[range]):
+    """The segments that sequences were given, as they are given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        take = NativeColumn._take
+
+        def noted(column: NativeColumn, *args: Any) -> range:
+            ids = take(column, *args)
+            self.append(ids)
+            return ids
+
+        monkeypatch.setattr(NativeColumn, "_take", noted)
+
+    def has(self, value: int) -> bool:
+        return any(value in ids for ids in self)
+
+
+def by_sql(shop: Shop, count: int) -> list[int]:
+    """The ids of ``count`` rows inserted by plain SQL, of which every third is rolled back."""
+    found: list[int] = []
+    for number in range(100 * count):
+        if len(found) == count:
+            break
+        try:
+            with transaction.atomic(using=shop.alias):
+                found.append(shop.sql(RETURNING)[0][0])
+                if number % 3 == 0:
+                    raise IdgenError("roll it back")
+        except IdgenError:
+            pass
+        except IntegrityError:
+            raise
+        except DatabaseError as error:
+            if not RUN_OUT.search(str(error)):
+                raise
+    connections[shop.alias].close()
+    return found
+
+
+def by_django(shop: Shop, count: int) -> list[int]:
+    found = [Invoice.objects.using(shop.alias).create().pk for _ in range(count)]
+    connections[shop.alias].close()
+    return found
+
+
+def extending(shop: Shop, over: threading.Event) -> list[int]:
+    while not over.is_set():
+        unless_busy(shop.extend)
+    return []
+
+
+def test_threads_of_both_kinds_and_two_extenders(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No id twice, not even of a row that was rolled back; each out of a grant of its own."""
+    grants, over = Grants(monkeypatch), threading.Event()
+    shop.command(TAG, "--length", "100")
+    working = [6]
+
+    def job(number: int) -> list[int]:
+        if number >= 6:
+            return extending(shop, over)
+        try:
+            return (by_sql if number % 2 else by_django)(shop, ROWS)
+        finally:
+            working[0] -= 1
+            if not working[0]:
+                over.set()
+
+    found = at_once(8, job)
+    ours = [value for number in (0, 2, 4) for value in found[number]]
+    theirs = [value for number in (1, 3, 5) for value in found[number]]
+    assert len(ours) == 3 * ROWS
+    assert len(theirs) == 3 * ROWS
+    assert len({*ours, *theirs}) == len(ours) + len(theirs)
+    assert all(map(grants.has, theirs))
+    assert not any(map(grants.has, ours))
+    assert len(grants) > 2
+    assert all(ids == sorted(ids) for ids in found)
+
+
+def test_renewed_again_and_again_under_inserts(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart in the midst of inserts gives nothing from between the segments."""
+    grants = Grants(monkeypatch)
+    shop.command(TAG, "--length", "1000")
+
+    def job(number: int) -> list[int]:
+        if number:
+            return by_sql(shop, 200)
+        for _ in range(12):
+            unless_busy(partial(shop.extend, renew=True))
+        return []
+
+    theirs = [value for found in at_once(4, job) for value in found]
+    assert len(set(theirs)) == len(theirs)
+    assert all(map(grants.has, theirs))
+    assert all(a[-1] < b[0] for a, b in pairwise(grants))
+
+
+def test_what_runs_out_is_refused_by_the_database(shop: Shop) -> None:
+    """It does not begin again; Django's rows go on, and after an extension all do."""
+    shop.command(TAG, "--length", "100")
+    assert shop.insert(100) == list(range(1, 101))
+    for _ in range(2):
+        with pytest.raises(DatabaseError, match=RUN_OUT):
+            shop.sql(INSERT)
+    assert Invoice.objects.using(shop.alias).create().pk == 101
+    assert "0 left" in shop.command()
+    assert "goes on with 121 to 320; of those before, up to 0 are skipped" in shop.command(
+        "--extend"
+    )
+    assert shop.insert(2) == [121, 122]
+
+
+def test_only_one_of_several_extenders_does_it(shop: Shop) -> None:
+    """The others find, when it is their turn, that nothing is due any more."""
+    shop.command(TAG, "--length", "100")
+    shop.insert(60)
+
+    done = at_once(5, lambda _number: unless_busy(shop.extend))
+    assert len(list(filter(None, done))) == 1
+    assert shop.position().ids == range(1, 201)
+
+
+def test_where_segments_adjoin_nothing_is_skipped(shop: Shop) -> None:
+    """And elsewhere it is said how many are."""
+    shop.command(TAG, "--length", "100")
+    shop.insert(70)
+    assert "goes on to 200, nothing is skipped" in shop.command("--extend")
+    assert shop.insert(70)[-1] == 140
+    Invoice.objects.using(shop.alias).create()
+    shop.insert(15)
+    said = shop.command("--extend")
+    assert "goes on with 221 to 320; of those before, up to 45 are skipped" in said
+    assert shop.insert() == [221]
+
+
+def test_a_sequence_that_is_used_up_fast_gets_longer_segments(shop: Shop) -> None:
+    """Less than a quarter was left when it was extended: the next one is twice as long."""
+    shop.command(TAG, "--length", "100")
+    shop.insert(80)
+    shop.extend()
+    assert shop.position().ids == range(1, 301)
+    shop.insert(130)
+    shop.extend()
+    assert shop.position().ids == range(1, 501)
+
+
+def test_what_mariadb_held_in_reserve_is_skipped_not_repeated(mariadb: str) -> None:
+    """It says so: with a longer segment the server reads ten values ahead."""
+    with on(mariadb) as shop:
+        shop.command(TAG, "--length", "1000")
+        assert shop.insert(501)[-1] == 501
+        said = shop.command("--extend")
+        assert "nothing is skipped; MariaDB also skips what it held in reserve" in said
+        assert shop.insert() == [511]
+
+
+def test_a_crash_after_the_fetch_wastes_the_segment(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is granted to nobody else, and the sequence goes on as it was."""
+    shop.command(TAG, "--length", "100")
+    shop.insert(60)
+
+    def crash(*_args: Any, **_options: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NativeColumn, "_set", crash)
+        with pytest.raises(MemoryError):
+            shop.extend()
+    assert shop.insert() == [61]
+    assert "goes on with 201 to 300" in shop.extend()
+
+
+def test_a_long_transaction_delays_the_extension_and_nobody_else(shop: Shop) -> None:
+    """It says so, and the next run goes on; ids are given meanwhile."""
+    shop.command(TAG, "--length", "100")
+    shop.insert(60)
+    with transaction.atomic(using=shop.alias):
+        (first,) = shop.sql(RETURNING)
+        with pytest.raises(SegmentUnavailable, match="is in use"):
+            shop.extend()
+        (second,) = shop.sql(RETURNING)
+    assert [first[0], second[0]] == [61, 62]
+    assert "up to 38 are skipped" in shop.extend()
+
+
+def test_what_resets_sequences_leaves_ours_alone(postgres: str) -> None:
+    """TRUNCATE ... RESTART IDENTITY, sqlsequencereset, and a flush by a user's tests."""
+    with on(postgres) as shop:
+        shop.command(TAG, "--length", "100")
+        shop.insert(5)
+        shop.sql("TRUNCATE app_invoice RESTART IDENTITY CASCADE")
+        assert shop.insert() == [6]
+        shop.sql("DELETE FROM app_invoice")
+        shop.sql("SELECT setval(pg_get_serial_sequence('app_invoice', 'id'), 1, false)")
+        operations = connections[postgres].ops
+        flush = operations.sql_flush(no_style(), ["app_invoice"], reset_sequences=True)
+        operations.execute_sql_flush(flush)
+        assert shop.insert() == [7]
+
+
+@pytest.mark.parametrize("pair", [("postgres", "mariadb"), ("mariadb", "postgres")])
+def test_the_tag_may_be_in_another_database(postgres: str, mariadb: str, pair: Any) -> None:
+    """Segments come from there, and nothing is written there besides."""
+    rows, tags = pair
+    with on(rows, idgen_on(tags)) as shop:
+        make_tables(tags)
+        shop.command(TAG, "--length", "100")
+        assert shop.insert(60)[-1] == 60
+        assert Invoice.objects.using(rows).create().pk == 101
+        assert "goes on with 121 to 220" in shop.command("--extend")
+        assert shop.insert() == [121]
+        assert LeafAlloc.objects.using(tags).get(pk=TAG).max_id == 221
+
+
+def test_databases_that_share_the_tag(
+    postgres: str, mariadb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sequence counts by their number, whichever of them gave the segment."""
+    source = {"BACKEND": SHARDED, "OPTIONS": {"databases": [postgres, mariadb]}}
+    idgen = {"SEGMENTS": {"SOURCE": source, "OPTIONS": {"default_step": 20}}}
+    grants = Grants(monkeypatch)
+    for alias in (postgres, mariadb):
+        with on(alias, idgen) as shop:
+            make_tables(mariadb)
+            shop.command(TAG, "--length", "100")
+            theirs = shop.insert(60)
+            ours = by_django(shop, 60)
+            shop.command("--extend")
+            shop.command(TAG, "--renew")
+            theirs += shop.insert(60)
+            assert len({*ours, *theirs}) == 180
+            assert all(map(grants.has, theirs))
+            assert not any(map(grants.has, ours))
+            assert {ids.step for ids in grants} == {2}
+            assert "by 2" in shop.command()
+
+
+def test_a_table_with_rows_goes_on_above_them(shop: Shop) -> None:
+    """Also where its tag never gave an id: the rows were there before."""
+    Invoice.objects.using(shop.alias).create(pk=5000)
+    shop.command(TAG, "--length", "100")
+    assert shop.insert() == [5001]
+    assert Invoice.objects.using(shop.alias).create().pk > 5100

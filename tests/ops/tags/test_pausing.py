@@ -1,0 +1,387 @@
+"""A paused tag: nobody is given more of its ids, by any way, until it is resumed."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.test import override_settings
+
+from django_idgen import segments, signals
+from django_idgen.contrib.sharding.growth import Growth
+from django_idgen.core.errors import SegmentUnavailable, TagPaused
+from django_idgen.models import LeafAlloc
+from django_idgen.ops.tags.edits import make_tag, pause_tag, resume_tag, skip_tag
+from django_idgen.process import handlers
+from django_idgen.process.tags import TagsElsewhere, TagUnknown, find_tag
+from django_idgen.sources.database import DatabaseSource
+from tests.contrib.sharding.conftest import _shards, shards
+from tests.ops.test_tag_edits import source_of
+from tests.places import STEP, make_tables, place, sqlite
+from tests.server_tools import execute
+
+__all__ = ["_shards", "place", "shards"]
+
+PATIENCE = 20.0
+ENDLESS = 400.0
+"""Seconds, longer than a test may take: who waits for an id instead of being told fails it."""
+
+
+@pytest.fixture
+def patient(place: str) -> Iterator[str]:
+    """The alias of a database of each kind; callers would wait for ids for long."""
+    entry = {
+        "SOURCE": {"OPTIONS": {"database": place}},
+        "OPTIONS": {"default_step": STEP, "timeout": ENDLESS},
+    }
+    with override_settings(IDGEN={"SEGMENTS": entry}):
+        yield place
+        handlers.reset()
+
+
+@pytest.fixture
+def file(tmp_path: Path, django_db_blocker: Any) -> Iterator[str]:
+    """A SQLite file."""
+    with django_db_blocker.unblock(), sqlite(tmp_path) as alias:
+        make_tables(alias)
+        yield alias
+
+
+def row(alias: str, tag: str = "t") -> LeafAlloc:
+    return LeafAlloc.objects.using(alias).get(pk=tag)
+
+
+def mark_of(alias: str, tag: str = "t") -> int:
+    """How far the tag has come; on SQLite the row may be behind."""
+    source: Any = segments.allocator().source
+    return max(row(alias, tag).max_id, source.marks(tag).max_id(tag))
+
+
+def all_that_is_held(tag: str = "t") -> list[int]:
+    """What comes out of a paused tag yet."""
+    ids: list[int] = []
+    for _ in range(10_000):
+        try:
+            ids.append(segments[tag].next_id())
+        except TagPaused:
+            return ids
+    raise AssertionError("it gives out ids on and on")
+
+
+# --- what a process sees ----------------------------------------------------------------
+
+
+def test_what_is_held_is_used_up_and_nothing_more_is_given(patient: str) -> None:
+    """Then whoever asks is told at once, and not when the deadline is past."""
+    first = segments["t"].next_id()
+    assert pause_tag("t").paused
+    mark = row(patient).max_id
+    ids = [first, *all_that_is_held()]
+    assert ids == list(range(1, len(ids) + 1))
+    assert len(ids) >= STEP
+    for _ in range(3):
+        with pytest.raises(TagPaused, match=r"'t' is paused.*Resume it"):
+            segments["t"].next_ids(5)
+    assert row(patient).max_id == mark
+
+
+def test_the_next_call_after_a_resume_has_ids(patient: str) -> None:
+    """At once, above all before; both may be said twice."""
+    before = segments["t"].next_id()
+    for _ in range(2):
+        assert pause_tag("t").paused
+    before = max([before, *all_that_is_held()])
+    for _ in range(2):
+        assert not resume_tag("t").paused
+    assert segments["t"].next_id() == before + 1
+    assert not row(patient).paused
+
+
+def test_nothing_is_granted_once_the_pause_has_returned(patient: str) -> None:
+    """Whoever fetches in that very moment either was before it, or gets nothing."""
+    make_tag("t", step=1)
+    over = threading.Event()
+    failures: list[BaseException] = []
+
+    def fetch_on() -> None:
+        source = DatabaseSource(default_step=1, database=patient)
+        try:
+            while not over.is_set():
+                try:
+                    source.fetch("t")
+                except TagPaused:
+                    time.sleep(0.001)
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            source.close()
+            connections.close_all()
+
+    threads = [threading.Thread(target=fetch_on) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            pause_tag("t")
+            mark = mark_of(patient)
+            time.sleep(0.05)
+            assert mark_of(patient) == mark
+            resume_tag("t")
+            deadline = time.monotonic() + PATIENCE
+            while mark_of(patient) == mark and time.monotonic() < deadline:
+                time.sleep(0.005)
+            assert mark_of(patient) > mark
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
+def test_it_is_no_failure_and_told_once(patient: str) -> None:
+    """Nobody is warned of what somebody wants; the log says once that it is so."""
+    heard: list[str] = []
+
+    def failed(**_values: object) -> None:
+        heard.append("failed")
+
+    def paused(**_values: object) -> None:
+        heard.append("paused")
+
+    signals.segment_load_failed.connect(failed)
+    signals.segment_paused.connect(paused)
+    try:
+        segments["t"].next_id()
+        pause_tag("t")
+        all_that_is_held()
+        for _ in range(5):
+            with pytest.raises(TagPaused):
+                segments["t"].next_id()
+        resume_tag("t")
+        segments["t"].next_id()
+    finally:
+        signals.segment_load_failed.disconnect(failed)
+        signals.segment_paused.disconnect(paused)
+    assert heard == ["paused"]
+    assert segments["t"].stats().failures == 0
+
+
+def test_other_tags_are_not_touched(patient: str) -> None:
+    """The pause is the tag's alone."""
+    make_tag("t", step=5)
+    pause_tag("t")
+    assert segments["u"].next_id() == 1
+
+
+def test_a_skip_of_a_paused_tag_leaves_it_paused(patient: str) -> None:
+    """And it goes on there once it is resumed."""
+    segments["t"].next_id()
+    pause_tag("t")
+    skip_tag("t", most=10_000, to=5000)
+    segments["t"].clear()
+    with pytest.raises(TagPaused):
+        segments["t"].next_id()
+    resume_tag("t")
+    assert segments["t"].next_id() == 5000
+
+
+def test_a_tag_that_nobody_used_yet_can_be_paused(patient: str) -> None:
+    """Made by hand, it gives out nothing until it is resumed."""
+    make_tag("t", step=5, max_id=100)
+    pause_tag("t")
+    with pytest.raises(TagPaused):
+        segments["t"].next_id()
+    resume_tag("t")
+    assert segments["t"].next_id() == 100
+
+
+def test_a_row_changed_by_hand_counts_too(patient: str) -> None:
+    """Such as by an UPDATE in a database shell: what the row says is believed."""
+    make_tag("t", step=5)
+    LeafAlloc.objects.using(patient).update(paused=True)
+    with pytest.raises(TagPaused):
+        segments["t"].next_id()
+
+
+def test_an_unknown_tag_is_not_paused(patient: str) -> None:
+    """Nor made by it."""
+    for change in (pause_tag, resume_tag):
+        with pytest.raises(TagUnknown):
+            change("unknown")
+    assert find_tag("unknown") is None
+
+
+def test_the_error_can_be_pickled() -> None:
+    """A task's exception goes from a worker to its parent; callers of old are served, too."""
+    error = TagPaused("orders")
+    copied = pickle.loads(pickle.dumps(error))
+    assert isinstance(copied, SegmentUnavailable)
+    assert (copied.tag, str(copied)) == ("orders", str(error))
+
+
+def test_tags_kept_elsewhere_are_paused_there() -> None:
+    """Not here, where nothing is known of them."""
+    source = {"BACKEND": "django_idgen.sources.memory.MemorySource", "OPTIONS": {}}
+    with (
+        override_settings(IDGEN={"SEGMENTS": {"SOURCE": source}}),
+        pytest.raises((TagsElsewhere, TagUnknown)),
+    ):
+        pause_tag("t")
+
+
+# --- servers ----------------------------------------------------------------------------
+
+
+def test_the_careful_path_keeps_to_it(server_alias: str) -> None:
+    """One that finds another server, or a longer demand than ever, is refused as well."""
+    with source_of(database=server_alias):
+        segments["t"].next_id()
+        pause_tag("t")
+        LeafAlloc.objects.using(server_alias).update(server="other", largest_step=0)
+        mark = row(server_alias).max_id
+        source = DatabaseSource(default_step=10, database=server_alias)
+        for floor in (0, mark + 100):
+            with pytest.raises(TagPaused):
+                source.fetch("t", floor=floor)
+        assert row(server_alias).max_id == mark
+
+
+def test_a_tag_over_several_databases_is_paused_in_all(shards: list[str]) -> None:
+    """Also in one that has no row of it yet, where a fetch would have made it."""
+    two = shards[:2]
+    with source_of(databases=two):
+        make_tag("t", step=5)
+        LeafAlloc.objects.using(two[1]).filter(pk="t").delete()
+        pause_tag("t")
+        assert [row(alias).paused for alias in two] == [True, True]
+        for _ in range(4):
+            with pytest.raises(TagPaused):
+                segments["t"].next_id()
+        resume_tag("t")
+        ids = segments["t"].next_ids(30)
+        assert len(set(ids)) == 30
+
+
+def test_a_paused_tag_stays_so_when_databases_are_added(shards: list[str]) -> None:
+    """Also in those that are new: the pause is the tag's, wherever its ids come from."""
+    with source_of(databases=shards[:2]):
+        for tag in ("t", "u"):
+            make_tag(tag, step=5)
+            segments[tag].next_ids(20)
+        pause_tag("t")
+    Growth(shards[:4]).run()
+    assert [row(alias).paused for alias in shards[:4]] == [True] * 4
+    assert [row(alias, "u").paused for alias in shards[:4]] == [False] * 4
+    with source_of(databases=shards[:4]):
+        for _ in range(6):
+            with pytest.raises(TagPaused):
+                segments["t"].next_id()
+        assert segments["u"].next_id()
+
+
+def test_a_half_migrated_database_names_the_way_out(server_alias: str) -> None:
+    """Whether ids are taken, or a tag is looked at or paused."""
+    with source_of(database=server_alias):
+        make_tag("t", step=5)
+        execute(server_alias, "ALTER TABLE leaf_alloc DROP COLUMN paused")
+        for call in (
+            lambda: DatabaseSource(default_step=5, database=server_alias).fetch("t"),
+            lambda: find_tag("t"),
+            lambda: pause_tag("t"),
+        ):
+            with pytest.raises(SegmentUnavailable, match=r"leaf_alloc\.paused.*migrate"):
+                call()
+
+
+# --- SQLite -----------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(alias: str) -> Iterator[None]:
+    """While somebody else keeps anybody from reading the database."""
+    connections[alias].close()
+    with closing(sqlite3.connect(connections[alias].settings_dict["NAME"])) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        yield
+        other.rollback()
+
+
+def test_a_pause_holds_though_the_row_can_t_be_read(file: str) -> None:
+    """On SQLite the marks know of it."""
+    make_tag("t", step=5)
+    pause_tag("t")
+    with locked(file), pytest.raises(TagPaused):
+        segments["t"].next_id()
+    resume_tag("t")
+    with locked(file):
+        assert segments["t"].next_id() == 1
+
+
+def test_on_sqlite_a_pause_counts_at_once(file: str) -> None:
+    """Whatever becomes of the caller's transaction, which is another file's."""
+    make_tag("t", step=5)
+    with transaction.atomic():
+        pause_tag("t")
+        with pytest.raises(TagPaused):
+            segments["t"].next_id()
+        transaction.set_rollback(True)
+    with pytest.raises(TagPaused):
+        segments["t"].next_id()
+    with transaction.atomic():
+        resume_tag("t")
+        assert segments["t"].next_id() == 1
+
+
+def test_before_the_migration_it_names_the_way_out(file: str) -> None:
+    """The file follows our migrations as a server's tables do."""
+    make_tag("t", step=5)
+    allocator: Any = segments.allocator()
+    allocator.timeout = allocator.first_timeout = 1.0  # tests are patient otherwise
+    for column in ("paused", "holder"):
+        execute(file, f"ALTER TABLE leaf_alloc DROP COLUMN {column}")
+    for call in (lambda: segments["t"].next_id(), lambda: pause_tag("t")):
+        with pytest.raises(SegmentUnavailable, match=r"leaf_alloc\.paused.*migrate"):
+            call()
+    make_tables(file)
+    assert segments["t"].next_ids(5) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.django_db
+def test_in_memory_a_pause_ends_with_the_test() -> None:
+    """As in a user's own tests: it counts inside their transaction, and is rolled back with it."""
+    with transaction.atomic():
+        make_tag("memory.paused", step=3)
+        pause_tag("memory.paused")
+        with pytest.raises(TagPaused):
+            segments["memory.paused"].next_id()
+        transaction.set_rollback(True)
+    assert segments["memory.paused"].next_id() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_in_memory_a_committed_pause_holds_in_other_threads() -> None:
+    """Which can't look at the rows."""
+    make_tag("memory.held", step=3)
+    pause_tag("memory.held")
+    caught: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            segments["memory.held"].next_id()
+        except TagPaused as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    assert len(caught) == 1
+    resume_tag("memory.held")
+    assert segments["memory.held"].next_id() == 1

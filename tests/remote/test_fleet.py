@@ -1,0 +1,254 @@
+"""Processes on the database and clients over HTTP, on one tag and in one namespace."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from django.test import override_settings
+
+from django_idgen import generators, segments
+from django_idgen.core.errors import ConfigurationError, NamespaceMismatch
+from django_idgen.leases.http import HttpLeases
+from django_idgen.process.factory import build_namespace
+from django_idgen.process.handlers import current_settings
+from tests import servers
+from tests.faults.conftest import postgres_site  # noqa: F401 - a fixture
+from tests.faults.processes import Running, Site, Web, is_listening, program, serving
+from tests.server_tools import execute_apart
+from tests.upkeep_tools import forget_redis, redis_leases_on
+
+from .service import SECRET
+
+IDGEN = {
+    "REST": {"make_tags": True},
+    "SEGMENTS": {"OPTIONS": {"default_step": 200}},
+    "GENERATORS": {"default": {"OPTIONS": {"max_ahead": 1}}},
+}
+
+
+def gunicorn(*options: str) -> tuple[str, ...]:
+    bind = ("--bind", "127.0.0.1:{port}", "--no-control-socket", "-k", "gthread", "--threads", "8")
+    return (program("gunicorn"), "tests.remote.site:application", *bind, *options)
+
+
+@pytest.fixture
+def site(postgres_site: Site) -> Site:  # noqa: F811
+    postgres_site.set_idgen(IDGEN)
+    return postgres_site
+
+
+def url_of(web: Web) -> str:
+    return f"http://127.0.0.1:{web.port}/idgen/"
+
+
+@contextmanager
+def taking(site: Site, name: str, urls: list[str], batches: int) -> Iterator[tuple[Running, Path]]:
+    site.environment.update(TAKER_URLS=" ".join(urls), TAKER_TOKEN=SECRET)
+    path = site.directory / name
+    path.touch()
+    argv = (sys.executable, "-m", "tests.remote.taker", str(path), str(batches))
+    with site.start(*argv, cold=True) as running:  # without Django
+        yield running, path
+
+
+def taken(paths: list[Path]) -> dict[str, list[int]]:
+    entries = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    return {
+        kind: [value for entry in entries for value in entry.get(kind, [])]
+        for kind in ("ids", "tag")
+    }
+
+
+def assert_rises(path: Path) -> None:
+    """Ids of each kind rise in one process, whoever lent to it (I2)."""
+    for kind, values in taken([path]).items():
+        assert values == sorted(set(values)), kind
+
+
+DIRECT = """
+import json, sys
+from django_idgen import generators, segments
+with open({path!r}, "a") as out:
+    for _ in range({batches}):
+        out.write(json.dumps({{"ids": generators["default"].next_ids(50)}}) + "\\n")
+        out.write(json.dumps({{"tag": segments["orders"].next_ids(50)}}) + "\\n")
+"""
+
+
+def test_direct_processes_and_clients_repeat_nothing(site: Site) -> None:
+    """Two processes on the database, three clients of two services: every id once, all rising."""
+    batches = 60
+    with ExitStack() as stack:
+        webs = [stack.enter_context(serving(site, *gunicorn("--workers", "2"))) for _ in range(2)]
+        urls = [url_of(web) for web in webs]
+        clients = [
+            stack.enter_context(taking(site, f"client{n}", urls[n % 2 :] + urls[: n % 2], batches))
+            for n in range(3)
+        ]
+        direct = []
+        for n in range(2):
+            path = site.directory / f"direct{n}"
+            code = DIRECT.format(path=str(path), batches=batches)
+            direct.append((stack.enter_context(site.python(code)), path))
+        for running, _ in [*clients, *direct]:
+            assert running.finish() == 0, running.output
+        paths = [path for _, path in [*clients, *direct]]
+        for kind, values in taken(paths).items():
+            assert len(values) == 5 * batches * 50
+            assert len(set(values)) == len(values), kind
+        for path in paths:
+            assert_rises(path)
+        # Clients that ended in order have given their worker ids back, as the others have.
+        assert site.held() == set()
+        assert not any(SECRET in web.running.output for web in webs)
+
+
+@pytest.fixture
+def redis_site(site: Site, redis: str) -> Iterator[Site]:
+    """As ``site``, with worker ids from Redis."""
+    backend = {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": servers.REDIS["redis"]}
+    site.set_idgen(redis_leases_on("shared", "default"))
+    site.environment.update(
+        DJANGO_SETTINGS_MODULE="tests.faults.site.redis_settings",
+        SITE_CACHES=json.dumps({"shared": backend}),
+    )
+    yield site
+    forget_redis(redis, site.alias)
+
+
+def test_the_processes_of_a_service_over_redis_are_one_installation(redis_site: Site) -> None:
+    """What one of them lent, another one renews: a client that has met one is not refused."""
+    with (
+        serving(redis_site, *gunicorn()) as first,
+        serving(redis_site, *gunicorn()) as second,
+    ):
+        for web in (first, second):
+            web.running.wait_until(lambda web=web: is_listening(web.port))
+        served = build_namespace(current_settings().generators["default"])
+        clients = [
+            HttpLeases(served, base_urls=url_of(web), generator="default", token=SECRET, timeout=30)
+            for web in (first, second)
+        ]
+        assert len({client.installation() for client in clients}) == 1
+        lease = clients[0].acquire(holder="a").lease
+        assert clients[1].renew(lease, last_tick=lease.start).lease.token == lease.token
+        assert clients[1].release(lease, last_tick=None) is True
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_service_that_dies_is_replaced_by_the_other(site: Site, how: signal.Signals) -> None:
+    """Hazard 26: killed or hung while clients take ids, which go on with the other."""
+    with (
+        serving(site, *gunicorn()) as first,
+        serving(site, *gunicorn()) as second,
+        taking(site, "client", [url_of(first), url_of(second)], 80) as (running, path),
+    ):
+        running.wait_until(lambda: len(path.read_text().splitlines()) > 20)
+        _strike(first.running.process.pid, how)
+        assert running.finish() == 0, running.output
+        assert_rises(path)
+
+
+def test_a_service_that_is_started_anew_is_found_again(site: Site) -> None:
+    """With one address only, a client goes on when the service is back."""
+    with serving(site, *gunicorn()) as web:
+        with taking(site, "client", [url_of(web)], 120) as (running, path):
+            running.wait_until(lambda: len(path.read_text().splitlines()) > 20)
+            web.running.stop()
+            running.wait_until(lambda: '"error"' in path.read_text())
+            argv = (word.format(port=web.port, side=web.side) for word in gunicorn())
+            with site.start(*argv):
+                assert running.finish() == 0, running.output
+        assert_rises(path)
+
+
+def test_settings_lead_a_django_project_to_a_service(site: Site) -> None:
+    """``HttpSource`` and ``HttpLeases`` in ``IDGEN``: the maps give ids that the service lends."""
+    with serving(site, *gunicorn()) as web:
+        options = {"base_urls": [url_of(web)], "token": SECRET, "timeout": 20}
+        leases = {"BACKEND": "django_idgen.leases.http.HttpLeases", "OPTIONS": options}
+        source = {"BACKEND": "django_idgen.sources.http.HttpSource", "OPTIONS": options}
+        far = {
+            "GENERATORS": {
+                "default": {"LEASES": leases, "OPTIONS": {"max_ahead": 1}},
+                "hasty": {
+                    "NAMESPACE": "hasty",
+                    "LEASES": {**leases, "OPTIONS": {**options, "generator": "default"}},
+                    "OPTIONS": {"max_ahead": 2},
+                },
+                "other": {
+                    "NAMESPACE": "other",
+                    "LEASES": {**leases, "OPTIONS": {**options, "generator": "default"}},
+                    "EPOCH": "2024-01-01T00:00:00Z",
+                },
+                "wary": {
+                    "NAMESPACE": "wary",
+                    "LEASES": {
+                        "BACKEND": "django_idgen.leases.fallback.FallbackLeases",
+                        "OPTIONS": {
+                            "primary": {**leases, "OPTIONS": {**options, "generator": "small"}},
+                            "secondary": {"BACKEND": "django_idgen.leases.memory.MemoryLeases"},
+                        },
+                    },
+                },
+            },
+            "SEGMENTS": {"SOURCE": source, "OPTIONS": {"timeout": 20}},
+        }
+        with override_settings(IDGEN=far):
+            assert segments["orders"].next_ids(3) == [1, 2, 3]
+            first = generators["default"].next_id()
+            assert generators["default"].next_id() > first
+            assert len(site.held()) == 1
+            # More of the future than the service reckons with, and another epoch.
+            with pytest.raises(ConfigurationError, match=r"max_ahead.*2000.*1000"):
+                generators["hasty"].next_id()
+            with pytest.raises(NamespaceMismatch) as caught:
+                generators["other"].next_id()
+            assert caught.value.setting == "epoch_us"
+            assert {caught.value.stored, caught.value.configured} == {
+                1735689600000000,
+                1704067200000000,
+            }
+            # The service has no such generator: the fallback lends.
+            worker = generators["wary"].layout.unpack(generators["wary"].next_id()).worker
+            assert worker >= 768
+        assert site.held() == set()
+
+
+OPEN = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND state LIKE 'idle in transaction%'
+"""
+
+
+def _strike(pid: int, how: signal.Signals) -> None:
+    """Signal a server and its workers, but stop them in no transaction.
+
+    One that stands still in the middle of it keeps its row locked, for whoever fetches.
+    """
+    _send(pid, how)
+    while how is signal.SIGSTOP and _is_any_open():
+        _send(pid, signal.SIGCONT)
+        time.sleep(0.01)
+        _send(pid, how)
+
+
+def _is_any_open() -> bool:
+    time.sleep(0.1)  # so that the other service's own are over
+    return all(execute_apart("postgres", OPEN)[0][0] for _ in range(5))
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for each in (pid, *map(int, children)):
+        os.kill(each, number)

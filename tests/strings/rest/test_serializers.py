@@ -1,0 +1,458 @@
+"""Serializers that don't mention ids send strings, and read strings and numbers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.urls import path
+from rest_framework import serializers
+from rest_framework.test import APIClient, APIRequestFactory
+from rest_framework.validators import UniqueValidator
+
+from django_idgen.strings.drf import IdField
+from tests.app.models import (
+    Car,
+    Comment,
+    Document,
+    Folder,
+    Grade,
+    Leg,
+    Line,
+    Order,
+    Parcel,
+    Receipt,
+    Shipment,
+    Tag,
+)
+from tests.strings.rest.conftest import FAR, sent
+from tests.strings.rest.shop_api import GradeSerializer, LegSerializer
+
+
+def test_ids_and_keys_are_strings(api: APIClient, order: Order, tag: Tag) -> None:
+    """The key, a foreign key, its column, and many-to-many keys both ways.
+
+    Hazards 42 and 43: no serializer declares any of them.
+    """
+    line = Line.objects.create(order=order, text="cup")
+    order.tags.add(tag)
+    order.labels.add(tag)
+    answer = api.get(f"/orders/{order.pk}/")
+    assert f'"id":"{FAR}","pk":"{FAR}"' in answer.content.decode()
+    assert sent(answer) == {
+        "id": str(FAR),
+        "pk": str(FAR),
+        "note": "tea",
+        "tags": [str(tag.pk)],
+        "labels": [str(tag.pk)],
+        "lines": [str(line.pk)],
+        "shipments": [],
+        "parcel": None,
+    }
+    assert sent(api.get(f"/lines/{line.pk}/")) == {
+        "id": str(line.pk),
+        "order": str(FAR),
+        "order_id": str(FAR),
+        "text": "cup",
+    }
+
+
+def test_a_list_has_strings_too(api: APIClient, order: Order) -> None:
+    """Rows of a page are no other than a row alone."""
+    assert sent(api.get("/orders/"))["results"][0]["id"] == str(FAR)
+
+
+@pytest.mark.parametrize("given", [FAR, str(FAR)])
+def test_a_key_is_read_as_a_number_or_a_string(api: APIClient, order: Order, given: object) -> None:
+    """The row refers to the very order, and the answer says so in a string."""
+    answer = api.post("/lines/", {"order": given, "text": "cup"}, format="json")
+    assert sent(answer, 201)["order"] == str(FAR)
+    assert Line.objects.get().order_id == FAR
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_keys_of_many_are_read_as_numbers_or_strings(api: APIClient, tag: Tag, kind: Any) -> None:
+    """Also in a list."""
+    answer = api.post("/orders/", {"tags": [kind(tag.pk)]}, format="json")
+    assert sent(answer, 201)["tags"] == [str(tag.pk)]
+    assert Order.objects.get().tags.get() == tag
+
+
+def test_an_id_is_not_taken_from_the_request(api: APIClient) -> None:
+    """The key is read-only, as Django REST framework has it for keys that nobody types."""
+    made = sent(api.post("/orders/", {"id": "77", "note": "x"}, format="json"), 201)
+    assert made["id"] == str(Order.objects.get().pk) != "77"
+
+
+def test_one_to_one_as_the_key(api: APIClient, order: Order) -> None:
+    """A parcel's key is its order's: as a string, and read back."""
+    answer = api.post("/parcels/", {"order": str(FAR), "weight": 3}, format="json")
+    assert sent(answer, 201) == {"order": str(FAR), "weight": 3}
+    assert sent(api.get(f"/orders/{FAR}/"))["parcel"] == str(FAR)
+    again = api.post("/parcels/", {"order": str(FAR)}, format="json")
+    assert sent(again, 400)["order"][0]
+    assert Parcel.objects.get().weight == 3
+
+
+def test_the_fields_form_is_the_answers(api: APIClient, order: Order, tag: Tag) -> None:
+    """base62 with a prefix, on the key and on keys to it; a key by another column, too."""
+    receipt = Receipt.objects.create(number=FAR + 6)
+    first = Shipment.objects.create(order=order)
+    body = {
+        "order": FAR,
+        "previous": first.get_id_display(),
+        "receipt": str(FAR + 6),
+        "watchers": [tag.pk],
+    }
+    made = sent(api.post("/shipments/", body, format="json"), 201)
+    shipment = Shipment.objects.get(previous=first)
+    assert made == {
+        "id": shipment.get_id_display(),
+        "order": str(FAR),
+        "previous": first.get_id_display(),
+        "receipt": str(FAR + 6),
+        "watchers": [str(tag.pk)],
+        "legs": [],
+    }
+    assert made["id"].startswith("shp_")
+    assert shipment.receipt == receipt
+    assert sent(api.get(f"/shipments/{made['id']}/"))["id"] == made["id"]
+
+
+@pytest.mark.parametrize("kind", [int, str, lambda value: Shipment(pk=value).get_id_display()])
+def test_a_form_is_read_besides_numbers(api: APIClient, shipment: Shipment, kind: Any) -> None:
+    """A key to base62 ids as a number, its digits, or the text."""
+    body = {"shipment": kind(shipment.pk), "place": "Rome"}
+    made = sent(api.post("/legs/", body, format="json"), 201)
+    leg = Leg.objects.get()
+    assert leg.shipment == shipment
+    assert made == {
+        "id": str(leg.pk),
+        "shipment": shipment.get_id_display(),
+        "place": "Rome",
+        "number": str(leg.number),
+    }
+
+
+def test_constraints_with_keys_are_checked(api: APIClient, shipment: Shipment) -> None:
+    """Unique together with a key: an error of the form, not of the database."""
+    body = {"shipment": shipment.get_id_display(), "place": "Rome"}
+    assert api.post("/legs/", body, format="json").status_code == 201
+    again = sent(api.post("/legs/", body, format="json"), 400)
+    assert "unique set" in again["non_field_errors"][0]
+    assert Leg.objects.count() == 1
+
+
+def test_a_generated_number_in_a_constraint_needs_no_value(
+    api: APIClient, shipment: Shipment
+) -> None:
+    """It has a default, but no value for it that a serializer could put in."""
+    body = {"shipment": shipment.pk, "place": "Rome"}
+    assert api.post("/legs/", body, format="json").status_code == 201
+    row = Leg.objects.get()
+    changed = api.patch(f"/legs/{row.pk}/", {"place": "Oslo"}, format="json")
+    assert sent(changed)["number"] == str(row.number)
+
+
+def test_such_a_number_may_be_left_out_where_it_can_be_written(shipment: Shipment) -> None:
+    """It is made for a new row, kept in an old one, and checked where it is given."""
+
+    class Writable(serializers.ModelSerializer):
+        class Meta:
+            model = Leg
+            fields = ("shipment", "place", "number")
+            extra_kwargs = {"number": {"read_only": False}}  # noqa: RUF012
+
+    def saved(instance: Leg | None = None, **data: Any) -> Leg:
+        form = Writable(instance, data={"shipment": shipment.pk, "place": "Rome", **data})
+        assert form.is_valid(), form.errors
+        return form.save()
+
+    made = saved()
+    assert made.number > 0
+    assert saved(made).number == made.number
+    assert saved(place="Oslo", number=str(FAR)).number == FAR
+    again = {"shipment": shipment.pk, "place": "Bonn", "number": FAR}
+    assert not Writable(data=again).is_valid()
+    (validator,) = LegSerializer().validators
+    assert "number" not in validator.fields
+
+
+def test_null_stays_null(api: APIClient, shipment: Shipment) -> None:
+    """A nullable key is null in JSON, and may be set to it."""
+    assert sent(api.get(f"/shipments/{shipment.pk}/"))["previous"] is None
+    other = Shipment.objects.create(order=shipment.order, previous=shipment)
+    body = {"previous": None, "receipt": None}
+    assert sent(api.patch(f"/shipments/{other.pk}/", body, format="json"))["previous"] is None
+    other.refresh_from_db()
+    assert other.previous is None
+
+
+def test_nested_rows_have_strings(api: APIClient, shipment: Shipment) -> None:
+    """``depth = 1``, and the keys within."""
+    leg = Leg.objects.create(shipment=shipment, place="Rome")
+    row = sent(api.get(f"/nested/{leg.pk}/"))
+    assert row["id"] == str(leg.pk)
+    assert row["shipment"]["id"] == shipment.get_id_display()
+    assert row["shipment"]["order"] == str(FAR)
+
+
+def test_declared_relations_are_strings(api: APIClient, shipment: Shipment, tag: Tag) -> None:
+    """Relations that the user declared, with and without rows to choose from."""
+    leg = Leg.objects.create(shipment=shipment, place="Rome")
+    text = shipment.get_id_display()
+    body = {"order": str(FAR), "previous": text, "watchers": [str(tag.pk)]}
+    made = sent(api.post("/declared/", body, format="json"), 201)
+    other = Shipment.objects.exclude(pk=shipment.pk).get()
+    assert made == {
+        "id": other.get_id_display(),
+        "order": str(FAR),
+        "order_read": str(FAR),
+        "order_by_slug": str(FAR),
+        "previous": text,
+        "watchers": [str(tag.pk)],
+        "watchers_read": [str(tag.pk)],
+        "legs": [],
+        "order_property": str(FAR),
+        "previous_id": text,
+        "title": f"Order object ({FAR})",
+        # Declared as numbers, sent as numbers: that a double can't hold them is the point.
+        "number": int(float(other.pk)),
+        "order_number": 2**62,
+    }
+    assert sent(api.get(f"/declared/{text}/"))["legs"] == [str(leg.number)]
+    for previous in (shipment.pk, str(shipment.pk)):
+        changed = api.patch(f"/declared/{other.pk}/", {"previous": previous}, format="json")
+        assert sent(changed)["previous"] == text
+
+
+def test_links_have_the_fields_form(api: APIClient, shipment: Shipment) -> None:
+    """Links to a model whose ids are base62 hold base62, and are read back."""
+    Shipment.objects.create(order=shipment.order, previous=shipment)
+    text = shipment.get_id_display()
+    row = sent(api.get(f"/linked/{text}/"))
+    assert row["url"] == f"http://testserver/shipments/{text}/"
+    assert row["order"] == f"http://testserver/orders/{FAR}/"
+    assert row["id"] == text
+    body = {"order": row["order"], "previous": row["url"]}
+    assert sent(api.post("/linked/", body, format="json"), 201)["previous"] == row["url"]
+    assert Shipment.objects.filter(previous=shipment).count() == 2
+
+
+def test_links_whose_path_holds_numbers_alone(
+    api: APIClient, shipment: Shipment, settings: Any
+) -> None:
+    """``<int:pk>`` can't hold a text: the link has the number."""
+
+    class Urls:
+        urlpatterns = (path("s/<int:pk>/", lambda request, pk: None, name="shipment-detail"),)
+
+    class Linked(serializers.HyperlinkedModelSerializer):
+        class Meta:
+            model = Shipment
+            fields = ("url",)
+
+    settings.ROOT_URLCONF = Urls
+    request = APIRequestFactory().get("/")
+    form = Linked(shipment, context={"request": request})
+    assert form.data["url"] == f"http://testserver/s/{shipment.pk}/"
+
+
+def test_choices_are_left_alone(api: APIClient) -> None:
+    """A key that is a choice of the user's remains one."""
+    Grade.objects.create(pk=2)
+    # Before 3.17, Django REST framework made no choice of what can't be edited.
+    is_choice = isinstance(GradeSerializer().fields["id"], serializers.ChoiceField)
+    assert sent(api.get("/grades/2/")) == {"id": 2 if is_choice else "2"}
+
+
+def test_numbers_off_the_key_are_strings(api: APIClient) -> None:
+    """Beside a key that is none of ours, which remains a number."""
+    receipt = Receipt.objects.create(number=FAR, stamp=FAR + 2)
+    row = sent(api.get(f"/receipts/{receipt.pk}/"))
+    assert row == {"id": receipt.pk, "number": str(FAR), "stamp": str(FAR + 2), "note": ""}
+
+
+def test_composite_keys(api: APIClient) -> None:
+    """A number that is a part of a composite key is a string."""
+    folder = Folder.objects.create(pk=FAR)
+    Document.objects.create(folder=folder, number=FAR + 2, title="map")
+    row = sent(api.get("/documents/"))["results"][0]
+    assert row == {"folder": str(FAR), "number": str(FAR + 2), "title": "map"}
+
+
+def test_inherited_keys(db: None) -> None:
+    """Multi-table inheritance: the parent's key under its name, and its column."""
+
+    class CarSerializer(serializers.ModelSerializer):
+        class Meta:
+            model = Car
+            fields = ("id", "pk", "vehicle_ptr_id", "doors")
+
+    car = Car.objects.create(pk=FAR, id=FAR)
+    assert CarSerializer(car).data == {
+        "id": str(FAR),
+        "pk": str(FAR),
+        "vehicle_ptr_id": str(FAR),
+        "doors": 4,
+    }
+
+
+def test_a_generic_key_is_a_string_when_declared(order: Order) -> None:
+    """``object_id`` may hold any model's key: the user says that it is an id."""
+
+    class CommentSerializer(serializers.ModelSerializer):
+        object_id = IdField()
+
+        class Meta:
+            model = Comment
+            fields = ("id", "object_id")
+
+    comment = Comment.objects.create(about=order)
+    assert CommentSerializer(comment).data["object_id"] == str(FAR)
+    form = CommentSerializer(data={"object_id": str(FAR)})
+    assert form.is_valid()
+    assert form.validated_data == {"object_id": FAR}
+
+
+def test_a_plain_serializer_goes_by_the_instance(shipment: Shipment, tag: Tag) -> None:
+    """Without ``Meta.model``: the rows that are shown say what their keys are."""
+
+    class Plain(serializers.Serializer):
+        id = IdField()
+        order = serializers.PrimaryKeyRelatedField(read_only=True)
+        watchers = serializers.PrimaryKeyRelatedField(many=True, read_only=True)
+        previous_id = serializers.ReadOnlyField()
+        order_key = serializers.ReadOnlyField(source="order.pk")
+
+    shipment.watchers.add(tag)
+    shipment.previous = shipment
+    assert Plain(shipment).data == {
+        "id": shipment.get_id_display(),
+        "order": str(FAR),
+        "watchers": [str(tag.pk)],
+        "previous_id": shipment.get_id_display(),
+        "order_key": str(FAR),
+    }
+    assert Plain([shipment], many=True).data[0]["order"] == str(FAR)
+
+
+def test_a_relation_that_chooses_its_rows_itself(order: Order) -> None:
+    """``get_queryset()`` of the user's own is asked when a value comes in."""
+
+    class Mine(serializers.PrimaryKeyRelatedField):
+        def get_queryset(self) -> Any:
+            return Order.objects.all()
+
+    class Plain(serializers.Serializer):
+        order = Mine()
+
+    form = Plain(data={"order": str(FAR)})
+    assert form.is_valid(), form.errors
+    assert form.validated_data["order"] == order
+    assert form.data == {"order": str(FAR)}
+    assert not Plain(data={"order": float(FAR)}).is_valid()
+
+
+def test_rows_of_values_are_strings(order: Order) -> None:
+    """Dictionaries instead of instances."""
+    Line.objects.create(order=order)
+
+    class LineSerializer(serializers.ModelSerializer):
+        class Meta:
+            model = Line
+            fields = ("id", "order_id")
+
+    row = Line.objects.values("id", "order_id").get()
+    assert LineSerializer(row).data == {key: str(value) for key, value in row.items()}
+
+
+def test_the_form_may_be_given() -> None:
+    """``text_form`` and ``prefix`` of a serializer's own, with bounds."""
+
+    class Plain(serializers.Serializer):
+        id = IdField(text_form="base36", prefix="x_", max_value=2**40, allow_null=True)
+
+    class Copied(Plain):
+        pass
+
+    text = Copied({"id": 7}).data["id"]
+    assert text == "x_0000000000007"
+    form = Copied(data={"id": text})
+    assert form.is_valid()
+    assert form.validated_data["id"] == 7
+    assert Copied(data={"id": None}).is_valid()
+    form = Copied(data={"id": 2**40 + 1})
+    assert not form.is_valid()
+    assert form.errors["id"][0].code == "max_value"
+
+
+def test_a_key_that_the_user_lets_be_written(db: None) -> None:
+    """Declared, or made writable: an ``int`` for the model, also with a validator."""
+
+    class Declared(serializers.ModelSerializer):
+        id = IdField(validators=[UniqueValidator(queryset=Order.objects.all())])
+
+        class Meta:
+            model = Order
+            fields = ("id", "note")
+
+    class Writable(serializers.ModelSerializer):
+        class Meta:
+            model = Shipment
+            fields = ("id",)
+            extra_kwargs = {"id": {"read_only": False}}  # noqa: RUF012
+
+    form = Declared(data={"id": str(FAR)})
+    assert form.is_valid(), form.errors
+    assert form.save().pk == FAR
+    form = Declared(data={"id": str(FAR)})
+    assert not form.is_valid()
+    assert form.errors["id"][0].code == "unique"
+    form = Writable(data={"id": Shipment(pk=FAR).get_id_display()})
+    assert form.is_valid(), form.errors
+    assert form.validated_data == {"id": FAR}
+
+
+def test_keys_that_no_generator_gave_are_shown(db: None) -> None:
+    """0 and negative keys, which other systems wrote, don't keep the page from being shown."""
+
+    class ShipmentSerializer(serializers.ModelSerializer):
+        class Meta:
+            model = Shipment
+            fields = ("id", "order")
+
+    assert ShipmentSerializer(Shipment(pk=0, order_id=-5)).data == {"id": "0", "order": "-5"}
+
+
+def test_no_query_more(api: APIClient, shipment: Shipment, django_assert_num_queries: Any) -> None:
+    """Keys are written without loading what they refer to."""
+    for place in "abc":
+        Leg.objects.create(shipment=shipment, place=place)
+    with django_assert_num_queries(2):  # the count and the page
+        rows = json.loads(api.get("/legs/").content)["results"]
+    assert {row["shipment"] for row in rows} == {shipment.get_id_display()}
+
+
+def test_options_say_string(api: APIClient, order: Order) -> None:
+    """``OPTIONS`` names the kind of the id, and of what refers to it as it did."""
+    fields = sent(api.options("/lines/"))["actions"]["POST"]
+    assert (fields["id"]["type"], fields["id"]["read_only"]) == ("string", True)
+    assert fields["order"] == {
+        "type": "field",
+        "required": True,
+        "read_only": False,
+        "label": "Order",
+    }
+
+
+def test_the_browsable_api_chooses_by_the_text(api: APIClient, shipment: Shipment) -> None:
+    """Options of the select hold the text, and the row's own is selected."""
+    leg = Leg.objects.create(shipment=shipment, place="Rome")
+    page = api.get(f"/legs/{leg.pk}/", headers={"accept": "text/html"}).content.decode()
+    text = shipment.get_id_display()
+    assert f'<option value="{text}" selected >to {FAR}</option>' in page
+    body = {"shipment": text, "place": "Oslo"}
+    assert api.post("/legs/", body, format="multipart").status_code == 201
+    assert Leg.objects.get(place="Oslo").shipment == shipment
