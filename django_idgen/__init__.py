@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .process.handlers import generators, next_id, segments
 
-__version__ = "0.1.0"
+__version__ = "1.0.0b1"
 __all__ = ["generators", "next_id", "segments"]
 
 

@@ -123,7 +123,7 @@ def test_what_pages_have_pip_install_is_there() -> None:
     assert len(named) > 9
     for each in named:
         what, _, extras = each.rstrip("]").partition("[")
-        assert what in {known["name"], ".", "path/to/clone", "tox", "tox-uv"}, each
+        assert what in {known["name"], ".", "path/to/clone", "tox", "tox-uv", "httpx"}, each
         assert set(filter(None, extras.split(","))) <= set(known["optional-dependencies"]), each
 
 
