@@ -21,18 +21,16 @@ from types import TracebackType
 from typing import Any, cast
 from weakref import WeakSet
 
-from .core.events import Emit, ignore
-from .core.holder import process_label
+from .core.generator import Emit, ignore, is_prefork
 from .core.layout import IdParts
-from .core.prefork import is_prefork
+from .core.lease import process_label
 from .core.segment_allocator import SegmentAllocator, Segments
 from .core.segment_generator import SegmentGenerator
 from .core.snowflake import SnowflakeGenerator
 from .leases.http import HttpLeases
 from .process import exits
 from .remote.generators import PreforkMap, RemoteGenerators
-from .remote.link import CONNECT_TIMEOUT, TIMEOUT
-from .remote.options import Token
+from .remote.link import CONNECT_TIMEOUT, TIMEOUT, Token
 from .sources.http import HttpSource
 
 __all__ = ["Client"]

@@ -23,8 +23,8 @@ from django.db import connections
 from django.dispatch import Signal
 
 from .core.clock import SYSTEM_CLOCK
+from .core.generator import is_prefork
 from .core.loader import Loader
-from .core.prefork import is_prefork
 from .db.connection import is_own_thread
 
 __all__ = ["LEVELS", "SIGNALS", "emit", "log_event"]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from django_idgen.core.layout import BitLayout
+from django_idgen.core.layout import BitLayout, parse_layout
 from django_idgen.core.lease import Namespace
-from django_idgen.core.presets import parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases, MemoryMarks
 

@@ -67,7 +67,7 @@ for block in sys.stdin.read().split("\\0"):
             if not any(word in repr(idgen) for word in ("alias", "databases", "http", "hosts")):
                 assert next_id() and segments["tea"].next_id() >= 1
 if "LAYOUT" in namespace:
-    from django_idgen.core.presets import parse_layout
+    from django_idgen.core.layout import parse_layout
     assert parse_layout(namespace["LAYOUT"]).bits <= 63
 for block in urls:
     import re

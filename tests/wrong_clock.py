@@ -28,8 +28,8 @@ def set_wall_clock_off(seconds: float) -> None:
 
 def spaces(prefix: str) -> dict[str, Any]:
     """The namespaces of one test, by what became of them."""
+    from django_idgen.core.layout import parse_layout
     from django_idgen.core.lease import Namespace
-    from django_idgen.core.presets import parse_layout
 
     layout = parse_layout("standard")
     space = Namespace(

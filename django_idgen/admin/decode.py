@@ -21,9 +21,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
+from ..core.clock import brief_date, in_zone
 from ..core.errors import InvalidId
 from ..core.layout import BitLayout
-from ..core.moments import brief_date, in_zone
 from ..models import LeafAlloc, SegmentHistory, WorkerLease
 from ..ops.decoding import BitField, Reading, RowFound, SnowflakeReading, label, readings
 from ..settings.config import SettingsError

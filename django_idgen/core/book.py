@@ -26,7 +26,6 @@ from typing import Any
 
 from .clock import Reading
 from .errors import LayoutError, LeaseLost, NamespaceMismatch, NoFreeWorker
-from .holder import identity_of
 from .inspection import InspectedMark, PastLease, name_of
 from .lease import (
     OLD_CLIENTS,
@@ -36,14 +35,13 @@ from .lease import (
     extend_window,
     final_mark,
     grant_window,
+    identity_of,
     is_free,
     loss_fence,
     new_token,
     soon,
 )
 from .stored import Change, Stored, Successor, era_words, eras_from
-from .sub_lease import Change as SubLeaseChange
-from .sub_lease import SubLease, reaching
 
 __all__ = [
     "PREVIOUS_LIMIT",
@@ -51,6 +49,8 @@ __all__ = [
     "CeilingReached",
     "LookCloser",
     "Record",
+    "SubLease",
+    "SubLeaseChange",
     "change_sub_lease",
     "check_fingerprint",
     "choose_worker",
@@ -65,11 +65,13 @@ __all__ = [
     "opened_record",
     "parsed_fingerprint",
     "past_lease",
+    "reaching",
     "rename_holders",
     "rewrite",
     "stored_of",
     "take_back",
 ]
+
 
 RANDOM_TRIES = 10
 PREVIOUS_LIMIT = 64
@@ -792,3 +794,87 @@ def _is_due(mark: Mark, seen_us: int, *, now: int, since_us: int, generation: in
         and seen_us >= since_us
         and not mark.holder.startswith(OLD_CLIENTS)
     )
+
+
+# --- sub-leases (rule L6) -------------------------------------------------------------
+#
+# A database remembers. Redis may be flushed, evicted, restarted empty, or replaced by a
+# replica that missed the last writes. So the database grants it a range of ticks,
+# ``[fence, ceiling)``, and it grants windows inside that range only. Whatever it forgets lies
+# below the ceiling, where the next generation begins.
+
+
+@dataclass(frozen=True, slots=True)
+class SubLease:
+    """What the database has lent to the current generation of a registry. Frozen."""
+
+    installation: str
+    """Whose database it is."""
+    generation: int
+    fence: int
+    """The first tick that may be lent."""
+    ceiling: int
+    """The first tick that may not; only ever raised. Not past the fence: nothing is lent yet."""
+    incarnation: str = ""
+    """Which life of the registry the generation was opened for."""
+
+    @property
+    def is_laid(self) -> bool:
+        """Whether anything may be lent; not so before the first use, and after a loss (L7)."""
+        return self.ceiling > self.fence
+
+    def serves(self, other: SubLease) -> bool:
+        """Whether ``other`` is of the same generation: a fence tells more than a number."""
+        return (self.generation, self.fence, self.incarnation) == (
+            other.generation,
+            other.fence,
+            other.incarnation,
+        )
+
+    def opened(self, incarnation: str, *, now: int, stride: int) -> SubLease:
+        """The sub-lease of ``incarnation``, a new generation unless it has one already.
+
+        Nothing that an earlier generation may have lent lies past its ceiling.
+        """
+        if self.is_laid and self.incarnation == incarnation:
+            return self
+        if not self.ceiling:  # nothing was ever lent
+            fence, generation = self.fence, self.generation
+        else:
+            fence, generation = max(self.fence, self.ceiling, now), self.generation + 1
+        return replace(
+            self,
+            generation=generation,
+            fence=fence,
+            ceiling=max(fence, now) + stride,
+            incarnation=incarnation,
+        )
+
+    def lifted(self, *, wanted: int, stride: int) -> SubLease:
+        """The sub-lease with its ceiling ``stride`` past ``wanted``, the latest tick in use."""
+        return replace(self, ceiling=max(self.ceiling, max(self.fence, wanted) + stride))
+
+    def raised_for(self, seen: SubLease, *, now: int, wanted: int, stride: int) -> SubLease:
+        """What becomes of it when a user of generation ``seen`` asks for a higher ceiling.
+
+        Only the current generation is lifted. One that a loss of the database has
+        left without ticks goes to the process that asks first, past what that one still knows
+        to have been lent; another stays as it is.
+        """
+        if not self.is_laid:
+            known = replace(self, fence=max(self.fence, seen.ceiling))
+            return known.opened(seen.incarnation, now=now, stride=stride)
+        return self.lifted(wanted=wanted, stride=stride) if self.serves(seen) else self
+
+
+SubLeaseChange = Callable[[SubLease], SubLease]
+
+
+def reaching(namespace: Namespace, sub_lease: SubLease, *, now: int, stride: int) -> Namespace:
+    """``namespace`` with the largest window that a loss of ``sub_lease`` must reckon with (L7).
+
+    Since then its ceiling may have been raised, to as far past the time as it lay at
+    ``now``, or a generation may have been opened at it: that is a stride more.
+    """
+    lead = max(sub_lease.ceiling - now, stride)
+    return replace(namespace, window_ticks=namespace.window_ticks + lead + stride)

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
-from .events import Emit, ignore
-from .generator import HAS_GIL, drop, walk
+from .generator import HAS_GIL, Emit, drop, ignore, walk
 from .layout import BitLayout, is_int
 from .loader import RepeatingThread
 from .registry import Registry

@@ -1,14 +1,19 @@
-"""What gives out ids, whatever it is made of."""
+"""What gives out ids: the base class, its events, and its stand-in before a fork."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sys
+import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
 from .errors import ConfigurationError
 
@@ -16,7 +21,21 @@ if TYPE_CHECKING:
     from .keeper import LeaseKeeper
     from .layout import BitLayout, IdParts
 
-__all__ = ["HAS_GIL", "MAX_BATCH", "Generator", "check_count", "drop", "walk"]
+__all__ = [
+    "HAS_GIL",
+    "MAX_BATCH",
+    "Emit",
+    "Generator",
+    "Outbox",
+    "PreforkGenerator",
+    "check_count",
+    "drop",
+    "ignore",
+    "is_prefork",
+    "walk",
+]
+
+logger = logging.getLogger("django_idgen")
 
 HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether one step of a C iterator is atomic."""
@@ -122,3 +141,149 @@ class Generator(ABC):
         /,
     ) -> None:
         self.close()
+
+
+# --- events ---------------------------------------------------------------------------
+
+
+class Emit(Protocol):
+    """A listener: called with the name of the event and its values."""
+
+    def __call__(self, name: str, /, **values: object) -> None: ...
+
+
+def ignore(name: str, /, **values: object) -> None:
+    """The listener of those who don't listen."""
+
+
+class Outbox:
+    """Keeps events while a lock is held, and sends them once it is not.
+
+    A listener may itself ask for an id; sent from under the generator's lock,
+    that would wait for ever. Thread-safe.
+    """
+
+    __slots__ = ("_events", "_senders", "_sink")
+
+    def __init__(self, sink: Emit) -> None:
+        self._sink = sink
+        self.clear()
+
+    def put(self, name: str, /, **values: object) -> None:
+        """Keep an event until the next :meth:`send`."""
+        self._events.append((name, values))
+
+    def send(self) -> None:
+        """Send what was put, in its order. Never raises: a listener's fault is logged.
+
+        What a listener causes by asking for ids is sent by the next call, so that
+        one which always causes more neither recurses nor keeps its caller.
+        """
+        if not self._events:
+            return
+        me = threading.get_ident()
+        if me in self._senders:
+            return
+        self._senders.add(me)
+        try:
+            for _ in range(len(self._events)):
+                self._send_one()
+        finally:
+            self._senders.discard(me)
+
+    def _send_one(self) -> None:
+        try:
+            name, values = self._events.popleft()
+        except IndexError:  # another thread was quicker
+            return
+        try:
+            self._sink(name, **values)
+        except Exception:
+            logger.exception("A listener to the event %r failed.", name)
+
+    def clear(self) -> None:
+        """Drop what was put, as the child of a fork must: its parent sends it."""
+        self._events: deque[tuple[str, dict[str, object]]] = deque()
+        self._senders: set[int] = set()
+
+
+# --- before a fork --------------------------------------------------------------------
+#
+# uWSGI forks its workers without running Python's fork hooks, any application may overwrite
+# its own hook, and its master runs nothing at its end. Each worker would walk a grant that the
+# master held, and nothing would give it back. So in the master each call takes a grant and
+# gives it back at once.
+
+
+def is_prefork() -> bool:
+    """Whether uWSGI has loaded the application here only to fork this process."""
+    # Not imported: a thread that is importing at a fork leaves the child a held lock.
+    uwsgi: Any = sys.modules.get("uwsgi")
+    if not hasattr(uwsgi, "worker_id"):
+        return False
+    # Mules and spoolers have no worker id either, but are no one's parents.
+    return uwsgi.worker_id() == 0 and uwsgi.masterpid() in {0, os.getpid()}
+
+
+class PreforkGenerator(Generator):
+    """Stands for a generator until the fork, and afterwards for the worker's own.
+
+    ``make`` builds a generator for one call, ``find`` looks up the process' own.
+    Ids of two calls before the fork may come out of order if they fall into one
+    tick. Thread-safe.
+    """
+
+    has_parts = True  # or decode() says so
+
+    def __init__(self, make: Callable[[], Generator], find: Callable[[], Generator]) -> None:
+        self._make = make
+        self._find = find
+        self._found: Generator | None = None
+
+    def next_id(self) -> int:
+        """As the generator that this one stands for."""
+        own = self._own()
+        return self.next_ids(1)[0] if own is None else own.next_id()
+
+    def next_ids(self, count: int, /) -> list[int]:
+        """As the generator that this one stands for."""
+        own = self._own()
+        if own is not None:
+            return own.next_ids(count)
+        with closing(self._make()) as once:
+            return once.next_ids(count)
+
+    async def anext_id(self) -> int:
+        """As :meth:`next_id`; before the fork in the caller's own thread."""
+        own = self._own()
+        return self.next_id() if own is None else await own.anext_id()
+
+    async def anext_ids(self, count: int, /) -> list[int]:
+        """As :meth:`next_ids`, and :meth:`anext_id`."""
+        own = self._own()
+        return self.next_ids(count) if own is None else await own.anext_ids(count)
+
+    def stats(self) -> object:
+        """Those of the worker's own generator; before the fork there is nothing to tell."""
+        return self._own_or_new().stats()
+
+    def close(self) -> None:
+        """Close the worker's own generator; before the fork there is nothing to give back."""
+        own = self._own()
+        if own is not None:
+            own.close()
+
+    def decode(self, value: int) -> IdParts:
+        """As the generator that this one stands for."""
+        return self._own_or_new().decode(value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own_or_new(), name)
+
+    def _own(self) -> Generator | None:
+        if self._found is None and not is_prefork():
+            self._found = self._find()
+        return self._found
+
+    def _own_or_new(self) -> Generator:
+        return self._own() or self._make()

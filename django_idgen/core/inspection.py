@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from .clock import MAX_UNIX_US, moment
 from .errors import WorkerOutOfRange
 from .lease import Mark, Namespace
-from .moments import MAX_UNIX_US, moment
 
 __all__ = [
     "InspectedMark",

@@ -16,9 +16,8 @@ from dataclasses import replace
 
 from .clock import SYSTEM_CLOCK, AnchoredClock, Clock
 from .errors import ClockSkewed, IdgenError, LeaseError, LeaseExpired, LeaseLost
-from .events import Outbox, ignore
-from .holder import process_label
-from .lease import Grant, Lease
+from .generator import Outbox, ignore
+from .lease import Grant, Lease, process_label
 from .loader import RepeatingThread
 from .registry import Registry
 

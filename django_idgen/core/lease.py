@@ -13,9 +13,15 @@ pure functions here, so that every registry applies the very same ones.
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
+import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Literal
 
 from .clock import Reading
@@ -28,6 +34,7 @@ from .errors import (
 )
 
 __all__ = [
+    "LONGEST_HOLDER",
     "OLD_CLIENTS",
     "PROTOCOL_VERSION",
     "Grant",
@@ -37,12 +44,15 @@ __all__ = [
     "extend_window",
     "final_mark",
     "grant_window",
+    "identity_of",
     "is_free",
     "loss_fence",
     "new_token",
+    "process_label",
     "soon",
     "too_far_ahead",
 ]
+
 
 PROTOCOL_VERSION = 1
 """Stored with every record, so that a fleet can be upgraded a process at a time."""
@@ -242,3 +252,38 @@ def loss_fence(namespace: Namespace, *, now: int, fence: int, largest_window: in
     """L7: the first tick that is surely past every window that a lost record granted."""
     window = max(largest_window, namespace.reach_ticks)
     return max(fence, now + namespace.skew_ticks) + window
+
+
+# --- holders --------------------------------------------------------------------------
+
+LONGEST_HOLDER = 200
+"""Characters that the registries keep of a label."""
+# No quote behind it: a service writes the name of a token before the label, as JSON.
+_MADE_HERE = re.compile(r'(.+):[0-9]+ [^:"]+', re.DOTALL)
+
+
+def process_label() -> str:
+    """``host:pid name`` of this process; another one in the child of a fork. Thread-safe."""
+    return _label(os.getpid())
+
+
+def identity_of(holder: str) -> str:
+    """What a process keeps over a restart: the host, or a label that somebody chose."""
+    made = None if holder.startswith(OLD_CLIENTS) else _MADE_HERE.fullmatch(holder)
+    return holder if made is None else made[1]
+
+
+@lru_cache(maxsize=1)
+def _label(pid: int) -> str:
+    # One text for all who keep it: there may be one for each of many tags.
+    program = re.sub('[:"]', "?", _program())
+    words = f"{socket.gethostname()}:{pid} {program}"
+    return "".join(char if char.isprintable() else "?" for char in words)[:LONGEST_HOLDER]
+
+
+def _program() -> str:
+    """The name of what runs: ``gunicorn``, ``celery``, ``manage.py``."""
+    path = Path(sys.argv[0] if getattr(sys, "argv", None) else "")
+    # ``python -m celery`` runs celery/__main__.py.
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    return name if name.strip("-") not in ("", "c", "m") else "python"

@@ -14,8 +14,7 @@ from weakref import WeakValueDictionary
 
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
-from .events import Emit, ignore
-from .generator import HAS_GIL
+from .generator import HAS_GIL, Emit, ignore
 from .loader import AnyLoader, process_lock
 from .segment_generator import LockedSegmentGenerator, SegmentGenerator
 from .segment_loads import Growth, Load, Services

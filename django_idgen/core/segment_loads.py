@@ -19,8 +19,7 @@ from .errors import (
     SegmentUnavailable,
     TagPaused,
 )
-from .events import Emit
-from .generator import MAX_BATCH
+from .generator import MAX_BATCH, Emit
 from .loader import AnyLoader
 from .segment import LONGEST_STEP, Demand, Segment, check_tag
 from .source import Source

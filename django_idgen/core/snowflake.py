@@ -3,22 +3,21 @@
 Giving out an id is taking the next integer of the current tick's ``range``,
 after one look at a stopwatch to see that the tick is not over. Everything else
 (the lease, the registry's clock, waiting, borrowing, changing the worker id)
-happens when that range ends or its tick is over, under a lock: :mod:`.tick_walk`.
+happens when that range ends or its tick is over, under a lock: :class:`TickWalk`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
+from random import SystemRandom, randrange
 
-from .clock import SYSTEM_CLOCK, Clock
-from .degraded import RETRY, DegradedIds
+from .clock import MAX_UNIX_US, SYSTEM_CLOCK, Clock, moment
 from .errors import (
     ClockMovedBackwards,
     ConfigurationError,
@@ -27,18 +26,17 @@ from .errors import (
     LeaseExpired,
     TimeExhausted,
 )
-from .events import Emit, Outbox, ignore
-from .generator import HAS_GIL, Generator, check_count
+from .generator import HAS_GIL, Emit, Generator, Outbox, check_count, ignore
 from .keeper import LeaseKeeper
 from .layout import BitLayout, IdParts
 from .lease import Lease, Namespace
 from .loader import process_lock
-from .moments import MAX_UNIX_US, moment
 from .registry import Registry
 
 __all__ = [
     "NEVER",
     "Counts",
+    "DegradedIds",
     "SnowflakeGenerator",
     "SnowflakeStats",
     "TickWalk",
@@ -50,6 +48,7 @@ __all__ = [
     "switch",
     "whole_ticks",
 ]
+
 
 GOES_ON = -1
 """Stands for a ``sequence_start`` of "next"."""
@@ -171,6 +170,51 @@ class Counts:
         self.borrowed = self.backwards = self.degraded = 0
         self.waited = 0.0
 
+
+# --- without a lease ------------------------------------------------------------------
+
+RETRY = 10.0
+"""Seconds until a lease is asked for again: else each caller would wait for one that hangs."""
+
+
+class DegradedIds:
+    """Ids of ``worker`` with random sequences; none twice in one process. Not thread-safe."""
+
+    def __init__(self, layout: BitLayout, worker: object, lent: range, clock: Clock) -> None:
+        whole = isinstance(worker, int) and not isinstance(worker, bool)
+        if not whole or worker not in layout.workers or worker in lent:
+            last = len(layout.workers) - 1
+            raise ConfigurationError(
+                f"degraded_worker must be a worker id of the layout (0 to {last}) that no registry "
+                f"lends, and {lent.start} to {lent.stop - 1} are lent, not {worker!r}. Leave one "
+                f"out of 'workers' in the options of LEASES: [0, {last}] leaves out the last."
+            )
+        self.worker: int = worker  # type: ignore[assignment]
+        self.retry_at = float("-inf")
+        """Until this moment of the stopwatch no lease is asked for."""
+        self._layout = layout
+        self._clock = clock
+        self._random = SystemRandom()
+        self._tick = -1
+        self._used: set[int] = set()
+
+    def take(self, count: int) -> list[int]:
+        """``count`` ids of now; ahead of the time if a tick has given half of its sequences."""
+        layout, ids = self._layout, list[int]()
+        now_us = self._clock.wall_ns() // 1000 - layout.epoch_us
+        now = max(0, now_us // layout.tick_us)
+        while len(ids) < count:
+            if now > self._tick or 2 * len(self._used) >= layout.sequences:
+                self._tick, self._used = max(now, self._tick + 1), set()
+            sequence = self._random.randrange(layout.sequences)
+            if sequence not in self._used:
+                self._used.add(sequence)
+                # Checked: a clock that is far off must not make another worker's id.
+                ids.append(layout.pack(self._tick, self.worker, sequence))
+        return ids
+
+
+# --- with a lease ---------------------------------------------------------------------
 
 NEVER = float("-inf")
 """A moment of the stopwatch that is always past: no block is fresh."""
@@ -303,7 +347,7 @@ class TickWalk:
     def _first_sequence(self) -> int:
         """Of the next tick."""
         if self._sequence_start != GOES_ON:
-            return random.randrange(self._sequence_start) if self._sequence_start else 0  # nosec B311  # where ids of a tick begin is no secret
+            return randrange(self._sequence_start) if self._sequence_start else 0  # nosec B311  # where ids of a tick begin is no secret
         used = self.layout.sequences - length_hint(self._block)
         # Half a tick is left at least.
         return used if 2 * used <= self.layout.sequences else 0
@@ -318,7 +362,7 @@ class TickWalk:
         layout = self.layout
         unit = 1 << layout.sequence_shift
         base = layout.base(tick, lease.worker)
-        start = random.randrange(layout.batches // 2) if layout.batches > 1 else 0  # nosec B311
+        start = randrange(layout.batches // 2) if layout.batches > 1 else 0  # nosec B311
         batches = []
         for batch in range(start, layout.batches):
             first = base | batch << layout.batch_shift
@@ -433,7 +477,7 @@ class SnowflakeGenerator(TickWalk, Generator):
     * ``holder`` labels this process in the registry.
     * ``skew_limit`` (seconds): how far clocks may differ before it is told.
     * ``degraded_worker``: a worker id that nobody lends. Without a lease **ids that may repeat**
-      come from it, instead of an error: see :mod:`.degraded`.
+      come from it, instead of an error: see :mod:`.snowflake`.
 
     Thread-safe. After a fork, a child starts without a lease; where Python's fork
     hooks don't run, from the end of the tick at the latest that was open at the fork.

@@ -29,8 +29,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import load_backend
 from django.utils.connection import ConnectionDoesNotExist
 
+from ..core.generator import is_prefork
 from ..core.loader import InlineLoader, Loader
-from ..core.prefork import is_prefork
 from .forking import no_fork
 from .sqlite import FileConnection, database_of, file_of
 from .watchdog import SilenceGuard

@@ -34,9 +34,8 @@ from django.core import checks
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from ..core.encoding import TextForm
+from ..core.encoding import ScrambledForm, TextForm
 from ..core.errors import InvalidTag
-from ..core.scrambling import ScrambledForm
 from ..core.segment import check_tag
 from ..process.handlers import current_settings, generators, segments
 from ..settings.config import SettingsError

@@ -30,8 +30,8 @@ from django.db.models import lookups
 from django.db.models.functions import ExtractIsoYear, ExtractYear, TruncDate
 from django.utils import timezone
 
+from ..core.clock import MAX_UNIX_US
 from ..core.errors import LayoutError, TimeOutOfRange
-from ..core.moments import MAX_UNIX_US
 from ..core.segment import MAX_ID
 from ..process.handlers import generator_settings
 

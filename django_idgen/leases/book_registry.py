@@ -7,15 +7,12 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from ..core import book as rules
-from ..core.book import Book
+from ..core.book import Book, SubLease, SubLeaseChange
 from ..core.clock import Clock, Reading
-from ..core.holder import LONGEST_HOLDER
 from ..core.inspection import InspectedMark, Inspection, PastLease
-from ..core.lease import Grant, Lease, Namespace
+from ..core.lease import LONGEST_HOLDER, Grant, Lease, Namespace
 from ..core.registry import Registry
 from ..core.stored import Change, Stored, StoredBook, namespace_of
-from ..core.sub_lease import Change as SubLeaseChange
-from ..core.sub_lease import SubLease
 
 __all__ = ["BookRegistry", "Store", "read_clock"]
 

@@ -35,9 +35,9 @@ from ..core.files import NumberFile, check_platform, file_errors, file_name, syn
 from ..core.inspection import Inspection, PastLease
 from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Namespace
 from ..core.loader import RepeatingThread
+from ..core.options import checked_seconds
 from ..core.registry import Registry
 from ..core.stored import StoredBook
-from .option_values import checked_seconds
 
 __all__ = ["CheckpointedLeases"]
 

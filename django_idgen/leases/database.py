@@ -13,6 +13,7 @@ from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost
 from ..core.inspection import Inspection, PastLease
 from ..core.lease import Grant, Lease, Namespace
+from ..core.options import checked_flag, checked_seconds, numbered_worker
 from ..core.registry import Registry
 from ..core.stored import StoredBook
 from ..db.connection import Place, place_of
@@ -20,7 +21,6 @@ from ..db.sqlite import database_of
 from ..db.stores import Stores, kept_in_process
 from .book_registry import BookRegistry
 from .memory import MemoryLeases, MemoryMarks
-from .option_values import checked_flag, checked_seconds, numbered_worker
 from .server import ServerLeases
 
 __all__ = ["DatabaseLeases", "book_in"]
@@ -34,7 +34,7 @@ class DatabaseLeases(Registry):
     over from another (which may have missed its last writes) lends nothing that
     the other may have lent; turn it off behind a balancer over several writable
     nodes, whose identity changes with each connection. ``prefer`` says which worker id a
-    process is to have if it is free: see :func:`.option_values.numbered_worker`.
+    process is to have if it is free: see :func:`.options.numbered_worker`.
     """
 
     kind = "database"

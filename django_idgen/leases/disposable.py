@@ -13,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.clock import SYSTEM_CLOCK, Clock
-from ..core.holder import LONGEST_HOLDER
-from ..core.lease import Grant, Namespace
+from ..core.lease import LONGEST_HOLDER, Grant, Namespace
+from ..core.options import checked_flag
 from .database import DatabaseLeases
-from .option_values import checked_flag
 
 __all__ = ["DisposableLeases", "machine_type"]
 

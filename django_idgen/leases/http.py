@@ -35,13 +35,13 @@ from ..remote.link import (
     HttpLink,
     Pin,
     Refused,
+    Token,
     leases_path,
     number_of,
     other_installation,
     way_out,
     word_of,
 )
-from ..remote.options import Token
 
 __all__ = ["HttpLeases"]
 

@@ -15,10 +15,9 @@ from secrets import token_hex
 from typing import Any, TypeVar
 
 from ..core.book import PREVIOUS_LIMIT, Book, Record
-from ..core.clock import SYSTEM_CLOCK, Clock, Reading
+from ..core.clock import SYSTEM_CLOCK, Clock, Reading, moment
 from ..core.inspection import InspectedMark, PastLease
 from ..core.lease import Mark, Namespace, is_free
-from ..core.moments import moment
 from .book_registry import BookRegistry, Store, read_clock
 
 __all__ = ["MemoryBook", "MemoryLeases", "MemoryMarks"]

@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ..core.book import SubLease, SubLeaseChange
 from ..core.clock import Clock
 from ..core.errors import ConfigurationError, RegistryUnavailable
 from ..core.lease import Namespace
+from ..core.options import checked_seconds
 from ..core.stored import Change, Stored, StoredBook, with_highest
-from ..core.sub_lease import Change as SubLeaseChange
-from ..core.sub_lease import SubLease
 from ..db.connection import Place, place_of
 from ..db.stores import Stores
 from .book_registry import BookRegistry
 from .database import book_in
-from .option_values import checked_seconds
 
 __all__ = [
     "Kept",

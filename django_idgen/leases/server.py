@@ -23,11 +23,10 @@ from django.utils.functional import cached_property
 from django.utils.timezone import is_aware, make_aware, make_naive
 
 from ..core.book import PREVIOUS_LIMIT, Book, LookCloser, Record
-from ..core.clock import SYSTEM_CLOCK, Clock, Reading
+from ..core.clock import SYSTEM_CLOCK, Clock, Reading, unix_us
 from ..core.errors import ConfigurationError, RegistryUnavailable
 from ..core.inspection import InspectedMark, PastLease
 from ..core.lease import OLD_CLIENTS, PROTOCOL_VERSION, Lease, Mark, Namespace
-from ..core.moments import unix_us
 from ..db import dialects
 from ..db.connection import SOCKET_TIMEOUT, OwnConnection, is_there, own_connection
 from ..db.row_writes import insert_row, update_row, why_alike

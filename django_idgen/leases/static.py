@@ -1,9 +1,9 @@
 """Worker ids that the configuration names: one, or a few for the processes of one host.
 
-Each worker id has a lock file and a mark file in ``directory`` (:mod:`.worker_files`). The lock
-is ``flock()``ed for the life of the lease, so that two processes of the host can't hold one id;
-the kernel frees it however the process ends. The mark says, as any registry's row does, up to
-which tick the id was promised; it is written ahead.
+Each worker id has a lock file and a mark file in ``directory``. A process holds the lock
+(``flock()``) for the life of its lease, so that no other process of the host can use the worker
+id; the kernel frees it however the process ends. The mark says, as any registry's row does, up
+to which tick the worker id was promised; it is written ahead.
 
 After a SIGKILL the lock is free but the window is not: the next holder starts at
 its end, which may lie up to a window ahead of the time.
@@ -14,14 +14,16 @@ made, can't be noticed here.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ..core import book as rules
 from ..core.book import Book, Record
@@ -29,22 +31,26 @@ from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import (
     ConfigurationError,
     LeaseTaken,
+    NamespaceMismatch,
     NoFreeWorker,
     NotSeenFromHere,
     RegistryUnavailable,
     WorkerOutOfRange,
 )
-from ..core.files import check_platform, file_errors
-from ..core.holder import identity_of
-from ..core.lease import Grant, Lease, Mark, Namespace
+from ..core.files import NumberFile, check_platform, file_errors, file_name, sync_directory
+from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Mark, Namespace, identity_of
+from ..core.options import numbered_worker
 from ..core.registry import Registry
 from ..core.stored import namespace_of
 from .book_registry import BookRegistry, Store, read_clock
 from .memory import MemoryBook, MemoryMarks
-from .option_values import numbered_worker
-from .worker_files import WorkerFiles
 
-__all__ = ["FileBook", "StaticLeases"]
+__all__ = [
+    "FileBook",
+    "StaticLeases",
+    "WorkerFiles",
+]
+
 
 T = TypeVar("T")
 
@@ -372,3 +378,179 @@ def _configured(
             f"not {workers!r}."
         )
     return range(ids[0], ids[0] + len(ids))  # type: ignore[operator, arg-type]
+
+
+# --- the files ------------------------------------------------------------------------
+#
+# The lock file holds the end of the latest window ever lent, so that this is known even after
+# somebody deleted the mark file. The mark file is JSON, replaced whole, and on the disk before
+# it counts. They are two, since replacing a locked file loses its lock.
+
+_TYPES = {
+    "namespace": str,
+    "worker": int,
+    "token": str,
+    "start": int,
+    "until": int,
+    "holder": str,
+    "fingerprint": dict,
+}
+
+
+class WorkerFiles:
+    """The files of one worker id in ``directory``. Every method may raise ``OSError``.
+
+    Only the holder of the lock may write.
+    """
+
+    def __init__(self, directory: Path, namespace: Namespace, worker: int) -> None:
+        self.worker = worker
+        self.lock_path = directory / f"{file_name(namespace.name)}-{worker}.lock"
+        self.mark_path = self.lock_path.with_suffix(".mark")
+        self._namespace = namespace.name
+        self._lock = NumberFile(self.lock_path)
+
+    @classmethod
+    def found(cls, directory: Path, namespace: Namespace) -> Iterator[WorkerFiles]:
+        """Those of all worker ids that have a mark file in ``directory``."""
+        prefix = re.escape(file_name(namespace.name))
+        for path in sorted(directory.iterdir()):
+            named = re.fullmatch(prefix + r"-(\d+)\.mark", path.name)
+            if named:
+                yield cls(directory, namespace, int(named[1]))
+
+    # --- the lock ---------------------------------------------------------------
+
+    def lock(self) -> bool:
+        """Lock the worker id until :meth:`close`; False if a process holds it."""
+        return self._lock.lock()
+
+    def still_in_place(self) -> bool:
+        """Whether the path still leads to the file that is locked."""
+        return self._lock.still_in_place()
+
+    def close(self) -> None:
+        """Close the file, and leave the lock to the parent of a forked child."""
+        self._lock.close()
+
+    # --- the high water ---------------------------------------------------------
+
+    def highest(self) -> int:
+        """The end, in ticks, of the latest window ever lent; 0 if none was, or it is damaged.
+
+        Needs no lock.
+        """
+        return self._lock.peek()
+
+    def high_water(self) -> int:
+        """As :meth:`highest`, of the file that is locked.
+
+        Raises :class:`RegistryUnavailable` if it is damaged.
+        """
+        self._check_open()
+        try:
+            return self._lock.read()[0]
+        except ValueError as error:
+            raise RegistryUnavailable(
+                f"The lock file {str(self.lock_path)!r} is damaged: it should hold a tick in 20 "
+                f"digits, not {error.args[0]!r}. If no process uses worker id {self.worker}, empty "
+                f"it; the mark file beside it says the same."
+            ) from None
+
+    # --- the mark ---------------------------------------------------------------
+
+    def read(self) -> tuple[Mark, dict[str, Any]] | None:
+        """The mark and the fingerprint it was written with; None if there is no file.
+
+        Needs no lock. Raises :class:`RegistryUnavailable` if it is damaged: never a fresh start.
+        """
+        try:
+            text = self.mark_path.read_bytes()
+        except FileNotFoundError:
+            return None
+        stored = self._parsed(text)
+        if stored["namespace"] != self._namespace:
+            raise NamespaceMismatch(
+                self._namespace, "namespace", stored["namespace"], self._namespace
+            )
+        mark = Mark(
+            self.worker, stored["token"], stored["start"], stored["until"], 0, stored["holder"]
+        )
+        return mark, stored["fingerprint"]
+
+    def written_us(self) -> int:
+        """When the mark was written, µs since 1970; 0 if there is none."""
+        try:
+            return self.mark_path.stat().st_mtime_ns // 1000
+        except OSError:
+            return 0
+
+    def last_holder(self) -> str:
+        """Who held it last; empty if unknown. Needs no lock, and is only a hint."""
+        try:
+            return str(json.loads(self.mark_path.read_bytes())["holder"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return ""
+
+    def write(self, mark: Mark, fingerprint: Mapping[str, Any]) -> None:
+        """Put ``mark`` on the disk: the high water, the file and its directory entry."""
+        if mark.until > self.high_water():
+            self._lock.write(mark.until)
+        self._write_mark(mark, fingerprint)
+
+    def restart(self, mark: Mark, fingerprint: Mapping[str, Any]) -> None:
+        """As :meth:`write`, but the ticks are those of another layout than before."""
+        self._check_open()
+        self._lock.write(mark.until)
+        self._write_mark(mark, fingerprint)
+
+    def _write_mark(self, mark: Mark, fingerprint: Mapping[str, Any]) -> None:
+        record = {
+            "protocol": PROTOCOL_VERSION,
+            "namespace": self._namespace,
+            "worker": mark.worker,
+            "token": mark.token,
+            "start": mark.start,
+            "until": mark.until,
+            "holder": mark.holder,
+            "fingerprint": dict(fingerprint),
+        }
+        new = self.mark_path.with_suffix(".mark-new")
+        with open(new, "w", encoding="utf-8") as file:
+            json.dump(record, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self.mark_path)
+        sync_directory(self.mark_path.parent)
+
+    def _parsed(self, text: bytes) -> dict[str, Any]:
+        try:
+            stored = json.loads(text)
+        except ValueError:
+            raise self._damaged(f"it is no JSON: {text[:40]!r}") from None
+        if not isinstance(stored, dict):
+            raise self._damaged(f"it is no JSON object: {text[:40]!r}")
+        protocol = stored.get("protocol")
+        if isinstance(protocol, int) and protocol > PROTOCOL_VERSION:
+            raise RegistryUnavailable(
+                f"The mark file {str(self.mark_path)!r} was written by a newer django_idgen "
+                f"(protocol {protocol}, this one knows {PROTOCOL_VERSION}). Upgrade this process."
+            )
+        for key, kind in _TYPES.items():
+            if not isinstance(stored.get(key), kind):
+                raise self._damaged(f"{key} is {stored.get(key)!r}")
+        if stored["worker"] != self.worker:
+            raise self._damaged("it is not of this worker id")
+        return stored
+
+    def _damaged(self, reason: str) -> RegistryUnavailable:
+        return RegistryUnavailable(
+            f"The mark file {str(self.mark_path)!r} is damaged ({reason}), so it is not known "
+            f"which ticks worker id {self.worker} has used. Restore it; or stop every process "
+            f"that uses the worker id and delete the file: the next one then starts past every "
+            f"window."
+        )
+
+    def _check_open(self) -> None:
+        if not self._lock.is_open:
+            raise RegistryUnavailable(f"The lock file {str(self.lock_path)!r} is closed.")

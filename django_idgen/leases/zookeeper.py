@@ -38,16 +38,15 @@ except ImportError as error:
     ) from error
 
 from ..core import book as rules
-from ..core.book import Book, CeilingReached, Record
+from ..core.book import Book, CeilingReached, Record, SubLease
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import ConfigurationError, IdgenError, RegistryUnavailable
 from ..core.inspection import InspectedMark
 from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Mark, Namespace, new_token
+from ..core.options import checked_flag, checked_seconds
 from ..core.stored import StoredBook
-from ..core.sub_lease import SubLease
 from .book_registry import BookRegistry, Store
 from .memory import MemoryBook, MemoryLeases, MemoryMarks
-from .option_values import checked_flag, checked_seconds
 from .root import (
     Kept,
     Root,

@@ -15,11 +15,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError
 from django.utils.timezone import is_aware, make_aware
 
-from ..core.clock import SYSTEM_CLOCK
+from ..core.clock import SYSTEM_CLOCK, unix_us
 from ..core.errors import IdgenError
 from ..core.inspection import InspectedMark, Inspection, Ticks, WorkerEntry, entries_of, entry_of
 from ..core.lease import Mark
-from ..core.moments import unix_us
 from ..core.registry import Registry
 from ..db.connection import home_connection
 from ..db.tables import missing_tables

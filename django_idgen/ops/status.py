@@ -42,8 +42,8 @@ from django.db import DatabaseError, connections
 from django.db.models import QuerySet, Sum
 from django.utils.timezone import make_aware
 
+from ..core.clock import is_aware
 from ..core.errors import NotSeenFromHere, SegmentUnavailable
-from ..core.moments import is_aware
 from ..db.connection import home_connection, place_of
 from ..db.memory_rows import catch_up
 from ..db.tables import missing_columns, missing_tables

@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.errors import ConfigurationError
-from ..core.holder import process_label
 from ..core.layout import BitLayout
-from ..core.lease import Namespace
+from ..core.lease import Namespace, process_label
 from ..core.registry import Registry
 from ..core.segment_allocator import SegmentAllocator
 from ..settings.config import (

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import signals
 from ..core.errors import SegmentUnavailable
-from ..core.generator import Generator
-from ..core.prefork import PreforkGenerator, is_prefork
+from ..core.generator import Generator, PreforkGenerator, is_prefork
 from ..core.segment import check_tag
 from ..db.stores import forget_in_process
 from ..settings.config import DEFAULT_ALIAS, SettingsError

@@ -1,7 +1,7 @@
 """Forking and leaving: the two moments at which a process' grants must not linger.
 
 A child of a fork issues nothing of its parent's. Python's fork hooks see to it.
-uWSGI forks without running them: see :mod:`..core.prefork`.
+uWSGI forks without running them: see :mod:`..core.generator`.
 
 A process that ends in order gives its worker ids back, whichever way it ends:
 ``atexit`` for most, :class:`multiprocessing.util.Finalize` for multiprocessing's

@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any, cast
 
 from ..core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable
-from ..core.events import Emit
+from ..core.generator import Emit, PreforkGenerator, is_prefork
 from ..core.layout import BitLayout
 from ..core.lease import Namespace
 from ..core.loader import process_lock
-from ..core.prefork import PreforkGenerator, is_prefork
 from ..core.registry import Registry
 from ..core.snowflake import SnowflakeGenerator
 from .link import HttpLink, Refused, leases_path, number_of, way_out, word_of

@@ -26,7 +26,7 @@ from rest_framework.response import Response
 from ..core.bounded import keep_newest
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import InvalidTag, SegmentUnavailable
-from ..core.holder import process_label
+from ..core.lease import process_label
 from ..core.segment import MAX_STEP, check_tag
 from ..db.connection import Place, home_connection, own_connection, place_of
 from ..db.memory_rows import catch_up

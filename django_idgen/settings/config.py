@@ -19,12 +19,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from ..core.clock import SYSTEM_CLOCK
+from ..core.encoding import VERSIONS
 from ..core.errors import ConfigurationError, InvalidTag, WorkerOutOfRange
 from ..core.generator import Generator
-from ..core.layout import BitLayout
-from ..core.presets import parse_layout
+from ..core.layout import BitLayout, parse_layout
 from ..core.registry import Registry
-from ..core.scrambling import VERSIONS
 from ..core.segment import check_step
 from ..core.segment_allocator import IDLE_AFTER
 from ..core.segment_loads import SEGMENT_DURATION, Growth

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from django.db import connections
 
+from ..core.generator import is_prefork
 from ..core.loader import InlineLoader, Loader
-from ..core.prefork import is_prefork
 
 __all__ = ["FetchThreads"]
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from ..core.holder import process_label
+from ..core.lease import process_label
 from ..core.segment import Segment
 from ..db.connection import home_of
 from ..db.row_writes import insert_row

@@ -29,11 +29,11 @@ from ..remote.link import (
     HttpLink,
     Pin,
     Refused,
+    Token,
     number_of,
     other_installation,
     way_out,
 )
-from ..remote.options import Token
 
 __all__ = ["HttpSource"]
 

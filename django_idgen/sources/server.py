@@ -23,7 +23,7 @@ from django.db.models.functions import Cast, Greatest, Least, Substr
 from django.db.models.sql import UpdateQuery
 
 from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable, TagPaused
-from ..core.events import Emit
+from ..core.generator import Emit
 from ..core.loader import Loader
 from ..core.segment import (
     LONGEST_STEP,

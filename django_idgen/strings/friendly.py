@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 
+from ..core.clock import unix_us
 from ..core.errors import IdgenError, InvalidId
 from ..core.layout import BitLayout
-from ..core.moments import unix_us
 from ..process.handlers import generator_settings
 
 __all__ = ["friendly", "from_friendly"]

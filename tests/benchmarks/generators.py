@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from django_idgen.core.layout import BitLayout
+from django_idgen.core.layout import BitLayout, parse_layout
 from django_idgen.core.lease import Namespace
 from django_idgen.core.loader import AnyLoader, Loader
-from django_idgen.core.presets import parse_layout
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import SegmentGenerator
 from django_idgen.core.snowflake import SnowflakeGenerator

@@ -12,7 +12,7 @@ from typing import Any
 
 from django_idgen.contrib.bench.measure import id_ns, peer
 from django_idgen.core.buffered import BufferedGenerator
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import parse_layout
 from django_idgen.leases.memory import MemoryLeases
 from tests.snowflake_tools import space_of
 

@@ -11,7 +11,7 @@ FIELDS = "django_idgen/core/layout.py"
 ENCODING = "django_idgen/core/encoding.py"
 SUCCESSION = "django_idgen/core/stored.py"
 EDITS = "django_idgen/ops/tags/edits.py"
-SCRAMBLING = "django_idgen/core/scrambling.py"
+SCRAMBLING = "django_idgen/core/encoding.py"
 SCRAMBLED = "tests/core/test_scrambling.py"
 TESTS = "tests/core/test_layout.py"
 TEXTS = "tests/core/test_encoding.py"
@@ -118,8 +118,8 @@ BREAKS = (
         "a text past the last id is read",
         "I7",
         ENCODING,
-        "        if not 1 <= value <= MAX_ID:\n            raise InvalidId(text,",
-        "        if value < 1:\n            raise InvalidId(text,",
+        '        if not 1 <= value <= MAX_ID:\n            raise InvalidId(text, "ids are 1',
+        '        if value < 1:\n            raise InvalidId(text, "ids are 1',
         (f"{TEXTS}::test_a_text_past_the_last_id_is_refused",),
     ),
     Break(

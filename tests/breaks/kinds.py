@@ -7,7 +7,7 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 SNOWFLAKE = "django_idgen/core/snowflake.py"
-DEGRADED = "django_idgen/core/degraded.py"
+DEGRADED = "django_idgen/core/snowflake.py"
 BUFFERED = "django_idgen/core/buffered.py"
 SERIAL = "django_idgen/core/tag_generator.py"
 FILES = "django_idgen/sources/file.py"

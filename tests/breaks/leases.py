@@ -8,7 +8,7 @@ __all__ = ["BREAKS"]
 
 LEASE = "django_idgen/core/lease.py"
 BOOK = "django_idgen/core/book.py"
-SUB_LEASE = "django_idgen/core/sub_lease.py"
+SUB_LEASE = "django_idgen/core/book.py"
 FALLBACK = "django_idgen/leases/fallback.py"
 HTTP = "django_idgen/leases/http.py"
 LENT_OVER_HTTP = "django_idgen/rest/lending.py"

@@ -138,7 +138,7 @@ BREAKS = (
     Break(
         "uWSGI's master holds a grant when it forks",
         "L9, hazard 56",
-        "django_idgen/core/prefork.py",
+        "django_idgen/core/generator.py",
         "    return uwsgi.worker_id() == 0 and uwsgi.masterpid() in {0, os.getpid()}",
         "    return False",
         ("tests/faults/test_uwsgi.py::test_a_long_tick_and_the_first_request",),

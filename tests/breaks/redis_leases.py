@@ -235,7 +235,7 @@ BREAKS = (
     Break(
         "two projects on one Redis share a hash",
         "L8",
-        "django_idgen/leases/redis/scripts.py",
+        "django_idgen/leases/redis/registry.py",
         'return f"django_idgen:{{{installation}:{namespace}}}"',
         'return f"django_idgen:{{:{namespace}}}"',
         (f"{FAULTS}::test_two_projects_share_a_redis",),

@@ -7,7 +7,7 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 STATIC = "django_idgen/leases/static.py"
-FILES = "django_idgen/leases/worker_files.py"
+FILES = "django_idgen/leases/static.py"
 LOCKED = "django_idgen/core/files.py"
 TESTS = "tests/contracts/test_static.py"
 CONTRACT = f"{TESTS}::TestStaticLeases"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from django_idgen.core.errors import ConfigurationError
+from django_idgen.core.options import numbered_worker
 from django_idgen.leases.database import DatabaseLeases
-from django_idgen.leases.option_values import numbered_worker
 from django_idgen.leases.static import StaticLeases
 from tests.places import make_tables
 

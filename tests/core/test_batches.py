@@ -8,8 +8,7 @@ import pytest
 
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed
-from django_idgen.core.layout import BitLayout
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import BitLayout, parse_layout
 from tests.simulation.world import World, layout_of
 
 SECOND = 1_000_000

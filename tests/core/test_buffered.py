@@ -14,8 +14,7 @@ import pytest
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable
-from django_idgen.core.layout import BitLayout
-from django_idgen.core.presets import PRESETS, parse_layout
+from django_idgen.core.layout import PRESETS, BitLayout, parse_layout
 from django_idgen.leases.memory import MemoryLeases
 from tests.segment_tools import in_child
 from tests.simulation.world import World, layout_of

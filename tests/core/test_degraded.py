@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from django_idgen.core.clock import Clock
-from django_idgen.core.degraded import RETRY
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable
 from django_idgen.core.lease import Grant
-from django_idgen.core.snowflake import SnowflakeGenerator
+from django_idgen.core.snowflake import RETRY, SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases
 from tests.simulation.world import EPOCH_US, layout_of
 from tests.snowflake_tools import space_of

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from django_idgen.core.holder import identity_of, process_label
-from django_idgen.core.lease import Namespace
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import parse_layout
+from django_idgen.core.lease import Namespace, identity_of, process_label
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases
 
@@ -33,7 +32,7 @@ def test_a_label_has_the_host_the_process_and_the_program() -> None:
 )
 def test_a_label_names_what_runs(ran: list[str], name: str, tmp_path: Path) -> None:
     """A script, a package that ``-m`` runs, and Python alone where there is no name."""
-    code = "from django_idgen.core.holder import process_label; print(process_label())"
+    code = "from django_idgen.core.lease import process_label; print(process_label())"
     for directory in ("bin", "shop"):
         (tmp_path / directory).mkdir()
     (tmp_path / "bin" / "shop worker").write_text(code)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from django_idgen.core.clock import MAX_UNIX_US, moment, unix_us
 from django_idgen.core.errors import (
     InvalidId,
     LayoutError,
@@ -21,9 +22,7 @@ from django_idgen.core.errors import (
     TimeOutOfRange,
     WorkerOutOfRange,
 )
-from django_idgen.core.layout import BitLayout, IdParts
-from django_idgen.core.moments import MAX_UNIX_US, moment, unix_us
-from django_idgen.core.presets import PRESETS, parse_layout
+from django_idgen.core.layout import PRESETS, BitLayout, IdParts, parse_layout
 
 EPOCH_2025 = 1_735_689_600_000_000
 STANDARD_FIELDS = (("time", 41), ("worker", 10), ("sequence", 12))

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_idgen.core.encoding import ALPHABETS
+from django_idgen.core.encoding import ALPHABETS, ScrambledForm
 from django_idgen.core.errors import ConfigurationError, InvalidId
-from django_idgen.core.scrambling import ScrambledForm
 from django_idgen.core.segment import MAX_ID
 
 FORMS = ("crockford", "base36", "base62")

@@ -18,7 +18,7 @@ from django_idgen.core.errors import (
     RegistryUnavailable,
 )
 from django_idgen.core.generator import MAX_BATCH
-from django_idgen.core.presets import PRESETS, parse_layout
+from django_idgen.core.layout import PRESETS, parse_layout
 from django_idgen.core.snowflake import (
     SnowflakeGenerator,
     TickWalk,

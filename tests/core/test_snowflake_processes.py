@@ -133,7 +133,7 @@ import fcntl, json, os, sys, threading, time
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import IdgenError
 from django_idgen.core.lease import Namespace
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator
 from tests.core.json_leases import JsonLeases
 

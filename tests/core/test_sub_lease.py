@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from django_idgen.core.book import SubLease, reaching
 from django_idgen.core.lease import Namespace, loss_fence
-from django_idgen.core.sub_lease import SubLease, reaching
 
 STRIDE = 360
 SPACE = Namespace("shop", 0, 1000, 2**41, range(4), window_ticks=180, skew_ticks=10)

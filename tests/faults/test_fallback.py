@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import parse_layout
 from tests.redis_servers import RedisServer, redis_farm
 
 from .diaries import assert_no_repeats, latest, written

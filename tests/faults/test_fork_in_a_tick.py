@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import parse_layout
 
 LIMIT = 60  # seconds
 LAYOUT = {"time": 28, "worker": 10, "sequence": 12, "tick": 30}

@@ -13,8 +13,7 @@ from django.db import DatabaseError
 from django.test import override_settings
 
 from django_idgen.core.errors import NoFreeWorker
-from django_idgen.core.layout import BitLayout
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import BitLayout, parse_layout
 from django_idgen.process.factory import build_registry
 from django_idgen.settings.config import read_settings
 from tests.server_tools import execute_apart

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from django_idgen.contrib.sharding.tables import IntervalTables, ModuloTables
 from django_idgen.core.errors import ConfigurationError, InvalidId
-from django_idgen.core.presets import PRESETS, parse_layout
+from django_idgen.core.layout import PRESETS, parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.process import handlers

@@ -20,10 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_idgen import generators
+from django_idgen.core.clock import MAX_UNIX_US, moment
 from django_idgen.core.errors import LayoutError
-from django_idgen.core.layout import BitLayout
-from django_idgen.core.moments import MAX_UNIX_US, moment
-from django_idgen.core.presets import PRESETS, parse_layout
+from django_idgen.core.layout import PRESETS, BitLayout, parse_layout
 from django_idgen.fields.lookups import last_id, span
 from tests import servers
 from tests.aliases import alias, on_every_database

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import parse_layout
 from django_idgen.db.redis_client import raw_client
 from django_idgen.models import NamespaceRecord
 from tests import servers, wrong_clock

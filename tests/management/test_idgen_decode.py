@@ -15,7 +15,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import parse_layout
 from django_idgen.process import handlers
 
 LAYOUT = parse_layout("standard")

@@ -25,7 +25,7 @@ from django_idgen.core.errors import (
 from django_idgen.core.lease import Lease
 from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.leases.http import HttpLeases
-from django_idgen.remote.options import token_of
+from django_idgen.remote.link import token_of
 from django_idgen.remote.wire import Wire
 from django_idgen.sources.http import HttpSource
 from tests.contracts.lenders import NAMESPACE

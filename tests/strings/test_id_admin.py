@@ -21,7 +21,7 @@ from django.utils import timezone
 from django_idgen import generators, next_id
 from django_idgen.core.encoding import TextForm
 from django_idgen.core.errors import LayoutError
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import parse_layout
 from django_idgen.strings.id_admin import CreatedListFilter
 from tests.app.models import Bill, Customer, Invoice, Purchase
 

@@ -22,8 +22,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ...core.clock import in_zone
 from ...core.errors import IdgenError
-from ...core.moments import in_zone
 from ...models import NamespaceRecord, WorkerLease
 from ...ops.lease_state import told
 from ...ops.worker_map import WorkerEntry, WorkerMap, WorkerState, release_worker, worker_map

@@ -6,9 +6,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from ...core.clock import MAX_UNIX_US, moment, unix_us
 from ...core.errors import ConfigurationError
 from ...core.layout import BitLayout
-from ...core.moments import MAX_UNIX_US, moment, unix_us
 from ...core.segment import MAX_ID, Demand, Segment
 from ...core.stored import Stored, layout_of
 from ...fields import SegmentSource, SnowflakeSource

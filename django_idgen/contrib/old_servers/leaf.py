@@ -29,9 +29,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.timezone import get_default_timezone
 from rest_framework.exceptions import ParseError
 
+from ...core.clock import in_zone, unix_us
 from ...core.errors import InvalidTag, SegmentError, TimeOutOfRange
 from ...core.layout import BitLayout
-from ...core.moments import in_zone, unix_us
 from ...core.segment import Segment
 from ...db.memory_rows import catch_up
 from ...models import LeafAlloc

@@ -36,8 +36,7 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from ...core.generator import Generator
-from ...core.layout import BitLayout
-from ...core.presets import parse_layout
+from ...core.layout import BitLayout, parse_layout
 from ...core.segment import STEP, Segment, check_tag
 from ...db.atomic_requests import never_atomic
 from ...process.handlers import current_settings, generators, segments

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 
+from ...core.clock import is_aware
 from ...core.errors import ConfigurationError
 from ...core.layout import is_int
-from ...core.moments import is_aware
 from ...process.handlers import generators
 
 __all__ = ["IntervalTables", "ModuloTables"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_idgen.core.moments import is_aware, unix_us
+from django_idgen.core.clock import is_aware, unix_us
 from django_idgen.ops.doctor.project import FAILURES, Project, words_of
 from django_idgen.ops.doctor.skipping import (
     GeneratorSkip,

@@ -11,9 +11,9 @@ from typing import Any
 from django.db import DatabaseError
 from django.utils.translation import gettext as _
 
+from ...core.clock import moment
 from ...core.errors import IdgenError, InvalidId, RegistryUnavailable
 from ...core.layout import BitLayout, IdParts
-from ...core.moments import moment
 from ...core.stored import Era
 from ...process.handlers import current_settings, generator_settings
 from ...process.registries import registry_of

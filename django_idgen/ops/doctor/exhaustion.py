@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from django.db.models import Q
 
-from ...core.moments import moment
+from ...core.clock import moment
 from ...core.segment import MAX_ID
 from ...models import LeafAlloc
 from ...process.tags import is_row_of, source_behind_pool

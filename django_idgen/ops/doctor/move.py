@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...core.clock import MAX_UNIX_US, moment
 from ...core.errors import IdgenError
 from ...core.layout import BitLayout
 from ...core.lease import Namespace
-from ...core.moments import MAX_UNIX_US, moment
 from ...core.stored import (
     Change,
     Era,

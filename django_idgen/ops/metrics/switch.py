@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from ... import signals
 from ...core.clock import SYSTEM_CLOCK
-from ...core.generator import Generator
-from ...core.prefork import is_prefork
+from ...core.generator import Generator, is_prefork
 from ...process import handlers, lifecycle
 from ...settings.config import MetricsSettings
 from .collectors import ProcessCollector, SharedCollector

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from django.conf import settings
 from django.utils import timezone
 
+from ...core.clock import moment
 from ...core.errors import ConfigurationError, SegmentUnavailable
-from ...core.moments import moment
 from ...core.segment import MAX_ID, Shard
 from ...core.source import Stock
 from ...models import LeafAlloc

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ...core.clock import Clock
 from ...core.errors import ConfigurationError, SegmentUnavailable
-from ...core.events import Emit
+from ...core.generator import Emit
 
 __all__ = ["RETRY_AFTER", "PoolLink"]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.errors import ConfigurationError, SegmentUnavailable
-from ...core.events import Emit
+from ...core.generator import Emit
 from ...core.loader import AnyLoader
 from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag, joined
 from ...core.source import Source, Stock

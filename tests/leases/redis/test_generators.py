@@ -10,7 +10,7 @@ import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import IdgenError
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.redis.registry import RedisLeases
 from tests.leases.redis.fleet import LONG, new_space

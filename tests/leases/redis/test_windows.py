@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from django_idgen.core.book import SubLease
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import TimeExhausted, TooFarAhead
 from django_idgen.core.lease import (
@@ -21,9 +22,8 @@ from django_idgen.core.lease import (
     grant_window,
     is_free,
 )
-from django_idgen.core.sub_lease import SubLease
 from django_idgen.db.redis_client import OwnRedis
-from django_idgen.leases.redis.scripts import LAST, LeaseScripts, Reply, key_of
+from django_idgen.leases.redis.registry import LAST, LeaseScripts, Reply, key_of
 from tests.leases.redis.fleet import SHOP
 
 WHOSE = secrets.token_hex(16)

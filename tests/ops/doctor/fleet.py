@@ -15,8 +15,7 @@ from django.conf import settings
 from django.db import connections
 
 from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.core.layout import BitLayout
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import BitLayout, parse_layout
 from tests import warm
 from tests.places import make_tables
 from tests.server_tools import ROOT

@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from django_idgen.core.clock import unix_us
 from django_idgen.core.errors import LayoutError
-from django_idgen.core.layout import BitLayout
-from django_idgen.core.moments import unix_us
-from django_idgen.core.presets import parse_layout
+from django_idgen.core.layout import BitLayout, parse_layout
 from django_idgen.core.stored import Era, era_of, first_tick, highest_id
 from django_idgen.ops.doctor.move import Found, MoveRefused, fence_of
 

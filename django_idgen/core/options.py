@@ -7,7 +7,7 @@ import re
 import socket
 from collections.abc import Mapping
 
-from ..core.errors import ConfigurationError
+from .errors import ConfigurationError
 
 __all__ = ["checked_flag", "checked_seconds", "numbered_worker"]
 
