@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_idgen.core.errors import RegistryUnavailable
-from django_idgen.leases.redis import scripts as redis_scripts
+from django_idgen.leases.redis import registry as redis_scripts
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import NamespaceRecord
 from tests.leases.redis.fleet import HOLDERS, WINDOW, Fleet
