@@ -142,7 +142,7 @@ def test_rows_that_are_inserted_meanwhile(project: Project, field: str, atomic: 
 
 def test_the_recipe_of_the_page(project: Project) -> None:
     """What docs/fields.md says, step by step: each old row has an id of its own in the end."""
-    section = PAGE.read_text().partition("**A new column.**")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("### Add an id column")[2].partition("\n## ")[0]
     model, fill = BLOCK.findall(section)
     imports = "from django_idgen.fields import SnowflakeField\n\n\n"
     (line,) = re.findall(r".*public_id.*\n", model)
