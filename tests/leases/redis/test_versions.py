@@ -12,7 +12,7 @@ from unittest import mock
 
 from django_idgen.core.inspection import WorkerState, drawn
 from django_idgen.db.redis_client import run_script
-from django_idgen.leases.redis import scripts as redis_scripts
+from django_idgen.leases.redis import registry as redis_scripts
 from django_idgen.leases.redis.registry import LAST, LeaseScripts, Reply
 from django_idgen.models import NamespaceRecord
 from tests.leases.redis.fleet import HOLDERS, WINDOW, Fleet, Holder
