@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import tomllib
@@ -139,6 +140,25 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     """No page is written and then forgotten."""
     linked = set(LINK.findall((ROOT / "README.md").read_text()))
     assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= linked
+
+
+def script(name: str) -> Any:
+    """Import a script of docs/."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_drawings_are_what_the_script_draws() -> None:
+    """After a change run ``python docs/drawings.py``. A layout's bits are those of the code."""
+    made = script("drawings").made()
+    folder = ROOT / "docs" / "drawings"
+    assert {path.name for path in folder.iterdir()} == set(made)
+    for name, content in made.items():
+        assert (folder / name).read_text("utf-8") == content, name
 
 
 def test_every_check_and_signal_is_documented_and_every_documented_one_exists() -> None:
