@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from django_idgen.contrib.bench.measure import interleaved
+from .timing import interleaved
 
 __all__ = ["AT_LEAST", "AT_MOST", "Row", "Skipped", "at_least", "at_most", "paired"]
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from time import perf_counter_ns
 
-from django_idgen.contrib.bench.measure import call_ns
-
 from .bars import Row, at_least, at_most, paired
 from .generators import segment, snowflake
+from .timing import call_ns
 
 BATCH = 1000
 ROUNDS = 21

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from secrets import token_hex
 
-from django_idgen.contrib.bench.measure import call_ns, id_ns, peer
+from django_idgen.contrib.bench.targets import peer
 from django_idgen.core.loader import AnyLoader, Loader
 from django_idgen.core.segment_allocator import SegmentAllocator
 from tests import servers
@@ -15,6 +15,7 @@ from tests import servers
 from .bars import Row, Skipped, at_most, paired
 from .project import REDIS, configure
 from .slow import SlowSource, measured
+from .timing import call_ns, id_ns
 
 ROUNDS = 101
 SINGLE_CALLS = 10_000

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from django_idgen.contrib.bench.measure import id_ns, peer
+from django_idgen.contrib.bench.targets import peer
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.layout import parse_layout
 from django_idgen.leases.memory import MemoryLeases
@@ -18,6 +18,7 @@ from tests.snowflake_tools import space_of
 
 from .bars import Row, at_most, paired
 from .generators import segment, snowflake
+from .timing import id_ns
 
 ROUNDS = 151
 CALLS = 10_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from django_idgen.contrib.bench.measure import IdSource, Target, in_threads, shares, take, target_of
+from django_idgen.contrib.bench.measure import in_threads, shares, take
+from django_idgen.contrib.bench.targets import IdSource, Target, target_of
 
 from .bars import Row, at_least, paired
 from .generators import segment, snowflake

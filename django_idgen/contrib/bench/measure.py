@@ -1,164 +1,72 @@
-"""What is measured, and how long it takes, in one process.
+"""The measurement: all targets in turn, in rounds, in one process or in several.
 
-Throughput is timed over whole passes, in which only the calls are made and their results
-kept. Latency is sampled in a pass of its own, which times each call alone, so that
-reading the clock twice a call does not count as the cost of an id.
+Each round measures every target once, in an order that rotates, so that whatever slows the
+machine down for a while slows all targets. Several processes measure the same target at the
+same time.
+
+Throughput is timed over whole passes, which only make the calls and keep the results.
+Latency is sampled in passes of its own, which time each call, so that reading the clock
+does not count as the cost of an id.
 """
 
 from __future__ import annotations
 
 import gc
-import importlib
-import itertools
-import random
+import multiprocessing
+import os
 import threading
-import uuid
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import chain, repeat
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
 from statistics import median
+from threading import BrokenBarrierError
 from time import perf_counter_ns
-from types import SimpleNamespace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from ...core.errors import ConfigurationError
+from ...core.errors import ConfigurationError, IdgenError
+from .proof import Fall, Journal, Run
+from .targets import BenchFailed, Opener, Target
 
 __all__ = [
-    "PEERS",
-    "IdSource",
-    "Opener",
-    "PeerMissing",
+    "Measured",
+    "Plan",
     "Taken",
-    "Target",
-    "call_ns",
-    "id_ns",
     "in_threads",
-    "interleaved",
-    "peer",
     "quiet_gc",
+    "run_here",
+    "run_in_processes",
     "shares",
     "take",
-    "target_of",
     "time_calls",
     "timer_ns",
 ]
 
 T = TypeVar("T")
 Taken = list[list[Any]]
-"""The ids of one pass of one thread, in pieces as they came."""
-
-# --- targets -----------------------------------------------------------------
-
-Opener = Callable[[str], "Target"]
-"""Makes the target of a name in the process that will measure it."""
-
-
-class IdSource(Protocol):
-    """What every generator of this package offers."""
-
-    def next_id(self) -> int: ...
-    def next_ids(self, count: int, /) -> list[int]: ...
-    def stats(self) -> Any: ...
+"""The ids of one pass of one thread, in the pieces in which they came."""
+LIMITS = {"count": 1_000_000_000, "threads": 256, "processes": 64, "batch": 100_000}
+ROUNDS = 7
+"""The least number of rounds, if there are enough ids for it."""
+IDS_A_PASS = 200_000
+"""Ids that a process holds in memory before it writes them to its files."""
+TIMED_CALLS = 100_000
+"""Calls whose latency is sampled, a target and process, in all rounds together."""
+EXIT_TIMEOUT = 10.0
+"""Seconds for a process to exit, which releases its worker id."""
 
 
-class PeerMissing(Exception):
-    """The package that a peer comes from is not installed."""
-
-    def __init__(self, name: str, package: str) -> None:
-        self.name = name
-        self.package = package
-        super().__init__(f"{package} is not installed")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One way to get ids. As safe to share between threads as what it wraps."""
-
-    name: str
-    source: Any
-    """What has ``next_id``: an attribute that may be another one after each id."""
-    next_ids: Callable[[int], list[Any]]
-    ours: bool = False
-    """Whether it is of this package: its ids are integers that must rise and never repeat."""
-    stats: Callable[[], Mapping[str, Any]] = dict
-
-
-def target_of(name: str, generator: IdSource) -> Target:
-    """``generator``, of this package, as a target: its ids will be proven unique."""
-    return Target(
-        name,
-        generator,
-        generator.next_ids,
-        ours=True,
-        stats=lambda: _fields(generator.stats()),
-    )
-
-
-def peer(name: str) -> Target:
-    """The peer of that name, one of :data:`PEERS`, made anew.
-
-    Raises :class:`ConfigurationError` for an unknown name and
-    :class:`PeerMissing` for one whose package is not installed.
-    """
-    try:
-        package, make = PEERS[name]
-    except KeyError:
-        raise ConfigurationError(
-            f"There is no peer {name!r} to measure against. Known are: {', '.join(PEERS)}."
-        ) from None
-    try:
-        next_id = make()
-    except (ImportError, AttributeError):
-        raise PeerMissing(name, package) from None
-    source = SimpleNamespace(next_id=next_id)
-    return Target(name, source, lambda count: [next_id() for _ in repeat(None, count)])
-
-
-def _uuid7() -> Callable[[], Any]:
-    # The fastest there is: the one in Rust before the standard library's (3.14).
-    try:
-        found: Callable[[], Any] = _from("uuid_utils", "uuid7")
-    except ImportError:
-        found = _from("uuid", "uuid7")
-    return found
-
-
-def _from(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(module), name)
-
-
-PEERS: Mapping[str, tuple[str, Callable[[], Callable[[], Any]]]] = {
-    "uuid4": ("the standard library", lambda: uuid.uuid4),
-    "uuid7": ("uuid-utils", _uuid7),
-    "uuid6": ("uuid6", lambda: _from("uuid6", "uuid6")),
-    "snowflake-id": ("snowflake-id", lambda: _from("snowflake", "SnowflakeGenerator")(1).__next__),
-    "auto-increment": (
-        "Django",
-        lambda: _from(f"{__package__}.auto_increment", "AutoIncrement")().next_id,
-    ),
-    "count": ("the standard library", lambda: itertools.count(1).__next__),
-    "getrandbits": ("the standard library", lambda: partial(random.getrandbits, 63)),
-}
-"""By name: the package it comes from, and what makes its ``next_id``."""
-
-
-def _fields(value: Any) -> Any:
-    """``value`` as JSON has it; a lease's token, which would let others renew it, left out."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _fields(item) for key, item in value.items() if key != "token"}
-    return value
-
-
-# --- timing ------------------------------------------------------------------
+# --- one pass --------------------------------------------------------------------
 
 
 def take(target: Target, count: int, batch: int) -> Taken:
-    """Take ``count`` ids by ``next_id()``, or by ``next_ids(batch)`` if that is over 1."""
+    """Take ``count`` ids by ``next_id()``, or by ``next_ids(batch)`` if ``batch`` is over 1."""
     if batch == 1:
         source = target.source
         return [[source.next_id() for _ in repeat(None, count)]]
@@ -171,9 +79,9 @@ def take(target: Target, count: int, batch: int) -> Taken:
 
 
 def time_calls(target: Target, count: int) -> tuple[array[int], Taken]:
-    """Call ``next_id()`` ``count`` times: nanoseconds of each call, and the ids.
+    """Call ``next_id()`` ``count`` times; return the nanoseconds of each call, and the ids.
 
-    Reading the clock is part of each figure: see :func:`timer_ns`.
+    Each figure includes reading the clock: see :func:`timer_ns`.
     """
     clock, source = perf_counter_ns, target.source
     spans = array("q", bytes(8 * count))
@@ -188,7 +96,7 @@ def time_calls(target: Target, count: int) -> tuple[array[int], Taken]:
 
 
 def timer_ns(samples: int = 1001) -> int:
-    """What timing nothing costs, in nanoseconds: it is in every latency figure."""
+    """Nanoseconds that reading the clock adds to each latency."""
     clock = perf_counter_ns
     return int(median(-(clock() - clock()) for _ in range(samples)))
 
@@ -196,47 +104,29 @@ def timer_ns(samples: int = 1001) -> int:
 def in_threads(job: Callable[[int], T], threads: int) -> tuple[int, list[T]]:
     """Run ``job(0)`` to ``job(threads - 1)`` at once, each in a thread of its own.
 
-    Returns the nanoseconds from the first one's start to the last one's end, and
-    what they returned. Raises what the first failing job raised.
+    Returns the nanoseconds from the first start to the last end, and the results. Raises what
+    the first failing job raised.
     """
-    if threads == 1:
-        begun = perf_counter_ns()
-        result = job(0)
-        return perf_counter_ns() - begun, [result]
     gate = threading.Barrier(threads)
-    runs = [_Thread(job, index, gate) for index in range(threads)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
-    for run in runs:
-        if run.error is not None:
-            raise run.error
-    elapsed = max(run.ended for run in runs) - min(run.begun for run in runs)
-    return elapsed, [run.result for run in runs]
 
+    def timed(number: int) -> tuple[int, int, T]:
+        gate.wait()
+        begun = perf_counter_ns()
+        result = job(number)
+        return begun, perf_counter_ns(), result
 
-class _Thread(threading.Thread):
-    def __init__(self, job: Callable[[int], Any], index: int, gate: threading.Barrier) -> None:
-        super().__init__(name=f"bench-{index}", daemon=True)
-        self.job, self.index, self.gate = job, index, gate
-        self.begun = self.ended = 0
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        self.gate.wait()
-        self.begun = perf_counter_ns()
-        try:
-            self.result = self.job(self.index)
-        except BaseException as error:  # noqa: BLE001  It is raised again in the caller's thread.
-            self.error = error
-        self.ended = perf_counter_ns()
+    if threads == 1:
+        runs = [timed(0)]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            runs = list(pool.map(timed, range(threads)))
+    begun, ended, results = zip(*runs, strict=True)
+    return max(ended) - min(begun), list(results)
 
 
 @contextmanager
 def quiet_gc() -> Iterator[None]:
-    """Collect garbage now and not again within the block: every target is treated alike."""
+    """Collect garbage now and not again within the block, so that all targets are equal."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -247,42 +137,249 @@ def quiet_gc() -> Iterator[None]:
             gc.enable()
 
 
+# --- the plan --------------------------------------------------------------------
+
+
 def shares(total: int, parts: int) -> list[int]:
     """``total`` split into ``parts`` that differ by one at most."""
     return [total * (part + 1) // parts - total * part // parts for part in range(parts)]
 
 
-def call_ns(call: Callable[[], object], calls: int) -> float:
-    """Nanoseconds a call, the results thrown away, as :mod:`timeit` measures."""
-    times = repeat(None, calls)
-    begun = perf_counter_ns()
-    for _ in times:
-        call()
-    return (perf_counter_ns() - begun) / calls
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure. Raises :class:`ConfigurationError` for a plan that can't be run."""
+
+    names: tuple[str, ...]
+    """The targets, peers included. The others are compared with the first."""
+    count: int
+    """Ids of each target, of all threads and processes together."""
+    threads: int = 1
+    """Threads in each process."""
+    processes: int = 1
+    batch: int = 1
+    """1 calls ``next_id()``; more calls ``next_ids()`` for so many."""
+
+    def __post_init__(self) -> None:
+        for name, most in LIMITS.items():
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= most:
+                raise ConfigurationError(
+                    f"--{name} must be a whole number of 1 to {most}, not {value!r}."
+                )
+        if self.count < self.threads * self.processes:
+            raise ConfigurationError(
+                f"--count {self.count} is not enough for {self.threads} threads in each of "
+                f"{self.processes} processes: each takes at least one id. "
+                f"Raise it to {self.threads * self.processes} or more."
+            )
+
+    @property
+    def rounds(self) -> int:
+        a_thread = self.count // (self.threads * self.processes)
+        return max(min(ROUNDS, a_thread), -(-self.count // self.processes // IDS_A_PASS))
+
+    @property
+    def steps(self) -> int:
+        """How many passes each process makes: the length of the progress bar."""
+        return self.rounds * len(self.names)
+
+    def ids_of(self, part: int) -> list[list[int]]:
+        """For each round, the ids that each thread of process ``part`` takes."""
+        return self._divided(shares(self.count, self.processes)[part])
+
+    def calls_of(self, part: int) -> list[list[int]]:
+        """For each round, the calls that each thread of process ``part`` times."""
+        return self._divided(min(shares(self.count, self.processes)[part], TIMED_CALLS))
+
+    def _divided(self, total: int) -> list[list[int]]:
+        return [shares(in_round, self.threads) for in_round in shares(total, self.rounds)]
 
 
-def id_ns(source: Any, calls: int) -> float:
-    """Nanoseconds of ``source.next_id()``, the attribute looked up each time."""
-    times = repeat(None, calls)
-    begun = perf_counter_ns()
-    for _ in times:
-        source.next_id()
-    return (perf_counter_ns() - begun) / calls
+@dataclass(slots=True)
+class Measured:
+    """What one process found out about one target."""
+
+    name: str
+    ours: bool
+    pid: int
+    ids: list[int] = field(default_factory=list)
+    """Ids taken in each round."""
+    elapsed_ns: list[int] = field(default_factory=list)
+    """The time that each round took."""
+    latency_ns: array[int] = field(default_factory=lambda: array("q"))
+    runs: list[Run] = field(default_factory=list)
+    falls: list[Fall | None] = field(default_factory=list)
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def worker(self) -> object:
+        """The worker id of this process, if the generator has one."""
+        return (self.stats.get("lease") or {}).get("worker")
 
 
-def interleaved(jobs: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
-    """Run each job once a round and return the figures of each job, round by round.
+# --- one process -----------------------------------------------------------------
 
-    The order turns from round to round, so that none is always first.
+
+def run_here(
+    plan: Plan,
+    open_target: Opener,
+    folder: Path,
+    *,
+    part: int = 0,
+    gate: Callable[[], object] = lambda: None,
+    on_step: Callable[[], object] = lambda: None,
+) -> list[Measured]:
+    """Measure in this process, as number ``part`` of the plan's processes.
+
+    Each pass begins after ``gate()``. The ids go to files in ``folder``, which the caller
+    removes. Raises what a generator raises, and :class:`OSError`.
     """
-    figures: list[list[float]] = [[] for _ in jobs]
-    for turn in range(rounds):
-        for index in _turned(len(jobs), turn):
-            with quiet_gc():
-                figures[index].append(jobs[index]())
-    return figures
+    measurements = [
+        _Measurement(open_target(name), plan, folder, f"{number}-{part}", gate)
+        for number, name in enumerate(plan.names)
+    ]
+    ids, calls = plan.ids_of(part), plan.calls_of(part)
+    for turn in range(plan.rounds):
+        start = turn % len(measurements)
+        for measurement in measurements[start:] + measurements[:start]:
+            measurement.time_ids(ids[turn])
+            measurement.time_calls(calls[turn])
+            on_step()
+    return [measurement.finish() for measurement in measurements]
 
 
-def _turned(length: int, turn: int) -> Iterator[int]:
-    start = turn % length
-    return chain(range(start, length), range(start))
+class _Measurement:
+    """One target in this process: its figures, and the files of its ids."""
+
+    def __init__(
+        self, target: Target, plan: Plan, folder: Path, file: str, gate: Callable[[], object]
+    ) -> None:
+        pid = os.getpid()
+        self.target = target
+        self.batch = plan.batch
+        self.gate = gate
+        self.journals = [
+            Journal(folder / f"{file}-{thread}", f"thread {thread} of process {pid}")
+            for thread in range(plan.threads)
+        ]
+        self.found = Measured(target.name, target.ours, pid)
+        # The first id waits for a worker id or a segment, which is not measured.
+        self._keep([take(target, 1, 1)])
+
+    def time_ids(self, ids: list[int]) -> None:
+        elapsed, taken = self._pass(lambda thread: take(self.target, ids[thread], self.batch))
+        self.found.ids.append(sum(ids))
+        self.found.elapsed_ns.append(elapsed)
+        self._keep(taken)
+
+    def time_calls(self, calls: list[int]) -> None:
+        _, timed = self._pass(lambda thread: time_calls(self.target, calls[thread]))
+        for spans, _ in timed:
+            self.found.latency_ns.extend(spans)
+        self._keep([taken for _, taken in timed])
+
+    def finish(self) -> Measured:
+        self.found.runs = [run for journal in self.journals for run in journal.runs]
+        self.found.falls = [journal.fall for journal in self.journals]
+        self.found.stats = self.target.stats()
+        return self.found
+
+    def _pass(self, job: Callable[[int], T]) -> tuple[int, list[T]]:
+        with quiet_gc():
+            self.gate()
+            return in_threads(job, len(self.journals))
+
+    def _keep(self, taken: list[Taken]) -> None:
+        if self.target.ours:
+            for journal, pieces in zip(self.journals, taken, strict=False):
+                journal.add(chain.from_iterable(pieces))
+
+
+# --- several processes -----------------------------------------------------------
+
+
+def run_in_processes(
+    plan: Plan,
+    open_target: Opener,
+    folder: Path,
+    *,
+    set_up: Callable[[], object],
+    on_step: Callable[[], object] = lambda: None,
+) -> list[list[Measured]]:
+    """Measure in ``plan.processes`` fresh processes at once; one list for each of them.
+
+    Each process calls ``set_up`` first. ``set_up`` and ``open_target`` must be functions of a
+    module. Raises :class:`BenchFailed` if a process can't finish.
+    """
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(plan.processes)
+    children: dict[Connection, SpawnProcess] = {}
+    try:
+        for part in range(plan.processes):
+            receiver, sender = context.Pipe(duplex=False)
+            job = (plan, part, folder, open_target, set_up, barrier, sender)
+            child = context.Process(target=_work, args=job, name=f"bench-{part}", daemon=True)
+            child.start()
+            sender.close()
+            children[receiver] = child
+        return _gather(children, on_step)
+    except BaseException:
+        for child in children.values():
+            child.join(EXIT_TIMEOUT / len(children))
+            if child.is_alive():
+                child.terminate()
+        raise
+    finally:
+        for receiver, child in children.items():
+            child.join(EXIT_TIMEOUT)
+            receiver.close()
+
+
+def _work(
+    plan: Plan,
+    part: int,
+    folder: Path,
+    open_target: Opener,
+    set_up: Callable[[], object],
+    barrier: Barrier,
+    sender: Connection,
+) -> None:
+    def on_step() -> None:
+        if part == 0:
+            sender.send(("step", None))
+
+    try:
+        set_up()
+        found = run_here(plan, open_target, folder, part=part, gate=barrier.wait, on_step=on_step)
+        sender.send(("done", found))
+    except BrokenBarrierError:
+        sender.send(("stopped", None))  # the process that failed reports the reason
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  The parent reports it.
+        sender.send(("failed", str(error) if isinstance(error, IdgenError) else repr(error)))
+        barrier.abort()
+
+
+def _gather(
+    children: Mapping[Connection, SpawnProcess], on_step: Callable[[], object]
+) -> list[list[Measured]]:
+    found: dict[Connection, list[Measured]] = {}
+    running = set(children)
+    while running:
+        for receiver in wait(list(running)):
+            assert isinstance(receiver, Connection)  # noqa: S101  # nosec B101  # for the type checker
+            child = children[receiver]
+            try:
+                event, content = receiver.recv()
+            except EOFError:
+                child.join(EXIT_TIMEOUT)
+                event = "failed"
+                content = f"it ended with exit code {child.exitcode} before it had finished."
+            if event == "failed":
+                raise BenchFailed(f"Process {child.pid} could not go on: {content}")
+            if event == "step":
+                on_step()
+            else:
+                running.discard(receiver)
+            if event == "done":
+                found[receiver] = content
+    return [found[receiver] for receiver in children]

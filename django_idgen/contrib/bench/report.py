@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 import os
 import platform
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from statistics import median
 from typing import Any
 
+import django
+from django.db import connections
+
 from ...core.generator import HAS_GIL
-from .measure import timer_ns
+from .measure import Measured, Plan, timer_ns
 from .proof import Proof, prove
-from .run import Measured, Plan
 
 __all__ = [
     "Figures",
     "ProgressBar",
     "as_json",
-    "environment",
     "faults",
     "figures_of",
     "table",
@@ -32,16 +33,16 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was found out about one target, all threads and processes together."""
+    """The results of one target, all threads and processes together."""
 
     name: str
     ns_per_id: float
-    """Median of the rounds: time passed, by the ids that all threads and processes got."""
+    """Median of the rounds: elapsed time divided by the ids of all threads and processes."""
     ratio: float
     """Median of the rounds' ratios to the first target; lower is faster."""
     rounds_ns: tuple[float, ...]
     latency_ns: Mapping[str, int]
-    """Percentiles of single ``next_id()`` calls, reading the clock included."""
+    """Percentiles of single ``next_id()`` calls. Reading the clock is included."""
     latency_calls: int
     proof: Proof | None
     """None for a peer: its ids are measured, not proven."""
@@ -53,7 +54,7 @@ class Figures:
 
 
 def figures_of(measured: Sequence[Sequence[Measured]]) -> list[Figures]:
-    """Put the figures of all processes together, and prove the ids unique."""
+    """Combine the results of all processes, and prove the ids unique."""
     by_target = list(zip(*measured, strict=True))
     first = _rounds_ns(by_target[0])
     return [_figures(parts, first) for parts in by_target]
@@ -61,42 +62,31 @@ def figures_of(measured: Sequence[Sequence[Measured]]) -> list[Figures]:
 
 def _figures(parts: Sequence[Measured], first: Sequence[float]) -> Figures:
     rounds = _rounds_ns(parts)
-    spans = array("q")
-    for part in parts:
-        spans.extend(part.latency_ns)
+    spans = sorted(chain.from_iterable(part.latency_ns for part in parts))
+    proof = None
+    if parts[0].ours:
+        falls = [fall for part in parts for fall in part.falls]
+        proof = prove([run for part in parts for run in part.runs], falls)
     return Figures(
         name=parts[0].name,
         ns_per_id=median(rounds),
         ratio=median(own / other for own, other in zip(rounds, first, strict=True)),
         rounds_ns=tuple(rounds),
-        latency_ns=_percentiles(spans),
+        latency_ns={
+            name: spans[min(len(spans) - 1, int(len(spans) * share))]
+            for name, share in PERCENTILES.items()
+        },
         latency_calls=len(spans),
-        proof=_proof(parts) if parts[0].ours else None,
+        proof=proof,
         processes=tuple(parts),
     )
 
 
 def _rounds_ns(parts: Sequence[Measured]) -> list[float]:
-    rounds = range(len(parts[0].ids))
     return [
         max(1, *(part.elapsed_ns[turn] for part in parts)) / sum(part.ids[turn] for part in parts)
-        for turn in rounds
+        for turn in range(len(parts[0].ids))
     ]
-
-
-def _percentiles(spans: array[int]) -> dict[str, int]:
-    ordered = sorted(spans)
-    return {
-        name: ordered[min(len(ordered) - 1, int(len(ordered) * share))]
-        for name, share in PERCENTILES.items()
-    }
-
-
-def _proof(parts: Sequence[Measured]) -> Proof:
-    return prove(
-        [run for part in parts for run in part.runs],
-        [fall for part in parts for fall in part.falls],
-    )
 
 
 # --- table -------------------------------------------------------------------
@@ -139,18 +129,18 @@ def _verdict(name: str, proof: Proof, processes: Sequence[Measured], plan: Plan)
     workers = [str(each.worker) for each in processes if each.worker is not None]
     held = f" (worker ids {', '.join(workers)})" if workers else ""
     who = f"{plan.threads} thread(s) of {plan.processes} process(es){held}"
-    unique = f"{proof.compared:,} ids of {who} compared: none repeats."
-    yield f"{name}: {proof.repeated or unique}"
-    yield f"{name}: {proof.fell or 'the ids of each thread rose strictly.'}"
+    if not proof.repeats:
+        yield f"{name}: {proof.compared:,} ids of {who} compared: none repeats."
+    if proof.fall is None:
+        yield f"{name}: the ids of each thread rose strictly."
+    for fault in proof.faults():
+        yield f"{name}: {fault}"
 
 
-def faults(figures: Iterable[Figures]) -> Iterator[str]:
-    """What is wrong with the ids, a sentence each; nothing if all is well."""
-    for row in figures:
-        if row.proof is not None:
-            yield from (
-                f"{row.name}: {each}" for each in (row.proof.repeated, row.proof.fell) if each
-            )
+def faults(figures: Iterable[Figures]) -> list[str]:
+    """A sentence for each fault of the ids; none if all is well."""
+    proven = ((row.name, row.proof) for row in figures if row.proof is not None)
+    return [f"{name}: {fault}" for name, proof in proven for fault in proof.faults()]
 
 
 def _span(nanoseconds: float) -> str:
@@ -163,28 +153,21 @@ def _span(nanoseconds: float) -> str:
 # --- JSON --------------------------------------------------------------------
 
 
-def environment() -> dict[str, Any]:
-    """What the figures depend on."""
-    return {
+def as_json(figures: Sequence[Figures], plan: Plan, skipped: Mapping[str, str]) -> str:
+    """All figures, and what they depend on."""
+    environment = {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "gil": HAS_GIL,
         "cpus": os.cpu_count(),
         "machine": platform.machine(),
         "system": platform.platform(),
+        "django": django.get_version(),
+        "databases": {alias: connections[alias].vendor for alias in connections},
     }
-
-
-def as_json(
-    figures: Sequence[Figures],
-    plan: Plan,
-    skipped: Mapping[str, str],
-    surroundings: Mapping[str, Any],
-) -> str:
-    """Everything that was measured, for other programs."""
     report = {
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": dict(surroundings),
+        "environment": environment,
         "settings": {**asdict(plan), "rounds": plan.rounds},
         "timer_ns": timer_ns(),
         "targets": [_row(row) for row in figures],
@@ -214,24 +197,20 @@ def _row(row: Figures) -> dict[str, Any]:
 
 
 class ProgressBar:
-    """A bar that fills step by step, drawn by ``write``; nothing at all without that."""
+    """A bar that ``write`` draws; without ``write`` it draws nothing."""
 
     WIDTH = 40
 
     def __init__(self, steps: int, write: Callable[[str], object] | None) -> None:
         self.steps = steps
         self.done = 0
-        self.write = write
+        self.write = write or (lambda _text: None)
 
     def step(self) -> None:
         self.done += 1
         full = self.WIDTH * self.done // self.steps
         bar = "#" * full + "." * (self.WIDTH - full)
-        self._draw(f"[{bar}] {100 * self.done // self.steps:>3} %")
+        self.write(f"\r[{bar}] {100 * self.done // self.steps:>3} %")
 
     def clear(self) -> None:
-        self._draw(" " * (self.WIDTH + 8) + "\r")
-
-    def _draw(self, text: str) -> None:
-        if self.write is not None:
-            self.write(f"\r{text}")
+        self.write("\r" + " " * (self.WIDTH + 8) + "\r")

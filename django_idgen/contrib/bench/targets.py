@@ -1,0 +1,228 @@
+"""What is measured: the project's generators and tags, and the peers that they are compared with.
+
+A new peer is one line in :data:`PEERS`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import random
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from itertools import repeat
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from django.db import Error, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ...core.errors import ConfigurationError, IdgenError
+from ...process.handlers import generators, segments
+
+__all__ = [
+    "PEER",
+    "PEERS",
+    "SEGMENT",
+    "AutoIncrement",
+    "BenchFailed",
+    "IdSource",
+    "Opener",
+    "PeerMissing",
+    "Target",
+    "open_target",
+    "peer",
+    "target_of",
+]
+
+SEGMENT = "segment:"
+PEER = "peer:"
+Opener = Callable[[str], "Target"]
+"""Builds the target of a name, in the process that measures it."""
+
+
+class IdSource(Protocol):
+    """The protocol of every generator of this package."""
+
+    def next_id(self) -> int: ...
+    def next_ids(self, count: int, /) -> list[int]: ...
+    def stats(self) -> Any: ...
+
+
+class BenchFailed(IdgenError):
+    """A target could not be measured."""
+
+
+class PeerMissing(Exception):
+    """The package that a peer comes from is not installed."""
+
+    def __init__(self, name: str, package: str) -> None:
+        self.name = name
+        self.package = package
+        super().__init__(f"{package} is not installed")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One way to get ids. Threads may share it if they may share what it wraps."""
+
+    name: str
+    source: Any
+    """An object with the attribute ``next_id``, which it may replace after each id."""
+    next_ids: Callable[[int], list[Any]]
+    ours: bool = False
+    """Whether it is of this package: its ids are integers that must rise and never repeat."""
+    stats: Callable[[], Mapping[str, Any]] = dict
+
+
+def open_target(name: str) -> Target:
+    """The target of a name: ``alias``, ``segment:TAG`` or ``peer:NAME``.
+
+    Raises ``KeyError`` for an unknown alias, and what :func:`peer` raises.
+    """
+    if name.startswith(PEER):
+        return peer(name.removeprefix(PEER))
+    if name.startswith(SEGMENT):
+        return target_of(name, segments[name.removeprefix(SEGMENT)])
+    return target_of(name, generators[name])
+
+
+def target_of(name: str, generator: IdSource) -> Target:
+    """A target for a generator of this package."""
+    return Target(
+        name,
+        generator,
+        generator.next_ids,
+        ours=True,
+        stats=lambda: _as_json(generator.stats()),
+    )
+
+
+def _as_json(value: Any) -> Any:
+    """``value`` for JSON, without the tokens of leases: a token lets others renew the lease."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(item) for key, item in value.items() if key != "token"}
+    return value
+
+
+# --- peers -----------------------------------------------------------------------
+
+
+def peer(name: str) -> Target:
+    """A new target for the peer ``name`` of :data:`PEERS`.
+
+    Raises :class:`ConfigurationError` for an unknown name and :class:`PeerMissing` if the
+    package is not installed.
+    """
+    try:
+        package, make = PEERS[name]
+    except KeyError:
+        raise ConfigurationError(
+            f"There is no peer {name!r} to measure against. Known peers: {', '.join(PEERS)}."
+        ) from None
+    try:
+        next_id = make()
+    except (ImportError, AttributeError):
+        raise PeerMissing(name, package) from None
+    source = SimpleNamespace(next_id=next_id)
+    return Target(name, source, lambda count: [next_id() for _ in repeat(None, count)])
+
+
+def _imported(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+def _uuid7() -> Any:
+    try:
+        return _imported("uuid_utils", "uuid7")  # in Rust, the fastest one
+    except ImportError:
+        return _imported("uuid", "uuid7")  # from Python 3.14
+
+
+PEERS: Mapping[str, tuple[str, Callable[[], Callable[[], Any]]]] = {
+    "uuid4": ("the standard library", lambda: uuid.uuid4),
+    "uuid7": ("uuid-utils", _uuid7),
+    "uuid6": ("uuid6", lambda: _imported("uuid6", "uuid6")),
+    "snowflake-id": (
+        "snowflake-id",
+        lambda: _imported("snowflake", "SnowflakeGenerator")(1).__next__,
+    ),
+    "auto-increment": ("Django", lambda: AutoIncrement().next_id),
+    "count": ("the standard library", lambda: itertools.count(1).__next__),
+    "getrandbits": ("the standard library", lambda: partial(random.getrandbits, 63)),
+}
+"""The package of each peer, and a function that makes its ``next_id``."""
+
+
+TABLE = "idgen_bench"
+COLUMN = "id"
+
+
+class AutoIncrement:
+    """Ids of a ``BigAutoField`` column in database ``alias``: an insert an id. Thread-safe.
+
+    The table is temporary: nothing is left behind, and no commit waits for the disk. A real
+    table costs more. Each thread uses a connection with a table of its own, whose ids start
+    at 1. The connections close with this object.
+    """
+
+    def __init__(self, alias: str = "default") -> None:
+        self._alias = alias
+        self._idle = deque([_TemporaryTable(alias)])
+        weakref.finalize(self, _close, self._idle)
+
+    def next_id(self) -> int:
+        """Insert a row and return its id. Raises :class:`BenchFailed` and database errors."""
+        try:
+            table = self._idle.pop()
+        except IndexError:
+            table = _TemporaryTable(self._alias)
+        inserted = table.insert()
+        self._idle.append(table)  # a connection that failed is not used again
+        return inserted
+
+
+class _TemporaryTable:
+    """A temporary table, and the one connection that sees it."""
+
+    def __init__(self, alias: str) -> None:
+        self.connection = connection = connections.create_connection(alias)
+        connection.inc_thread_sharing()  # threads use it one after the other
+        table, column = map(connection.ops.quote_name, (TABLE, COLUMN))
+        try:
+            kind = connection.data_types["BigAutoField"]
+            suffix = connection.data_types_suffix.get("BigAutoField", "")
+            with connection.cursor() as cursor:
+                # A connection from a pool may have the table already.
+                cursor.execute(
+                    f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} ({column} {kind} NOT NULL "
+                    f"PRIMARY KEY {suffix}, stub char(1) NOT NULL)"
+                )
+        except Error as error:
+            raise BenchFailed(
+                f"Database {alias!r} can't make a temporary table for 'auto-increment': "
+                f"{str(error).strip()} Leave it out of --against."
+            ) from error
+        self._returns = connection.features.can_return_columns_from_insert
+        returning = f" RETURNING {column}" if self._returns else ""
+        self._insert = f"INSERT INTO {table} (stub) VALUES ('x'){returning}"  # noqa: S608
+
+    def insert(self) -> int:
+        connection = self.connection
+        with connection.cursor() as cursor:
+            cursor.execute(self._insert)
+            if self._returns:
+                return int(cursor.fetchone()[0])
+            return int(connection.ops.last_insert_id(cursor, TABLE, COLUMN))
+
+
+def _close(tables: deque[_TemporaryTable]) -> None:
+    for table in tables:
+        # SQLite's own close() leaves a database in memory open.
+        BaseDatabaseWrapper.close(table.connection)
