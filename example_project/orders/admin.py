@@ -6,7 +6,7 @@ from django.contrib import admin
 
 from django_idgen.strings.id_admin import CreatedListFilter, IdAdminMixin
 
-from .models import Invoice, Order, OrderLine
+from .models import Customer, Order, OrderLine, Parcel
 
 
 class OrderLineInline(admin.TabularInline):
@@ -14,16 +14,23 @@ class OrderLineInline(admin.TabularInline):
     extra = 1
 
 
+@admin.register(Customer)
+class CustomerAdmin(IdAdminMixin, admin.ModelAdmin):
+    list_display: ClassVar[list[str]] = ["id", "name"]
+    search_fields: ClassVar[list[str]] = ["name"]
+
+
 @admin.register(Order)
 class OrderAdmin(IdAdminMixin, admin.ModelAdmin):
-    list_display: ClassVar[list[str]] = ["id", "customer", "placed_at"]
+    list_display: ClassVar[list[str]] = ["id", "customer"]
     list_filter: ClassVar[list[Any]] = [("id", CreatedListFilter)]
-    search_fields: ClassVar[list[str]] = ["customer"]
+    search_fields: ClassVar[list[str]] = ["customer__name"]
+    autocomplete_fields: ClassVar[list[str]] = ["customer"]
     inlines: ClassVar[list[type[OrderLineInline]]] = [OrderLineInline]
 
 
-@admin.register(Invoice)
-class InvoiceAdmin(IdAdminMixin, admin.ModelAdmin):
-    list_display: ClassVar[list[str]] = ["id", "order", "amount"]
+@admin.register(Parcel)
+class ParcelAdmin(IdAdminMixin, admin.ModelAdmin):
+    list_display: ClassVar[list[str]] = ["id", "order", "grams"]
     search_fields: ClassVar[list[str]] = ["order__id"]
     raw_id_fields: ClassVar[list[str]] = ["order"]

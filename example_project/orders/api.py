@@ -6,7 +6,13 @@ from typing import ClassVar
 
 from rest_framework import serializers, viewsets
 
-from .models import Invoice, Order, OrderLine
+from .models import Customer, Order, OrderLine, Parcel
+
+
+class CustomerSerializer(serializers.ModelSerializer[Customer]):
+    class Meta:
+        model = Customer
+        fields: ClassVar[list[str]] = ["id", "name"]
 
 
 class OrderLineSerializer(serializers.ModelSerializer[OrderLine]):
@@ -20,21 +26,26 @@ class OrderSerializer(serializers.ModelSerializer[Order]):
 
     class Meta:
         model = Order
-        fields: ClassVar[list[str]] = ["id", "customer", "placed_at", "lines", "invoices"]
-        read_only_fields: ClassVar[list[str]] = ["invoices"]
+        fields: ClassVar[list[str]] = ["id", "customer", "lines", "parcels"]
+        read_only_fields: ClassVar[list[str]] = ["parcels"]
 
 
-class InvoiceSerializer(serializers.ModelSerializer[Invoice]):
+class ParcelSerializer(serializers.ModelSerializer[Parcel]):
     class Meta:
-        model = Invoice
-        fields: ClassVar[list[str]] = ["id", "order", "amount"]
+        model = Parcel
+        fields: ClassVar[list[str]] = ["id", "order", "grams"]
+
+
+class CustomerViewSet(viewsets.ModelViewSet[Customer]):
+    queryset = Customer.objects.order_by("-pk")
+    serializer_class = CustomerSerializer
 
 
 class OrderViewSet(viewsets.ModelViewSet[Order]):
-    queryset = Order.objects.order_by("-pk").prefetch_related("lines", "invoices")
+    queryset = Order.objects.order_by("-pk").prefetch_related("lines", "parcels")
     serializer_class = OrderSerializer
 
 
-class InvoiceViewSet(viewsets.ModelViewSet[Invoice]):
-    queryset = Invoice.objects.order_by("-pk")
-    serializer_class = InvoiceSerializer
+class ParcelViewSet(viewsets.ModelViewSet[Parcel]):
+    queryset = Parcel.objects.order_by("-pk")
+    serializer_class = ParcelSerializer

@@ -1,25 +1,42 @@
-"""Orders have snowflake ids, invoices have ids out of segments."""
+"""Three kinds of ids: snowflakes, small numbers, and numbers that outsiders can't count."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 
+from django_idgen import generators
 from django_idgen.fields import SegmentIdField, SnowflakeField
 
 
-class Order(models.Model):
-    """Its id says when it was made and by which worker, and nobody can count from it."""
+class Customer(models.Model):
+    """The column holds 1, 2, 3. Outsiders see texts such as ``cus_AQ3V…``, and can't count."""
 
-    id = SnowflakeField(primary_key=True)
-    customer = models.CharField(max_length=100)
-    placed_at = models.DateTimeField(auto_now_add=True)
+    id = SegmentIdField(primary_key=True, tag="customer", scramble=True, prefix="cus_")
+    name = models.CharField(max_length=100)
 
     def __str__(self) -> str:
-        return f"Order {self.pk} of {self.customer}"
+        return self.name
+
+
+class Order(models.Model):
+    """Its id says when it was made, and by which worker id."""
+
+    id = SnowflakeField(primary_key=True)
+    customer = models.ForeignKey(Customer, on_delete=models.PROTECT, related_name="orders")
+
+    def __str__(self) -> str:
+        return f"Order {self.pk}"
+
+    @property
+    def parts(self) -> Any:
+        """The time, worker id and sequence in the id."""
+        return generators["default"].decode(self.pk)
 
 
 class OrderLine(models.Model):
-    """No key is named, so it is a snowflake by the app's ``default_auto_field``."""
+    """It names no key, so the app's ``default_auto_field`` gives it a snowflake."""
 
     order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="lines")
     article = models.CharField(max_length=100)
@@ -29,12 +46,12 @@ class OrderLine(models.Model):
         return f"{self.quantity} × {self.article}"
 
 
-class Invoice(models.Model):
-    """Small rising numbers, taken from the tag ``invoice`` a hundred at a time."""
+class Parcel(models.Model):
+    """A small number for people to read, from the tag ``parcel``."""
 
-    id = SegmentIdField(primary_key=True, tag="invoice")
-    order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="invoices")
-    amount = models.DecimalField(max_digits=10, decimal_places=2)
+    id = SegmentIdField(primary_key=True, tag="parcel")
+    order = models.ForeignKey(Order, on_delete=models.CASCADE, related_name="parcels")
+    grams = models.PositiveIntegerField()
 
     def __str__(self) -> str:
-        return f"Invoice {self.pk}"
+        return f"Parcel {self.pk}"

@@ -1,19 +1,68 @@
-"""Two pages for a browser: the latest orders, and one order as its API gives it."""
+"""The live page with its feed, and one order as its API gives it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_POST
 
-from .models import Order
+from django_idgen import generators
+from django_idgen.strings.json_encoder import IdJSONEncoder
+
+from .models import Customer, Order, Parcel
+from .selling import sell
+
+SHOWN = 12
+MOST = 100
 
 
-def latest(request: HttpRequest) -> HttpResponse:
-    found = Order.objects.order_by("-pk")[:20]
-    return render(request, "orders/latest.html", {"orders": found, "api": settings.HAS_REST})
+def live(request: HttpRequest) -> HttpResponse:
+    generator: Any = generators["default"]
+    shown = {"bits": generator.layout.fields, "api": settings.HAS_REST}
+    return render(request, "orders/live.html", shown)
+
+
+def feed(_request: HttpRequest) -> JsonResponse:
+    """The newest orders, for the live page. Ids become strings, which JavaScript reads right."""
+    orders = Order.objects.order_by("-pk").select_related("customer").prefetch_related("parcels")
+    return JsonResponse(
+        {
+            "orders": [_shown(order) for order in orders[:SHOWN]],
+            "totals": {
+                model._meta.model_name: model._default_manager.count()
+                for model in (Customer, Order, Parcel)
+            },
+        },
+        encoder=IdJSONEncoder,
+    )
+
+
+def _shown(order: Order) -> dict[str, Any]:
+    parts = order.parts
+    return {
+        "id": order.pk,
+        "created": parts.created.isoformat(timespec="milliseconds"),
+        "worker": parts.worker,
+        "sequence": parts.sequence,
+        "customer": {"id": order.customer.get_id_display(), "name": order.customer.name},
+        "parcels": [parcel.pk for parcel in order.parcels.all()],
+    }
+
+
+@require_POST
+def place(request: HttpRequest) -> HttpResponse:
+    """Place as many orders as the button says."""
+    count = request.POST.get("count", "1")
+    with transaction.atomic():
+        for _ in range(min(int(count), MOST) if count.isdecimal() else 1):
+            sell()
+    return redirect("live")
 
 
 def order(request: HttpRequest, pk: int) -> HttpResponse:
-    found = get_object_or_404(Order, pk=pk)
+    found = get_object_or_404(Order.objects.select_related("customer"), pk=pk)
     return render(request, "orders/order.html", {"order": found, "api": settings.HAS_REST})

@@ -17,6 +17,8 @@ from django_idgen.tasks import BEAT_SCHEDULE
 app = Celery("shop")
 app.conf.broker_connection_retry_on_startup = True
 app.conf.beat_schedule = {**BEAT_SCHEDULE}
+if os.environ.get("SHOP_BUSY"):  # so that there is something to look at
+    app.conf.beat_schedule["sell"] = {"task": "orders.tasks.sell_some", "schedule": 5.0}
 app.autodiscover_tasks()
 
 _directory = Path(tempfile.gettempdir()) / "django-idgen-shop"

@@ -3,8 +3,9 @@
 Without any environment variable it keeps everything in a SQLite file beside
 manage.py. ``SHOP_DATABASE_URL`` moves it to a server, for instance
 ``postgres://postgres@127.0.0.1:5432/shop`` or ``mysql://root@127.0.0.1:3306/shop``
-(or to another file, ``sqlite:////tmp/shop.sqlite3``). On a server the database has to be
-there, and its driver: psycopg for PostgreSQL; mysqlclient or PyMySQL for MariaDB and MySQL.
+(or to another file, ``sqlite:////tmp/shop.sqlite3``). Create the database first (``createdb
+shop``), and install its driver: psycopg for PostgreSQL; mysqlclient or PyMySQL for MariaDB and
+MySQL. ``SHOP_REDIS_URL`` adds a pool of segments, ``SHOP_BROKER_URL`` a broker for Celery.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from django.core.exceptions import ImproperlyConfigured
+from .databases import database
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -75,49 +75,32 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# django_idgen needs no settings at all. These only show where they would go.
+# django_idgen needs no settings, but for the key of ids that outsiders can't count
+# (Customer.id). The others only show where they would go.
 IDGEN: dict[str, Any] = {
     "GENERATORS": {"default": {"EPOCH": "2025-01-01T00:00:00Z"}},
     "SEGMENTS": {"OPTIONS": {"default_step": 100}},
+    "SCRAMBLE_KEYS": {"A": os.environ.get("SHOP_SCRAMBLE_KEY", "only for trying things out")},
 }
 
 HAS_PROMETHEUS = find_spec("prometheus_client") is not None
 if HAS_PROMETHEUS:
-    # What a Prometheus server sends; at least 16 characters.
+    # Prometheus sends it; at least 16 characters.
     IDGEN["METRICS"] = {"token": os.environ.get("SHOP_METRICS_TOKEN")}
 
+DATABASES = {
+    "default": database(
+        os.environ.get("SHOP_DATABASE_URL", ""), default_file=BASE_DIR / "db.sqlite3"
+    )
+}
 
-ENGINES = {"postgres": "postgresql", "postgresql": "postgresql", "mysql": "mysql"}
-
-
-def _database(url: str) -> dict[str, Any]:
-    parts = urlsplit(url)
-    if parts.scheme in {"", "sqlite"}:
-        return {
-            "ENGINE": "django.db.backends.sqlite3",
-            "NAME": parts.path or str(BASE_DIR / "db.sqlite3"),
-            # Several processes write at once: better to wait at the start of a
-            # transaction than to fail in its middle.
-            "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
-        }
-    if parts.scheme not in ENGINES:
-        raise ImproperlyConfigured(
-            f"SHOP_DATABASE_URL begins with {parts.scheme!r}: it must be one of "
-            f"{', '.join(ENGINES)}, sqlite."
-        )
-    engine = ENGINES[parts.scheme]
-    if engine == "mysql" and find_spec("MySQLdb") is None and find_spec("pymysql") is not None:
-        import pymysql
-
-        pymysql.install_as_MySQLdb()
-    return {
-        "ENGINE": f"django.db.backends.{engine}",
-        "NAME": parts.path.lstrip("/"),
-        "USER": parts.username or "",
-        "PASSWORD": parts.password or "",
-        "HOST": parts.hostname or "",
-        "PORT": parts.port or "",
+# With a Redis, Celery keeps segments ready in it, and they outlast a database that is down.
+if redis_url := os.environ.get("SHOP_REDIS_URL"):
+    CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+        "idgen": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": redis_url},
     }
-
-
-DATABASES = {"default": _database(os.environ.get("SHOP_DATABASE_URL", ""))}
+    IDGEN["SEGMENTS"]["SOURCE"] = {
+        "BACKEND": "django_idgen.sources.pool.PoolSource",
+        "OPTIONS": {"alias": "idgen"},
+    }

@@ -13,6 +13,11 @@ from django_idgen.core.clock import SYSTEM_CLOCK
 
 EXAMPLE = Path(__file__).parents[2] / "example_project"
 PATIENCE = 60.0
+SELL = """
+from orders.models import Parcel
+from orders.tasks import sell_some
+assert sell_some(3) == Parcel.objects.count() > 0
+"""
 TASKS = ("renew_worker_leases", "preload_segments", "extend_native", "prune_history")
 
 
@@ -70,6 +75,21 @@ def test_a_worker_and_beat_of_the_example_run_the_tasks(tmp_path: Path) -> None:
         wait_for(worker, [rf"django_idgen\.tasks\.{task}\[[^]]*\] succeeded" for task in TASKS])
     finally:
         end(worker)
+
+
+def test_a_busy_shop_sells(tmp_path: Path) -> None:
+    """The task that compose's beat sends places orders."""
+    for words in (["migrate", "-v0"], ["shell", "-v0", "-c", SELL]):
+        done = subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=EXAMPLE,
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def test_the_example_works_where_celery_is_not_installed(tmp_path: Path) -> None:

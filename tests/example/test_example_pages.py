@@ -37,8 +37,9 @@ FLAGS = [
 ]
 AN_ORDER = """
 from decimal import Decimal
-from orders.models import Order, OrderLine
-made = Order.objects.bulk_create([Order(customer="Ada") for _ in range(3)])
+from orders.models import Customer, Order, OrderLine
+ada = Customer.objects.create(name="Ada")
+made = Order.objects.bulk_create([Order(customer=ada) for _ in range(3)])
 # One that JavaScript would show wrong: it writes as few digits of a number as Python does.
 order = next(each for each in made if Decimal(repr(float(each.pk))) != each.pk)
 OrderLine.objects.create(order=order, article="tea")
@@ -152,14 +153,35 @@ def test_the_shop_s_api_has_strings_where_there_are_ids(shop: Shop) -> None:
     assert str(shop.order) in [order["id"] for order in listed]
 
 
-def test_the_list_of_orders_leads_to_each(shop: Shop) -> None:
-    """The page at the root links every order that it shows."""
-    assert f'href="/orders/{shop.order}/"' in shop.get("/")
+def test_the_live_page_shows_each_order_and_leads_to_it(shop: Shop, tmp_path: Path) -> None:
+    """Its script fetches the orders, links each, and takes the newest id apart."""
+    page = dump(shop.url, tmp_path)
+    assert f'href="/orders/{shop.order}/"' in page
+    assert cell(page, "last-order").isdecimal()
+    assert cell(page, "last-customer").startswith("cus_")
+    assert cell(page, "part-worker").isdecimal()
     with pytest.raises(urllib.error.HTTPError, match="404"):
         shop.get("/orders/1/")
 
 
+def test_the_button_places_orders(shop: Shop) -> None:
+    """Each is saved with its lines and its parcel."""
+    before = json.loads(shop.get("/live.json"))["totals"]
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with opener.open(shop.url, timeout=PATIENCE) as answer:
+        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', answer.read().decode())
+    assert token is not None
+    sent = f"csrfmiddlewaretoken={token[1]}&count=3".encode()
+    opener.open(f"{shop.url}/place", sent, timeout=PATIENCE).close()
+    after = json.loads(shop.get("/live.json"))["totals"]
+    assert {name: after[name] - before[name] for name in after} == {
+        "customer": 3,
+        "order": 3,
+        "parcel": 3,
+    }
+
+
 def test_the_id_service_is_closed_to_strangers(shop: Shop) -> None:
-    """Mounted, but not open: whoever doesn't say who they are gets no id."""
+    """It is mounted, but a request without a token or a login gets no id."""
     with pytest.raises(urllib.error.HTTPError, match=r"401|403"):
         shop.get("/idgen/generators/default/ids")

@@ -11,6 +11,7 @@ import pytest
 from django.db import connections
 
 from tests import servers, warm
+from tests.ports import free_port
 
 MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"
 
@@ -38,11 +39,11 @@ def test_the_quickstart_saves_rows_from_all_sides_and_proves_their_ids(
     for _ in range(2):
         done = manage(url, "quickstart", "--orders", "200")
         assert done.returncode == 0, done.stderr
-        assert "200 orders and 200 invoices in the database, no id twice: OK" in done.stdout
+        assert "200 orders and 200 parcels in the database, no id twice: OK" in done.stdout
         workers = re.findall(r"process \d: worker id (\d+)", done.stdout)
         assert len(set(workers)) == 2
         assert re.search(r"\d{18} = 20\d\d-.* UTC, worker \d+, sequence \d+", done.stdout)
-        assert re.search(r"\d+ = tag 'invoice', out of the segment \d+\.\.\d+", done.stdout)
+        assert re.search(r"\d+ = tag 'parcel', out of the segment \d+\.\.\d+", done.stdout)
 
 
 def test_what_it_says_to_go_on_with_can_be_copied(tmp_path: Path) -> None:
@@ -68,6 +69,28 @@ def test_another_kind_of_database_is_refused_with_those_that_are_known(tmp_path:
     done = manage(f"oracle://{tmp_path}", "quickstart")
     assert done.returncode == 1
     assert "'oracle': it must be one of postgres, postgresql, mysql, sqlite" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("server", "advice"),
+    [("postgres", "Make it: createdb -h "), ("mariadb", "Make it: mariadb-admin -h ")],
+)
+def test_a_database_that_is_missing_is_one_line(server: str, advice: str) -> None:
+    """The line has the command that makes it; there is no traceback."""
+    servers.require(server)
+    done = manage(servers.URLS[server].rpartition("/")[0] + "/no_shop_yet", "quickstart")
+    assert done.returncode == 1
+    assert "There is no database 'no_shop_yet' on that server." in done.stderr
+    assert advice in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_does_not_answer_is_one_line() -> None:
+    """It says where no server answers."""
+    done = manage(f"postgres://postgres@127.0.0.1:{free_port()}/shop", "migrate")
+    assert done.returncode == 1
+    assert "No database server answers at 127.0.0.1. Start it first." in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

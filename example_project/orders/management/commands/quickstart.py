@@ -10,7 +10,6 @@ from argparse import ArgumentParser
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ MANY = 10_000
 
 
 class Command(BaseCommand):
-    help = "Migrate, save orders and invoices from several processes and threads, check their ids."
+    help = "Migrate, save orders and parcels from several processes and threads, check their ids."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--orders", type=int, default=400, help="orders to save (400)")
@@ -44,7 +43,7 @@ class Command(BaseCommand):
         self._say(f"1. Making the tables in {_database()} ...")
         call_command("migrate", verbosity=0)
         total = each * processes * threads
-        self._say(f"2. Saving {total} orders and {total} invoices: {processes} processes,")
+        self._say(f"2. Saving {total} orders and {total} parcels: {processes} processes,")
         self._say(f"   {threads} threads in each, all at once ...")
         shares = _save_in_processes(processes, threads, each)
         self._show_workers(shares)
@@ -59,7 +58,7 @@ class Command(BaseCommand):
         for share in shares:
             self._say(
                 f"   process {share.process}: worker id {share.worker}, "
-                f"{len(share.orders)} orders, {len(share.invoices)} invoices"
+                f"{len(share.orders)} orders, {len(share.parcels)} parcels"
             )
 
     def _take_apart(self, shares: list[Share]) -> None:
@@ -72,30 +71,30 @@ class Command(BaseCommand):
                 self._say(
                     f"   {value} = {moment} UTC, worker {parts.worker}, sequence {parts.sequence}"
                 )
-        self._say("   A few invoices' ids (SegmentIdField):")
+        self._say("   A few parcels' ids (SegmentIdField):")
         for share in shares:
             for segment in share.segments[:2]:
-                value = min(number for number in share.invoices if number in segment.ids())
+                value = min(number for number in share.parcels if number in segment.ids())
                 self._say(
                     f"   {value} = tag {segment.tag!r}, out of the segment "
                     f"{segment.start}..{segment.stop - 1} of process {share.process}"
                 )
 
     def _prove(self, shares: list[Share], total: int) -> None:
-        from orders.models import Invoice, Order
+        from orders.models import Order, Parcel
 
         orders = [value for share in shares for value in share.orders]
-        invoices = [value for share in shares for value in share.invoices]
-        for name, ids in (("order", orders), ("invoice", invoices)):
+        parcels = [value for share in shares for value in share.parcels]
+        for name, ids in (("order", orders), ("parcel", parcels)):
             repeated = [value for value, times in Counter(ids).items() if times > 1]
             if repeated or len(ids) != total:
                 raise CommandError(f"{name} ids repeat: {repeated[:5]} ({len(ids)} of {total}).")
         stored = Order.objects.filter(pk__in=orders).count()
-        billed = Invoice.objects.filter(pk__in=invoices).count()
-        if (stored, billed) != (total, total):
-            raise CommandError(f"Of {total} rows, {stored} orders and {billed} invoices are there.")
+        packed = Parcel.objects.filter(pk__in=parcels).count()
+        if (stored, packed) != (total, total):
+            raise CommandError(f"Of {total} rows, {stored} orders and {packed} parcels are there.")
         self._say(
-            f"4. {total} orders and {total} invoices in the database, no id twice: "
+            f"4. {total} orders and {total} parcels in the database, no id twice: "
             + self.style.SUCCESS("OK")
         )
 
@@ -105,7 +104,7 @@ class Command(BaseCommand):
             f"\nGo on with (from the same folder):\n"
             f"  {manage} createsuperuser\n"
             f"  {manage} runserver\n"
-            f"      the shop, at http://127.0.0.1:8000/, and its admin, at /admin/\n"
+            f"      the shop, live, at http://127.0.0.1:8000/, and its admin, at /admin/\n"
             f"  {manage} idgen_bench --count 200000\n"
             f"      how fast, and is it unique?\n"
             f"  {manage} shell\n"
@@ -114,7 +113,7 @@ class Command(BaseCommand):
 
 
 def _manage() -> str:
-    """What this command was run as, without its own name: to be copied into the same shell."""
+    """How this command was run, without its name: to be copied into the same shell."""
     here, words = Path.cwd(), (sys.executable, sys.argv[0])
     near = [
         Path(word).relative_to(here) if Path(word).is_relative_to(here) else word for word in words
@@ -129,9 +128,9 @@ class Share:
     process: int
     worker: int
     orders: list[int]
-    invoices: list[int]
+    parcels: list[int]
     segments: list[Segment]
-    """Out of which they came, in order."""
+    """The segments that the parcels' ids come from, in order."""
 
 
 def _database() -> str:
@@ -142,7 +141,7 @@ def _database() -> str:
 def _save_in_processes(processes: int, threads: int, each: int) -> list[Share]:
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager:
-        # Nobody begins before all are there: they would hardly meet otherwise.
+        # All start together, or they would hardly meet.
         barrier = manager.Barrier(processes)
         with ProcessPoolExecutor(processes, context, initializer=django.setup) as pool:
             futures = [
@@ -153,34 +152,29 @@ def _save_in_processes(processes: int, threads: int, each: int) -> list[Share]:
 
 
 def save_share(process: int, threads: int, each: int, barrier: threading.Barrier) -> Share:
-    """Save ``each`` orders and invoices in each of ``threads`` threads of this process."""
+    """Save ``each`` orders and parcels in each of ``threads`` threads of this process."""
     taken: list[Segment] = []
     segment_loaded.connect(lambda segment, **_: taken.append(segment), weak=False)
     barrier.wait(60)
     with ThreadPoolExecutor(threads) as pool:
-        saved = list(pool.map(lambda number: _save(process, number, each), range(threads)))
+        saved = list(pool.map(_save, [each] * threads))
     stats: Any = generators["default"].stats()
-    invoices = [invoice for _, invoices in saved for invoice in invoices]
+    parcels = [parcel for _, parcels in saved for parcel in parcels]
     return Share(
         process,
         stats.lease.worker,
         [order for orders, _ in saved for order in orders],
-        invoices,
-        [segment for segment in taken if not set(segment.ids()).isdisjoint(invoices)],
+        parcels,
+        [each for each in taken if each.tag == "parcel" and set(each.ids()) & set(parcels)],
     )
 
 
-def _save(process: int, thread: int, each: int) -> tuple[list[int], list[int]]:
-    from orders.models import Invoice, Order
+def _save(count: int) -> tuple[list[int], list[int]]:
+    from orders.models import Parcel
+    from orders.selling import sell
 
-    orders, invoices = [], []
     try:
-        for number in range(each):
-            order = Order.objects.create(customer=f"customer {process}-{thread}-{number}")
-            order.lines.create(article="tea", quantity=1 + number % 3)
-            invoice = Invoice.objects.create(order=order, amount=Decimal(number))
-            orders.append(order.pk)
-            invoices.append(invoice.pk)
+        orders = [sell().pk for _ in range(count)]
+        return orders, list(Parcel.objects.filter(order__in=orders).values_list("pk", flat=True))
     finally:
         connections.close_all()
-    return orders, invoices
