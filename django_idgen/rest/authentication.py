@@ -1,65 +1,124 @@
-"""Who is asking: a program with an access token, or a user of the project.
+"""Callers: who they are, what each may take, and how often.
 
-Tokens seen lately are kept, so that a hot endpoint answers without asking the database.
+A caller is a program with an access token, or a user of the project. Tokens seen lately are cached,
+so that a hot endpoint needs no query. Rate limits are Django REST framework's throttles with the
+rates of ``IDGEN["REST"]``. They keep the times of the last requests in Django's cache ``default``;
+while that cache fails, they let all requests in: ids matter more than limits.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from hashlib import sha256
+from typing import Any, ClassVar
 
 from django.db import Error as AnyDatabaseError
 from django.http import HttpRequest
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_variables
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
-from rest_framework.exceptions import APIException, AuthenticationFailed, Throttled
+from rest_framework.exceptions import AuthenticationFailed, PermissionDenied, Throttled
 from rest_framework.request import Request
+from rest_framework.settings import api_settings
+from rest_framework.throttling import BaseThrottle, SimpleRateThrottle
 
 from ..core.bounded import keep_newest
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..process.handlers import current_settings
-from .failures import log_database
-from .throttles import KnownSecrets, WrongSecretThrottle
+from .failures import Refusal, log_database
 from .tokens import PREFIX, KnownToken, digest_of, find_token
 
 __all__ = [
     "TOKENS",
-    "AuthenticationUnavailable",
+    "Caller",
+    "CallerThrottle",
+    "SubjectThrottle",
     "TokenAuthentication",
     "TokenCache",
     "TokenUser",
     "check_credentials",
+    "default_authentication",
+    "ids_throttles",
     "secret_of",
 ]
 
+CHANGE = "django_idgen.change_leafalloc"
 SCHEMES = ("bearer ", "token ")
 MOST_HEADER = 512
-"""Characters of a header that are looked at; a secret has 49."""
+"""Characters of a header that are read; a secret has 49."""
 MOST_TOKENS = 10_000
-"""Tokens kept; the oldest go first."""
+"""Tokens in the cache; the oldest go first."""
 RETRY_AFTER = 5.0
-"""Seconds until a database that couldn't be asked is asked again for one token."""
+"""Seconds before a database that didn't answer is asked again for a token."""
+REMEMBERED = 86_400 * 30
+"""Seconds for which a secret that was right passes the limit on wrong secrets."""
+WARN_EVERY = 60.0
+"""Seconds between two warnings about the cache."""
 
 logger = logging.getLogger("django_idgen")
 
 
-class AuthenticationUnavailable(APIException):
-    """The database, which knows the tokens, can't be asked."""
+# --- callers ---------------------------------------------------------------------------
 
-    status_code = 503
-    default_code = "authentication_unavailable"
-    default_detail = "Access tokens can't be checked just now. Try again in some seconds."
-    wait = 5
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of a request: a user of the project, or a program with a token."""
+
+    user: Any
+    token: KnownToken | None
+
+    @classmethod
+    def of(cls, request: Request) -> Caller | None:
+        """None without credentials. Raises what the authentications raise."""
+        user = request.user
+        if user is None or not user.is_authenticated:
+            return None
+        return cls(user, request.auth if isinstance(request.auth, KnownToken) else None)
+
+    def may_take_of_tag(self, tag: str) -> bool:
+        """A token may take of the tags that it names, a user of all."""
+        return self.token is None or self.token.may_take_of_tag(tag)
+
+    def may_take_of_generator(self, alias: str) -> bool:
+        return self.token is None or self.token.may_take_of_generator(alias)
+
+    def may_borrow_of_generator(self, alias: str) -> bool:
+        """Worker ids are for programs: only a token can name their generators."""
+        return self.token is not None and self.token.may_borrow_of_generator(alias)
+
+    def refusal(self, what: str) -> str:
+        """The text for a token that doesn't name the ``what`` of the request."""
+        if self.token is not None and self.token.names_nothing:
+            return "This access token names no tag, no generator and no lease: it may take nothing."
+        return f"This access token does not name that {what}."
+
+    def check_segments_of(self, tag: str) -> None:
+        """Raise :class:`PermissionDenied` unless the caller may take whole segments of ``tag``.
+
+        A segment moves the tag as far as the caller says, so a user needs the right to change tags.
+        """
+        if self.token is None and not self.has_perm(CHANGE):
+            raise PermissionDenied(
+                f"A whole segment moves the tag. That takes the permission {CHANGE}, or an access "
+                f"token that names the tag."
+            )
+        if not self.may_take_of_tag(tag):
+            raise PermissionDenied(self.refusal("tag"))
+
+    def has_perm(self, permission: str) -> bool:
+        """Whether the user has a Django permission. Tokens have none."""
+        return bool(self.user.has_perm(permission))
 
 
 class TokenUser:
-    """The program that a token was made for. It has no permissions but the token's."""
+    """``request.user`` of a program with a token. It has no Django permissions."""
 
     is_authenticated = True
     is_anonymous = False
@@ -70,7 +129,7 @@ class TokenUser:
     def __init__(self, token: KnownToken) -> None:
         self.token = token
         self.pk = f"token:{token.pk}"
-        """Tells callers apart in throttles; no key of a user."""
+        """Identifies the caller in throttles. No user has such a key."""
 
     def __str__(self) -> str:
         return self.token.name
@@ -91,9 +150,9 @@ class TokenUser:
 class TokenAuthentication(BaseAuthentication):
     """``Authorization: Bearer <secret>`` (or ``Token <secret>``) of an access token.
 
-    ``request.user`` is a :class:`TokenUser`, ``request.auth`` its
-    :class:`KnownToken`. Secrets that don't begin as ours do are left to other
-    authentications.
+    Sets ``request.user`` to a :class:`TokenUser` and ``request.auth`` to its
+    :class:`KnownToken`. It ignores secrets without this app's prefix, so that other
+    authentications can read them.
     """
 
     @sensitive_variables()
@@ -103,23 +162,34 @@ class TokenAuthentication(BaseAuthentication):
             return None
         token = TOKENS.lately(secret)
         if token is None:
-            token = _looked_up(request, secret)
+            token = _look_up(request, secret)
         return TokenUser(token), token
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002
         return "Bearer"
 
 
-def _looked_up(request: Request | HttpRequest, secret: str) -> KnownToken:
+def default_authentication() -> list[type[BaseAuthentication]]:
+    """Access tokens first, then the project's ``DEFAULT_AUTHENTICATION_CLASSES``."""
+    known: Iterable[Any] = api_settings.DEFAULT_AUTHENTICATION_CLASSES
+    return [TokenAuthentication, *known]
+
+
+def _look_up(request: Request | HttpRequest, secret: str) -> KnownToken:
     known = KnownSecrets()
     if not TOKENS.has_seen(secret) and not known.has(secret):
-        # Guessing is hopeless, but must not keep the database busy.
+        # Guessing can't succeed, but must not keep the database busy.
         _check_address(request, counting=False)
     try:
         token = TOKENS.get(secret)
     except AnyDatabaseError as error:
         log_database(error)
-        raise AuthenticationUnavailable from error
+        raise Refusal(
+            503,
+            "authentication_unavailable",
+            "Access tokens can't be checked just now. Try again in some seconds.",
+            wait=5,
+        ) from error
     if token is None:
         _check_address(request, counting=True)
         raise AuthenticationFailed("This access token is not known, or has expired.")
@@ -134,17 +204,17 @@ def _check_address(request: Request | HttpRequest, *, counting: bool) -> None:
 
 
 def check_credentials(request: Request | HttpRequest) -> None:
-    """Refuse a user's name with a NUL, at which a database breaks off instead of finding none."""
+    """Refuse a user name with a NUL: databases raise an error for it instead of finding none."""
     parts = request.META.get("HTTP_AUTHORIZATION", "").encode("latin-1", "replace").split()
     if len(parts) != 2 or parts[0].lower() != b"basic":
         return
-    with suppress(ValueError):  # what is no base64 is refused as that
+    with suppress(ValueError):  # BasicAuthentication refuses invalid base64
         if b"\0" in b64decode(parts[1]).partition(b":")[0]:
             raise AuthenticationFailed("No user's name has a NUL.")
 
 
 def secret_of(header: bytes | str) -> str | None:
-    """The secret in an ``Authorization`` header, or None if it holds no access token."""
+    """The access token's secret in an ``Authorization`` header, or None."""
     text = header.decode("latin-1") if isinstance(header, bytes) else header
     if len(text) > MOST_HEADER:
         return None
@@ -155,26 +225,141 @@ def secret_of(header: bytes | str) -> str | None:
     return None
 
 
-# --- tokens seen lately --------------------------------------------------------------
+# --- rate limits -----------------------------------------------------------------------
+
+
+class SettingThrottle(SimpleRateThrottle):
+    """A throttle whose rate is a setting of ``IDGEN["REST"]``; off where that is None."""
+
+    setting: ClassVar[str]
+    _warn_at: ClassVar[float] = -math.inf
+
+    def get_rate(self) -> str | None:
+        rate: str | None = getattr(current_settings().rest, self.setting)
+        return rate
+
+    def get_ident(self, request: Any) -> str:
+        """The client's address; ``X-Forwarded-For`` counts only as ``NUM_PROXIES`` says.
+
+        Without ``NUM_PROXIES`` DRF trusts that header, which callers can forge.
+        """
+        if api_settings.NUM_PROXIES is None:
+            return str(request.META.get("REMOTE_ADDR") or "")
+        return str(super().get_ident(request))
+
+    def allow_request(self, request: Any, view: Any) -> bool:
+        try:
+            return bool(super().allow_request(request, view))
+        except Exception as error:  # noqa: BLE001  (cache clients raise errors of their own)
+            _warn(error)
+            return True
+
+
+class CallerThrottle(SettingThrottle):
+    """``caller_rate``: requests of one user or token; at an open mount, of one address."""
+
+    setting = "caller_rate"
+
+    def get_cache_key(self, request: Request, view: Any) -> str | None:  # noqa: ARG002
+        pk = getattr(request.user, "pk", None)
+        return _key("open", self.get_ident(request)) if pk is None else _key("caller", str(pk))
+
+
+class SubjectThrottle(SettingThrottle):
+    """``tag_rate``: requests of all callers for one tag, or one generator."""
+
+    setting = "tag_rate"
+
+    def get_cache_key(self, request: Request, view: Any) -> str | None:  # noqa: ARG002
+        tag = view.kwargs.get("tag")
+        if tag is not None:
+            return _key("tag", tag)
+        return _key("generator", view.kwargs.get("alias", ""))
+
+
+class WrongSecretThrottle(SettingThrottle):
+    """``caller_rate`` for the wrong secrets of one address.
+
+    With ``counting=False`` it checks the limit without counting the request.
+    """
+
+    setting = "caller_rate"
+
+    def __init__(self, *, counting: bool) -> None:
+        super().__init__()
+        self.counting = counting
+
+    def get_cache_key(self, request: Any, view: Any) -> str | None:  # noqa: ARG002
+        return _key("address", self.get_ident(request))
+
+    def throttle_success(self) -> bool:
+        return bool(super().throttle_success()) if self.counting else True
+
+
+class KnownSecrets(SettingThrottle):
+    """The secrets that were right lately in any process, if ``caller_rate`` is set.
+
+    A new process has an empty cache of tokens. Without this, its clients would have to wait while
+    a stranger at the same address (which may be a proxy's) guesses secrets.
+    """
+
+    setting = "caller_rate"
+
+    def has(self, secret: str) -> bool:
+        return self.rate is not None and bool(self._cached(self.cache.get, _known_key(secret)))
+
+    def add(self, secret: str) -> None:
+        if self.rate is not None:
+            self._cached(self.cache.set, _known_key(secret), 1, REMEMBERED)
+
+    def _cached(self, call: Any, *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except Exception as error:  # noqa: BLE001  (cache clients raise errors of their own)
+            _warn(error)
+
+
+def _known_key(secret: str) -> str:
+    return _key("known", sha256(secret.encode("utf-8", "surrogatepass")).hexdigest())
+
+
+def ids_throttles() -> list[type[BaseThrottle]]:
+    """The project's ``DEFAULT_THROTTLE_CLASSES``, then this app's."""
+    known: Iterable[Any] = api_settings.DEFAULT_THROTTLE_CLASSES
+    return [*known, CallerThrottle, SubjectThrottle]
+
+
+def _key(kind: str, name: str) -> str:
+    # Some caches refuse spaces, or long keys.
+    return f"idgen_throttle_{kind}_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _warn(error: Exception) -> None:
+    now = SYSTEM_CLOCK.stopwatch()
+    if now >= SettingThrottle._warn_at:
+        SettingThrottle._warn_at = now + WARN_EVERY
+        logger.warning("Requests are not throttled, since the cache failed: %r", error)
+
+
+# --- tokens seen lately ----------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Entry:
     token: KnownToken
     asked_at: float
-    """Stopwatch seconds of the last answer of the database."""
+    """Stopwatch seconds of the last query."""
     fresh_until: float
     asking: bool = False
-    """Whether a thread asks the database about it just now."""
+    """Whether a thread is querying the database for it now."""
 
 
 class TokenCache:
-    """Secrets to tokens, by digest: the secrets themselves are not kept. Thread-safe.
+    """Tokens by the digest of their secret; secrets are not kept. Thread-safe.
 
-    A token is asked for again after ``IDGEN["REST"]["token_max_age"]``, by one thread at a
-    time; while the database can't be asked, or says nothing, it is believed for
-    ``token_outage`` more. An unknown secret is not remembered: a token that was made a
-    moment ago works at once.
+    After ``IDGEN["REST"]["token_max_age"]`` one thread at a time queries a token again. While
+    the database fails or hangs, the cached token stays valid for ``token_outage`` more. Unknown
+    secrets are not cached: a token that was just made works at once.
     """
 
     def __init__(
@@ -185,60 +370,59 @@ class TokenCache:
         self._entries: dict[str, _Entry] = {}
 
     def lately(self, secret: str) -> KnownToken | None:
-        """The token of ``secret`` if it needs no question to the database."""
+        """The token of ``secret`` if the cache has it; makes no query."""
         entry = self._entries.get(digest_of(secret))
         if entry is None or self._now() >= entry.fresh_until:
             return None
         return _living(entry.token)
 
     def has_seen(self, secret: str) -> bool:
-        """Whether there was such a token, when the database was last asked."""
+        """Whether the last query for ``secret`` found a token."""
         return digest_of(secret) in self._entries
 
     def get(self, secret: str) -> KnownToken | None:
         """The token of ``secret``, or None if there is none.
 
-        Raises :class:`django.db.Error` where only the database could tell.
+        Raises :class:`django.db.Error` if the database fails and the cache has no token.
         """
         digest = digest_of(secret)
         entry = self._entries.get(digest)
         if entry is not None and self._now() < entry.fresh_until:
             return _living(entry.token)
         if entry is None:
-            return self._asked(secret, digest, None)
+            return self._query(secret, digest, None)
         if entry.asking and self._now() < _believed_until(entry):
-            # A database that does not answer holds up one thread, not all of them.
+            # A database that hangs must hold up one thread only.
             return _living(entry.token)
         entry.asking = True
         try:
-            return self._asked(secret, digest, entry)
+            return self._query(secret, digest, entry)
         finally:
             entry.asking = False
 
     def clear(self) -> None:
-        """Forget all of them, so that the database is asked."""
+        """Forget all tokens."""
         self._entries = {}
 
-    def _asked(self, secret: str, digest: str, entry: _Entry | None) -> KnownToken | None:
+    def _query(self, secret: str, digest: str, entry: _Entry | None) -> KnownToken | None:
         asked_at = self._now()
         try:
             found = self._find(secret)
         except AnyDatabaseError as error:
             if entry is None or self._now() >= _believed_until(entry):
                 raise
-            return self._believed(entry, error)
+            return self._keep_believing(entry, error)
         if found is None:
             self._entries.pop(digest, None)
             return None
         self._keep(digest, found, asked_at)
         return _living(found)
 
-    def _believed(self, entry: _Entry, error: AnyDatabaseError) -> KnownToken | None:
+    def _keep_believing(self, entry: _Entry, error: AnyDatabaseError) -> KnownToken | None:
         now = self._now()
         entry.fresh_until = min(now + RETRY_AFTER, _believed_until(entry))
         logger.warning(
-            "The database can't be asked about access token %r; it is believed as it was %.0f s "
-            "ago: %s",
+            "The database can't be queried for access token %r; it counts as it was %.0f s ago: %s",
             entry.token.name,
             now - entry.asked_at,
             error,
@@ -246,7 +430,7 @@ class TokenCache:
         return _living(entry.token)
 
     def _keep(self, digest: str, token: KnownToken, asked_at: float) -> None:
-        # Counted from the question: the answer may have been long on its way.
+        # Count from before the query: its answer may be old by now.
         entry = _Entry(token, asked_at, asked_at + current_settings().rest.token_max_age)
         keep_newest(self._entries, digest, entry, most=MOST_TOKENS)
 
@@ -263,8 +447,7 @@ def _living(token: KnownToken) -> KnownToken | None:
 
 
 TOKENS = TokenCache()
-"""The cache of this process."""
 
 if hasattr(os, "register_at_fork"):
-    # Of the parent's questions the child gets no answer.
+    # No thread of the child will finish the parent's queries.
     os.register_at_fork(after_in_child=TOKENS.clear)

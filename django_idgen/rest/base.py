@@ -1,4 +1,4 @@
-"""What the native API's views share."""
+"""What the views of the native API share."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from django.conf import settings
-from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
-from django.db import Error as AnyDatabaseError
-from django.http import HttpRequest, UnreadablePostError
+from django.http import HttpRequest
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import (
-    APIException,
-    NotAuthenticated,
-    NotFound,
-    UnsupportedMediaType,
-)
+from rest_framework.exceptions import NotAuthenticated, NotFound, UnsupportedMediaType
 from rest_framework.negotiation import BaseContentNegotiation, DefaultContentNegotiation
 from rest_framework.parsers import BaseParser, FormParser
 from rest_framework.permissions import BasePermission, IsAuthenticated
@@ -25,50 +18,33 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView, exception_handler
 
-from ..core.errors import IdgenError
 from ..db.atomic_requests import never_atomic
-from .access import Caller, default_authentication
-from .authentication import check_credentials
-from .failures import (
-    DATABASE_AWAY,
-    INTERRUPTED,
-    MOST_BODY,
-    MOST_URL,
-    NO_LENGTH,
-    TOO_LARGE,
-    Failure,
-    Refused,
-    bad_request,
-    failure_of,
-    log_database,
-)
+from .authentication import Caller, check_credentials, default_authentication
+from .failures import MOST_BODY, MOST_URL, Refusal, answer_to, content_of, too_large
 from .serializers import Operation, StrictJSONParser
 
 __all__ = [
     "NEVER_CACHED",
-    "Conflict",
     "IdgenView",
     "ManagementView",
     "NotThereView",
     "check_body",
     "check_url",
     "has_unmeasured_body",
-    "known_failure",
-    "response_of",
 ]
 
 NEVER_CACHED = {
     "Cache-Control": "max-age=0, no-cache, no-store, must-revalidate, private",
     "Expires": "Thu, 01 Jan 1970 00:00:00 GMT",
 }
-"""Headers of every answer: no id may come out of a cache."""
+"""Headers of every answer: no cache may repeat an id."""
 
 
 class IdgenView(APIView):
-    """JSON in, JSON out; closed to those who don't say who they are; never cached.
+    """JSON in, JSON out; closed to anonymous callers; never cached.
 
-    Outside any transaction of ``ATOMIC_REQUESTS``: no id is taken in one anyway. Of the
-    project's DRF settings, its authentications and throttles count here.
+    It runs outside the transaction of ``ATOMIC_REQUESTS``, since no id is taken inside one. Of
+    the project's DRF settings, the authentication and throttle classes count here.
     """
 
     renderer_classes: Sequence[type[BaseRenderer]] = (JSONRenderer,)
@@ -77,7 +53,7 @@ class IdgenView(APIView):
     content_negotiation_class: type[BaseContentNegotiation] = DefaultContentNegotiation
     versioning_class = None
     group: ClassVar[str] = "tags"
-    """Under which the schema has its operations."""
+    """The group of its operations in the schema."""
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
@@ -85,14 +61,14 @@ class IdgenView(APIView):
 
     @classmethod
     def operation_of(cls, method: str) -> Operation | None:
-        """What ``method`` takes and answers; a subclass that overrides it may say nothing new."""
+        """What ``method`` takes and answers, also if a subclass overrides it undecorated."""
         name = {"HEAD": "get"}.get(method, method.lower())
-        said = (getattr(vars(kind).get(name), "operation", None) for kind in cls.__mro__)
-        return next(filter(None, said), None)
+        found = (getattr(vars(kind).get(name), "operation", None) for kind in cls.__mro__)
+        return next(filter(None, found), None)
 
     @classmethod
     def described(cls) -> type:
-        """What drf-spectacular reads instead of this view, which works without it."""
+        """The class that drf-spectacular reads instead of this view, which works without it."""
         from . import openapi
 
         return openapi.described(cls)
@@ -106,8 +82,8 @@ class IdgenView(APIView):
         return found
 
     def read(self) -> dict[str, Any]:
-        """What the request asks for. Raises DRF's ``ValidationError``, by field."""
-        return self.operation.asked(self.request)
+        """The input of the request. Raises DRF's ``ValidationError``, by field."""
+        return self.operation.read(self.request)
 
     def respond(self, content: Any) -> Response:
         """``content``, as the serializer of the operation writes it."""
@@ -118,11 +94,11 @@ class IdgenView(APIView):
         return [authentication() for authentication in default_authentication()]
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
-        # The project's own may write errors in a form that our clients don't know.
+        # The project's own handler may write errors in a form that this API's clients can't read.
         return exception_handler
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        # First: a session's CSRF check would read the body.
+        # First, since a session's CSRF check would read the body.
         check_body(request._request)
         super().initial(request, *args, **kwargs)
 
@@ -131,15 +107,10 @@ class IdgenView(APIView):
         super().perform_authentication(request)
 
     def handle_exception(self, exc: Exception) -> Response:
-        failure = known_failure(exc)
-        if failure is not None:
-            response = response_of(failure)
-            response.exception = True
-            return response
-        response = super().handle_exception(exc)
-        if isinstance(exc, APIException) and isinstance(exc.detail, str):
-            # A code to branch on, where DRF has but words.
-            response.data.setdefault("code", exc.get_codes())
+        answer = answer_to(exc)
+        response = super().handle_exception(answer or exc)
+        if answer is not None:
+            response.data = content_of(answer)
         return response
 
     def finalize_response(
@@ -152,7 +123,7 @@ class IdgenView(APIView):
 
     @property
     def caller(self) -> Caller:
-        """Who sent the request. Raises :class:`NotAuthenticated`."""
+        """The sender of the request. Raises :class:`NotAuthenticated`."""
         found = Caller.of(self.request)
         if found is None:
             raise NotAuthenticated
@@ -160,7 +131,7 @@ class IdgenView(APIView):
 
 
 class ModelPermissions(BasePermission):
-    """Django's permissions, as the view's operations name them. Access tokens have none."""
+    """The Django permissions that the view's operations name. Access tokens have none."""
 
     message: str | None = None
 
@@ -168,7 +139,7 @@ class ModelPermissions(BasePermission):
         method = str(request.method)
         operation = view.operation_of(method)
         if operation is None:
-            # What names no permission is closed; a method that there is not gets its 405 next.
+            # Closed, but for a method that the view lacks: that gets its 405 next.
             return method == "OPTIONS" or not hasattr(view, method.lower())
         caller = Caller.of(request)
         permission = operation.permission
@@ -177,13 +148,13 @@ class ModelPermissions(BasePermission):
 
 
 class ManagementView(IdgenView):
-    """A view for people of the project who have the permissions for it."""
+    """A view for users of the project who have Django's permissions for it."""
 
     permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated, ModelPermissions)
 
 
 class NotThereView(IdgenView):
-    """For what can't be a tag or a generator: a 404 in JSON, as for one that there is not."""
+    """A 404 in JSON for a name that can't be a tag or a generator."""
 
     schema = None
 
@@ -193,61 +164,33 @@ class NotThereView(IdgenView):
     post = put = patch = delete = get
 
 
-class Conflict(APIException):
-    """409: what is asked for does not go with how things stand."""
-
-    status_code = 409
-    default_code = "conflict"
-
-
-def response_of(failure: Failure) -> Response:
-    """A failure as DRF's own would be: ``{"<field>": ["…"]}`` or ``{"detail": …, "code": …}``."""
-    headers = {} if failure.retry_after is None else {"Retry-After": str(failure.retry_after)}
-    return Response(failure.content, status=failure.status, headers=headers)
-
-
-def known_failure(exc: Exception) -> Failure | None:
-    """What to answer to what DRF has no answer to."""
-    if isinstance(exc, IdgenError):
-        return failure_of(exc)
-    if isinstance(exc, Refused):
-        return exc.failure
-    if isinstance(exc, AnyDatabaseError):
-        log_database(exc)
-        return DATABASE_AWAY
-    if isinstance(exc, RequestDataTooBig):
-        return TOO_LARGE
-    if isinstance(exc, SuspiciousOperation):
-        return bad_request(str(exc))
-    if isinstance(exc, UnreadablePostError):
-        return INTERRUPTED
-    return None
-
-
 def check_url(request: HttpRequest) -> None:
     """Refuse a path and query that are longer than this API needs."""
     if len(request.path_info) + len(request.META.get("QUERY_STRING", "")) > MOST_URL:
-        raise Refused(TOO_LARGE)
+        raise too_large()
 
 
 def check_body(request: HttpRequest) -> None:
-    """Refuse what would be read whole, not at all, or as what it isn't."""
+    """Refuse a body that is too large, has no length, or is not in UTF-8."""
     check_url(request)
     meta = request.META
     chunked = meta.get("HTTP_TRANSFER_ENCODING") and not meta.get("CONTENT_LENGTH")
     if chunked or has_unmeasured_body(request):
-        # WSGI servers hand it on in different ways, and Django reads nothing of it.
-        raise Refused(NO_LENGTH)
+        # WSGI servers differ in how they pass it on, and Django reads nothing of it.
+        raise Refusal(411, "length_required", "Send the body's length (Content-Length).")
+    length = meta.get("CONTENT_LENGTH") or "0"
+    if not (length.isascii() and length.isdigit()):
+        raise Refusal(400, "bad_request", "Content-Length is no number.")
     most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    if _length(request) > (MOST_BODY if most is None else min(most, MOST_BODY)):
-        raise Refused(TOO_LARGE)
+    if len(length) >= 20 or int(length) > (MOST_BODY if most is None else min(most, MOST_BODY)):
+        raise too_large()
     charset = (request.content_params or {}).get("charset")
     if charset is not None and not _is_utf8(charset):
         raise UnsupportedMediaType(f"{request.content_type}; charset={charset}")
 
 
 def has_unmeasured_body(request: HttpRequest) -> bool:
-    """Whether an ASGI server took a body without saying how long, as HTTP/2 lets clients send."""
+    """Whether an ASGI server took a body without a length, which HTTP/2 lets clients send."""
     if request.META.get("CONTENT_LENGTH"):
         return False
     if hasattr(request, "_body"):  # a middleware has read it
@@ -260,15 +203,8 @@ def has_unmeasured_body(request: HttpRequest) -> bool:
     return bool(first)
 
 
-def _length(request: HttpRequest) -> int:
-    text = request.META.get("CONTENT_LENGTH") or "0"
-    if not (text.isascii() and text.isdigit()):
-        raise Refused(bad_request("Content-Length is no number."))
-    return int(text) if len(text) < 20 else MOST_BODY + 1
-
-
 def _is_utf8(charset: str) -> bool:
-    # Django would decode the query, too, with whatever codec has that name.
+    # Django would decode the query, too, with any codec of that name.
     try:
         return codecs.lookup(charset).name in ("utf-8", "ascii")
     except (LookupError, ValueError):

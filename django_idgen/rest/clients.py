@@ -1,8 +1,9 @@
-"""Whom worker ids are lent to over HTTP, and out of which registries. Needs no DRF.
+"""Clients that borrow worker ids over HTTP: their labels, their quota, their registries.
 
-Whose a worker id is says its holder's label, in which the name of a token stands: tokens of one
-name are one owner, so that a new secret changes nothing. What an open mount lends has no owner.
-The labels of processes that ask the registry themselves begin with no quote.
+Needs no DRF. A worker id belongs to the owner whose name is in its holder's label: the name of an
+access token. Tokens of one name are one owner, so a new secret changes nothing. Worker ids lent
+through an open mount have no owner. The label of a process that asks the registry directly never
+begins with a quote.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from math import ceil
 from secrets import token_hex
 from typing import Any
 
 from django.core.signals import setting_changed
 
-from ..core.errors import RegistryUnavailable, SegmentUnavailable
+from ..core.errors import LeaseError, NotSeenFromHere, RegistryUnavailable, SegmentUnavailable
+from ..core.inspection import InspectedMark, Inspection
 from ..core.lease import OLD_CLIENTS
 from ..core.loader import process_lock
 from ..core.registry import Registry
@@ -24,6 +27,7 @@ from ..db.installation import DatabaseOwner
 from ..process import factory, lifecycle
 from ..process.handlers import AliasMap, current_settings
 from ..settings.config import GeneratorSettings
+from ..signals import emit
 from .tokens import KnownToken
 
 __all__ = [
@@ -32,6 +36,8 @@ __all__ = [
     "REGISTRIES",
     "Owner",
     "RegistryMap",
+    "TooManyLeases",
+    "check_quota",
     "handed_over",
     "installation_of_registry",
     "installation_of_source",
@@ -40,15 +46,17 @@ __all__ = [
 MOST_LABEL = 200
 """Characters that a registry keeps of a holder's name."""
 OWNER_AGE = 60.0
-"""Seconds after which it is looked again whether a database is still the same one."""
+"""Seconds after which a database's identity is read again."""
+WARNED = 0.8
+"""Share of the quota from which on each new lease is signalled."""
 
 
-# --- whose a worker id is ------------------------------------------------------------
+# --- owners ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The tokens of one name; ``None``: all who come through open mounts."""
+    """The tokens of one name; None: the callers of all open mounts."""
 
     name: str | None
 
@@ -57,15 +65,14 @@ class Owner:
         return OPEN if token is None else cls(token.name)
 
     def label(self, holder: str) -> str:
-        """The label of a client that calls itself ``holder``."""
+        """The label of this owner's client ``holder``."""
         return f"{json.dumps(self.name, ensure_ascii=False)} {holder}"
 
     def instance_label(self, namespace: str, name: str) -> str:
-        """The label of a CosId instance, which is known by it alone."""
+        """The label of a CosId instance, which identifies it."""
         return OLD_CLIENTS + self.label(f"{json.dumps(namespace, ensure_ascii=False)} {name}")
 
     def has(self, label: str) -> bool:
-        """Whether ``label`` is one of this owner's."""
         return label.removeprefix(OLD_CLIENTS).startswith(self.label(""))
 
 
@@ -73,9 +80,9 @@ OPEN = Owner(None)
 
 
 def handed_over(label: str, giver: Owner, taker: Owner, instance: str | None = None) -> str | None:
-    """What the label of a CosId instance of ``giver`` becomes; None for all other labels.
+    """The new label of a CosId instance that ``giver`` hands to ``taker``; None for other labels.
 
-    ``instance``: of that one alone.
+    ``instance``: hand over this instance id only.
     """
     prefix = OLD_CLIENTS + giver.label("")
     if not label.startswith(prefix):
@@ -87,14 +94,71 @@ def handed_over(label: str, giver: Owner, taker: Owner, instance: str | None = N
     return OLD_CLIENTS + taker.label(rest)
 
 
-# --- out of which registries ---------------------------------------------------------
+# --- quota -----------------------------------------------------------------------------
+
+
+class TooManyLeases(LeaseError):
+    """The client holds as many worker ids as it may. ``wait``: seconds until one expires."""
+
+    def __init__(self, alias: str, owner: Owner, most: int, wait: float) -> None:
+        self.wait = ceil(wait)
+        who = "Open mounts have" if owner.name is None else f"Client {owner.name!r} has"
+        super().__init__(
+            f"{who} {most} worker ids of generator {alias!r}, the most that one client may have. "
+            f"Those of processes that ended count until their windows end, the next one in "
+            f"{self.wait} s. If the client needs more, raise IDGEN['REST']['max_leases']."
+        )
+
+
+def check_quota(registry: Registry, alias: str, owner: Owner) -> None:
+    """Raise :class:`TooManyLeases` unless ``owner`` may have one more worker id of ``registry``.
+
+    It counts stored leases. Requests served at the same moment see the same count: together
+    they may pass the quota by their number less one.
+    """
+    workers = len(registry.namespace.workers)
+    most = current_settings().rest.max_leases or ceil(workers / 2)
+    if most >= workers:
+        return  # the client has the namespace to itself
+    try:
+        stored = registry.inspect()
+    except NotSeenFromHere:
+        return  # this service borrows from another one, which counts
+    left = [
+        left
+        for inspection in stored
+        for inspected in inspection.marks
+        if owner.has(inspected.mark.holder) and (left := _seconds_left(inspection, inspected)) > 0
+    ]
+    if len(left) + 1 > most * WARNED:
+        held = min(len(left) + 1, most)
+        emit("lease_quota_near", generator=alias, client=owner.name or "", held=held, most=most)
+    if len(left) >= most:
+        raise TooManyLeases(alias, owner, most, min(left))
+
+
+def _seconds_left(inspection: Inspection, inspected: InspectedMark) -> float:
+    """Seconds for which a worker id still counts for its holder; 0 or less: it doesn't.
+
+    A released one counts, too, while its window lies ahead. Otherwise a client that borrows and
+    releases in turn would move the windows of all worker ids ahead.
+    """
+    if inspected.void:
+        return 0.0
+    space = inspection.namespace
+    free_from = 0 if inspected.mark.token else space.skew_ticks
+    ticks = inspected.mark.until - free_from - space.tick_at(inspection.now_us)
+    return ticks * space.tick_us / 1e6
+
+
+# --- registries ------------------------------------------------------------------------
 
 
 class RegistryMap(AliasMap[Registry]):
-    """``REGISTRIES[alias]``: the registry of an alias of ``IDGEN["GENERATORS"]``.
+    """``REGISTRIES[alias]``: the registry that lends worker ids of a configured generator.
 
-    It is not the generator's own: it lends to others, and holds no grant itself. Follows
-    changes of the settings. Raises :class:`KeyError` for an alias that is not configured.
+    It is not the generator's own registry, and holds no grant itself. It follows changes of the
+    settings. Raises :class:`KeyError` for an unknown alias.
     """
 
     def __init__(self) -> None:
@@ -115,7 +179,7 @@ class RegistryMap(AliasMap[Registry]):
         return self.open(current_settings().generators[alias])
 
     def open(self, entry: GeneratorSettings) -> Registry:
-        """A registry that is not in use yet. Raises :class:`SettingsError`."""
+        """Make a new registry. Raises :class:`SettingsError`."""
         registry: Registry = factory.build_registry(entry)
         registry.lend_on()  # the holders' clocks are not this host's
         return registry
@@ -137,16 +201,15 @@ class RegistryMap(AliasMap[Registry]):
 
 
 REGISTRIES = RegistryMap()
-"""Those of this process."""
 
 _owners: dict[str, DatabaseOwner] = {}
 _of_process: dict[int, str] = {}
 
 
 def installation_of_registry(registry: Registry) -> str:
-    """Whose worker ids ``registry`` lends: no other database has the same answer.
+    """The identity of the database whose worker ids ``registry`` lends.
 
-    Raises :class:`RegistryUnavailable` where the database can't be asked.
+    Raises :class:`RegistryUnavailable` if the database doesn't answer.
     """
     known = registry.installation()
     if known is not None:
@@ -157,16 +220,15 @@ def installation_of_registry(registry: Registry) -> str:
     found = _owner_of(alias).current(max_age=OWNER_AGE)
     if not found:
         raise RegistryUnavailable(
-            f"Database {alias!r} can't be asked whose worker ids it lends. It is asked again "
-            f"within half a minute."
+            f"Database {alias!r} doesn't tell its identity. The next try is within half a minute."
         )
     return found
 
 
 def installation_of_source(source: Any, tag: str) -> str:
-    """Whose ids ``source`` gives out under ``tag``: no other database has the same answer.
+    """The identity of the database whose ids ``source`` gives out under ``tag``.
 
-    Raises :class:`SegmentUnavailable` where the database can't be asked.
+    Raises :class:`SegmentUnavailable` if the database doesn't answer.
     """
     source = source.behind
     if not source.can_be_pooled:
@@ -177,8 +239,8 @@ def installation_of_source(source: Any, tag: str) -> str:
     if source.keeps_rows and place_of(source.route(tag)[0]).in_process:
         return _this_process()
     raise SegmentUnavailable(
-        f"The database of tag {tag!r} can't be asked whose ids it gives out. It is asked again "
-        f"within half a minute."
+        f"The database of tag {tag!r} doesn't tell its identity. The next try is within half a "
+        f"minute."
     )
 
 
@@ -187,6 +249,6 @@ def _owner_of(alias: str) -> DatabaseOwner:
 
 
 def _this_process() -> str:
-    """Of ids that no other process knows of: two such processes must not serve one client."""
+    """An identity for ids that only this process knows: no other process may serve its clients."""
     pid = os.getpid()
     return _of_process.get(pid) or _of_process.setdefault(pid, f"process-{token_hex(8)}")

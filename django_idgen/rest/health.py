@@ -1,4 +1,4 @@
-"""Liveness and readiness as part of the API; the same as ``ops.health``, which needs no DRF."""
+"""Liveness and readiness as part of the API. ``ops.health`` answers the same without DRF."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Live(Answer):
 
 
 class Part(Answer):
-    """What ids depend on."""
+    """A part of the service that ids depend on."""
 
     name = serializers.CharField()
     ready = serializers.BooleanField()
@@ -36,7 +36,7 @@ class Part(Answer):
 
 
 class Ready(Answer):
-    """Whether ids can be had; the parts are for staff."""
+    """Whether the process can give out ids; staff also sees the parts."""
 
     ready = serializers.BooleanField()
     failing = serializers.ListField(child=serializers.CharField(), required=False)
@@ -44,22 +44,22 @@ class Ready(Answer):
 
 
 class OpenView(IdgenView):
-    """Open to all, and never throttled: who asks can't log in, and asks all the time."""
+    """Open to all and never throttled: a probe can't log in, and comes all the time."""
 
     group = "health"
     permission_classes: Sequence[type[BasePermission]] = (AllowAny,)
     throttle_classes: Sequence[type[BaseThrottle]] = ()
 
     def get_authenticators(self) -> list[BaseAuthentication]:
-        """None: a wrong password takes as long to look at as a right one."""
+        """None: checking a password is slow, also a wrong one."""
         return []
 
     def perform_authentication(self, request: Request) -> None:
-        """Not in advance: it may ask the very database that hangs."""
+        """Not in advance: it may query the very database that hangs."""
 
 
 class LiveView(OpenView):
-    """Whether the process answers requests; it asks no database."""
+    """Whether the process answers requests; makes no query."""
 
     @Operation(name="live", summary="Whether the process answers requests", answer=Live)
     def get(self, request: Request, **_kwargs: str) -> Response:  # noqa: ARG002

@@ -1,151 +1,127 @@
-"""Ids over HTTP: of a generator, and of a tag.
+"""Ids over HTTP: of a generator, of a tag, and decoded.
 
-A request that is as plain as can be (a token seen lately, no body, no throttle) is
-answered before Django REST framework takes it up, which would cost more than all the
-rest; see :func:`_short_cut`. Both ways give the same answers.
+The plainest requests (a token seen lately, no body, no throttle) are answered before Django REST
+framework sees them, which would take longer than all the rest: see :func:`_short_cut`. Both ways
+give the same answers.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django.core.exceptions import SuspiciousOperation
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.debug import sensitive_variables
-from rest_framework.exceptions import APIException, NotFound, ParseError, ValidationError
+from rest_framework import serializers
+from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from ..core.errors import IdgenError
+from ..core.encoding import ALPHABETS, MAX_PREFIX_LENGTH, PREFIX, TextForm
+from ..core.errors import ConfigurationError, IdgenError, InvalidId
 from ..core.generator import MAX_BATCH
 from ..core.segment import MAX_ID
+from ..ops.decoding import layout_document, parts_document
 from ..process.handlers import current_settings, generators, segments
-from .access import Caller
-from .authentication import TOKENS, secret_of
+from ..settings.config import DEFAULT_ALIAS
+from .authentication import TOKENS, Caller, ids_throttles, secret_of
 from .base import NEVER_CACHED, IdgenView, has_unmeasured_body
-from .failures import MOST_URL, Failure, failure_of, few_of
-from .serializers import Choice, IdNumber, Input, Operation, Shape, Whole
+from .failures import MOST_URL, answer_to, content_of
+from .serializers import (
+    Answer,
+    Choice,
+    Described,
+    IdNumber,
+    Input,
+    Moment,
+    Operation,
+    Shape,
+    Text,
+    Whole,
+)
 from .tags import KNOWN_TAGS, check_known
-from .throttles import ids_throttles
 
 if TYPE_CHECKING:
     from ..core.generator import Generator
     from .tokens import KnownToken
 
-__all__ = ["GeneratorIdsView", "TagIdsView", "UnknownGenerator", "Wanted", "read_wanted"]
+__all__ = ["DecodeView", "GeneratorIdsView", "TagIdsView"]
 
-COUNT = "count"
-FORM = "as"
+JSON = "application/json"
 FORMS = {"string": False, "number": True}
-NOTHING: Mapping[str, Any] = {}
-DIGITS = re.compile("[0-9]{1,12}", re.ASCII)
 
 
-# --- what a request may say ----------------------------------------------------------
+# --- input -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for. Frozen."""
+    """What a request asks for."""
 
     count: int | None
-    """How many, for a list; None for a single one that is not in a list."""
+    """The length of a list; None for a single id, which is in no list."""
     numbers: bool
-    """Whether as JSON numbers; else as strings."""
+    """Whether to write ids as JSON numbers instead of strings."""
 
 
-def read_wanted(query: QueryDict, body: object = NOTHING) -> Wanted:
-    """What ``query`` and ``body`` (of JSON or of a form, already read) ask for.
+class Count(Whole):
+    """As many ids as ``max_count`` allows."""
 
-    Raises :class:`ValidationError`, with all that is wrong by field, or
-    :class:`ParseError` for a body that has no fields.
-    """
-    rest = current_settings().rest
-    given = list(_given(query, body))
-    values: dict[str, Any] = {}
-    wrong: dict[str, list[str]] = {}
-    unknown: dict[str, list[str]] = {}
-    for name, value in given:
-        if name not in (COUNT, FORM):
-            unknown[name] = [f"There is no such parameter; there are {COUNT!r} and {FORM!r}."]
-        elif name in values:
-            wrong[name] = ["It is given twice."]
-        else:
-            values[name] = value
-    count = None
-    numbers = rest.numbers
-    if COUNT in values and COUNT not in wrong:
-        count = _count(values[COUNT], min(rest.max_count, MAX_BATCH), wrong)
-    if FORM in values and FORM not in wrong:
-        numbers = _form(values[FORM], wrong)
-    if wrong or unknown:
-        raise ValidationError({**wrong, **few_of(unknown)})
-    return Wanted(count, numbers)
+    digits = re.compile("[0-9]{1,12}", re.ASCII)
+
+    def to_internal_value(self, data: object) -> int:
+        self.most = _max_count()
+        return super().to_internal_value(data)
 
 
-def _given(query: QueryDict, body: object) -> Iterator[tuple[str, Any]]:
-    """Name and value of each parameter; text in a query or form becomes a number if it is one."""
-    yield from _texts(query)
-    if isinstance(body, QueryDict):
-        yield from _texts(body)
-    elif isinstance(body, Mapping):
-        yield from body.items()
-    else:
-        raise ParseError(f"The body must be an object, such as {{{COUNT!r}: 10}}.")
+def _max_count() -> int:
+    return min(current_settings().rest.max_count, MAX_BATCH)
 
-
-def _texts(query: QueryDict) -> Iterator[tuple[str, Any]]:
-    for name, texts in query.lists():
-        for text in texts:
-            yield name, int(text) if name == COUNT and DIGITS.fullmatch(text) else text
-
-
-def _count(value: object, most: int, wrong: dict[str, list[str]]) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
-        return value
-    wrong[COUNT] = [f"It must be a whole number of 1 to {most}, not {_short(value)}."]
-    return 1
-
-
-def _form(value: object, wrong: dict[str, list[str]]) -> bool:
-    if isinstance(value, str) and value in FORMS:
-        return FORMS[value]
-    wrong[FORM] = [f"It must be 'string' or 'number', not {_short(value)}."]
-    return False
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-# --- for the schema: the views read and write by hand, for speed -----------------------
 
 FIELDS = {
-    COUNT: Whole(
+    "count": Count(
         least=1,
         most=10_000,
         required=False,
         help_text="How many ids, as a list; one that is not in a list if it is not given. The "
         "service's setting max_count is the most.",
     ),
-    FORM: Choice(
+    "as": Choice(
         list(FORMS),
         required=False,
         help_text="Whether ids are JSON strings or numbers: JavaScript reads long ones wrong.",
     ),
 }
 IdsInput: type[Input] = type(
-    "IdsInput", (Input,), {"__doc__": "How many ids, and as what.", "example": {COUNT: 2}, **FIELDS}
-)
+    "IdsInput",
+    (Input,),
+    {"__doc__": "How many ids, and as what.", "example": {"count": 2}} | FIELDS,
+)  # as a class, since "as" is a keyword
+
+
+def read_wanted(request: Request) -> Wanted:
+    """What the query and the body ask for. Raises :class:`ValidationError`, by field."""
+    asked = IdsInput.read(request.query_params)
+    if request.method == "POST":
+        body = IdsInput.read(request.data)
+        twice = asked.keys() & body.keys()
+        if twice:
+            raise ValidationError({name: ["It is given twice."] for name in twice})
+        asked |= body
+    return _wanted(asked.get("count"), asked.get("as"))
+
+
+def _wanted(count: int | None, form: str | None) -> Wanted:
+    return Wanted(count, current_settings().rest.numbers if form is None else FORMS[form])
+
+
 AN_ID: Shape = {"oneOf": [IdNumber().shape(False), Whole(least=1, most=MAX_ID).shape(True)]}
 IDS: Shape = {
     "oneOf": [
@@ -178,19 +154,11 @@ OPERATIONS = {
 }
 
 
-# --- views ---------------------------------------------------------------------------
-
-
-class UnknownGenerator(NotFound):
-    """404: there is no such alias in ``IDGEN["GENERATORS"]``."""
-
-    def __init__(self, alias: str) -> None:
-        self.alias = alias
-        super().__init__(f"There is no generator {alias!r}.")
+# --- views -----------------------------------------------------------------------------
 
 
 class MayTake(BasePermission):
-    """Whether the caller may take ids of what the URL names. Before any throttle counts it."""
+    """Whether the caller may take ids of what the URL names. DRF asks before any throttle."""
 
     message = ""
 
@@ -200,25 +168,25 @@ class MayTake(BasePermission):
             return False
         self.message = caller.refusal("tag or generator")
         if view.keyword not in view.kwargs:
-            return True  # a schema is made without one
+            return True  # drf-spectacular makes a schema without one
         return bool(view.may_take(caller, view.subject))
 
 
 class IdsView(IdgenView, ABC):
-    """GET and POST take ids; HEAD says what GET would, and takes none."""
+    """GET and POST take ids; HEAD answers as GET, and takes none."""
 
     http_method_names: Sequence[str] = ("get", "post", "head", "options")
     permission_classes: Sequence[type[BasePermission]] = (IsAuthenticated, MayTake)
     throttle_classes: Sequence[type[BaseThrottle]] = ids_throttles()
     group = "ids"
     keyword: ClassVar[str]
-    """The URL's part that names what ids are taken of."""
+    """The part of the URL that names the subject: a tag, or a generator's alias."""
     what: ClassVar[str]
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
         ordinary = super().as_view(**initkwargs)
-        # A project's own class may be stricter.
+        # A project's subclass may be stricter.
         if initkwargs or cls not in (GeneratorIdsView, TagIdsView):
             return ordinary
         return _with_short_cut(cls, ordinary)
@@ -233,26 +201,20 @@ class IdsView(IdgenView, ABC):
         )
 
     def get(self, request: Request, **_kwargs: str) -> HttpResponse:
-        return self._answer(read_wanted(request.query_params))
+        wanted = read_wanted(request)
+        self.check_there(self.subject)
+        return _answer(self.generator(self.subject), wanted)
 
-    def post(self, request: Request, **_kwargs: str) -> HttpResponse:
-        return self._answer(read_wanted(request.query_params, request.data))
+    post = get
 
     def head(self, request: Request, **_kwargs: str) -> HttpResponse:
-        read_wanted(request.query_params)
+        read_wanted(request)
         self.check_there(self.subject)
         return HttpResponse(content_type=JSON)
 
     @property
     def subject(self) -> str:
-        """The tag, or the generator's alias."""
         return str(self.kwargs[self.keyword])
-
-    def _answer(self, wanted: Wanted) -> HttpResponse:
-        self.check_there(self.subject)
-        return _answer(self.generator(self.subject), wanted)
-
-    # --- what differs -----------------------------------------------------------------
 
     @staticmethod
     @abstractmethod
@@ -261,8 +223,8 @@ class IdsView(IdgenView, ABC):
 
     @staticmethod
     @abstractmethod
-    def is_there_lately(subject: str) -> bool:
-        """Whether ``subject`` is known to be there; asks no database."""
+    def is_known(subject: str) -> bool:
+        """Whether ``subject`` is known to be there without a query."""
 
     @staticmethod
     @abstractmethod
@@ -272,7 +234,7 @@ class IdsView(IdgenView, ABC):
     @staticmethod
     @abstractmethod
     def generator(subject: str) -> Generator:
-        """What gives ids of ``subject``."""
+        """The generator of ``subject``."""
 
 
 class GeneratorIdsView(IdsView):
@@ -286,13 +248,13 @@ class GeneratorIdsView(IdsView):
         return caller.may_take_of_generator(subject)
 
     @staticmethod
-    def is_there_lately(subject: str) -> bool:
+    def is_known(subject: str) -> bool:
         return subject in generators
 
     @staticmethod
     def check_there(subject: str) -> None:
         if subject not in generators:
-            raise UnknownGenerator(subject)
+            raise NotFound(f"There is no generator {subject!r}.")
 
     @staticmethod
     def generator(subject: str) -> Generator:
@@ -310,7 +272,7 @@ class TagIdsView(IdsView):
         return caller.may_take_of_tag(subject)
 
     @staticmethod
-    def is_there_lately(subject: str) -> bool:
+    def is_known(subject: str) -> bool:
         return KNOWN_TAGS.has_lately(subject)
 
     @staticmethod
@@ -322,19 +284,14 @@ class TagIdsView(IdsView):
         return segments.get(subject) or segments.open(subject)
 
 
-# --- answers -------------------------------------------------------------------------
-
-JSON = "application/json"
-
-
 def _answer(generator: Generator, wanted: Wanted) -> HttpResponse:
-    """Take what is wanted, and write it down. Put together by hand: ids need no escapes."""
+    """Take ids and write the JSON by hand: ids need no escapes."""
     if wanted.count is None:
         value = generator.next_id()
         text = f'{{"id":{value}}}' if wanted.numbers else f'{{"id":"{value}"}}'
     else:
         ids = tuple(generator.next_ids(wanted.count))
-        # One format for all of them: a third less time than a str() for each.
+        # One format for all ids takes a third less time than a str() for each.
         if wanted.numbers:
             text = '{"ids":[' + ("%d," * len(ids))[:-1] % ids + "]}"
         else:
@@ -342,11 +299,12 @@ def _answer(generator: Generator, wanted: Wanted) -> HttpResponse:
     return HttpResponse(text, content_type=JSON)
 
 
-# --- the short cut -------------------------------------------------------------------
+# --- the short cut ---------------------------------------------------------------------
 
 NO_BODY = (None, "", "0")
 ANYTHING = (None, "*/*", JSON)
 """Values of ``Accept`` that need no negotiation."""
+QUERY = re.compile("(?:count=([0-9]{1,12})(?:&|$))?(?:as=(string|number)&?)?", re.ASCII)
 HEADERS = {"Allow": "GET, POST, HEAD, OPTIONS", **NEVER_CACHED}
 View = Callable[..., HttpResponse]
 
@@ -366,16 +324,17 @@ def _with_short_cut(cls: type[IdsView], ordinary: View) -> View:
 def _short_cut(
     cls: type[IdsView], request: HttpRequest, kwargs: dict[str, str]
 ) -> HttpResponse | None:
-    """The answer, or None where the request has to go the ordinary way; no id is taken then."""
+    """The answer, or None if the request must go the ordinary way; then no id is taken."""
     meta = request.META
     rest = current_settings().rest
+    query = meta.get("QUERY_STRING", "")
     if not (
         request.method in ("GET", "POST")
         and meta.get("HTTP_ACCEPT") in ANYTHING
         and meta.get("CONTENT_LENGTH") in NO_BODY
         and "HTTP_TRANSFER_ENCODING" not in meta
         and not request.content_params
-        and len(meta.get("QUERY_STRING", "")) <= MOST_URL - len(request.path_info)
+        and len(query) <= MOST_URL - len(request.path_info)
         and not has_unmeasured_body(request)
         and rest.caller_rate is None
         and rest.tag_rate is None
@@ -384,34 +343,173 @@ def _short_cut(
     secret = secret_of(meta.get("HTTP_AUTHORIZATION", ""))
     token = None if secret is None else TOKENS.lately(secret)
     subject = kwargs[cls.keyword]
-    if token is None or not cls.may_take(token, subject) or not cls.is_there_lately(subject):
+    if token is None or not cls.may_take(token, subject) or not cls.is_known(subject):
         return None
-    wanted = _wanted(request)
+    wanted = _quick_wanted(query)
     return None if wanted is None else _quick_answer(cls, subject, wanted)
 
 
-def _wanted(request: HttpRequest) -> Wanted | None:
-    if not request.META.get("QUERY_STRING"):
-        return Wanted(None, current_settings().rest.numbers)
-    try:
-        return read_wanted(request.GET)
-    except (APIException, SuspiciousOperation):
-        return None  # it is said in the ordinary way
+def _quick_wanted(query: str) -> Wanted | None:
+    found = QUERY.fullmatch(query)
+    if found is None:
+        return None
+    count = None if found[1] is None else int(found[1])
+    if count is not None and not 1 <= count <= _max_count():
+        return None
+    return _wanted(count, found[2])
 
 
 def _quick_answer(cls: type[IdsView], subject: str, wanted: Wanted) -> HttpResponse:
     try:
         response = _answer(cls.generator(subject), wanted)
     except IdgenError as error:
-        response = _failed(failure_of(error))
+        answer: Any = answer_to(error)
+        options = {"ensure_ascii": False, "separators": (",", ":")}
+        response = JsonResponse(
+            content_of(answer), status=answer.status_code, json_dumps_params=options
+        )
+        if answer.wait is not None:
+            response.headers["Retry-After"] = str(answer.wait)
     for name, value in HEADERS.items():
         response.headers[name] = value
     return response
 
 
-def _failed(failure: Failure) -> HttpResponse:
-    text = json.dumps(failure.content, ensure_ascii=False, separators=(",", ":"))
-    response = HttpResponse(text, status=failure.status, content_type=JSON)
-    if failure.retry_after is not None:
-        response.headers["Retry-After"] = str(failure.retry_after)
-    return response
+# --- decoding --------------------------------------------------------------------------
+
+SHOWN = "54901763806867456"
+
+
+class AnyId(Described, serializers.Field):  # type: ignore[type-arg]
+    """An id in any form: the view reads it once the form is known."""
+
+    def to_internal_value(self, data: object) -> object:
+        return data
+
+    def shape(self, asked: bool) -> Shape:  # noqa: ARG002
+        number = {"type": "integer", "minimum": 1, "maximum": MAX_ID}
+        return {"oneOf": [number, {"type": "string"}], "example": SHOWN}
+
+
+class Prefix(Text):
+    """The text before an id's digits. The view checks it."""
+
+    def shape(self, asked: bool) -> Shape:  # noqa: ARG002
+        return {"type": "string", "pattern": f"^({PREFIX.pattern})?$"}
+
+
+class Alias(Text):
+    """A configured generator. The view checks it."""
+
+    def shape(self, asked: bool) -> Shape:  # noqa: ARG002
+        return {"type": "string", "enum": list(generators)}
+
+
+class DecodeInput(Input):
+    """The id to decode."""
+
+    example: ClassVar[Any] = {"id": SHOWN}
+    id = AnyId(help_text="The id: a number, or a text in the form that is named.")
+    form = Choice(
+        sorted(ALPHABETS), default="decimal", help_text="The alphabet that the id is written in."
+    )
+    prefix = Prefix(
+        max_length=MAX_PREFIX_LENGTH,
+        allow_blank=True,
+        default="",
+        help_text="What stands before the id's digits, such as “ord_”.",
+    )
+    generator = Alias(
+        max_length=128, default=DEFAULT_ALIAS, help_text="Whose id it is: an alias of the settings."
+    )
+
+
+class LayoutShown(Answer):
+    """A layout."""
+
+    name = serializers.CharField()
+    bits = serializers.DictField(child=serializers.IntegerField())
+    tick_ms = serializers.FloatField()
+    epoch = Moment()
+
+
+class Decoded(Answer):
+    """The parts of an id."""
+
+    example: ClassVar[Any] = {
+        "generator": "default",
+        "id": SHOWN,
+        "time": "2025-06-01T12:00:00.517000Z",
+        "time_ms": 1748779200517,
+        "worker": 3,
+        "worker_parts": {},
+        "sequence": 0,
+        "batch": 0,
+        "layout": {
+            "name": "standard",
+            "bits": {"time": 41, "worker": 10, "sequence": 12},
+            "tick_ms": 1.0,
+            "epoch": "2025-01-01T00:00:00Z",
+        },
+    }
+    generator = serializers.CharField()
+    id = IdNumber()
+    time = Moment()
+    time_ms = serializers.IntegerField(help_text="The same in milliseconds since 1970.")
+    worker = serializers.IntegerField()
+    worker_parts = serializers.DictField(child=serializers.IntegerField())
+    sequence = serializers.IntegerField()
+    batch = serializers.IntegerField()
+    layout = LayoutShown()
+
+
+DECODE = Operation(
+    name="decode_id",
+    summary="Take an id apart",
+    description="When and by which worker it was made. Takes none.",
+    query=DecodeInput,
+    answer=Decoded,
+)
+
+
+class DecodeView(IdgenView):
+    """Decodes an id without a query."""
+
+    group = "ids"
+
+    @DECODE
+    def get(self, request: Request, **_kwargs: str) -> Response:  # noqa: ARG002
+        wanted = self.read()
+        generator = _generator_with_parts(wanted["generator"])
+        parts = generator.decode(_value(wanted))
+        layout = layout_document(generator.layout)
+        return self.respond(
+            {"generator": wanted["generator"], **parts_document(parts), "layout": layout}
+        )
+
+    @replace(DECODE, name="take_apart_id", query=None, body=DecodeInput)
+    def post(self, request: Request, **kwargs: str) -> Response:
+        return self.get(request, **kwargs)
+
+
+def _value(wanted: dict[str, Any]) -> int:
+    try:
+        form = TextForm(wanted["form"], wanted["prefix"])
+    except ConfigurationError as error:
+        raise ValidationError({"prefix": [str(error)]}) from error
+    given = wanted["id"]
+    if wanted["prefix"] and not (isinstance(given, str) and given.startswith(wanted["prefix"])):
+        raise InvalidId(given, f"it does not begin with {wanted['prefix']!r}")
+    return form.read(given)
+
+
+def _generator_with_parts(alias: str) -> Any:
+    if alias not in generators:
+        known = ", ".join(generators)
+        raise ValidationError(
+            {"generator": [f"There is no generator {alias!r}. There are {known}."]}
+        )
+    found: Any = generators[alias]
+    if not found.has_parts:
+        raise ValidationError({"generator": [f"The ids of generator {alias!r} have no parts."]})
+    return found

@@ -1,9 +1,9 @@
-"""Who holds which worker id, over HTTP: to be looked at, and freed by hand."""
+"""Who holds which worker id, over HTTP: listed, and freed by hand."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from rest_framework import serializers
@@ -19,9 +19,19 @@ from ..ops.lease_state import told_by_themselves
 from ..ops.worker_map import WorkerEntry, release_worker, worker_map
 from ..process.handlers import current_settings
 from ..process.registries import lease_databases
-from .base import Conflict, ManagementView
-from .pagination import PageInput, page_of, pages_of
-from .serializers import Answer, Choice, Input, Moment, Operation, Text
+from .base import ManagementView
+from .failures import Refusal
+from .serializers import (
+    Answer,
+    Choice,
+    Input,
+    Moment,
+    Operation,
+    PageInput,
+    Text,
+    page_of,
+    pages_of,
+)
 
 __all__ = ["ReleaseLeaseView", "WorkerLeasesView"]
 
@@ -29,7 +39,7 @@ logger = logging.getLogger("django_idgen")
 
 ORDER = ("namespace", "registry", "place", "worker")
 STATES = ("free", "held", "lapsing", "lapsed")
-"""Of worker ids that were ever lent."""
+"""The states of worker ids that were ever lent."""
 
 
 class LeasesInput(PageInput):
@@ -45,7 +55,7 @@ class LeasesInput(PageInput):
 
 
 class ReleaseLeaseInput(Input):
-    """Which lease is to end: a newer holder of the worker id keeps it."""
+    """Which lease to end: a newer holder of the worker id keeps it."""
 
     example: ClassVar[Any] = {"lease": "5b2f0a6c1d9e4387"}
     lease = Text(max_length=64, help_text="As the list of leases has it.")
@@ -110,7 +120,7 @@ class ReleasedByHand(Answer):
 
 
 class WorkerLeasesView(ManagementView):
-    """Who holds which worker id; never what lets one renew it."""
+    """Who holds which worker id, without the tokens that renew leases."""
 
     group = "leases"
 
@@ -153,61 +163,65 @@ class ReleaseLeaseView(ManagementView):
         try:
             released = release_worker(alias, worker, lease)
             if not released:
-                _refuse_another(alias, worker, lease)
+                _check_holder(alias, worker, lease)
         except WorkerOutOfRange as error:
             raise NotFound(str(error)) from error
         except NotSeenFromHere as error:
-            raise Conflict(str(error), code="not_seen_from_here") from error
+            raise Refusal(409, "not_seen_from_here", str(error)) from error
         if released:
-            words = (request.user, worker, alias)
             logger.warning(
                 "%s released worker id %d of generator %r by hand",
-                *words,
+                request.user,
+                worker,
+                alias,
                 extra={"idgen_event": "worker_released"},
             )
         return self.respond({"generator": alias, "worker": worker, "released": released})
 
 
-def _refuse_another(alias: str, worker: int, lease: str) -> None:
-    """Raise :class:`Conflict` if ``worker`` is held, and not by ``lease``."""
+def _check_holder(alias: str, worker: int, lease: str) -> None:
+    """Refuse if ``worker`` has a lease other than ``lease``."""
     entry = worker_map(alias).entries.get(worker)
     if entry is not None and entry.lease not in ("", lease):
-        raise Conflict(
+        raise Refusal(
+            409,
+            "changed_hands",
             f"Worker id {worker} of generator {alias!r} has another holder than lease {lease!r} "
             f"by now ({entry.holder or 'without a name'}): nothing was released. Look at the list "
             f"of leases again.",
-            code="changed_hands",
         )
 
 
 def _leases() -> Iterator[dict[str, Any]]:
-    """Each worker id once, though several generators may share the marks of a namespace.
+    """Each worker id once, though several generators may share a namespace.
 
-    Namespaces of one name that are kept in two places are two.
+    Namespaces of one name in two places are two.
     """
-    met: set[tuple[str, str, str, int]] = set()
+    seen: set[tuple[str, str, str, int]] = set()
     namespaces: dict[str, set[str]] = {}
     for alias, settings in current_settings().generators.items():
-        met_here = namespaces.setdefault(alias, {settings.namespace})
-        for entry in _entries(alias):
-            met_here.add(entry.namespace)
+        own = namespaces.setdefault(alias, {settings.namespace})
+        try:
+            entries = worker_map(alias).entries.values()
+        except NotSeenFromHere:
+            continue  # a service lists those that it lends
+        for entry in entries:
+            own.add(entry.namespace)
             key = entry.registry, entry.place or alias, entry.namespace, entry.worker
-            if key not in met:
-                met.add(key)
-                yield _shown(alias, entry)
+            if key not in seen:
+                seen.add(key)
+                yield _document(alias, entry)
     for database, users in lease_databases().items():
+        if missing_tables(home_connection(database), ["WorkerLease"]):
+            continue
         known = set().union(*(namespaces[each.alias] for each in users))
-        yield from _unused(database, known)
+        # Namespaces that no generator here uses any more.
+        rows = WorkerLease.objects.using(database).exclude(namespace__in=known)
+        for entry in told_by_themselves(rows, database).values():
+            yield _document(None, entry)
 
 
-def _entries(alias: str) -> Iterable[WorkerEntry]:
-    try:
-        return worker_map(alias).entries.values()
-    except NotSeenFromHere:
-        return ()  # those of a service are listed there
-
-
-def _shown(alias: str | None, entry: WorkerEntry) -> dict[str, Any]:
+def _document(alias: str | None, entry: WorkerEntry) -> dict[str, Any]:
     return {
         "generator": alias,
         "namespace": entry.namespace,
@@ -223,12 +237,3 @@ def _shown(alias: str | None, entry: WorkerEntry) -> dict[str, Any]:
         "acquired_at": entry.acquired_at,
         "seen_at": entry.seen_at,
     }
-
-
-def _unused(database: str, namespaces: set[str]) -> Iterator[dict[str, Any]]:
-    """Rows of namespaces that no generator here lends from (any more)."""
-    if missing_tables(home_connection(database), ["WorkerLease"]):
-        return
-    rows = WorkerLease.objects.using(database).exclude(namespace__in=namespaces)
-    for entry in told_by_themselves(rows, database).values():
-        yield _shown(None, entry)

@@ -10,16 +10,15 @@
 ``generators/<alias>/leases/renew-seen`` POST                  for a scheduler
 =======================================  ====================  =====================
 
-A segment comes out of the configured source, never out of what this process has loaded for its
-own ids; worker ids come out of the generator's own registry. Each request is granted something
-else, also one that a proxy sent twice. What is granted in an answer that gets lost is lost: a
-gap, or a lease that expires. A lease's token is in bodies alone: URLs are logged.
+A segment comes from the configured source, never from the segments that this process holds. Worker
+ids come from the generator's registry. Each request gets another grant, also one that a proxy
+repeats. A grant whose answer is lost is lost: a gap, or a lease that expires. A lease's token is
+sent in bodies only, since servers log URLs.
 """
 
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from functools import partial
@@ -49,23 +48,23 @@ from ..core.lease import OLD_CLIENTS, Grant, Lease, Namespace
 from ..core.registry import Registry
 from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
 from ..core.segment_allocator import SegmentAllocator
+from ..core.source import Source
 from ..ops.tags.change_log import record
 from ..process.handlers import current_settings, segments
 from ..process.tags import find_tag, source_behind_pool
-from ..settings.config import GeneratorSettings
+from .authentication import CallerThrottle, ids_throttles
 from .base import IdgenView
 from .clients import (
     MOST_LABEL,
     REGISTRIES,
     Owner,
+    check_quota,
     installation_of_registry,
     installation_of_source,
 )
-from .failures import Failure, Refused
-from .quota import check_quota
+from .failures import Refusal
 from .serializers import (
     Answer,
-    Asked,
     Described,
     Mark,
     Operation,
@@ -73,10 +72,10 @@ from .serializers import (
     Seconds,
     Shape,
     Shaped,
+    TolerantInput,
     WholeNumber,
 )
 from .tags import check_known
-from .throttles import CallerThrottle, ids_throttles
 
 __all__ = [
     "AcquireInput",
@@ -96,14 +95,14 @@ PATIENCE = 5.0
 """Seconds that a request waits for the source."""
 MOST_KNOWN = 10_000
 MOST_TOKEN = 128
-MOST_WORDS = 64
+MOST_TEXT = 64
 MOST_AHEAD_US = 3_600_000_000
-"""How far past now a client's word moves a window: an hour, as after the service's clock was
-put back. One that says more, by mistake or again and again, would use time up for all others. A
-holder that is further ahead goes on under another worker id, or starts anew."""
+"""How far past now a client's tick may move a window: an hour, as after the service's clock was
+put back. A higher tick, by mistake or again and again, would use up time for all others. A holder
+that is further ahead goes on under another worker id, or starts anew."""
 
 
-# --- what is asked and answered ------------------------------------------------------
+# --- requests and answers --------------------------------------------------------------
 
 FIELDS: Shape = {
     "type": "array",
@@ -123,14 +122,14 @@ WORKERS: Shape = {
     "maxItems": 2,
 }
 NONCE = {"nonce": "9f2c41d07ab35e68"}
-OURS = {"installation": "4fd1c3a09b7e4d52a6f0c2d8e1b37a95"}
+INSTALLATION = {"installation": "4fd1c3a09b7e4d52a6f0c2d8e1b37a95"}
 STANDARD = {
     "fields": [["time", 41], ["worker", 10], ["sequence", 12]],
     "tick_us": 1000,
     "epoch_us": 1735689600000000,
     "workers": [0, 1024],
 }
-SETTLED = {"fingerprint": STANDARD, "window": "180000", "ahead": "0"}
+SETTINGS = {"fingerprint": STANDARD, "window": "180000", "ahead": "0"}
 HELD = {
     "worker": 3,
     "token": "b7c1e0d24f8a4c6f9a35d1e2f0b86c47",  # nosec B105  # an example in the schema
@@ -141,7 +140,7 @@ HELD = {
 
 
 class Fingerprint(Described, serializers.DictField):
-    """Everything in which holders must not differ. What differs is refused by its name."""
+    """The settings that all holders must share. An error names the one that differs."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_empty=False, **options)
@@ -163,40 +162,40 @@ class Fingerprint(Described, serializers.DictField):
         }
 
 
-class LendingInput(Asked):
-    """The fields that every request may carry."""
+class LendingInput(TolerantInput):
+    """The fields of every request."""
 
-    nonce = PrintableText(max_length=MOST_WORDS, required=False)
-    """Comes back in the answer, which can't be mistaken for another one's then."""
-    installation = PrintableText(max_length=MOST_WORDS, required=False)
-    """Whose ids the client has had so far: it is lent nothing of another one's."""
+    nonce = PrintableText(max_length=MOST_TEXT, required=False)
+    """The answer repeats it, so that a client can't take another answer for it."""
+    installation = PrintableText(max_length=MOST_TEXT, required=False)
+    """The installation that lent to the client before. The client gets nothing of another one."""
 
 
 class SegmentInput(LendingInput):
-    """Which segment is wanted."""
+    """Which segment to take."""
 
     example: ClassVar[Any] = {"tag": "orders", "floor": "4001", "times": 1, "at_least": 1, **NONCE}
     tag = PrintableText(max_length=128, required=False)
-    """The tag once more, as no proxy can have changed it."""
+    """The tag once more, where no proxy changes it."""
     times = WholeNumber(most=1_000_000_000, default=1)
     at_least = WholeNumber(least=1, most=1_000_000_000, default=1)
     floor = WholeNumber(default=0)
 
 
-class Settled(LendingInput):
+class SettingsInput(LendingInput):
     """The settings that a holder must share with this service."""
 
     fingerprint = Fingerprint()
     window = WholeNumber(least=1)
-    """The client's, in ticks: how often it renews follows from that."""
+    """The client's window in ticks, which sets how often it renews."""
     ahead = WholeNumber(default=0)
     """How far past now the client may stamp (``max_ahead``), in ticks."""
 
 
-class AcquireInput(Settled):
-    """Who borrows a worker id, and from which tick on."""
+class AcquireInput(SettingsInput):
+    """The borrower of a worker id, and its first tick."""
 
-    example: ClassVar[Any] = {"holder": "web-1", "not_before": "0", **SETTLED, **NONCE}
+    example: ClassVar[Any] = {"holder": "web-1", "not_before": "0", **SETTINGS, **NONCE}
     holder = PrintableText(max_length=MOST_LABEL, allow_blank=True, default="")
     not_before = WholeNumber(default=0)
     avoid = WholeNumber(most=MAX_ID, allow_null=True, default=None)
@@ -204,14 +203,13 @@ class AcquireInput(Settled):
     def validate_holder(self, holder: str) -> str:
         if holder.startswith(OLD_CLIENTS):
             raise serializers.ValidationError(
-                f"What begins with {OLD_CLIENTS!r} is an instance of CosId, and is known by its "
-                f"name alone."
+                f"{OLD_CLIENTS!r} begins the names of CosId's instances, which have no token."
             )
         return holder
 
 
 class LeaseFields(serializers.Serializer):  # type: ignore[type-arg]
-    """A lease, as it was lent. What may not fit a JavaScript number is text."""
+    """A lease. Numbers that JavaScript may not read exactly are text."""
 
     worker = WholeNumber(most=MAX_ID)
     token = PrintableText(
@@ -222,25 +220,25 @@ class LeaseFields(serializers.Serializer):  # type: ignore[type-arg]
     generation = WholeNumber(most=2**31 - 1)
 
 
-class RenewInput(Settled):
-    """Which lease is to go on."""
+class RenewInput(SettingsInput):
+    """Which lease to renew."""
 
-    example: ClassVar[Any] = {"lease": HELD, "last_tick": "13089660511", **SETTLED, **NONCE}
+    example: ClassVar[Any] = {"lease": HELD, "last_tick": "13089660511", **SETTINGS, **NONCE}
     lease = LeaseFields()
     last_tick = WholeNumber()
 
 
 class ReleaseInput(LendingInput):
-    """Which lease is given back."""
+    """Which lease to give back."""
 
     example: ClassVar[Any] = {"lease": HELD, **NONCE}
     lease = LeaseFields()
 
 
-class RenewSeenInput(Settled):
-    """Whose leases are to go on."""
+class RenewSeenInput(SettingsInput):
+    """Which leases to renew."""
 
-    example: ClassVar[Any] = {"idle_after": 600.0, **SETTLED, **NONCE}
+    example: ClassVar[Any] = {"idle_after": 600.0, **SETTINGS, **NONCE}
     idle_after = Seconds(min_value=0.0, max_value=1e6)
 
 
@@ -254,7 +252,7 @@ class Terms(Answer):
 
 
 class Lent(Terms):
-    """What each answer says of its request."""
+    """What each grant repeats of its request."""
 
     nonce = PrintableText(
         required=False, help_text="What the request said, for its sender to know it by."
@@ -264,7 +262,7 @@ class Lent(Terms):
 class SegmentTerms(Terms):
     """Whose ids a segment would be."""
 
-    example: ClassVar[Any] = {"tag": "orders", "max_segment": 1000000, **OURS}
+    example: ClassVar[Any] = {"tag": "orders", "max_segment": 1000000, **INSTALLATION}
     tag = serializers.CharField()
     max_segment = serializers.IntegerField(help_text="Ids that a segment has at most.")
 
@@ -313,7 +311,7 @@ class LeaseTerms(Terms):
         "skew_ticks": "1000",
         "ahead_ticks": "0",
         "fingerprint": STANDARD,
-        **OURS,
+        **INSTALLATION,
     }
     namespace = serializers.CharField()
     layout = LayoutTerms()
@@ -327,7 +325,7 @@ class LeaseTerms(Terms):
 class LentLease(Lent):
     """A lease."""
 
-    example: ClassVar[Any] = {"lease": HELD, "now_us": "1748779200517000", **OURS, **NONCE}
+    example: ClassVar[Any] = {"lease": HELD, "now_us": "1748779200517000", **INSTALLATION, **NONCE}
     lease = LeaseFields()
     now_us = Mark(help_text="The registry's time in µs since 1970.")
 
@@ -335,35 +333,36 @@ class LentLease(Lent):
 class Released(Lent):
     """What became of a lease."""
 
-    example: ClassVar[Any] = {"known": True, **OURS, **NONCE}
+    example: ClassVar[Any] = {"known": True, **INSTALLATION, **NONCE}
     known = serializers.BooleanField(help_text="Whether there was such a lease.")
 
 
 class RenewedSeen(Lent):
     """What became of leases."""
 
-    example: ClassVar[Any] = {"renewed": 12, **OURS, **NONCE}
+    example: ClassVar[Any] = {"renewed": 12, **INSTALLATION, **NONCE}
     renewed = serializers.IntegerField(help_text="How many leases were.")
 
 
-# --- views ---------------------------------------------------------------------------
+# --- views -----------------------------------------------------------------------------
 
 REFUSED = (409, 429)
 
 
 class LendingView(IdgenView):
-    """A grant a request: one that is sent twice is granted twice, and never the same."""
+    """A grant for each request: one that is sent twice gets two different grants."""
 
     group = "lending"
 
     def check_installation(self, asked: dict[str, Any], ours: str) -> None:
-        """Refuse a client that was lent by another database before: ids would repeat.
+        """Refuse a client that borrowed from another database before: ids would repeat.
 
-        Notes ``ours`` in ``asked``, for the answer.
+        Adds ``ours`` to ``asked``, for the answer.
         """
         theirs = asked.setdefault("installation", ours)
         if theirs != ours:
-            raise refused(
+            raise Refusal(
+                409,
                 "installation_mismatch",
                 f"This service lends for installation {ours}, but the client was lent by "
                 f"{theirs} before: another database, which gives out the same ids.",
@@ -372,23 +371,19 @@ class LendingView(IdgenView):
             )
 
     def answer(self, asked: dict[str, Any], **values: object) -> Response:
-        """200, with whose ids these are, and the nonce that names the request."""
+        """200, with the installation, and the nonce of the request."""
         echoed = {name: asked[name] for name in ("installation", "nonce") if name in asked}
         return self.respond({**values, **echoed})
 
     def handle_exception(self, exc: Exception) -> Response:
-        return super().handle_exception(_clients_own(exc))
+        return super().handle_exception(_client_error(exc) or exc)
 
 
-def refused(code: str, detail: str, *, status: int = 409, **values: object) -> Refused:
-    """Nothing was lent, and asking again won't help; ``values`` say what doesn't fit."""
-    return Refused(Failure(status, code, detail, values=values))
-
-
-def _clients_own(exc: Exception) -> Exception:
-    """What is the client's own matter, and not our fault: it may be asked a thousand times."""
+def _client_error(exc: Exception) -> Refusal | None:
+    """The answer to a client's own error, with more details and without an entry in the log."""
     if isinstance(exc, NamespaceMismatch):
-        return refused(
+        return Refusal(
+            409,
             "namespace_mismatch",
             str(exc),
             namespace=exc.namespace,
@@ -397,12 +392,14 @@ def _clients_own(exc: Exception) -> Exception:
             configured=exc.configured,
         )
     if isinstance(exc, TooFarAhead):
-        return refused("too_far_ahead", str(exc), asked=str(exc.tick), latest=str(exc.latest))
+        asked, latest = str(exc.tick), str(exc.latest)
+        return Refusal(409, "too_far_ahead", str(exc), asked=asked, latest=latest)
     if isinstance(exc, LeaseLost):
-        return refused("lease_lost", "This lease is not known any more. Take a new one.")
+        text = "This lease is not known any more. Take a new one."
+        return Refusal(409, "lease_lost", text)
     if isinstance(exc, ClockBeforeEpoch):
-        return Refused(Failure(503, "clock_before_epoch", str(exc), retry_after=5))
-    return exc
+        return Refusal(503, "clock_before_epoch", str(exc), wait=5)
+    return None
 
 
 class SegmentView(LendingView):
@@ -412,9 +409,9 @@ class SegmentView(LendingView):
         return [kind() for kind in ids_throttles()]
 
     def check_permissions(self, request: Request) -> None:
-        # Before any throttle counts it against those who may.
+        # Before any throttle, so that a refusal doesn't count against other callers.
         super().check_permissions(request)
-        if "tag" in self.kwargs:  # a schema is made without one
+        if "tag" in self.kwargs:  # drf-spectacular makes a schema without one
             self.caller.check_segments_of(self.kwargs["tag"])
 
     @Operation(
@@ -424,7 +421,6 @@ class SegmentView(LendingView):
         errors=REFUSED,
     )
     def get(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
-        """Whose ids a segment of the tag would be; nothing is taken."""
         check_known(tag)
         installation = installation_of_source(segments.allocator().source, tag)
         most = current_settings().rest.max_segment
@@ -442,19 +438,22 @@ class SegmentView(LendingView):
         errors=REFUSED,
     )
     def post(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
-        """Take one. Answered late, or sent twice by a proxy, it is another one each time."""
         asked = self.read()
         most = current_settings().rest.max_segment
-        _check(tag, asked, most)
+        if asked.get("tag", tag) != tag:
+            # A proxy has merged slashes, or decoded twice.
+            raise ValidationError({"tag": [f"The URL says {tag!r}, the body {asked['tag']!r}."]})
+        if asked["at_least"] > most:
+            raise ValidationError(
+                {"at_least": [f"A segment has {most} ids at most (max_segment)."]}
+            )
         check_known(tag)
-        allocator = segments.allocator()
-        allocator.check_process()
-        self.check_installation(asked, installation_of_source(allocator.source, tag))
-        lending = Lending(allocator, tag, most)
-        stood = lending.stands_below(asked["floor"])
+        lending = Lending(tag, most)
+        self.check_installation(asked, installation_of_source(lending.source, tag))
+        moved_from = lending.moved_from(asked["floor"])
         segment = lending.take(Demand(asked["times"], asked["at_least"]), asked["floor"])
-        if stood is not None:
-            record(self.caller.user, tag, "skipped", max_id=(stood, segment.start))
+        if moved_from is not None:
+            record(self.caller.user, tag, "skipped", max_id=(moved_from, segment.start))
         return self.answer(
             asked,
             tag=segment.tag,
@@ -466,35 +465,11 @@ class SegmentView(LendingView):
         )
 
 
-def _check(tag: str, asked: dict[str, Any], most: int) -> None:
-    if asked.get("tag", tag) != tag:
-        # A proxy has merged slashes, or decoded once too often: not the tag that was meant.
-        raise ValidationError({"tag": [f"The URL says {tag!r}, the body {asked['tag']!r}."]})
-    if asked["at_least"] > most:
-        raise ValidationError({"at_least": [f"A segment has {most} ids at most (max_segment)."]})
-
-
-def skip_too_far(tag: str, *, max_id: int, floor: int, max_skip: int) -> Refused:
-    """A tag that stands at ``max_id`` would skip more than ``max_skip`` ids for a floor."""
-    return refused(
-        "skip_too_far",
-        f"Tag {tag!r} stands at {max_id}. To give only ids from {floor} on it would skip "
-        f"{floor - max_id}, and a request may skip {max_skip} (max_skip). If the database was "
-        f"put back to an earlier state, an operator runs 'manage.py idgen_skip "
-        f"{quote(tag)} --to {floor}'.",
-        status=403,
-        tag=tag,
-        max_id=str(max_id),
-        floor=str(floor),
-        max_skip=str(max_skip),
-    )
-
-
 class LeaseView(LendingView):
-    """Of one generator, for programs whose token names it in ``leases``."""
+    """The worker ids of one generator, for programs whose token names it in ``leases``."""
 
     throttle_classes = ()
-    """None for renewals: a holder that is refused one has to stop, though it keeps every limit."""
+    """None: a holder whose renewal is refused has to stop, though it keeps every limit."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -504,33 +479,34 @@ class LeaseView(LendingView):
         if alias not in current_settings().generators:
             raise NotFound(f"There is no generator {alias!r}.")
         self.alias: str = alias
-
-    @property
-    def registry(self) -> Registry:
-        return REGISTRIES[self.alias]
+        self.registry: Registry = REGISTRIES[alias]
 
     def read(self) -> dict[str, Any]:
-        """As for any view; refuses a client that is set up for other ids than these."""
+        """The input. Refuses a client that has other settings, or another installation."""
         asked = super().read()
         if "fingerprint" in asked:
-            self.check_settled(asked)
+            self.check_settings(asked)
         self.check_installation(asked, installation_of_registry(self.registry))
         return asked
 
     def granted(self, asked: dict[str, Any], grant: Grant) -> Response:
         return self.answer(asked, lease=grant.lease, now_us=grant.reading.registry_us)
 
-    def check_settled(self, asked: dict[str, Any]) -> None:
+    def check_settings(self, asked: dict[str, Any]) -> None:
         """Refuse a client whose settings are not the registry's."""
         space = self.registry.namespace
         check_fingerprint(space, asked["fingerprint"])
-        for name, ours in (("window", space.window_ticks), ("ahead", space.ahead_ticks)):
+        for name, setting, ours in (
+            ("window", "window", space.window_ticks),
+            ("ahead", "max_ahead", space.ahead_ticks),
+        ):
             if asked[name] > ours:
-                raise refused(
+                raise Refusal(
+                    409,
                     "settings_differ",
-                    f"{_SETTINGS[name]} of the client is {asked[name]} ticks of {space.tick_us} "
-                    f"µs, and that of generator {self.alias!r} of the service {ours}. The "
-                    f"client's can't be more: lower it there, or raise it in the service.",
+                    f"{setting!r} of the client is {asked[name]} ticks of {space.tick_us} µs, "
+                    f"and that of generator {self.alias!r} of the service {ours}. The client's "
+                    f"can't be more: lower it there, or raise it in the service.",
                     setting=name,
                     stored=ours,
                     configured=asked[name],
@@ -538,10 +514,10 @@ class LeaseView(LendingView):
 
 
 class LeasesView(LeaseView):
-    """What is lent, and borrowing it."""
+    """The terms of a generator's worker ids, and borrowing one."""
 
     def get_throttles(self) -> list[BaseThrottle]:
-        # This app's own throttle does not count questions.
+        # This app's own throttle counts POST only.
         known: list[Any] = [*api_settings.DEFAULT_THROTTLE_CLASSES]
         own = [CallerThrottle] if self.request.method == "POST" else []
         return [kind() for kind in (*known, *own)]
@@ -553,8 +529,26 @@ class LeasesView(LeaseView):
         errors=REFUSED,
     )
     def get(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
-        """All that a client needs to make the very same ids."""
-        return self.respond(describe(current_settings().generators[alias], self.registry))
+        space = self.registry.namespace
+        layout = current_settings().generators[alias].layout
+        return self.respond(
+            {
+                "namespace": space.name,
+                "layout": {
+                    "name": layout.name,
+                    "fields": [list(pair) for pair in layout.fields],
+                    "worker_parts": [list(pair) for pair in layout.worker_parts],
+                    "tick_us": layout.tick_us,
+                    "epoch_us": layout.epoch_us,
+                },
+                "workers": [space.workers.start, space.workers.stop],
+                "window_ticks": space.window_ticks,
+                "skew_ticks": space.skew_ticks,
+                "ahead_ticks": space.ahead_ticks,
+                "fingerprint": _comparable(space),
+                "installation": installation_of_registry(self.registry),
+            }
+        )
 
     @Operation(
         name="borrow_worker",
@@ -571,7 +565,7 @@ class LeasesView(LeaseView):
         owner = Owner.of(self.caller.token)
         check_quota(self.registry, self.alias, owner)
         grant = self.registry.acquire(
-            # The worker id that a holder had comes back to tokens of that name alone.
+            # Only tokens of the same name get back the worker id that the holder had.
             holder=owner.label(asked["holder"]),
             not_before=asked["not_before"],
             avoid=asked["avoid"],
@@ -579,14 +573,15 @@ class LeasesView(LeaseView):
         return self.granted(asked, grant)
 
     def check_not_before(self, tick: int) -> None:
-        """Refuse a client that asks for later and later windows, each from the last one's end.
+        """Refuse a client that asks for ever later windows, each from the end of the last.
 
-        After any loss a fence lies at most two windows past where holders can have come.
+        After any loss a fence lies at most two windows past the last tick of any holder.
         """
         space = self.registry.namespace
         latest = latest_tick(space) + 3 * space.lead_ticks
         if tick > latest:
-            raise refused(
+            raise Refusal(
+                409,
                 "too_far_ahead",
                 f"not_before is tick {tick}, and may be {latest} at most: an hour past now. See "
                 f"whether the clocks of the service and its database are right. A client that is "
@@ -597,7 +592,7 @@ class LeasesView(LeaseView):
 
 
 class RenewView(LeaseView):
-    """Moving the end of a window up."""
+    """Renewing a borrowed worker id."""
 
     @Operation(
         name="renew_lease",
@@ -632,7 +627,7 @@ class ReleaseView(LeaseView):
         asked = self.read()
         space = self.registry.namespace
         lease = Lease(space.name, **asked["lease"])
-        # The end stays where it is stored: which tick a client came to is its word alone.
+        # Keep the stored end: the client's last tick proves nothing.
         known = is_possible(lease, space) and self.registry.release(
             lease, last_tick=space.max_ticks
         )
@@ -640,7 +635,7 @@ class ReleaseView(LeaseView):
 
 
 class RenewSeenView(LeaseView):
-    """For a scheduler on the client's side; the service's own does the same."""
+    """For a scheduler on the client's side; the service's own scheduler does the same."""
 
     @Operation(
         name="renew_seen_leases",
@@ -651,56 +646,24 @@ class RenewSeenView(LeaseView):
     )
     def post(self, request: Request, alias: str, **_kwargs: str) -> Response:  # noqa: ARG002
         asked = self.read()
-        # No longer than the service's own scheduler would: a lost holder's lease expires.
+        # No longer than the service's scheduler would, so that a dead holder's lease expires.
         most = current_settings().generators[self.alias].idle_after
         renewed = self.registry.renew_seen(idle_after=min(asked["idle_after"], most))
         return self.answer(asked, renewed=renewed)
 
 
 def check_fingerprint(space: Namespace, theirs: dict[str, Any]) -> None:
-    """Raise :class:`NamespaceMismatch` naming the first setting in which a client differs.
+    """Raise :class:`NamespaceMismatch` for the first setting in which a client differs.
 
-    But for the kind of its registry: it has none of its own, and is lent by ours.
+    The kind of its registry doesn't count: the client borrows from this one.
     """
     ours = _comparable(space)
     given = {key: value for key, value in theirs.items() if key != "registry"}
-    if "workers" in given:  # which a registry with workers of its own leaves out
+    if "workers" in given:  # a registry with workers of its own leaves it out
         ours.setdefault("workers", [space.workers.start, space.workers.stop])
     for key in sorted(ours.keys() | given.keys()):
         if ours.get(key) != given.get(key):
             raise NamespaceMismatch(space.name, key, ours.get(key), given.get(key))
-
-
-def describe(entry: GeneratorSettings, registry: Registry) -> dict[str, Any]:
-    """A generator, as its clients have to be set up."""
-    space = registry.namespace
-    layout = entry.layout
-    return {
-        "namespace": space.name,
-        "layout": {
-            "name": layout.name,
-            "fields": [list(pair) for pair in layout.fields],
-            "worker_parts": [list(pair) for pair in layout.worker_parts],
-            "tick_us": layout.tick_us,
-            "epoch_us": layout.epoch_us,
-        },
-        "workers": [space.workers.start, space.workers.stop],
-        "window_ticks": space.window_ticks,
-        "skew_ticks": space.skew_ticks,
-        "ahead_ticks": space.ahead_ticks,
-        "fingerprint": _comparable(space),
-        "installation": installation_of_registry(registry),
-    }
-
-
-def latest_tick(space: Namespace) -> int:
-    """The last tick that a client's word is believed to have come to."""
-    return space.tick_at(SYSTEM_CLOCK.wall_ns() // 1000 + MOST_AHEAD_US)
-
-
-def is_possible(lease: Lease, space: Namespace) -> bool:
-    """Whether it can ever have been lent: a database may have no column for what can't."""
-    return lease.worker in space.workers and lease.start <= lease.until <= space.max_ticks
 
 
 def _comparable(space: Namespace) -> dict[str, Any]:
@@ -709,44 +672,56 @@ def _comparable(space: Namespace) -> dict[str, Any]:
     return ours
 
 
-_SETTINGS = {"window": "'window'", "ahead": "'max_ahead'"}
+def latest_tick(space: Namespace) -> int:
+    """The highest tick that a client may claim to have stamped."""
+    return space.tick_at(SYSTEM_CLOCK.wall_ns() // 1000 + MOST_AHEAD_US)
 
 
-# --- segments out of a source ---------------------------------------------------------
+def is_possible(lease: Lease, space: Namespace) -> bool:
+    """Whether the lease can exist: a database may have no column for other values."""
+    return lease.worker in space.workers and lease.start <= lease.until <= space.max_ticks
+
+
+# --- segments --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What this process has seen of a tag."""
+    """What this process knows of a tag."""
 
     end: int
-    """Of the highest segment that was taken: the tag stands there, or above."""
+    """The end of the highest segment taken: the tag's mark is there, or above."""
     step: int
 
 
 class Lending:
-    """One segment out of the source of ``allocator``, of ``most`` ids at the most."""
+    """Takes one segment of ``tag`` from the configured source, of ``most`` ids at most."""
 
-    def __init__(self, allocator: SegmentAllocator, tag: str, most: int) -> None:
-        self._allocator = allocator
+    def __init__(self, tag: str, most: int) -> None:
+        self._allocator = segments.allocator()
+        self._allocator.check_process()
+        self.source = self._allocator.source
         self._tag = tag
         self._most = most
 
     def take(self, demand: Demand, floor: int) -> Segment:
-        """Raises :class:`~.failures.Refused` for a floor that would skip more than ``max_skip``."""
-        demand = self._bounded(demand)
-        if floor <= MAX_ID:  # past it the source says so itself
-            reached = self._checked(floor)
-            if reached is not None:
-                return self._cut(reached)
-        return self._cut(self._fetched(floor, demand))
+        """Raises :class:`~.failures.Refusal` if ``floor`` would skip more than ``max_skip``."""
+        if self._most < LONGEST_STEP:
+            seen = self._seen()
+            times = 1 if seen is None else max(1, self._most // seen.step)
+            demand = Demand(min(demand.times, times), demand.at_least)
+        if floor <= MAX_ID:  # past it the source raises an error
+            probe = self._check_floor(floor)
+            if probe is not None:
+                return self._cut(probe)
+        return self._cut(self._fetch(self.source, floor, demand))
 
-    def stands_below(self, floor: int) -> int | None:
-        """Where the tag stands, if ``floor`` moves it; None if not, or if it can't be known here.
+    def moved_from(self, floor: int) -> int | None:
+        """The tag's mark, if ``floor`` moves it; None if not, or if that can't be known here.
 
-        Databases that share a tag stand at different heights, which moves none of them.
+        Databases that share a tag have different marks, which move none of the others.
         """
-        seen = _seen_of(self._allocator, self._tag)
+        seen = self._seen()
         if floor <= (seen.end if seen else 1):
             return None
         try:
@@ -755,73 +730,68 @@ class Lending:
                 return None
             found = find_tag(self._tag)
         except IdgenError:
-            return None  # whether there are ids is said by the fetch
-        stands = 1 if found is None else found.max_id
-        return stands if stands < floor else None
+            return None  # the fetch will raise it
+        mark = 1 if found is None else found.max_id
+        return mark if mark < floor else None
 
-    def _bounded(self, demand: Demand) -> Demand:
-        """``demand`` with no more ids than may be lent, as far as the step is known."""
-        if self._most >= LONGEST_STEP:
-            return demand
-        seen = _seen_of(self._allocator, self._tag)
-        times = 1 if seen is None else max(1, self._most // seen.step)
-        return Demand(min(demand.times, times), demand.at_least)
+    def _check_floor(self, floor: int) -> Segment | None:
+        """Check that ``floor`` is not too far above the tag's mark.
 
-    def _checked(self, floor: int) -> Segment | None:
-        """See that ``floor`` lies not too far above what was taken of the tag.
-
-        A process that does not know where the tag stands takes a segment to find out,
-        which may do already.
+        If this process doesn't know the mark, it takes a segment to learn it. Returns that
+        segment if it is high enough.
         """
         skip = current_settings().rest.max_skip
-        seen = _seen_of(self._allocator, self._tag)
+        seen = self._seen()
         if floor <= (seen.end if seen else 1) + skip:
             return None
-        # Not from a pool: what lies there may be old.
-        probe = self._fetched(0, Demand(), behind=True)
+        # Not from a pool, whose segments may be old.
+        probe = self._fetch(self.source.behind, 0, Demand())
         if probe.start >= floor:
             return probe
         if floor > probe.stop + skip:
-            raise skip_too_far(self._tag, max_id=probe.stop, floor=floor, max_skip=skip)
+            raise Refusal(
+                403,
+                "skip_too_far",
+                f"Tag {self._tag!r} stands at {probe.stop}. To give only ids from {floor} on it "
+                f"would skip {floor - probe.stop}, and a request may skip {skip} (max_skip). If "
+                f"the database was put back to an earlier state, an operator runs 'manage.py "
+                f"idgen_skip {quote(self._tag)} --to {floor}'.",
+                tag=self._tag,
+                max_id=str(probe.stop),
+                floor=str(floor),
+                max_skip=str(skip),
+            )
         return None
 
-    def _fetched(self, floor: int, demand: Demand, *, behind: bool = False) -> Segment:
-        source = self._allocator.source.behind if behind else self._allocator.source
+    def _fetch(self, source: Source, floor: int, demand: Demand) -> Segment:
         job = partial(source.fetch, self._tag, floor=floor, demand=demand)
-        segment = _awaited(self._allocator.loader.submit(job, urgent=True), self._tag)
-        _note(self._allocator, segment)
+        future = self._allocator.loader.submit(job, urgent=True)
+        try:
+            segment = future.result(PATIENCE)
+        except FutureTimeout:
+            future.cancel()  # if it has not begun, it takes nothing
+            raise SegmentUnavailable(
+                f"The source of tag {self._tag!r} did not answer for {PATIENCE:g} s. See what "
+                f"holds it up."
+            ) from None
+        seen = self._seen()
+        end = segment.stop if seen is None else max(segment.stop, seen.end)
+        known = _seen.setdefault(self._allocator, {})
+        keep_newest(known, self._tag, _Seen(end, segment.step), most=MOST_KNOWN)
         return segment
+
+    def _seen(self) -> _Seen | None:
+        return _seen.get(self._allocator, {}).get(self._tag)
 
     def _cut(self, segment: Segment) -> Segment:
         ids = segment.ids()
         if len(ids) <= self._most:
             return segment
         kept = ids[: self._most]
-        # To the pool where there is one, else a gap: the row's step is more than may be lent.
+        # The row's step is more than may be lent. The rest goes to the pool, or is a gap.
         self._allocator.give_back(self._tag, [ids[self._most :]])
         return Segment(segment.tag, kept.start, kept[-1] + 1, segment.step, segment.delta)
 
 
-def _awaited(future: Future[Segment], tag: str) -> Segment:
-    try:
-        return future.result(PATIENCE)
-    except FutureTimeout:
-        future.cancel()  # one that has not begun takes nothing
-        raise SegmentUnavailable(
-            f"The source of tag {tag!r} did not answer for {PATIENCE:g} s. See what holds it up."
-        ) from None
-
-
 _seen: WeakKeyDictionary[SegmentAllocator, dict[str, _Seen]] = WeakKeyDictionary()
-"""By tag, of the allocator that the settings of now have made."""
-
-
-def _seen_of(allocator: SegmentAllocator, tag: str) -> _Seen | None:
-    return _seen.get(allocator, {}).get(tag)
-
-
-def _note(allocator: SegmentAllocator, segment: Segment) -> None:
-    known = _seen.setdefault(allocator, {})
-    before = known.get(segment.tag)
-    end = segment.stop if before is None else max(segment.stop, before.end)
-    keep_newest(known, segment.tag, _Seen(end, segment.step), most=MOST_KNOWN)
+"""By allocator, of which new settings make a new one; then by tag."""

@@ -1,6 +1,7 @@
-"""How drf-spectacular reads the operations of our views, which work without it.
+"""Tells drf-spectacular what the operations of the views take and answer.
 
-It is imported where a schema is made of one of them, be it for ``schema/`` or a project's own.
+It is imported only when a schema is made, for ``schema/`` or by the project: the views work without
+drf-spectacular.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ WRONG: Shape = {"anyOf": [{"$ref": "#/components/schemas/IdgenWrongFields"}, PRO
 COMPONENTS: Mapping[str, Shape] = {
     "IdgenProblem": {
         "type": "object",
-        "description": "What went wrong, in words and as a code to branch on.",
+        "description": "What went wrong, as a text and as a code to branch on.",
         "properties": {"detail": {"type": "string"}, "code": {"type": "string"}},
         "required": ["detail", "code"],
         "example": {"detail": "There is no tag 'orders'.", "code": "not_found"},
@@ -47,7 +48,7 @@ ERRORS: Mapping[int, tuple[Shape, str]] = {
     403: (PROBLEM, "The caller may not do this."),
     404: (PROBLEM, "There is no such tag or generator."),
     406: (PROBLEM, "Only JSON can be had."),
-    409: (PROBLEM, "It does not go with how things stand; `code` says why."),
+    409: (PROBLEM, "It conflicts with the current state; `code` says why."),
     411: (PROBLEM, "The body's length is not given."),
     413: (PROBLEM, "The body, or the URL, is too large."),
     415: (PROBLEM, "Only JSON is read."),
@@ -83,7 +84,7 @@ IN_PATH = {
 
 
 class IdgenAutoSchema(AutoSchema):
-    """What an :class:`Operation` says. Requests are in JSON."""
+    """Reads :class:`Operation`. Requests are in JSON."""
 
     view: Any
 
@@ -101,14 +102,14 @@ class IdgenAutoSchema(AutoSchema):
         for name, schema in COMPONENTS.items():
             registry.register_on_missing(_component(name, "schemas", deepcopy(schema), name))
         parent: Any = super()
-        # A copy: hooks of the project write into what they get.
+        # A copy, since hooks of the project change what they get.
         return deepcopy(parent.get_operation(path, path_regex, path_prefix, method, registry))
 
     def get_operation_id(self) -> str:
         return "_".join([*self._mount(), self.operation.name])
 
     def _mount(self) -> list[str]:
-        """The words of the path before the API's own: it may be mounted more than once."""
+        """The parts of the path before the API's own, which may be mounted more than once."""
         depth = next(DEPTHS[kind] for kind in type(self.view).__mro__ if kind in DEPTHS)
         return re.findall(r"\w+", "/".join(self.path.split("/")[1:-depth]))
 
@@ -128,7 +129,7 @@ class IdgenAutoSchema(AutoSchema):
         return [*named, *asked, RETRY_AFTER]
 
     def _names(self) -> list[str]:
-        """Of the path's variables."""
+        """The names of the path's variables."""
         return re.findall(r"{(\w+)}", self.path)
 
     def get_request_serializer(self) -> Any:
@@ -151,7 +152,7 @@ class IdgenAutoSchema(AutoSchema):
         return {operation.status: operation.answer, **answers, **refused}
 
     def _examples(self) -> Mapping[int, Any]:
-        """Of the answer, by status."""
+        """Examples of the answer, by status."""
         operation = self.operation
         shown = getattr(operation.answer, "example", None)
         return operation.examples or ({} if shown is None else {operation.status: shown})
@@ -187,7 +188,7 @@ class IdgenAutoSchema(AutoSchema):
     def resolve_serializer(
         self, serializer: Any, direction: Any, bypass_extensions: bool = False
     ) -> Any:
-        # In its place: as a component it could have the name of one of the project's.
+        # Inline: as a component it could clash with a name of the project.
         schema = self._map_serializer(serializer, direction, bypass_extensions)
         return _in_place("body", "schemas", schema, serializer)
 
@@ -233,11 +234,11 @@ def _just_one(schema: Shape) -> Shape:
 
 _patterns: list[Any] = [*urlpatterns]
 DEPTHS = {each.callback.cls: str(each.pattern).count("/") + 1 for each in _patterns}
-"""Of each view: the parts of its path, without what it is mounted at."""
+"""By view: the number of parts of its path below the mount."""
 
 
 def described(view: Any) -> type:
-    """What drf-spectacular reads instead of ``view``."""
+    """The class that drf-spectacular reads instead of ``view``."""
     return type(view.__name__, (view,), {"schema": IdgenAutoSchema()})
 
 
@@ -269,7 +270,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def describe() -> dict[str, Any]:
-    """All of the native API. Not to be called by two threads at a time."""
+    """The schema of the native API. Not thread-safe."""
     with patched_settings(SETTINGS):
         make: Any = SchemaGenerator
         found: dict[str, Any] = make(urlconf=f"{__package__}.urls").get_schema(

@@ -1,8 +1,8 @@
-"""What requests and answers say: strict JSON, the fields, and the serializers of both.
+"""Requests and answers: strict JSON, the fields, and the serializers of both.
 
-A field checks what comes in and knows its own JSON schema, and an :class:`Operation` names the
-serializers of a view's method: what is checked and sent is also what ``schema/`` describes.
-Input is what it says: no number for a text, no text for a number, nothing unknown.
+A field checks input and knows its own JSON schema. An :class:`Operation` names the serializers of
+a view's method, so ``schema/`` describes exactly what the views check and send. Input is strict:
+no number for a text, no text for a number, no unknown field.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
 
 from django.http import QueryDict
 from rest_framework import serializers
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
+from rest_framework.utils.urls import remove_query_param, replace_query_param
 
 from ..core.errors import InvalidTag
 from ..core.segment import MAX_ID, MAX_TAG_LENGTH, check_tag
@@ -26,15 +27,16 @@ from .failures import few_of
 
 __all__ = [
     "Answer",
-    "Asked",
     "Choice",
     "Described",
     "IdNumber",
     "Input",
+    "Listed",
     "Mark",
     "Moment",
     "NoInput",
     "Operation",
+    "PageInput",
     "PrintableText",
     "Seconds",
     "Shape",
@@ -42,8 +44,11 @@ __all__ = [
     "StrictJSONParser",
     "TagName",
     "Text",
+    "TolerantInput",
     "Whole",
     "WholeNumber",
+    "page_of",
+    "pages_of",
 ]
 
 Shape = dict[str, Any]
@@ -51,13 +56,13 @@ Shape = dict[str, Any]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 HIGHEST = 2**64
-"""Marks past every id and every layout: they are refused in words of their own."""
+"""Past every id and every layout: higher marks get an error that says what they are past."""
 TEXT_ALONE = "text_alone"
-"""Says that input comes from a form or a query, where numbers are written as text."""
+"""Context of a form or a query, in which numbers are written as text."""
 
 
 class StrictJSONParser(JSONParser):
-    """JSON in UTF-8, in which no key stands twice and nothing nests without end."""
+    """JSON in UTF-8 without duplicate keys and without endless nesting."""
 
     def parse(
         self,
@@ -69,8 +74,8 @@ class StrictJSONParser(JSONParser):
         try:
             text = stream.read().decode("utf-8")
             found = json.loads(text, parse_constant=_refuse, object_pairs_hook=_object)
-            # An escaped half of a character is no text: no database takes it, no answer has it.
-            # Nor may an answer say infinity, which is what 1e999 is to Python.
+            # Refuse lone surrogates, which no database and no answer can hold, and 1e999, which
+            # Python reads as infinity.
             json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8")
         except RecursionError as error:
             raise ParseError("The JSON nests too deeply.") from error
@@ -90,7 +95,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# --- fields --------------------------------------------------------------------------
+# --- fields ----------------------------------------------------------------------------
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class Described(ABC):
@@ -98,11 +107,11 @@ class Described(ABC):
 
     @abstractmethod
     def shape(self, asked: bool) -> Shape:
-        """The schema of what a request says (``asked``), or of what an answer does."""
+        """The schema in a request (``asked``) or in an answer."""
 
 
 class Whole(Described, serializers.Field):  # type: ignore[type-arg]
-    """A whole number of ``least`` to ``most``; in JSON a number, not a text."""
+    """A whole number from ``least`` to ``most``; in JSON a number, not a text."""
 
     takes_text: ClassVar[bool] = False
     digits: ClassVar[re.Pattern[str]] = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
@@ -112,13 +121,14 @@ class Whole(Described, serializers.Field):  # type: ignore[type-arg]
         self.least, self.most = least, most
 
     def to_internal_value(self, data: object) -> int:
+        value = data
         if isinstance(data, str) and (self.takes_text or self.context.get(TEXT_ALONE)):
-            data = int(data) if self.digits.fullmatch(data) else None
-        if isinstance(data, bool) or not isinstance(data, int):
-            self._refuse()
-        if not self.least <= data <= self.most:
-            self._refuse()
-        return data
+            value = int(data) if self.digits.fullmatch(data) else None
+        if isinstance(value, bool) or not isinstance(value, int):
+            self._refuse(data)
+        if not self.least <= value <= self.most:
+            self._refuse(value)
+        return value
 
     def to_representation(self, value: int) -> object:
         return value
@@ -130,14 +140,15 @@ class Whole(Described, serializers.Field):  # type: ignore[type-arg]
         return {"oneOf": [number, self._text()]} if self.takes_text else number
 
     def _text(self) -> Shape:
-        """Decimal text that is surely in range: without the longest numbers."""
+        """Decimal text that is certainly in range: one digit shorter than ``most``."""
         length = len(str(self.most)) - 1
         first = f"[1-9][0-9]{{0,{length - 1}}}" if self.least else f"[0-9]{{1,{length}}}"
         return {"type": "string", "pattern": f"^{first}$"}
 
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, data: object) -> NoReturn:
         raise serializers.ValidationError(
-            f"It must be a whole number of {self.least} to {self.most}.", code="invalid"
+            f"It must be a whole number of {self.least} to {self.most}, not {_short(repr(data))}.",
+            code="invalid",
         )
 
 
@@ -152,7 +163,7 @@ class WholeNumber(Whole):
 
 
 class Mark(WholeNumber):
-    """A tick, or an end of a segment: always written as text, for the sake of JavaScript."""
+    """A tick, or an end of a segment: always written as text, which JavaScript reads exactly."""
 
     def to_representation(self, value: int) -> str:
         return str(value)
@@ -163,7 +174,7 @@ class Mark(WholeNumber):
 
 
 class IdNumber(Whole):
-    """An id, or a mark among ids: as text or as a number; always written as text."""
+    """An id, or a mark among ids: read as text or number, written as text."""
 
     takes_text = True
 
@@ -179,7 +190,7 @@ class IdNumber(Whole):
 
 
 class Seconds(serializers.FloatField):
-    """A number, no text: DRF 3.16 reads "nan", which lies within any bounds, and true as 1."""
+    """A number. DRF's own field also reads true as 1, and "nan", which passes any bounds."""
 
     def to_internal_value(self, data: Any) -> float:
         if isinstance(data, bool) or not isinstance(data, int | float):
@@ -191,16 +202,16 @@ class Seconds(serializers.FloatField):
 
 
 class Moment(serializers.DateTimeField):
-    """A moment in an answer, as it was read: the project's formats are for its own API."""
+    """A moment in an answer; ignores the project's ``DATETIME_FORMAT``."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(format=None, **options)
 
 
 class Text(Described, serializers.CharField):
-    """Text alone: a number is none. Kept as it is, white space included."""
+    """Text, kept with its white space. A number is no text."""
 
-    format: ClassVar[str] = "idgen-text"  # a NUL is no text for a database
+    format: ClassVar[str] = "idgen-text"  # databases refuse a NUL
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"trim_whitespace": False, **options})
@@ -219,7 +230,7 @@ class Text(Described, serializers.CharField):
 
 
 class PrintableText(Text):
-    """Text that any database can keep."""
+    """Text that any database can store."""
 
     format = "idgen-words"
 
@@ -231,7 +242,7 @@ class PrintableText(Text):
 
 
 class TagName(Text):
-    """What can be a tag."""
+    """A valid tag."""
 
     def to_internal_value(self, data: Any) -> str:
         try:
@@ -253,19 +264,19 @@ TAG: Shape = {
 
 
 class Choice(Described, serializers.ChoiceField):
-    """One of some words, each a text."""
+    """One of several texts."""
 
     def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, str):
-            self.fail("invalid_choice", input=data)
-        return super().to_internal_value(data)
+        if not isinstance(data, str) or data not in self.choices:
+            self.fail("invalid_choice", input=_short(str(data)))
+        return data
 
     def shape(self, asked: bool) -> Shape:  # noqa: ARG002
         return {"type": "string", "enum": list(self.choices)}
 
 
 class Shaped(Described, serializers.Field):  # type: ignore[type-arg]
-    """A part of an answer that is written as it is; ``shape`` is its JSON schema."""
+    """A part of an answer that is written unchanged; ``shape`` is its JSON schema."""
 
     def __init__(self, shape: Shape, **options: Any) -> None:
         super().__init__(**options)
@@ -278,60 +289,63 @@ class Shaped(Described, serializers.Field):  # type: ignore[type-arg]
         return dict(self._shape)
 
 
-# --- serializers ---------------------------------------------------------------------
+# --- serializers -----------------------------------------------------------------------
 
 
-class Asked(serializers.Serializer):  # type: ignore[type-arg]
-    """What a request says. Fields that it does not know are for later versions."""
+class TolerantInput(serializers.Serializer):  # type: ignore[type-arg]
+    """The input of a request. Ignores unknown fields, which later versions may send."""
 
     example: ClassVar[Any] = None
 
     @classmethod
     def read(cls, data: Any) -> dict[str, Any]:
         """Raises :class:`~rest_framework.exceptions.ValidationError`, by field."""
-        return cls._checked(data)
+        return cls._validated(data)
 
     @classmethod
-    def _checked(cls, data: Any, **context: Any) -> dict[str, Any]:
+    def _validated(cls, data: Any, **context: Any) -> dict[str, Any]:
         given = cls(data=data, context=context)
         given.is_valid(raise_exception=True)
         return dict(given.validated_data)
 
 
-class Input(Asked):
-    """Refuses a field that it does not know, and one that is given twice."""
+class Input(TolerantInput):
+    """Refuses unknown fields, and fields that are given twice."""
 
     just_one: ClassVar[bool] = False
-    """Whether one of its fields has to be there, and no other."""
+    """Whether exactly one of its fields must be given."""
 
     @classmethod
     def read(cls, data: Any) -> dict[str, Any]:
         if not isinstance(data, QueryDict):
-            return cls._checked(data)
-        # A plain dictionary: of a form, DRF takes an empty value for one that is not given.
-        return cls._checked(_single(data), **{TEXT_ALONE: True})
+            return cls._validated(data)
+        twice = [name for name, values in data.lists() if len(values) > 1]
+        if twice:
+            raise serializers.ValidationError(
+                few_of({name: ["It is given twice."] for name in twice})
+            )
+        # A plain dictionary: in a form DRF takes an empty value for a missing one.
+        return cls._validated(dict(data.items()), **{TEXT_ALONE: True})
 
     def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, Mapping):
-            self._refuse_unknown(data)
-        return super().to_internal_value(data)
-
-    def _refuse_unknown(self, data: Mapping[str, Any]) -> None:
+        if not isinstance(data, Mapping):
+            return super().to_internal_value(data)
         known = ", ".join(self.fields) or "none"
-        wrong = {
-            name: [f"There is no such field. There are: {known}."]
-            for name in data
-            if name not in self.fields
-        }
-        if wrong:
-            raise serializers.ValidationError(few_of(wrong))
-
-
-def _single(data: QueryDict) -> dict[str, Any]:
-    twice = [name for name, values in data.lists() if len(values) > 1]
-    if twice:
-        raise serializers.ValidationError(few_of({name: ["It is given twice."] for name in twice}))
-    return dict(data.items())
+        unknown = few_of(
+            {
+                name: [f"There is no such field. There are: {known}."]
+                for name in data
+                if name not in self.fields
+            }
+        )
+        try:
+            found = super().to_internal_value(data)
+        except serializers.ValidationError as error:
+            detail: Any = error.detail
+            raise serializers.ValidationError({**unknown, **detail}) from error
+        if unknown:
+            raise serializers.ValidationError(unknown)
+        return found
 
 
 class NoInput(Input):
@@ -339,36 +353,94 @@ class NoInput(Input):
 
 
 class Answer(serializers.Serializer):  # type: ignore[type-arg]
-    """What an answer says: these fields and no others."""
+    """The body of an answer: these fields and no others."""
 
     example: ClassVar[Any] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What a method of a view takes and answers: a decorator of that method. Frozen."""
+    """What a method of a view takes and answers: a decorator of that method."""
 
     name: str
     summary: str
     answer: type[Answer] | Shape
-    """What writes the answer; only a schema, where the view writes it by hand."""
-    query: type[Asked] | None = None
-    body: type[Asked] | None = None
+    """The serializer of the answer; a schema, if the view writes the answer by hand."""
+    query: type[TolerantInput] | None = None
+    body: type[TolerantInput] | None = None
     permission: str = ""
-    """Django's, which people of the project need."""
+    """The Django permission that users need."""
     status: int = 200
     description: str = ""
     errors: tuple[int, ...] = ()
-    """Statuses of refusals, besides those that follow from path, query and body."""
+    """Statuses of errors, besides those that follow from path, query and body."""
     examples: Mapping[int, Any] = field(default_factory=dict)
-    """By status, where the answer's own example says too little."""
+    """By status; by default the answer's own example."""
 
     def __call__(self, method: Method) -> Method:
         method.operation = self  # type: ignore[attr-defined]
         return method
 
-    def asked(self, request: Request) -> dict[str, Any]:
-        """What ``request`` says. Raises :class:`~rest_framework.exceptions.ValidationError`."""
+    def read(self, request: Request) -> dict[str, Any]:
+        """The input of ``request``. Raises :class:`~rest_framework.exceptions.ValidationError`."""
         if self.query is not None:
             return self.query.read(request.query_params)
         return (self.body or NoInput).read(request.data)
+
+
+# --- pages -----------------------------------------------------------------------------
+
+
+class Listed(Protocol):
+    """A list, or a query that knows its length and reads its slices."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Sequence[Any]: ...
+
+
+class PageInput(Input):
+    """Which part of a list to show."""
+
+    limit = Whole(least=1, most=1000, default=100, help_text="How many to show at most.")
+    offset = Whole(least=0, most=2**31 - 1, default=0, help_text="How many to pass over.")
+
+
+def pages_of(kind: type[Answer]) -> type[Answer]:
+    """The serializer of pages of ``kind``."""
+
+    class Page(Answer):
+        example: ClassVar[Any] = {
+            "count": 1,
+            "next": None,
+            "previous": None,
+            "results": [kind.example],
+        }
+        count = serializers.IntegerField()
+        next = serializers.URLField(allow_null=True)
+        previous = serializers.URLField(allow_null=True)
+        results = kind(many=True)
+
+    return Page
+
+
+def page_of(
+    request: Request,
+    wanted: dict[str, Any],
+    listed: Listed,
+    document: Callable[[Any], dict[str, Any]] = dict,
+) -> dict[str, Any]:
+    """The page that ``wanted`` (of a :class:`PageInput`) asks for, with links to its neighbours."""
+    limit, offset = wanted["limit"], wanted["offset"]
+    count = len(listed)
+    url = request.build_absolute_uri()
+    after, before = offset + limit, max(0, offset - limit)
+    first = remove_query_param(url, "offset")
+    return {
+        "count": count,
+        "next": replace_query_param(url, "offset", str(after)) if after < count else None,
+        "previous": (replace_query_param(url, "offset", str(before)) if before else first)
+        if offset
+        else None,
+        "results": [document(each) for each in listed[offset:after]],
+    }

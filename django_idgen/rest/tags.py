@@ -1,20 +1,18 @@
-"""Tags over HTTP: known, listed, made, changed, loaded ahead, skipped, let go of.
+"""Tags over HTTP: known, listed, made, changed, preloaded, skipped, cleared, paused.
 
-Which tags there are is asked with every request for ids, since one for another tag is refused
-instead of making it. A tag that this process uses is known without a question, and one that was
-found lately is believed; so the hot path asks no database. That there is no such tag is never
-remembered: one that was made a moment ago, by whatever process, works at once.
+Every request for ids checks that its tag is there, since a request for an unknown one is refused.
+A tag in use by this process needs no query, and one that was found lately is trusted, so the hot
+path makes none. A missing tag is never remembered: once any process makes it, it works.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from django.db import DatabaseError
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q, QuerySet
 from django.urls import register_converter
 from django.urls.converters import get_converters
@@ -28,18 +26,23 @@ from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import InvalidTag, SegmentUnavailable
 from ..core.lease import process_label
 from ..core.segment import MAX_STEP, check_tag
-from ..db.connection import Place, home_connection, own_connection, place_of
+from ..db.connection import Place, place_of
 from ..db.memory_rows import catch_up
-from ..db.tables import missing_tables
-from ..db.transactions import Transactions
 from ..models import LeafAlloc
 from ..ops.tags import edits as tag_edits
 from ..ops.tags import supply as tag_supply
 from ..ops.tags.change_log import Change, record
 from ..process.handlers import current_settings, segments
-from ..process.tags import Tag, TagsElsewhere, find_tag, is_row_of, tag_databases
-from .base import Conflict, ManagementView
-from .pagination import PageInput, page_of, pages_of
+from ..process.tags import (
+    Tag,
+    TagsElsewhere,
+    find_tag,
+    is_row_of,
+    source_behind_pool,
+    tag_databases,
+)
+from .base import ManagementView
+from .failures import Refusal
 from .serializers import (
     Answer,
     Choice,
@@ -48,9 +51,12 @@ from .serializers import (
     Moment,
     NoInput,
     Operation,
+    PageInput,
     TagName,
     Text,
     Whole,
+    page_of,
+    pages_of,
 )
 
 __all__ = [
@@ -67,7 +73,7 @@ __all__ = [
     "TagsView",
     "UnknownTag",
     "check_known",
-    "shown",
+    "document_of",
 ]
 
 T = TypeVar("T")
@@ -75,15 +81,13 @@ T = TypeVar("T")
 VIEW = "django_idgen.view_leafalloc"
 ADD = "django_idgen.add_leafalloc"
 CHANGE = "django_idgen.change_leafalloc"
-LONGEST_DESCRIPTION = 256
-LONGEST_SEARCH = 256
+LONGEST_TEXT = 256
+"""Characters of a description, and of a text to search for."""
 CLEARED = "Ids that the process which answers held, and has let go of."
-BELIEVED = 60.0
-"""Seconds that a tag, once found, is believed to be there. This app removes none."""
+TRUSTED = 60.0
+"""Seconds for which a tag, once found, is taken to be there. This app removes none."""
 MOST_KNOWN = 10_000
 """Tags remembered; the oldest go first."""
-TIMEOUT = 2.0
-"""Seconds for the question to a database server."""
 SORTED_BY = {
     "tag": "biz_tag",
     "max_id": "max_id",
@@ -95,7 +99,7 @@ ORDERINGS = [f"{sign}{name}" for name in SORTED_BY for sign in ("", "-")]
 
 
 class TagConverter:
-    """A segment tag, which may have slashes; what can't be a tag is a 404."""
+    """A segment tag, which may have slashes. An invalid tag is a 404."""
 
     regex = "[^\x00]+"
 
@@ -113,7 +117,7 @@ if "idgen_tag" not in get_converters():
     register_converter(TagConverter, "idgen_tag")
 
 
-# --- known ---------------------------------------------------------------------------
+# --- known tags ------------------------------------------------------------------------
 
 
 class UnknownTag(NotFound):
@@ -127,8 +131,7 @@ class UnknownTag(NotFound):
 class KnownTags:
     """Remembers the tags that were found. Thread-safe.
 
-    ``exists`` is what asks the databases, and raises
-    :class:`SegmentUnavailable` where none of them can tell.
+    ``exists`` queries the databases. It raises :class:`SegmentUnavailable` if none answers.
     """
 
     def __init__(self, exists: Callable[[str], bool], clock: Clock = SYSTEM_CLOCK) -> None:
@@ -138,52 +141,47 @@ class KnownTags:
         self._allocator: object = None
 
     def has_lately(self, tag: str) -> bool:
-        """Whether ``tag`` is known to be there; asks no database."""
+        """Whether ``tag`` is known to be there; makes no query."""
         used = segments.get(tag)
-        # One without a floor was named in this process, but no id of it was ever taken.
+        # Without a floor this process has named the tag, but taken no id of it.
         if used is not None and getattr(used, "floor", True):
             return True
         found_at = self._found_at.get(tag)
-        return found_at is not None and self._now() < found_at + BELIEVED and self._is_ours()
+        return found_at is not None and self._now() < found_at + TRUSTED and self._is_current()
 
     def has(self, tag: str) -> bool:
-        """Whether there is a tag ``tag``.
+        """Whether ``tag`` is there.
 
-        While the databases can't be asked, those that were ever found here are believed.
-        Raises :class:`InvalidTag`,
-        :class:`SegmentUnavailable` and
-        :class:`ConfigurationError` (a router that fails).
+        While no database answers, each tag that was ever found counts as there. Raises
+        :class:`InvalidTag`, :class:`SegmentUnavailable` and :class:`ConfigurationError` (a router
+        that fails).
         """
         if self.has_lately(check_tag(tag)):
             return True
         try:
             found = self._exists(tag)
         except SegmentUnavailable:
-            if tag in self._found_at and self._is_ours():
+            if tag in self._found_at and self._is_current():
                 return True
             raise
         if found:
-            self._remember(tag)
+            if not self._is_current():
+                self._found_at, self._allocator = {}, segments.allocator()
+            keep_newest(self._found_at, tag, self._now(), most=MOST_KNOWN)
         return found
 
     def clear(self) -> None:
-        """Forget what was found."""
         self._found_at = {}
 
-    def _is_ours(self) -> bool:
-        """Whether what is remembered was found with the settings of now."""
+    def _is_current(self) -> bool:
+        """Whether the remembered tags were found with the current settings."""
         return self._allocator is segments.allocator()
-
-    def _remember(self, tag: str) -> None:
-        if not self._is_ours():
-            self._found_at, self._allocator = {}, segments.allocator()
-        keep_newest(self._found_at, tag, self._now(), most=MOST_KNOWN)
 
 
 def check_known(tag: str) -> None:
-    """Raise :class:`UnknownTag` unless there is a tag ``tag``, or any may be made.
+    """Raise :class:`UnknownTag` unless there is a tag ``tag``, or requests may make tags.
 
-    Raises what :meth:`KnownTags.has` does besides.
+    Also raises what :meth:`KnownTags.has` does.
     """
     if current_settings().rest.make_tags:
         check_tag(tag)
@@ -192,10 +190,10 @@ def check_known(tag: str) -> None:
 
 
 def _exists(tag: str) -> bool:
-    source: Any = segments.allocator().source.behind
+    source: Any = source_behind_pool()
     if source.keeps_rows:
         return _is_in_one_of(source.route(tag), tag)
-    # A service has tags of its own, and refuses others itself.
+    # A service keeps its own tags, and refuses unknown ones.
     return not source.is_new(tag)
 
 
@@ -213,35 +211,9 @@ def _is_in_one_of(aliases: tuple[str, ...], tag: str) -> bool:
 
 
 def _is_in(alias: str, tag: str) -> bool:
-    place = place_of(alias)
-    if place is Place.SERVER:
-        return _is_on_server(alias, tag)
-    if place is Place.FORBIDDEN:
-        return False  # a test of these allows no row to be there
-    return _is_in_memory(alias, tag)
-
-
-def _is_on_server(alias: str, tag: str) -> bool:
-    def body(_connection: BaseDatabaseWrapper) -> bool:
-        return _is_row(alias, tag)
-
-    transactions = Transactions(
-        own_connection(alias),
-        timeout=TIMEOUT,
-        models=("LeafAlloc",),
-        unavailable=SegmentUnavailable,
-    )
-    return transactions.run(body)
-
-
-def _is_in_memory(alias: str, tag: str) -> bool:
-    try:
-        return _is_row(alias, tag)
-    except DatabaseError as error:
-        with suppress(DatabaseError):
-            if missing_tables(home_connection(alias), ["LeafAlloc"]):
-                return False
-        raise SegmentUnavailable(f"Database {alias!r} can't be asked for tags: {error}") from error
+    if place_of(alias) is Place.FORBIDDEN:
+        return False  # a test that may not use this database has no rows there
+    return tag_edits.edit_rows(alias, partial(_is_row, alias, tag))
 
 
 def _is_row(alias: str, tag: str) -> bool:
@@ -251,28 +223,27 @@ def _is_row(alias: str, tag: str) -> bool:
 
 
 KNOWN_TAGS = KnownTags(_exists)
-"""Those of this process."""
 
 
-# --- listed --------------------------------------------------------------------------
+# --- lists -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TagList:
-    """The tags that fit, in order. Asks the databases at each call.
+    """The tags that match, in order. Queries the databases at each call.
 
-    Of one database, that does the work; where there are several, names and sort keys of all
-    tags that fit are read.
+    One database sorts and slices. With several, the names and sort keys of all tags that match
+    are read and sorted here.
     """
 
-    fits: Q
+    matches: Q
     ordering: str = "tag"
 
     def __len__(self) -> int:
         """Raises :class:`SegmentUnavailable`."""
         databases = _databases()
         if len(databases) == 1:
-            return _asked(databases[0], lambda rows: rows.filter(self.fits).count())
+            return _query(databases[0], lambda rows: rows.filter(self.matches).count())
         return len(self._keys(databases))
 
     def __getitem__(self, part: slice) -> Sequence[Tag]:
@@ -280,26 +251,24 @@ class TagList:
         databases = _databases()
         names = self._names(databases, part)
         rows = {alias: _rows_of(alias, names) for alias in databases} if names else {}
-        tags = [
-            Tag(
-                name,
-                {
-                    alias: found[name]
-                    for alias, found in rows.items()
-                    if name in found and is_row_of(name, alias)
-                },
-            )
-            for name in names
-        ]
-        return [tag for tag in tags if tag.rows]
+        tags = []
+        for name in names:
+            own = {
+                alias: found[name]
+                for alias, found in rows.items()
+                if name in found and is_row_of(name, alias)
+            }
+            if own:
+                tags.append(Tag(name, own))
+        return tags
 
     def _names(self, databases: Sequence[str], part: slice) -> list[str]:
         if len(databases) == 1:
             order = [f"{self._sign}{self._column}", "biz_tag"]
-            return _asked(
+            return _query(
                 databases[0],
                 lambda rows: list(
-                    rows.filter(self.fits)
+                    rows.filter(self.matches)
                     .order_by(*dict.fromkeys(order))
                     .values_list("pk", flat=True)[part]
                 ),
@@ -310,16 +279,15 @@ class TagList:
         return names[part]
 
     def _keys(self, databases: Sequence[str]) -> dict[str, Any]:
-        """What each tag is sorted by: the highest of its databases."""
+        """The sort key of each tag: the highest of its databases."""
         keys: dict[str, Any] = {}
         for alias in databases:
-            pairs = _asked(
-                alias, lambda rows: list(rows.filter(self.fits).values_list("pk", self._column))
+            pairs = _query(
+                alias, lambda rows: list(rows.filter(self.matches).values_list("pk", self._column))
             )
             for name, value in pairs:
-                if not is_row_of(name, alias):
-                    continue
-                keys[name] = max(value, keys[name]) if name in keys else value
+                if is_row_of(name, alias):
+                    keys[name] = max(value, keys.get(name, value))
         return keys
 
     @property
@@ -339,18 +307,17 @@ def _databases() -> Sequence[str]:
 
 
 def _rows_of(alias: str, names: Sequence[str]) -> Mapping[str, LeafAlloc]:
-    return _asked(alias, lambda rows: {row.pk: row for row in rows.filter(pk__in=names)})
+    return _query(alias, lambda rows: {row.pk: row for row in rows.filter(pk__in=names)})
 
 
-def _asked(alias: str, ask: Callable[[QuerySet[LeafAlloc]], T]) -> T:
-    rows: QuerySet[LeafAlloc] = LeafAlloc.objects.using(alias)
+def _query(alias: str, query: Callable[[QuerySet[LeafAlloc]], T]) -> T:
     try:
-        return ask(rows)
+        return query(LeafAlloc.objects.using(alias))
     except DatabaseError as error:
         raise SegmentUnavailable(f"Database {alias!r} can't be asked for tags: {error}") from error
 
 
-# --- what is asked and answered ------------------------------------------------------
+# --- requests and answers --------------------------------------------------------------
 
 
 class TagsInput(PageInput):
@@ -359,7 +326,7 @@ class TagsInput(PageInput):
     tag = TagName(required=False, help_text="This very tag.")
     prefix = Text(max_length=128, required=False, help_text="What the tag begins with.")
     search = Text(
-        max_length=LONGEST_SEARCH,
+        max_length=LONGEST_TEXT,
         required=False,
         help_text="A text in the tag or in its description, in either case.",
     )
@@ -368,7 +335,7 @@ class TagsInput(PageInput):
 
 
 class NewTagInput(Input):
-    """A tag that is to be made."""
+    """A new tag."""
 
     example: ClassVar[Any] = {"tag": "orders", "step": 1000, "description": "Orders of the shop"}
 
@@ -377,13 +344,13 @@ class NewTagInput(Input):
         least=1, most=MAX_STEP, required=False, help_text="Ids that a process takes at a time."
     )
     description = Text(
-        max_length=LONGEST_DESCRIPTION, allow_blank=True, default="", help_text="What it is for."
+        max_length=LONGEST_TEXT, allow_blank=True, default="", help_text="What it is for."
     )
     max_id = IdNumber(default=1, help_text="Its first id; none below is ever given out.")
 
 
 class TagInput(Input):
-    """What can be changed of a tag."""
+    """Changes of a tag."""
 
     example: ClassVar[Any] = {"step": 2000}
 
@@ -394,7 +361,7 @@ class TagInput(Input):
         help_text="Ids that a process takes at a time, from its next fetch on.",
     )
     description = Text(
-        max_length=LONGEST_DESCRIPTION,
+        max_length=LONGEST_TEXT,
         allow_blank=True,
         required=False,
         help_text="What it is for.",
@@ -402,7 +369,7 @@ class TagInput(Input):
 
 
 class SkipInput(Input):
-    """How far to skip: one of the two."""
+    """How far to skip: either field."""
 
     just_one = True
     example: ClassVar[Any] = {"by": 1000}
@@ -462,7 +429,7 @@ class TagShown(Answer):
 
 
 class Skipped(TagShown):
-    """A tag that was skipped ahead, and what was let go of."""
+    """A tag that was skipped ahead, and what was cleared."""
 
     example: ClassVar[Any] = {**TagShown.example, "cleared": 950, "pool_cleared": None}
     cleared = serializers.IntegerField(help_text=CLEARED)
@@ -472,7 +439,7 @@ class Skipped(TagShown):
 
 
 class Cleared(Answer):
-    """What the process that answers has let go of."""
+    """What the process that answers has cleared."""
 
     example: ClassVar[Any] = {"tag": "orders", "process": "web-1:17", "cleared": 950}
     tag = TagName()
@@ -499,7 +466,7 @@ class Preloaded(Answer):
     )
 
 
-# --- views ---------------------------------------------------------------------------
+# --- views -----------------------------------------------------------------------------
 
 
 class TagsView(ManagementView):
@@ -514,9 +481,8 @@ class TagsView(ManagementView):
     )
     def get(self, request: Request, **_kwargs: str) -> Response:
         wanted = self.read()
-        return self.respond(
-            page_of(request, wanted, TagList(_fits(wanted), wanted["ordering"]), shown)
-        )
+        listed = TagList(_matches(wanted), wanted["ordering"])
+        return self.respond(page_of(request, wanted, listed, document_of))
 
     @Operation(
         name="make_tag",
@@ -538,14 +504,14 @@ class TagsView(ManagementView):
                 max_id=wanted["max_id"],
             )
         except tag_edits.TagExists as error:
-            raise Conflict(str(error), code="exists") from error
+            raise Refusal(409, "exists", str(error)) from error
         except TagsElsewhere as error:
-            raise Conflict(str(error), code="tags_elsewhere") from error
+            raise Refusal(409, "tags_elsewhere", str(error)) from error
         except tag_edits.Unstorable as error:
             raise ValidationError({"description": [str(error)]}) from error
         made: dict[str, Change] = {"step": (None, step), "max_id": (None, wanted["max_id"])}
         record(request.user, tag.name, "added", **made)
-        return self.respond(shown(tag))
+        return self.respond(document_of(tag))
 
 
 class OneTagView(ManagementView):
@@ -570,7 +536,7 @@ class TagView(OneTagView):
     )
     def get(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
         self.read()
-        return self.respond(shown(self.found(tag)))
+        return self.respond(document_of(self.found(tag)))
 
     @Operation(
         name="change_tag",
@@ -590,11 +556,11 @@ class TagView(OneTagView):
             raise ValidationError({"description": [str(error)]}) from error
         changes = {name: (getattr(before, name), value) for name, value in wanted.items()}
         record(request.user, tag, "changed", **changes)
-        return self.respond(shown(changed))
+        return self.respond(document_of(changed))
 
 
 class PreloadView(OneTagView):
-    """Load ahead what is to be ready, here and in the pool."""
+    """Load ids ahead, here and in the pool."""
 
     @Operation(
         name="preload_tag",
@@ -643,14 +609,16 @@ class SkipView(OneTagView):
         except tag_edits.SkipRefused as error:
             if error.is_too_far:
                 raise ValidationError({next(iter(wanted)): [str(error)]}) from error
-            raise Conflict(str(error), code="not_lowered") from error
+            raise Refusal(409, "not_lowered", str(error)) from error
         gone = tag_supply.let_go(tag)
         record(request.user, tag, "skipped", max_id=(before.max_id, skipped.max_id))
-        return self.respond({**shown(skipped), "cleared": gone.held, "pool_cleared": gone.pool})
+        return self.respond(
+            {**document_of(skipped), "cleared": gone.held, "pool_cleared": gone.pool}
+        )
 
 
 class ClearView(OneTagView):
-    """Give back what this process holds of the tag; with several, the others keep theirs."""
+    """Give back the ids of the tag that this process holds; other processes keep theirs."""
 
     @Operation(
         name="clear_tag",
@@ -670,20 +638,20 @@ class ClearView(OneTagView):
         return self.respond({"tag": tag, "process": process_label(), "cleared": cleared})
 
 
-class SwitchedView(OneTagView):
-    """Pausing a tag, or resuming it."""
+class SwitchView(OneTagView):
+    """Pause or resume a tag."""
 
     def switch(self, request: Request, tag: str, *, paused: bool) -> Response:
-        """Have ``tag`` paused or not, and write it down if that is a change."""
+        """Pause or resume ``tag``, and record it if that is a change."""
         was = self.found(tag).paused
         self.read()
         changed = tag_edits.pause_tag(tag) if paused else tag_edits.resume_tag(tag)
         if was is not paused:
             record(request.user, tag, "paused" if paused else "resumed")
-        return self.respond(shown(changed))
+        return self.respond(document_of(changed))
 
 
-class PauseView(SwitchedView):
+class PauseView(SwitchView):
     """Give out no more ids of the tag."""
 
     @Operation(
@@ -701,7 +669,7 @@ class PauseView(SwitchedView):
         return self.switch(request, tag, paused=True)
 
 
-class ResumeView(SwitchedView):
+class ResumeView(SwitchView):
     """Give out ids of the tag again."""
 
     @Operation(
@@ -717,8 +685,8 @@ class ResumeView(SwitchedView):
         return self.switch(request, tag, paused=False)
 
 
-def shown(tag: Tag) -> dict[str, Any]:
-    """A tag, for :class:`TagShown`."""
+def document_of(tag: Tag) -> dict[str, Any]:
+    """A tag as :class:`TagShown` writes it."""
     first = tag.first
     return {
         "tag": tag.name,
@@ -728,30 +696,29 @@ def shown(tag: Tag) -> dict[str, Any]:
         "fetch_rate": first.rate,
         "paused": tag.paused,
         "updated_at": max(row.update_time for row in tag.rows.values()),
-        "databases": [_row_shown(alias, row) for alias, row in tag.rows.items()],
+        "databases": [
+            {
+                "database": alias,
+                "max_id": row.max_id,
+                "step": row.step,
+                "delta": row.delta,
+                "remainder": row.remainder,
+                "updated_at": row.update_time,
+            }
+            for alias, row in tag.rows.items()
+        ],
     }
 
 
-def _row_shown(alias: str, row: LeafAlloc) -> dict[str, Any]:
-    return {
-        "database": alias,
-        "max_id": row.max_id,
-        "step": row.step,
-        "delta": row.delta,
-        "remainder": row.remainder,
-        "updated_at": row.update_time,
-    }
-
-
-def _fits(wanted: Mapping[str, Any]) -> Q:
-    fits = Q()
+def _matches(wanted: Mapping[str, Any]) -> Q:
+    found = Q()
     if "tag" in wanted:
-        fits &= Q(pk=wanted["tag"])
+        found &= Q(pk=wanted["tag"])
     if "prefix" in wanted:
-        fits &= Q(pk__startswith=wanted["prefix"])
+        found &= Q(pk__startswith=wanted["prefix"])
     if "search" in wanted:
         text = wanted["search"]
-        fits &= Q(pk__icontains=text) | Q(description__icontains=text)
+        found &= Q(pk__icontains=text) | Q(description__icontains=text)
     if "paused" in wanted:
-        fits &= Q(paused=wanted["paused"] == "true")
-    return fits
+        found &= Q(paused=wanted["paused"] == "true")
+    return found

@@ -2,22 +2,22 @@
 
 ========================================  ==========  ================================
 ``generators/<alias>/ids``                GET, POST   ids of a generator
-``generators/<alias>/leases``             GET, POST   how it lends; borrow a worker id
-``generators/<alias>/leases/renew``       POST        move the end up
-``generators/<alias>/leases/release``     POST        give back
+``generators/<alias>/leases``             GET, POST   terms; borrow a worker id
+``generators/<alias>/leases/renew``       POST        move the window's end up
+``generators/<alias>/leases/release``     POST        give the worker id back
 ``generators/<alias>/leases/renew-seen``  POST        for a scheduler
 ``tags/``                                 GET, POST   list, make
 ``tags/<tag>``                            GET, PATCH  read, change
 ``tags/<tag>/ids``                        GET, POST   ids of a tag
-``tags/<tag>/segment``                    GET, POST   whose ids; a whole segment
+``tags/<tag>/segment``                    GET, POST   terms; take a whole segment
 ``tags/<tag>/preload``                    POST        load ids ahead
 ``tags/<tag>/skip``                       POST        skip ids, never back
-``tags/<tag>/clear``                      POST        let go of ids held here
-``tags/<tag>/pause``                      POST        give out none
-``tags/<tag>/resume``                     POST        go on
+``tags/<tag>/clear``                      POST        give back the ids held here
+``tags/<tag>/pause``                      POST        give out no ids
+``tags/<tag>/resume``                     POST        give out ids again
 ``leases/``                               GET         who holds which worker id
-``leases/<alias>/<worker>/release``       POST        free one by hand
-``decode``                                GET, POST   an id taken apart
+``leases/<alias>/<worker>/release``       POST        free a worker id by hand
+``decode``                                GET, POST   decode an id
 ``health/live``                           GET         whether the process answers
 ``health/ready``                          GET         whether it can give out ids
 ``schema/``                               GET         OpenAPI
@@ -29,9 +29,8 @@ from __future__ import annotations
 from django.urls import URLPattern, path, re_path
 
 from .base import NotThereView
-from .decode import DecodeView
 from .health import LiveView, ReadyView
-from .ids import GeneratorIdsView, TagIdsView
+from .ids import DecodeView, GeneratorIdsView, TagIdsView
 from .leases import ReleaseLeaseView, WorkerLeasesView
 from .lending import LeasesView, ReleaseView, RenewSeenView, RenewView, SegmentView
 from .schema import SchemaView
@@ -64,6 +63,6 @@ urlpatterns: list[URLPattern] = [
     ),
     path("decode", DecodeView.as_view(), name="decode"),
     path("schema/", SchemaView.as_view(), name="schema"),
-    # What can be no tag, and no alias, gets the 404 of this API.
+    # Names that can't be a tag or an alias get this API's 404.
     re_path(r"^(?:tags|generators|leases)/[\s\S]", NotThereView.as_view()),
 ]

@@ -72,7 +72,7 @@ BREAKS = (
     Break(
         "who borrows and gives back in turn moves the windows of all worker ids",
         "hazard 71",
-        "django_idgen/rest/quota.py",
+        "django_idgen/rest/clients.py",
         "    free_from = 0 if inspected.mark.token else space.skew_ticks",
         "    free_from = 0 if inspected.mark.token else space.max_ticks",
         (f"{QUOTA}::test_giving_back_moves_no_more_windows_than_holding",),
@@ -80,7 +80,7 @@ BREAKS = (
     Break(
         "a user without a right moves a tag by its segments",
         "hazard 72",
-        "django_idgen/rest/access.py",
+        "django_idgen/rest/authentication.py",
         "        if self.token is None and not self.has_perm(CHANGE):",
         "        if self.user is None:",
         (f"{FLOORS}::test_a_user_without_the_right_to_change_tags_takes_no_segment",),
@@ -112,7 +112,7 @@ BREAKS = (
     Break(
         "one client is lent all worker ids",
         "hazard 71",
-        "django_idgen/rest/quota.py",
+        "django_idgen/rest/clients.py",
         "    if len(left) >= most:",
         "    if len(left) >= workers:",
         (f"{QUOTA}::test_cosids_machine_ids_count_alike",),

@@ -157,7 +157,7 @@ class TestHttpSource(SourceContract):
         rest = {"make_tags": True, "max_segment": 10**9}
         # Sources skip as far as they are told to; that services don't is tested elsewhere.
         with (
-            mock.patch.object(Lending, "_checked", return_value=None),
+            mock.patch.object(Lending, "_check_floor", return_value=None),
             service({"REST": rest}) as self.url,
         ):
             yield

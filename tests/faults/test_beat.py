@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from django_idgen.contrib.old_servers.cosid_machines import Instance, MachineIds, Rules
+from django_idgen.contrib.old_servers.cosid import Instance, MachineIds
 from django_idgen.core.errors import NoFreeWorker
 from django_idgen.process import factory
 from django_idgen.settings.config import read_settings
@@ -112,7 +112,7 @@ def test_beat_leaves_a_silent_cosid_instance_to_its_guard(postgres_site: Site) -
         stack.enter_context(celery.beat())
         stack.enter_context(upkeep_on(idgen))
         worker.wait_until(lambda: done(worker, "renew_worker_leases"))  # once each second
-        machines = MachineIds("default", Rules(guard=WINDOW, skew=0, late=0))
+        machines = MachineIds("default", guard=WINDOW, skew=0, late=0)
         silent = machines.distribute(instances[0])
         runs = len(done(worker, "renew_worker_leases"))
 

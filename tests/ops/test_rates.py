@@ -16,7 +16,7 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.metrics.definitions import SHARED
 from django_idgen.ops.status import status
 from django_idgen.process.tags import find_tag
-from django_idgen.rest.tags import shown
+from django_idgen.rest.tags import document_of
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import INTERVAL, Rate, ServerSource
 from tests.places import using
@@ -100,7 +100,7 @@ def test_a_rate_of_fetches_is_named_so(server_alias: str) -> None:
         tag = find_tag("t")
         assert tag is not None
         (entry,) = (each for each in status()["tags"] if each["database"] == server_alias)
-        told = [shown(tag), *entry["list"], entry]
+        told = [document_of(tag), *entry["list"], entry]
         assert [("fetch_rate" in each, "rate" in each) for each in told] == [(True, False)] * 3
     assert "tag_fetch_rate" in SHARED
     assert "tag_rate" not in SHARED

@@ -4,6 +4,6 @@ Mount those that you need::
 
     path("", include(leaf.urls()))
 
-Callers authenticate as for the native API; ``urls(authentication=None)`` lets anybody in,
-and a system check warns of it.
+Callers authenticate as for the native API. ``urls(authentication=None)`` lets anybody in, and a
+system check warns of it.
 """

@@ -11,59 +11,70 @@
 ``PATCH segments/<ns>/<name>``                      a range of ``step`` ids: its last one
 ==================================================  ==================================
 
-A name is the alias of a generator (``__share__`` the default one), else that of a tag of the
-mount's own namespace: ``ids/orders`` and ``segments/cosid/orders`` are of one tag,
-``cosid.orders``. Errors
-are ``{"code":"M-02","msg":"…","errors":[]}``, with HTTP status 400 and M-01 if no machine id
-is free, M-02 if the instance has none, M-03 if it has lost it; else with a status that
-says so, and that as the code.
+A name is the alias of a generator (``__share__`` for the default one), else a tag of the mount's
+namespace: ``ids/orders`` and ``segments/cosid/orders`` give ids of one tag, ``cosid.orders``.
 
-**Machine ids** are worker ids of a generator of ``IDGEN["GENERATORS"]``, whose leases have
-to be in the database. One worker id has one holder, be it a CosId instance or a process of
-this project; so both may make ids of one kind, if the generator has CosId's layout and epoch
-(by default 41/10/12 from 1577203200000). An instance belongs to the access tokens of the name
-that made it: with another one its instance id is another instance, until ``idgen_token
-hand-over``. Instances of an open mount have no owner. What CosId leaves open stays so:
-nothing stops an instance that goes on without guarding for longer than ``guard``, or one that
-starts with a state file older than that; two instances with one instance id are one; and
-clocks may differ by ``clock_skew`` only.
+Errors are ``{"code":"M-02","msg":"…","errors":[]}``. HTTP status 400 goes with M-01 (no machine id
+is free), M-02 (the instance has none) and M-03 (it has lost its own). Other errors have an HTTP
+status of their own, which is also the code.
+
+**Machine ids** are worker ids of a generator of ``IDGEN["GENERATORS"]``, whose leases must be in
+the database. A worker id has one holder: a CosId instance or a process of this project. Both may
+make ids of one kind, if the generator has CosId's layout and epoch (by default 41/10/12 from
+1577203200000). An instance belongs to the access tokens of the name that registered it. With
+another token the same instance id is another instance, until ``idgen_token hand-over``. Instances
+of an open mount have no owner. CosId's own limits remain: nothing stops an instance that goes on
+without guarding for longer than ``guard``, or that starts with an older state file; two instances
+with one instance id are one; clocks may differ by ``clock_skew`` only.
+
+A CosId client sends its instance id and its access token, but no lease. So each request looks up
+the instance's lease and changes it by the lease's own token: of two requests at once, also in two
+server processes, one comes first and voids what the other one knew. The process itself keeps
+nothing that matters.
 
 **Segments**: a client that gets n owns n - step + 1 to n of the tag ``<ns>.<name>``. A busy
-client asks for longer ranges, and takes no shorter one for an answer: each is as long as it
-asks, up to ``max_skip``.
+client asks for longer ranges and accepts no shorter one: each is as long as it asks, up to
+``max_skip``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.dateparse import parse_duration
-from rest_framework.exceptions import NotFound, ParseError, PermissionDenied
+from rest_framework.exceptions import APIException, NotFound, ParseError, PermissionDenied
 
+from ...core.bounded import keep_newest
+from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import (
     ConfigurationError,
     IdgenError,
     InvalidTag,
+    LeaseLost,
     NoFreeWorker,
+    RegistryUnavailable,
     SegmentExhausted,
 )
 from ...core.generator import Generator
+from ...core.lease import Grant, Lease, Namespace
+from ...core.registry import Registry
 from ...core.segment import MAX_ID, Demand, Segment, check_tag
 from ...ops.tags import edits as tag_edits
 from ...ops.tags.change_log import record
 from ...process.handlers import current_settings, generators, segments
 from ...process.tags import Tag, find_tag
-from ...rest.access import Caller
-from ...rest.clients import MOST_LABEL, Owner
-from ...rest.failures import Failure
+from ...rest.authentication import Caller
+from ...rest.clients import MOST_LABEL, OPEN, Owner, RegistryMap, check_quota
+from ...rest.failures import Refusal
 from ...rest.tags import UnknownTag
-from ...settings.config import DEFAULT_ALIAS
-from .cosid_machines import Instance, MachineIds, MachineLost, MachineNotFound, MachineState, Rules
+from ...settings.config import DEFAULT_ALIAS, GeneratorSettings, SettingsError
 from .mounting import (
     DEFAULT,
     Authentication,
@@ -76,7 +87,15 @@ from .mounting import (
     throttle,
 )
 
-__all__ = ["Distributor", "urls"]
+__all__ = [
+    "Distributor",
+    "Instance",
+    "MachineIds",
+    "MachineLost",
+    "MachineNotFound",
+    "MachineState",
+    "urls",
+]
 
 JSON = "application/json"
 TEXT = "text/plain;charset=UTF-8"
@@ -85,7 +104,12 @@ SHARED = "__share__"
 NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
 MOST_BITS = 62
 ADD = "django_idgen.add_leafalloc"
-CODES = ((NoFreeWorker, "M-01"), (MachineNotFound, "M-02"), (MachineLost, "M-03"))
+ATTEMPTS = 4
+MOST_REMEMBERED = 10_000
+ACCEPTED = 0.5
+"""Seconds: a CosId client refuses a time that is further ahead of its own clock."""
+PATIENCE = 3.0
+"""Seconds that a request waits at most until its client accepts the answer."""
 
 
 def urls(
@@ -102,32 +126,31 @@ def urls(
 ) -> list[URLPattern]:
     """The URL patterns, for ``include()``.
 
-    ``authentication``: DRF's classes, one of which has to know the caller; by default
-    access tokens, then the project's own. None lets all callers take ids and machine ids, of
-    which a system check warns; else a machine id takes a token that names the generator in
-    ``leases``. ``generator``: the alias of ``ids`` without a name. ``namespace``: that of
-    ``ids`` with the name of a tag, ``cosid.namespace`` of the proxy server. ``machines``: the alias
-    for each CosId namespace; no other namespace has machine ids. ``tags``: patterns of the
-    tags that are served. ``make_tags``: whether a distributor makes its tag for callers
-    who may not add tags (``django_idgen.add_leafalloc``); None: as
-    ``IDGEN["REST"]["make_tags"]`` says.
+    ``authentication``: DRF's classes, one of which must know the caller; by default access tokens,
+    then the project's own. None lets all callers take ids and machine ids, and a system check warns
+    of it; otherwise a machine id takes a token that names the generator in ``leases``.
+    ``generator``: the alias of ``ids`` without a name. ``namespace``: the namespace of ``ids`` with
+    the name of a tag, ``cosid.namespace`` of the proxy server. ``machines``: the alias for each
+    CosId namespace; no other namespace has machine ids. ``tags``: patterns of the tags to serve.
+    ``make_tags``: whether a distributor makes its tag for callers who may not add tags
+    (``django_idgen.add_leafalloc``); None: as ``IDGEN["REST"]["make_tags"]`` says.
 
     ``guard``: seconds for which a silent instance keeps its machine id; it may ask for no
     more. ``clock_skew``: seconds, 1 at most, by which clients' clocks may differ from the
     registry's. CosId's clients sleep for so long when they take up an id that was in use, and
-    refuse more than 0.5; past 0.24 the service waits before it answers. ``late``: seconds for
-    which a DELETE may be held up on its way; a machine id that was registered more lately
-    expires, instead of being free at once.
+    refuse more than 0.5; past 0.24 the service waits before it answers. ``late``: seconds that a
+    DELETE may take to arrive. A machine id that was registered more recently expires instead of
+    being free at once.
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
-    rules = Rules(
-        _seconds("guard", guard),
-        _seconds("clock_skew", clock_skew, most=1),
-        _seconds("late", late),
-    )
+    rules = {
+        "guard": _seconds("guard", guard),
+        "skew": _seconds("clock_skew", clock_skew, most=1),
+        "late": _seconds("late", late),
+    }
     machines_of = {
-        alias: MachineIds(checked_alias(alias), rules) for alias in set((machines or {}).values())
+        alias: MachineIds(checked_alias(alias), **rules) for alias in set((machines or {}).values())
     }
     server = CosId(
         authentication,
@@ -199,7 +222,7 @@ class CosId(OldServer):
         ids, owner = self._machine_ids(request, namespace, new=True)
         bits = _number(request, "machineBit", most=MOST_BITS)
         instance = _instance(request, namespace, owner)
-        _check_guard(request, ids.rules.guard)
+        _check_guard(request, ids.longest_guard)
         if ids.workers.stop > 1 << bits:
             raise ParseError(
                 f"machineBit is {bits}, which does not fit generator {ids.alias!r}: it lends "
@@ -211,7 +234,7 @@ class CosId(OldServer):
 
     def guard(self, request: HttpRequest, namespace: str) -> HttpResponse:
         ids, owner = self._machine_ids(request, namespace)
-        _check_guard(request, ids.rules.guard)
+        _check_guard(request, ids.longest_guard)
         return _state(ids.guard(_instance(request, namespace, owner)))
 
     def revert(self, request: HttpRequest, namespace: str) -> HttpResponse:
@@ -221,7 +244,7 @@ class CosId(OldServer):
     def _machine_ids(
         self, request: HttpRequest, namespace: str, *, new: bool = False
     ) -> tuple[MachineIds, Owner]:
-        # Only requests for a machine id are throttled: without its guard an instance stops.
+        # Throttles count only requests for a new machine id: an instance stops without its guard.
         caller = self.door.caller(request, counted=new)
         found = self._machines_of.get(namespace)
         if found is None:
@@ -250,17 +273,17 @@ class CosId(OldServer):
         last = self._distributor.take(caller, _tag_of(namespace, name), step)
         return HttpResponse(str(last), content_type=JSON)
 
-    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
+    def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
         known = next((code for kind, code in CODES if isinstance(error, kind)), None)
         content = {
-            "code": known or str(failure.status),
-            "msg": str(error) if known else failure.detail,
+            "code": known or str(answer.status_code),
+            "msg": str(error) if known else str(answer.detail),
             "errors": [],
         }
-        return json_answer(content, JSON, 400 if known else failure.status)
+        return json_answer(content, JSON, 400 if known else answer.status_code)
 
 
-# --- what a request says ---------------------------------------------------------------
+# --- parameters ------------------------------------------------------------------------
 
 
 def _number(
@@ -304,7 +327,7 @@ def _check_guard(request: HttpRequest, most: float) -> None:
 def _duration(text: str) -> timedelta | None:
     try:
         found = parse_duration(text) if text.startswith("P") else None
-    except OverflowError:  # as long as Java can say: for ever
+    except OverflowError:  # the longest duration of Java
         return timedelta.max
     return found if found is not None and found > timedelta(0) else None
 
@@ -321,16 +344,16 @@ def _state(state: MachineState) -> HttpResponse:
     return json_answer({"machineId": state.machine_id, "lastTimeStamp": state.last_ms}, JSON)
 
 
-# --- segments ----------------------------------------------------------------------------
+# --- segments --------------------------------------------------------------------------
 
 
 def _tag_of(namespace: str, name: str) -> str:
-    """The tag of CosId's IdSegmentDistributor ``name``; CosId joins the two likewise."""
+    """The tag of CosId's IdSegmentDistributor ``name``, which CosId names likewise."""
     return f"{namespace}.{name}"
 
 
 def _checked_namespace(namespace: object) -> str:
-    """``namespace``, if a tag can begin with it; raises :class:`ImproperlyConfigured`."""
+    """``namespace``, if a tag can begin with it. Raises :class:`ImproperlyConfigured`."""
     try:
         return check_tag(namespace)
     except InvalidTag as error:
@@ -340,15 +363,15 @@ def _checked_namespace(namespace: object) -> str:
 
 
 class Distributor:
-    """What CosId calls an IdSegmentDistributor: one for each tag. Thread-safe."""
+    """CosId's IdSegmentDistributor, for all tags. Thread-safe."""
 
     def __init__(self, tags: Tags) -> None:
         self._tags = tags
 
     def open(self, caller: Caller | None, tag: str, offset: int, step: int) -> int:
-        """See that ``tag`` is there; a new one begins above ``offset``. The last id given out.
+        """Make ``tag`` above ``offset`` if it is missing. Returns the last id given out.
 
-        Raises :class:`UnknownTag` where the caller may not make it.
+        Raises :class:`UnknownTag` if the caller may not make it.
         """
         self._tags.check(caller, tag, may_make=True)
         found = find_tag(tag)
@@ -367,9 +390,9 @@ class Distributor:
         return found.max_id - 1
 
     def take(self, caller: Caller | None, tag: str, step: int) -> int:
-        """The last id of a range of ``step`` ids, which is the caller's alone.
+        """Take a range of ``step`` ids. Returns its last id.
 
-        Not out of a pool: a CosId client wants each range to be above the one before.
+        Not from a pool: a CosId client wants each range to be above the one before.
         """
         self._tags.check_segments(caller, tag)
         allocator = segments.allocator()
@@ -383,7 +406,7 @@ class Distributor:
 
 
 def _refusal(segment: Segment, step: int) -> IdgenError | None:
-    """Why a client that takes any range for ``step`` ids without a gap can't have this one."""
+    """The error for a segment that is not ``step`` ids without a gap, as clients take it to be."""
     if segment.delta != 1:
         return ConfigurationError(
             f"Tag {segment.tag!r} comes from {segment.delta} databases, each of which gives out "
@@ -406,3 +429,231 @@ def _made(tag: str, offset: int, step: int) -> Tag:
     if found is None:
         raise NotFound(f"Tag {tag!r} could not be made.")
     return found
+
+
+# --- machine ids -----------------------------------------------------------------------
+
+
+class MachineNotFound(IdgenError):
+    """The instance has no machine id."""
+
+
+class MachineLost(IdgenError):
+    """The instance had a machine id, which may have another holder now."""
+
+
+CODES = ((NoFreeWorker, "M-01"), (MachineNotFound, "M-02"), (MachineLost, "M-03"))
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A CosId instance. ``name``: its instance id, which each owner may use for another one."""
+
+    namespace: str
+    name: str
+    stable: bool
+    owner: Owner = OPEN
+
+    @property
+    def label(self) -> str:
+        """The holder's name in the registry. No process of this project has such a name."""
+        return self.owner.instance_label(self.namespace, self.name)
+
+    @property
+    def fits(self) -> bool:
+        printable = (
+            self.name.isascii() and self.name.isprintable() and self.name == self.name.strip()
+        )
+        return bool(self.name) and printable and len(self.label) <= MOST_LABEL
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """The answer to a client."""
+
+    machine_id: int
+    last_ms: int
+    """Milliseconds since 1970: every stamp of an earlier holder is before it."""
+
+
+class MachineIds:
+    """Lends the worker ids of generator ``alias``. Thread-safe.
+
+    ``guard``: seconds for which a silent instance keeps its machine id. ``skew``: seconds by which
+    a client's clock may differ from the registry's. ``late``: seconds that a DELETE may take to
+    arrive. Raises :class:`NoFreeWorker`, :class:`RegistryUnavailable` and other errors of
+    registries.
+    """
+
+    def __init__(self, alias: str, *, guard: float, skew: float, late: float) -> None:
+        self.alias = alias
+        self.longest_guard = guard
+        self._skew = skew
+        self._late = late
+        self._registries = _Registries(guard + skew)
+        self._known: dict[str, None] = {}
+
+    @property
+    def workers(self) -> range:
+        """The machine ids that may be lent."""
+        return self._space.workers
+
+    def distribute(self, instance: Instance) -> MachineState:
+        """The machine id of ``instance``: the one it has, else another that is free.
+
+        Waits until CosId's clients accept its time. Refuses if that takes longer than
+        :data:`PATIENCE`.
+        """
+        avoid, ahead = None, 0.0
+        for _ in range(ATTEMPTS):
+            try:
+                kept = self._again(instance)
+                grant, is_new = (kept, False) if kept else self._anew(instance, avoid)
+            except LeaseLost:
+                continue  # another request of the instance was faster
+            state = self._state(grant, is_new=is_new)
+            ahead = self._ahead(state, grant)
+            if ahead <= PATIENCE:
+                SYSTEM_CLOCK.sleep(max(0.0, ahead))
+                self._remember(instance)
+                return state
+            if is_new:
+                self._registry.release(grant.lease, last_tick=None)
+            avoid = grant.lease.worker
+        if ahead:
+            raise Refusal(
+                503,
+                "unavailable",
+                f"The worker ids of generator {self.alias!r} are lent up to {ahead:.1f} s past "
+                f"now: the database was changed or has lost rows, or a clock was ahead. CosId's "
+                f"clients refuse more than {ACCEPTED:g} s. Start the instance again in "
+                f"{ahead:.0f} s.",
+                wait=ahead,
+            )
+        raise RegistryUnavailable(
+            f"Requests of instance {instance.name!r} got in each other's way. Try again."
+        )
+
+    def guard(self, instance: Instance) -> MachineState:
+        """Renew the machine id of ``instance``.
+
+        Raises :class:`MachineNotFound` and :class:`MachineLost`.
+        """
+        kept = [grant for lease in self._held(instance) if (grant := self._renewed(lease))]
+        if not kept:
+            kind = MachineLost if instance.label in self._known else MachineNotFound
+            raise kind(f"Instance {instance.name!r} has no machine id. Ask for one.")
+        self._remember(instance)
+        return self._state(kept[0], is_new=False)
+
+    def revert(self, instance: Instance) -> MachineState:
+        """Take back the machine id of ``instance``. Raises :class:`MachineNotFound`.
+
+        A DELETE that arrives late, after the instance was started again, looks like a new one. So
+        a machine id that was registered within ``late`` seconds expires on its own instead, and so
+        does a stable instance's: the living instance goes on guarding it. The next lease begins
+        where the guard would have ended, since a client may stamp until its DELETE arrives.
+        """
+        found = None
+        for lease in self._held(instance):
+            grant = self._renewed(lease)
+            if grant is None:
+                continue
+            found = found or grant
+            if not instance.stable and self._is_settled(grant):
+                self._registry.release(grant.lease, last_tick=self._space.max_ticks)
+        if found is None:
+            raise MachineNotFound(f"Instance {instance.name!r} has no machine id.")
+        return self._state(found, is_new=False)
+
+    def _again(self, instance: Instance) -> Grant | None:
+        """The lease that ``instance`` has, renewed; None if there is none to go on with.
+
+        A stable instance's lease is renewed. Another's is released, so that :meth:`_anew` takes the
+        same worker id with a start that tells when the instance was last registered.
+        """
+        held = self._held(instance)
+        if not held:
+            return None
+        grant: Grant = self._registry.renew(held[0], last_tick=held[0].start)
+        if not instance.stable:
+            self._registry.release(grant.lease, last_tick=self._latest(grant))
+            return None
+        return grant
+
+    def _anew(self, instance: Instance, avoid: int | None) -> tuple[Grant, bool]:
+        """A lease, and whether it is new."""
+        check_quota(self._registry, self.alias, instance.owner)
+        grant: Grant = self._registry.acquire(holder=instance.label, avoid=avoid)
+        first = self._held(instance)[:1]
+        if not first or first[0].token == grant.lease.token:
+            return grant, True
+        # Of two requests of one instance at once, both get the first one's lease.
+        self._registry.release(grant.lease, last_tick=None)
+        return self._registry.renew(first[0], last_tick=first[0].start), False
+
+    def _held(self, instance: Instance) -> list[Lease]:
+        found: list[Lease] = self._registry.held_by(instance.label)
+        return found
+
+    def _renewed(self, lease: Lease) -> Grant | None:
+        try:
+            grant: Grant = self._registry.renew(lease, last_tick=lease.start)
+        except LeaseLost:
+            return None
+        return grant
+
+    def _state(self, grant: Grant, *, is_new: bool) -> MachineState:
+        """Stamps begin where a new lease does, or after those of the past life."""
+        space = self._space
+        tick = grant.lease.start
+        if not is_new:
+            tick = max(tick, self._latest(grant) + 1)
+        unix_us = space.epoch_us + tick * space.tick_us
+        return MachineState(grant.lease.worker, -(-unix_us // 1000))
+
+    def _ahead(self, state: MachineState, grant: Grant) -> float:
+        """Seconds until the slowest clock accepts ``state``; negative if it already does."""
+        ahead_us = state.last_ms * 1000 - grant.reading.registry_us
+        return ahead_us / 1e6 + self._skew - ACCEPTED
+
+    def _latest(self, grant: Grant) -> int:
+        """The latest tick that a client can have stamped by now."""
+        return self._space.tick_at(grant.reading.registry_us + int(self._skew * 1e6))
+
+    def _is_settled(self, grant: Grant) -> bool:
+        since = self._space.tick_at(grant.reading.registry_us - int(self._late * 1e6))
+        return grant.lease.start <= since
+
+    def _remember(self, instance: Instance) -> None:
+        # Only tells MachineLost from MachineNotFound.
+        keep_newest(self._known, instance.label, None, most=MOST_REMEMBERED)
+
+    @property
+    def _space(self) -> Namespace:
+        space: Namespace = self._registry.namespace
+        return space
+
+    @property
+    def _registry(self) -> Any:
+        return self._registries[self.alias]
+
+
+class _Registries(RegistryMap):
+    """Registries whose window is the guard by a clock that is ahead."""
+
+    def __init__(self, window: float) -> None:
+        super().__init__()
+        self._window = window
+
+    def open(self, entry: GeneratorSettings) -> Registry:
+        # One tick more, since a window does not include its end.
+        window = self._window + entry.layout.tick_us / 1e6
+        registry = super().open(replace(entry, window=window))
+        if not registry.knows_holders:
+            raise SettingsError(
+                f"CosId's machine ids can't come from generator {entry.alias!r}: its leases are "
+                f"those of {entry.leases.path}, which can't tell what an instance holds. Name "
+                f"a generator with django_idgen.leases.database.DatabaseLeases."
+            )
+        return registry

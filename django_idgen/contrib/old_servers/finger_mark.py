@@ -6,8 +6,8 @@
 ====================================  ================================================
 
 A key without a generator of its own gets ids of the default one. Any error is
-``{"id":-1,"status":"ERROR","msg":"system error!"}``, with HTTP status 200; but 401, 403 and 429
-for callers who may not have ids, and 413 for a request that is too large.
+``{"id":-1,"status":"ERROR","msg":"system error!"}`` with HTTP status 200; but 401, 403 and 429
+for callers without access, and 413 for a request that is too large.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Mapping
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
+from rest_framework.exceptions import APIException
 
 from ...process.handlers import generators
-from ...rest.failures import Failure
 from ...settings.config import DEFAULT_ALIAS
 from .mounting import DEFAULT, Authentication, OldServer, checked_alias, json_answer, of_generator
 
@@ -37,11 +37,10 @@ def urls(
 ) -> list[URLPattern]:
     """The URL patterns, for ``include()``.
 
-    ``authentication``: DRF's classes, one of which has to know the caller; by default
-    access tokens, then the project's own. None lets all callers take ids, of which a system
-    check warns. ``generator``: the alias whose ids ``getId`` gives. ``app_keys``: the
-    alias for each application key; without it a key is an alias. ``generator`` serves all
-    other keys.
+    ``authentication``: DRF's classes, one of which must know the caller; by default access tokens,
+    then the project's own. None lets all callers take ids, and a system check warns of it.
+    ``generator``: the alias whose ids ``getId`` gives. ``app_keys``: the alias for each application
+    key; without it a key is an alias. ``generator`` serves all other keys.
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
@@ -75,8 +74,8 @@ class FingerMark(OldServer):
         value = of_generator(self.door.caller(request), alias).next_id()
         return _answer(value, "SUCCESS", None)
 
-    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
-        status = failure.status if failure.status in CLOSED else 200
+    def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
+        status = answer.status_code if answer.status_code in CLOSED else 200
         return _answer(NO_ID, "ERROR", NO_ID_MESSAGE, status)
 
 

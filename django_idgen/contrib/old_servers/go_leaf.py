@@ -3,16 +3,15 @@
 ===============================  =====================================================
 ``GET api/leaf?biz_tag=``        ``{"code":0,"data":{"ID":1},"msg":"success"}``
 ``POST api/leaf``                make a tag: ``biz_tag``, ``max_id`` (1), ``step`` (200),
-                                 ``descprition`` (so spelt by its clients) or ``description``
+                                 ``descprition`` (its clients spell it so) or ``description``
 ``PUT api/leaf/init/cache``      load the next segment of ``biz_tag`` into this process;
                                  ``data`` shows what this process holds
-``PUT api/leaf/step``            ``biz_tag`` takes ``step`` ids at a time from now on
+``PUT api/leaf/step``            set the ``step`` of ``biz_tag``
 ===============================  =====================================================
 
-The HTTP status is 200 and ``code`` tells: 0 well, 1000 a body that can't be read, 1001 any
-other error, a missing ``biz_tag`` too;
-but 401, 403 and 429 (with code 1001) for callers who may not do it, and 413 for a request
-that is too large.
+The HTTP status is 200 and ``code`` tells the result: 0 for success, 1000 for a body that can't be
+read, 1001 for any other error, also a missing ``biz_tag``. But callers without the right get 401,
+403 or 429 (with code 1001), and a request that is too large gets 413.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
-from rest_framework.exceptions import ParseError
+from rest_framework.exceptions import APIException, ParseError
 
 from ...core.errors import InvalidTag
 from ...core.segment import MAX_ID, MAX_STEP, check_tag
@@ -35,7 +34,6 @@ from ...ops.tags import edits as tag_edits
 from ...ops.tags.change_log import record
 from ...process.handlers import current_settings, segments
 from ...process.tags import TagsElsewhere, TagUnknown, find_tag
-from ...rest.failures import Failure
 from ...rest.serializers import StrictJSONParser
 from ...rest.tags import UnknownTag
 from .mounting import DEFAULT, Authentication, OldServer, Tags, json_answer
@@ -59,12 +57,12 @@ def urls(
 ) -> list[URLPattern]:
     """The URL patterns, for ``include()``.
 
-    ``authentication``: DRF's classes, one of which has to know the caller; by default
-    access tokens, then the project's own. None lets all callers take ids, of which a system
-    check warns. To make a tag takes a user with ``django_idgen.add_leafalloc``, to load or
-    to change one ``django_idgen.change_leafalloc``: also where all callers may take ids, unless
-    ``writes=True`` opens tags to them, too. ``tags``: patterns of the tags that are
-    served. ``make_tags``: whether taking an id of an unknown tag makes it; None: as
+    ``authentication``: DRF's classes, one of which must know the caller; by default access tokens,
+    then the project's own. None lets all callers take ids, and a system check warns of it. Only a
+    user with ``django_idgen.add_leafalloc`` may make a tag, and only one with
+    ``django_idgen.change_leafalloc`` may load or change one. That also holds where all callers may
+    take ids, unless ``writes=True`` opens tags to them, too. ``tags``: patterns of the tags to
+    serve. ``make_tags``: whether taking an id of an unknown tag makes it; None: as
     ``IDGEN["REST"]["make_tags"]`` says.
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
@@ -131,20 +129,21 @@ class GoLeaf(OldServer):
             raise UnknownTag(tag)
         return tag
 
-    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
-        if failure.status in CLOSED:
-            return _answer(ERROR, failure.detail, status=failure.status)
+    def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
+        status, detail = answer.status_code, str(answer.detail)
+        if status in CLOSED:
+            return _answer(ERROR, detail, status=status)
         if isinstance(error, (InvalidTag, tag_edits.TagExists, TagUnknown, TagsElsewhere)):
             return _answer(ERROR, str(error))
         if isinstance(error, tag_edits.Unstorable):
             return _answer(BAD_PARAMETER, str(error))
-        is_bad = 400 <= failure.status < 500 and failure.status not in (404, 409)
-        return _answer(BAD_PARAMETER if is_bad else ERROR, failure.detail)
+        is_bad = 400 <= status < 500 and status not in (404, 409)
+        return _answer(BAD_PARAMETER if is_bad else ERROR, detail)
 
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """A JSON object that a client sent. What is wrong in it is a :class:`ParseError`."""
+    """The JSON object in a request. Raises :class:`ParseError` for wrong values."""
 
     values: Mapping[str, Any]
 
@@ -180,7 +179,7 @@ class _Body:
 
 
 def _cached(stats: SegmentStats) -> dict[str, Any]:
-    """What the Go Leaf keeps of a tag in its memory, in the names of its struct."""
+    """The segments of a tag, in the form of the Go Leaf's struct."""
     left = stats.remaining
     buffer: list[dict[str, object]] = []
     for segment in reversed(stats.held):
@@ -201,6 +200,6 @@ def _cached(stats: SegmentStats) -> dict[str, Any]:
 
 
 def _answer(code: int, message: str, data: object = None, status: int = 200) -> HttpResponse:
-    # Go writes the keys of a map in this order, and errors have no data.
+    # In the order in which Go writes the keys of a map. Errors have no data.
     content = {"code": code, **({"data": data} if code == OK else {}), "msg": message}
     return json_answer(content, JSON, status)

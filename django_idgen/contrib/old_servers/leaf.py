@@ -7,10 +7,10 @@
 ``cache``, ``db``                      pages, for users who may see tags
 =====================================  ===============================================
 
-Any method does. An error is an HTTP error as Spring Boot 1.5 sends it, in JSON:
+Each path takes every method. An error is an HTTP error as Spring Boot 1.5 sends it, in JSON:
 ``timestamp``, ``status``, ``error``, ``exception``, ``message`` and ``path``. The message of
 a 500 is ``Result{id=-2, status=EXCEPTION}`` for an unknown key, ``-3`` if there is no segment,
-``-1`` if the generator can't give ids. 401, 403 and 429 are for callers who may not have ids.
+``-1`` if the generator can't give ids. Callers without access get 401, 403 or 429.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from django.urls import URLPattern
 from django.utils.encoding import escape_uri_path
 from django.utils.html import format_html, format_html_join
 from django.utils.timezone import get_default_timezone
-from rest_framework.exceptions import ParseError
+from rest_framework.exceptions import APIException, ParseError
 
 from ...core.clock import in_zone, unix_us
 from ...core.errors import InvalidTag, SegmentError, TimeOutOfRange
@@ -37,7 +37,6 @@ from ...db.memory_rows import catch_up
 from ...models import LeafAlloc
 from ...process.handlers import current_settings, segments
 from ...process.tags import is_row_of, tag_databases
-from ...rest.failures import Failure
 from ...rest.tags import UnknownTag
 from ...settings.config import DEFAULT_ALIAS
 from .mounting import (
@@ -62,7 +61,7 @@ NOT_READY, NO_KEY, NO_SEGMENT = -1, -2, -3
 NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
 VIEW = "django_idgen.view_leafalloc"
 MOST_ROWS = 1000
-"""Rows that a page shows; the admin has them all, by pages."""
+"""Rows that a page shows. The admin shows all of them."""
 SHOWN = ("biz_tag", "max_id", "step", "description", "update_time", "delta", "remainder", "rate")
 
 
@@ -75,13 +74,12 @@ def urls(
 ) -> list[URLPattern]:
     """The URL patterns, for ``include()``.
 
-    ``authentication``: DRF's classes, one of which has to know the caller; by default
-    access tokens, then the project's own. None lets all callers take ids and decode, of which
-    a system check warns; the two pages need a user with the permission
-    ``django_idgen.view_leafalloc`` all the same. ``generator``: the alias whose ids, and
-    layout, the snowflake URLs are about. ``tags``: patterns of the tags that are served.
-    ``make_tags``: whether an unknown key makes its tag; None: as
-    ``IDGEN["REST"]["make_tags"]`` says.
+    ``authentication``: DRF's classes, one of which must know the caller; by default access tokens,
+    then the project's own. None lets all callers take and decode ids, and a system check warns of
+    it; the two pages still need a user with the permission ``django_idgen.view_leafalloc``.
+    ``generator``: the alias of the snowflake URLs. ``tags``: patterns of the tags to serve.
+    ``make_tags``: whether an unknown key makes its tag; None: as ``IDGEN["REST"]["make_tags"]``
+    says.
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
     """
@@ -98,7 +96,7 @@ def urls(
 class Leaf(OldServer):
     name = "leaf"
     epoch = "2010-11-04T01:42:54.657Z"
-    """Twitter's, from which Leaf's snowflakes count milliseconds."""
+    """Twitter's epoch."""
 
     def __init__(self, authentication: Authentication, alias: str, tags: Tags) -> None:
         super().__init__(authentication, [alias])
@@ -122,7 +120,7 @@ class Leaf(OldServer):
         return json_answer(_decoded(given, layout), JSON)
 
     def cache(self, request: HttpRequest) -> HttpResponse:
-        """The tags that this process has used, with the segments that it holds."""
+        """The tags that this process has used, with their segments."""
         self.door.need(request, VIEW)
         made = sorted(
             (tag, each) for tag, each in segments.made().items() if self._tags.serves(tag)
@@ -145,14 +143,14 @@ class Leaf(OldServer):
             )
         return _page("leaf_alloc", ("database", *SHOWN), found[:MOST_ROWS], len(found))
 
-    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:
+    def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:
         if isinstance(error, (UnknownTag, InvalidTag)):
             return _exception(NO_KEY, request)
         if isinstance(error, SegmentError):
             return _exception(NO_SEGMENT, request)
-        if failure.status >= 500:
+        if answer.status_code >= 500:
             return _exception(NOT_READY, request)
-        return _error(failure.status, failure.detail, request)
+        return _error(answer.status_code, str(answer.detail), request)
 
 
 def _decoded(text: str, layout: BitLayout) -> dict[str, str]:
@@ -179,7 +177,7 @@ def _exception(number: int, request: HttpRequest) -> HttpResponse:
 
 
 def _error(status: int, message: str, request: HttpRequest, **more: str) -> HttpResponse:
-    """As Spring Boot 1.5 has it: a page if HTML is what the client likes best, else JSON."""
+    """An error as Spring Boot 1.5 sends it: a page if the client prefers HTML, else JSON."""
     reason = HTTPStatus(status).phrase
     if request.get_preferred_type(["application/json", "text/html"]) == "text/html":
         page = format_html(PAGE, status=status, reason=reason, message=message)

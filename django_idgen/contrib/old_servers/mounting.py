@@ -1,7 +1,7 @@
-"""What the old servers have in common: who may ask, for which ids, and how views are mounted.
+"""What the old servers share: who may ask, for which ids, and how views are mounted.
 
-The views are plain Django ones, which cost less than Django REST framework's. DRF is asked
-only who sent a request, and only where no token that was seen lately says so.
+The views are plain Django views, which cost less than Django REST framework's. DRF only
+authenticates callers, and only those without a token that was seen lately.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ from rest_framework.views import APIView
 
 from ...core.generator import Generator
 from ...core.layout import BitLayout, parse_layout
-from ...core.segment import STEP, Segment, check_tag
+from ...core.segment import check_tag
 from ...db.atomic_requests import never_atomic
 from ...process.handlers import current_settings, generators, segments
-from ...rest.access import Caller, default_authentication
 from ...rest.authentication import (
     TOKENS,
+    Caller,
+    CallerThrottle,
+    SubjectThrottle,
     TokenAuthentication,
     TokenUser,
     check_credentials,
+    default_authentication,
     secret_of,
 )
-from ...rest.base import NEVER_CACHED, check_body, check_url, known_failure
-from ...rest.failures import Failure
-from ...rest.lending import Lending
+from ...rest.base import NEVER_CACHED, check_body, check_url
+from ...rest.failures import answer_to
 from ...rest.tags import KNOWN_TAGS, UnknownTag
-from ...rest.throttles import CallerThrottle, SubjectThrottle
 from ...rest.tokens import fits
 from ...settings.config import SettingsError
 
@@ -73,7 +74,7 @@ __all__ = [
 
 
 class Default(Enum):
-    """The one value says: access tokens, then the project's own DRF authentications."""
+    """The default of ``authentication``: access tokens, then the project's own classes."""
 
     AUTHENTICATION = "the native API's"
 
@@ -81,14 +82,14 @@ class Default(Enum):
 DEFAULT = Default.AUTHENTICATION
 Authentication = Iterable[type[BaseAuthentication]] | None | Default
 View = Callable[..., HttpResponse]
-Failed = Callable[[Exception, Failure, HttpRequest], HttpResponse]
-"""Writes what went wrong as the old server does."""
+Failed = Callable[[Exception, APIException, HttpRequest], HttpResponse]
+"""Writes an error as the old server does: the error, and the native API's answer to it."""
 NO_OWNERS = (
     " Its machine ids have no owner: anybody can give back, and then have, the one that an "
     "instance works with."
 )
 COUNTED = "idgen_counted"
-"""An attribute of a request that throttles have counted: a view may ask for the caller twice."""
+"""The attribute of a request that throttles have counted. A view may ask twice for the caller."""
 
 
 class Door:
@@ -105,48 +106,46 @@ class Door:
     def caller(
         self, request: HttpRequest, secret: str | None = None, *, counted: bool = True
     ) -> Caller | None:
-        """Who sent the request; None at an open door. ``secret``: one that is in no header.
+        """The sender of the request; None at an open door. Raises DRF's exceptions.
 
-        ``counted``: whether throttles count the request. Raises DRF's exceptions.
+        ``secret``: one that was in no header. ``counted``: whether throttles count the request.
         """
-        found = None if self.is_open else self._known(request, secret)
+        found = None if self.is_open else self._authenticate(request, secret)
         if counted:
             _count(request, found)
         return found
 
-    def user(self, request: HttpRequest) -> Caller:
-        """The same at a closed door; an open one lets in those whom the native API knows."""
-        found = (Door(DEFAULT) if self.is_open else self)._known(request, None)
-        _count(request, found)
-        return found
-
     def need(self, request: HttpRequest, permission: str) -> Any:
-        """The user who sent it and has the permission. Raises :class:`PermissionDenied`."""
-        caller = self.user(request)
+        """The user who sent the request, also at an open door.
+
+        Raises :class:`PermissionDenied` unless the user has ``permission``.
+        """
+        caller = (Door(DEFAULT) if self.is_open else self)._authenticate(request, None)
+        _count(request, caller)
         if not caller.has_perm(permission):
             raise PermissionDenied
         return caller.user
 
     @sensitive_variables()
-    def _known(self, request: HttpRequest, secret: str | None) -> Caller:
+    def _authenticate(self, request: HttpRequest, secret: str | None) -> Caller:
         classes = default_authentication() if self._classes is None else self._classes
-        if classes[0] is TokenAuthentication:  # a class of the project's own may be stricter
+        if classes[0] is TokenAuthentication:  # a subclass of the project's may be stricter
             given = secret or secret_of(request.META.get("HTTP_AUTHORIZATION", ""))
             token = None if given is None else TOKENS.lately(given)
             if token is not None:
                 return Caller(TokenUser(token), token)
         if secret is not None:
             return _by_secret(classes, request, secret)
-        return _authenticated(classes, request)
+        return _by_classes(classes, request)
 
 
 @sensitive_variables()
 def _by_secret(
     classes: Iterable[type[BaseAuthentication]], request: HttpRequest, secret: str
 ) -> Caller:
-    """As if the secret stood in the header, where it belongs."""
+    """Authenticate as if the secret were in the header, where it belongs."""
     if not secret.isascii():
-        # No header can hold it, and the error that says so shows all of it.
+        # No header can hold it, and the resulting error would show all of it.
         raise AuthenticationFailed
     first = next((kind for kind in classes if issubclass(kind, TokenAuthentication)), None)
     asking = HttpRequest()
@@ -157,7 +156,7 @@ def _by_secret(
     return Caller(*found)
 
 
-def _authenticated(classes: Iterable[type[BaseAuthentication]], request: HttpRequest) -> Caller:
+def _by_classes(classes: Iterable[type[BaseAuthentication]], request: HttpRequest) -> Caller:
     authenticators = [kind() for kind in classes]
     asking = Request(request, authenticators=authenticators)
     try:
@@ -185,70 +184,63 @@ def _count(request: HttpRequest, caller: Caller | None) -> None:
         kinds.append(CallerThrottle)
     if not kinds:
         return
-    asking = Request(copy(request))  # whose user is set on what it wraps, too
+    asking = Request(copy(request))  # a copy, since DRF also sets its user
     if caller is not None:
         asking.user, asking.auth = caller.user, caller.token
     view = APIView()
     view.setup(request)
     for kind in kinds:
-        _check(kind(), asking, view)
+        _check_limit(kind(), asking, view)
 
 
 def throttle(**subject: str) -> None:
-    """Raise :class:`Throttled` by the settings; ``subject`` is the ``tag`` or the ``alias``."""
+    """Raise :class:`Throttled` by ``tag_rate``; ``subject`` is the ``tag`` or the ``alias``."""
     if current_settings().rest.tag_rate is not None:
         view: Any = SimpleNamespace(kwargs=subject)
-        _check(SubjectThrottle(), Request(HttpRequest()), view)
+        _check_limit(SubjectThrottle(), Request(HttpRequest()), view)
 
 
-def _check(limit: BaseThrottle, asking: Request, view: Any) -> None:
+def _check_limit(limit: BaseThrottle, asking: Request, view: Any) -> None:
     if not limit.allow_request(asking, view):
         raise Throttled(limit.wait())
 
 
-# --- which ids ---------------------------------------------------------------------------
+# --- which ids -------------------------------------------------------------------------
 
 
 class Tags:
-    """The tags that match one of ``patterns`` (“*” stands for any characters).
+    """The tags that match one of ``patterns``, in which “*” stands for any characters.
 
-    ``make``: whether a request for an unknown one makes it; None: as the setting
+    ``make``: whether a request for an unknown tag makes it; None: as
     ``IDGEN["REST"]["make_tags"]`` says.
     """
 
     def __init__(self, patterns: Iterable[str], make: bool | None) -> None:
-        self._patterns = _patterns(patterns)
-        self._serves_all = "*" in self._patterns
+        is_list = isinstance(patterns, Iterable) and not isinstance(patterns, str)
+        self._patterns = tuple(patterns) if is_list else ()
+        if not is_list or not all(isinstance(each, str) and each for each in self._patterns):
+            raise ImproperlyConfigured(
+                f"tags must be a list of patterns, such as ['*'], not {patterns!r}."
+            )
         if make is not None and not isinstance(make, bool):
             raise ImproperlyConfigured(f"make_tags must be True, False or None, not {make!r}.")
+        self._serves_all = "*" in self._patterns
         self._make = make
 
     def generator(self, caller: Caller | None, tag: str) -> Generator:
-        """What gives ids of ``tag`` to ``caller``.
-
-        Raises :class:`UnknownTag`, DRF's exceptions and :class:`IdgenError`.
-        """
+        """The generator of ``tag``. Raises as :meth:`check`."""
         self.check(caller, tag)
         return segments.get(tag) or segments.open(tag)
 
-    def segment(self, caller: Caller | None, tag: str) -> Segment:
-        """A whole segment out of the source, for ``caller`` alone; raises likewise.
-
-        As long as the row's step says, up to ``max_segment``.
-        """
-        self.check_segments(caller, tag)
-        allocator = segments.allocator()
-        allocator.check_process()
-        return Lending(allocator, tag, current_settings().rest.max_segment).take(STEP, 0)
-
     def makes(self) -> bool:
-        """Whether an unknown tag is made by a request for it."""
+        """Whether a request for an unknown tag makes it."""
         return current_settings().rest.make_tags if self._make is None else self._make
 
     def check(self, caller: Caller | None, tag: str, *, may_make: bool = False) -> None:
         """Raise unless ``caller`` (None: any caller) may take ids of ``tag``, and the tag is there.
 
-        ``may_make``: the tag need not be there, as what calls this makes it.
+        ``may_make``: the tag may be missing, since the request makes it. Raises
+        :class:`UnknownTag`, DRF's exceptions and :class:`IdgenError`.
         """
         check_tag(tag)
         if caller is not None and not caller.may_take_of_tag(tag):
@@ -259,9 +251,9 @@ class Tags:
         if not may_make and not self.makes() and not KNOWN_TAGS.has(tag):
             raise UnknownTag(tag)
 
-    def check_segments(self, caller: Caller | None, tag: str, *, may_make: bool = False) -> None:
+    def check_segments(self, caller: Caller | None, tag: str) -> None:
         """As :meth:`check`, for whole segments."""
-        self.check(caller, tag, may_make=may_make)
+        self.check(caller, tag)
         if caller is not None:
             caller.check_segments_of(tag)
 
@@ -270,7 +262,7 @@ class Tags:
 
 
 def of_generator(caller: Caller | None, alias: str) -> Generator:
-    """What gives ids of the generator ``alias``; raises as :meth:`Tags.generator`."""
+    """The generator ``alias``, if ``caller`` (None: any caller) may take its ids."""
     if caller is not None and not caller.may_take_of_generator(alias):
         raise PermissionDenied(caller.refusal("generator"))
     throttle(alias=alias)
@@ -278,7 +270,7 @@ def of_generator(caller: Caller | None, alias: str) -> Generator:
 
 
 def checked_alias(alias: object) -> str:
-    """``alias``, if ``IDGEN["GENERATORS"]`` has it; raises :class:`ImproperlyConfigured`."""
+    """``alias``, if ``IDGEN["GENERATORS"]`` has it. Raises :class:`ImproperlyConfigured`."""
     known = current_settings().generators
     if not isinstance(alias, str) or alias not in known:
         raise ImproperlyConfigured(
@@ -288,20 +280,11 @@ def checked_alias(alias: object) -> str:
     return alias
 
 
-def _patterns(given: object) -> tuple[str, ...]:
-    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
-    if not all(isinstance(each, str) and each for each in found):
-        raise ImproperlyConfigured(
-            f"tags must be a list of patterns, such as ['*'], not {given!r}."
-        )
-    return found
-
-
-# --- how -----------------------------------------------------------------------------------
+# --- mounting --------------------------------------------------------------------------
 
 
 class OldKeyConverter:
-    """Any text as a key: a wrong one gets the old server's own error."""
+    """Any text as a key: the view answers a wrong one with the old server's error."""
 
     regex = r"[\s\S]+?"
 
@@ -313,7 +296,7 @@ class OldKeyConverter:
 
 
 class SlashConverter(OldKeyConverter):
-    """The slash that a path may end with."""
+    """An optional slash at the end of a path."""
 
     regex = "/?"
 
@@ -324,82 +307,123 @@ if "idgen_old_key" not in get_converters():
 
 
 class OldServer(ABC):
-    """The base of each old server, whose views are its methods. Thread-safe.
+    """The base class of the old servers, whose views are its methods. Thread-safe.
 
-    ``authentication``: see :class:`Door`. ``aliases``: the generators whose snowflakes it
-    gives; a system check compares their time with :attr:`epoch`.
+    ``authentication``: see :class:`Door`. ``aliases``: the generators of its snowflakes; a system
+    check compares their time with :attr:`epoch`.
     """
 
     name: ClassVar[str]
     slash: ClassVar[bool] = True
     """Whether its paths may end with a slash, which is no part of a key."""
     epoch: ClassVar[str | None] = None
-    """That of the old server's snowflakes."""
+    """The epoch of the old server's snowflakes."""
 
     def __init__(self, authentication: Authentication, aliases: Iterable[str] = ()) -> None:
         self.door = Door(authentication)
         self.aliases = tuple(dict.fromkeys(aliases))
 
     @abstractmethod
-    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:
-        """What went wrong, as the old server writes it."""
+    def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:
+        """``error`` as the old server writes it; ``answer`` is the native API's answer to it."""
 
     def begin(self, request: HttpRequest) -> None:  # noqa: B027  # most have nothing to do
-        """Called with each request before anything else is done with it."""
+        """Called first for each request."""
 
     def path(
         self, route: str, view: View | None = None, *, failed: Failed | None = None, **methods: View
     ) -> URLPattern:
-        """``route`` to ``view``, whatever the method, or to one for each of ``methods``."""
-        end = "<idgen_slash:slash>" if self.slash else ""
-        return path(route + end, self._mounted(view, methods, failed or self.failed))
-
-    def _mounted(self, every: View | None, methods: dict[str, View], failed: Failed) -> View:
-        by_method = {name.upper(): view for name, view in methods.items()}
+        """``route`` to ``view`` for every method, or to one view for each of ``methods``."""
+        by_method = {name.upper(): each for name, each in methods.items()}
 
         def mounted(request: HttpRequest, slash: str = "", **kwargs: str) -> HttpResponse:  # noqa: ARG001
-            view = every or by_method.get(request.method or "")
-            if view is None:
+            chosen = view or by_method.get(request.method or "")
+            if chosen is None:
                 return HttpResponseNotAllowed(by_method)
             try:
                 try:
                     check_url(request)
-                finally:  # which cuts what is too long
+                finally:  # also cleans a URL that is too long
                     self.begin(request)
                 check_body(request)
-                response = view(request, **kwargs)
-            except Exception as error:  # noqa: BLE001  (what is a bug is raised again)
-                response = _told(error, request, failed)
+                response = chosen(request, **kwargs)
+            except Exception as error:  # noqa: BLE001  (bugs are raised again)
+                response = _error_response(error, request, failed or self.failed)
             for name, value in NEVER_CACHED.items():
                 response.headers[name] = value
             return response
 
         mounted.idgen_check = self._check  # type: ignore[attr-defined]
-        if every is not None:
-            mounted = wraps(every)(mounted)
-        return never_atomic(csrf_exempt(mounted))
+        if view is not None:
+            mounted = wraps(view)(mounted)
+        end = "<idgen_slash:slash>" if self.slash else ""
+        return path(route + end, never_atomic(csrf_exempt(mounted)))
+
+    # --- system checks -----------------------------------------------------------------
 
     def _check(self, prefix: str) -> list[CheckMessage]:
-        """What the system checks say of this mount, which is below ``prefix``."""
-        open_to_all = check_open(self.name, prefix) if self.door.is_open else []
-        return [*open_to_all, *check_epoch(self.name, prefix, self.epoch, self.aliases)]
+        """The system check of this mount, which is below ``prefix``."""
+        found = self._check_epoch(prefix)
+        if self.door.is_open:
+            text = (
+                f"{self.name}.urls() at {'/' + prefix!r} gives ids to anybody who can reach it: it "
+                f"is mounted with authentication=None."
+            )
+            found.append(
+                Warning(
+                    text + (NO_OWNERS if self.name == "cosid" else ""),
+                    hint="Leave authentication out, and give each client an access token; or see "
+                    "that nobody else can reach it, and silence this check.",
+                    id="django_idgen.W007",
+                )
+            )
+        return found
+
+    def _check_epoch(self, prefix: str) -> list[CheckMessage]:
+        """W011. One warning for each generator whose ids don't continue the old server's."""
+        if self.epoch is None:
+            return []
+        theirs = parse_layout("standard", epoch=self.epoch)
+        try:
+            known = current_settings().generators
+        except SettingsError:
+            return []  # E001 reports it
+        return [
+            Warning(
+                f"{self.name}.urls() at {'/' + prefix!r} gives ids of generator {alias!r}, whose "
+                f"time ({known[alias].layout}) is not the old server's ({theirs}): its ids don't "
+                f"continue those of the old server, and may repeat some of them.",
+                hint=f'Add a generator with "EPOCH": "{self.epoch}" to IDGEN["GENERATORS"], and '
+                f"name it in {self.name}.urls(generator=...). If no client has snowflakes of the "
+                f"old server, silence this check.",
+                id="django_idgen.W011",
+            )
+            for alias in self.aliases
+            if alias in known and _time(known[alias].layout) != _time(theirs)
+        ]
 
 
-def _told(error: Exception, request: HttpRequest, failed: Failed) -> HttpResponse:
-    failure = failure_in(error)
-    if failure is None:
+def _time(layout: BitLayout) -> tuple[int, int, int]:
+    """The part of a layout that places the time; how the bits below it are split is irrelevant."""
+    return layout.epoch_us, layout.tick_us, layout.time_shift
+
+
+def _error_response(error: Exception, request: HttpRequest, failed: Failed) -> HttpResponse:
+    answer: Any = answer_to(error)
+    if answer is None:
         raise error
-    response = failed(error, failure, request)
-    if failure.retry_after is not None:
-        response.headers["Retry-After"] = str(failure.retry_after)
-    header = getattr(error, "auth_header", None)
+    response = failed(error, answer, request)
+    wait = getattr(answer, "wait", None)
+    if wait is not None:
+        response.headers["Retry-After"] = str(int(wait))
+    header = getattr(answer, "auth_header", None)
     if header is not None:
         response.headers["WWW-Authenticate"] = header
     return response
 
 
 def parameter(request: HttpRequest, name: str) -> str | None:
-    """A parameter in the query, else in a form that was posted."""
+    """A parameter of the query, or of a posted form."""
     found = request.GET.get(name)
     return request.POST.get(name) if found is None and request.method == "POST" else found
 
@@ -407,57 +431,3 @@ def parameter(request: HttpRequest, name: str) -> str | None:
 def json_answer(content: object, content_type: str, status: int = 200) -> HttpResponse:
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return HttpResponse(text, status=status, content_type=content_type)
-
-
-def failure_in(error: Exception) -> Failure | None:
-    """How to answer ``error``; None for a bug."""
-    if isinstance(error, APIException):
-        wait = getattr(error, "wait", None)
-        return Failure(
-            error.status_code, str(error.get_codes()), str(error.detail), None, wait and int(wait)
-        )
-    return known_failure(error)
-
-
-def check_open(name: str, prefix: str) -> list[CheckMessage]:
-    """W007."""
-    return [
-        Warning(
-            f"{name}.urls() at {'/' + prefix!r} gives ids to anybody who can reach it: it is "
-            f"mounted with authentication=None." + (NO_OWNERS if name == "cosid" else ""),
-            hint="Leave authentication out, and give each client an access token; or see that "
-            "nobody else can reach it, and silence this check.",
-            id="django_idgen.W007",
-        )
-    ]
-
-
-def check_epoch(
-    name: str, prefix: str, epoch: str | None, aliases: Iterable[str]
-) -> list[CheckMessage]:
-    """W011. One warning for each generator whose ids don't go on above the old server's."""
-    if epoch is None:
-        return []
-    theirs = parse_layout("standard", epoch=epoch)
-    try:
-        known = current_settings().generators
-    except SettingsError:
-        return []  # E001 says so
-    return [
-        Warning(
-            f"{name}.urls() at {'/' + prefix!r} gives ids of generator {alias!r}, whose time "
-            f"({known[alias].layout}) is not the old server's ({theirs}): its ids don't go on "
-            f"above those of the old server, and may come to some that it gave.",
-            hint=f'Add a generator with "EPOCH": "{epoch}" to IDGEN["GENERATORS"], and name it in '
-            f"{name}.urls(generator=...). If no client has snowflakes of the old server, silence "
-            f"this check.",
-            id="django_idgen.W011",
-        )
-        for alias in aliases
-        if alias in known and _time(known[alias].layout) != _time(theirs)
-    ]
-
-
-def _time(layout: BitLayout) -> tuple[int, int, int]:
-    """Where an id has its time; how the bits below it are split does not count."""
-    return layout.epoch_us, layout.tick_us, layout.time_shift

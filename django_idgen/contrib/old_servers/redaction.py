@@ -1,17 +1,17 @@
-"""Secrets that clients put into URLs, kept out of logs and error reports.
+"""Keeps secrets in URLs out of logs and error reports.
 
 TinyID's clients send their token as a parameter. Mounting its URLs installs
 :class:`RedactTokens` on Django's own loggers, and each view strips the token from the request
-once it has read it. A server in front of Django writes logs of its own: gunicorn takes the
-request line from the stripped environment, but only of requests that came as far as the view;
-so have it filter, too, in its ``gunicorn.conf.py``::
+once it has read it. A server in front of Django writes its own logs. gunicorn takes the request
+line from the stripped environment, but only for requests that reached the view. So install the
+filter there, too, in ``gunicorn.conf.py``::
 
     def on_starting(server):
         import logging
         from django_idgen.contrib.old_servers.redaction import RedactTokens
         logging.getLogger("gunicorn.access").addFilter(RedactTokens())
 
-Do the same for ``uvicorn.access`` and ``granian.access``, and configure a proxy in its own way.
+Do the same for ``uvicorn.access`` and ``granian.access``. A proxy has its own settings for it.
 """
 
 from __future__ import annotations
@@ -32,31 +32,30 @@ REDACTED = "[redacted]"
 PARAMETER = "token"
 LOGGERS = ("django.server", "django.request")
 IN_URL = ("QUERY_STRING", "RAW_URI", "REQUEST_URI", "HTTP_REFERER")
-"""Where servers put a query into a request's environment."""
+"""The places of a query in a request's environment."""
 MOST_TEXT = 8192
-"""Characters to look at; the rest is left out. Servers take longer headers than URLs."""
-# A name begins where the last one ended, and gives nothing back: else a long text without "="
-# would be gone through once for each of its characters.
+"""Characters to read; the rest is cut. Servers take longer headers than URLs."""
+# Linear time: a name begins where the last one ended, without backtracking.
 _PAIR = re.compile(r"(?<![^?&;=\s\"'])([^?&;=\s\"']++)=([^&;\s\"']*+)")
-# An access token (django_idgen.rest.tokens, which can't be imported before the apps are loaded).
+# An access token. django_idgen.rest.tokens can't be imported before the apps are loaded.
 _SECRET = re.compile(r"idgen_[A-Za-z0-9_-]{43}")
 _IN_SECRETS = string.ascii_letters + string.digits + "_-"
 CUT = "[cut]"
 
 
 class RedactTokens(logging.Filter):
-    """Takes the values of ``token`` parameters, and all access tokens, out of log records.
+    """Removes the values of ``token`` parameters, and all access tokens, from log records.
 
-    For loggers and handlers; it lets every record pass. Thread-safe.
+    For loggers and handlers. It drops no record. Thread-safe.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.msg, str):
-            # What has arguments is a format, which can't be cut.
+            # With arguments it is a format, which can't be cut.
             record.msg = (_redacted if record.args else redacted)(record.msg)
         args: Any = record.args
         if isinstance(args, MutableMapping):
-            # In place: gunicorn's has a class of its own, which knows what is missing.
+            # In place: gunicorn's own class has defaults for missing keys.
             args.update({key: _redacted_value(value) for key, value in args.items()})
         elif isinstance(args, tuple):
             record.args = tuple(map(_redacted_value, args))
@@ -64,9 +63,9 @@ class RedactTokens(logging.Filter):
 
 
 def redacted(text: str) -> str:
-    """``text`` without secrets: a URL, a query, a request line; cut where it is too long."""
+    """``text`` (a URL, a query, a request line) without secrets, cut to :data:`MOST_TEXT`."""
     if len(text) > MOST_TEXT:
-        # Not within a word, which may be the first part of a secret.
+        # Not in the middle of a word, which may be a secret.
         return _redacted(text[:MOST_TEXT].rstrip(_IN_SECRETS)) + CUT
     return _redacted(text)
 
@@ -76,7 +75,7 @@ def _redacted(text: str) -> str:
 
 
 def install() -> None:
-    """Have Django's loggers redact. May be called again."""
+    """Add the filter to Django's loggers. Idempotent."""
     for name in LOGGERS:
         logger = logging.getLogger(name)
         if not any(isinstance(each, RedactTokens) for each in logger.filters):
@@ -84,12 +83,12 @@ def install() -> None:
 
 
 def take_token(request: HttpRequest) -> str | None:
-    """Take the ``token`` out of the query of ``request``.
+    """Remove the ``token`` from the query of ``request``, and return it.
 
-    Raises what reading a query does; the query is cleaned then, too.
+    Raises what reading a query does; the request is cleaned then, too.
     """
     if request.encoding is not None:
-        # Not the client's, which may be no codec for text at all.
+        # The client's charset may be no codec for text.
         request.encoding = settings.DEFAULT_CHARSET
     try:
         given = request.GET
@@ -105,12 +104,12 @@ def _clean(request: HttpRequest) -> None:
         if isinstance(meta.get(name), str):
             meta[name] = redacted(meta[name])
     scope: dict[str, Any] | None = getattr(request, "scope", None)
-    if scope is not None:  # what ASGI servers log of it
+    if scope is not None:  # ASGI servers log it
         scope["query_string"] = meta["QUERY_STRING"].encode()
 
 
 def take_token_of_form(request: HttpRequest) -> str | None:
-    """The ``token`` in a form that was posted, likewise. Raises what reading a body does."""
+    """Remove the ``token`` from a posted form, and return it. Raises what reading a body does."""
     found = request.POST.get(PARAMETER)
     if found is not None:
         request.POST = _stripped(request.POST)

@@ -1,6 +1,6 @@
 """Answers as TinyID's server does: ``path("tinyid/", include(tinyid.urls()))``.
 
-TinyID's own server stands under ``/tinyid``, and its Java client asks there.
+TinyID's own server is mounted at ``/tinyid``, where its Java client looks for it.
 
 ============================  =====================================================
 ``id/nextId``                 ``{"data":[2],"code":200,"message":""}``
@@ -9,18 +9,17 @@ TinyID's own server stands under ``/tinyid``, and its Java client asks there.
 ``id/nextSegmentIdSimple``    ``current,loading,max,delta,remainder``
 ============================  =====================================================
 
-``bizType`` is the tag, ``batchSize`` how many (default 1, no more than ``max_count`` and
-100000), and
-``token`` the secret of an access token that names the tag; in the query or in a form, with any
-method. A header is a better place for the token: from a query it gets into logs, see
-:mod:`.redaction`.
+``bizType`` is the tag, ``batchSize`` the number of ids (default 1, capped at ``max_count`` and
+100000), ``token`` the secret of an access token that names the tag. They are in the query or in a
+form, with any method. A header is a better place for the token, which gets into logs from a query:
+see :mod:`.redaction`.
 
-The HTTP status is 200 and ``code`` tells: 200 well, 5 a token that won't do or no
-``bizType``, 6 anything else; the Simple forms then answer with an empty body. Only throttled
-callers get a 429, and what is too large a 413.
+The HTTP status is 200 and ``code`` tells the result: 200 for success, 5 for a wrong token or a
+missing ``bizType``, 6 for any other error. The Simple forms answer an error with an empty body.
+Only throttled callers get 429, and requests that are too large 413.
 
 A segment's ids are ``currentId + delta``, ``currentId + 2 * delta`` and so on up to
-``maxId``. It comes out of the segment source, and is that client's alone.
+``maxId``. It comes from the segment source, for this client only.
 """
 
 from __future__ import annotations
@@ -33,16 +32,17 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.views.decorators.debug import sensitive_variables
 from rest_framework.exceptions import (
+    APIException,
     AuthenticationFailed,
     NotAuthenticated,
     ParseError,
     PermissionDenied,
 )
 
-from ...core.segment import Segment
+from ...core.segment import STEP, Segment
 from ...process.handlers import current_settings
-from ...rest.access import Caller
-from ...rest.failures import Failure
+from ...rest.authentication import Caller
+from ...rest.lending import Lending
 from . import redaction
 from .mounting import DEFAULT, Authentication, OldServer, Tags, parameter
 
@@ -51,10 +51,10 @@ __all__ = ["urls"]
 OK, TOKEN_ERROR, SYSTEM_ERROR = 200, 5, 6
 TOKEN_MESSAGE = "token is error"  # noqa: S105  # nosec B105  # what TinyID says
 MOST_IDS = 100_000
-SAID = (413, 429)
-"""Statuses that are sent as such."""
+SENT = (413, 429)
+"""Error statuses that are sent; all others become 200."""
 LOADING_PERCENT = 20
-"""How much of a segment is used up when the client loads the next one."""
+"""The share of a segment after which the client loads the next one."""
 JSON = "application/json;charset=UTF-8"
 TEXT = "text/plain;charset=UTF-8"
 COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -67,13 +67,12 @@ def urls(
     tags: Iterable[str] = ("*",),
     make_tags: bool | None = None,
 ) -> list[URLPattern]:
-    """The URL patterns, for ``include()``; has tokens redacted in Django's own logs.
+    """The URL patterns, for ``include()``. Installs the redaction of tokens in Django's own logs.
 
-    ``authentication``: DRF's classes, one of which has to know the caller; by default
-    access tokens, then the project's own. The parameter ``token`` counts where
-    :class:`TokenAuthentication` is one of them. None lets all callers take
-    ids, of which a system check warns. ``tags``: patterns of the tags that are served.
-    ``make_tags``: whether an unknown ``bizType`` makes its tag; None: as
+    ``authentication``: DRF's classes, one of which must know the caller; by default access tokens,
+    then the project's own. The parameter ``token`` counts if :class:`TokenAuthentication` is one of
+    them. None lets all callers take ids, and a system check warns of it. ``tags``: patterns of the
+    tags to serve. ``make_tags``: whether an unknown ``bizType`` makes its tag; None: as
     ``IDGEN["REST"]["make_tags"]`` says.
 
     Raises :class:`~django.core.exceptions.ImproperlyConfigured`.
@@ -125,7 +124,9 @@ class TinyId(OldServer):
         return self._tags.generator(caller, _tag(request)).next_ids(count)
 
     def _segment(self, request: HttpRequest) -> Segment:
-        return self._tags.segment(self._caller(request), _tag(request))
+        caller, tag = self._caller(request), _tag(request)
+        self._tags.check_segments(caller, tag)
+        return Lending(tag, current_settings().rest.max_segment).take(STEP, 0)
 
     @sensitive_variables()
     def _caller(self, request: HttpRequest) -> Caller | None:
@@ -134,21 +135,23 @@ class TinyId(OldServer):
             secret = redaction.take_token_of_form(request) or secret
         return self.door.caller(request, secret or None)
 
-    def failed(self, error: Exception, failure: Failure, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
-        status = failure.status if failure.status in SAID else 200
+    def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
+        status = answer.status_code if answer.status_code in SENT else 200
         if isinstance(error, (AuthenticationFailed, NotAuthenticated, PermissionDenied)):
             return _answer(TOKEN_ERROR, TOKEN_MESSAGE, status=status)
-        return _answer(SYSTEM_ERROR, failure.detail, status=status)
+        return _answer(SYSTEM_ERROR, str(answer.detail), status=status)
 
-    def failed_simply(self, _error: Exception, failure: Failure, _: HttpRequest) -> HttpResponse:
-        status = failure.status if failure.status in SAID else 200
+    def failed_simply(
+        self, _error: Exception, answer: APIException, _: HttpRequest
+    ) -> HttpResponse:
+        status = answer.status_code if answer.status_code in SENT else 200
         return HttpResponse(status=status, content_type=TEXT)
 
 
 def _tag(request: HttpRequest) -> str:
     found = parameter(request, "bizType")
     if not found:
-        raise PermissionDenied("bizType is missing.")  # TinyID: a tag that no token may visit
+        raise PermissionDenied("bizType is missing.")  # TinyID takes it for a tag without tokens
     return found
 
 
@@ -173,6 +176,6 @@ def _as_tinyid(segment: Segment) -> tuple[int, int, int, int, int]:
 
 
 def _answer(code: int, message: str, data: str = "null", status: int = 200) -> HttpResponse:
-    said = json.dumps(message, ensure_ascii=False)
-    text = f'{{"data":{data},"code":{code},"message":{said}}}'
+    quoted = json.dumps(message, ensure_ascii=False)
+    text = f'{{"data":{data},"code":{code},"message":{quoted}}}'
     return HttpResponse(text, status=status, content_type=JSON)

@@ -12,25 +12,25 @@ from unittest.mock import patch
 
 import pytest
 
-from django_idgen.contrib.old_servers import cosid_machines
-from django_idgen.contrib.old_servers.cosid_machines import (
+from django_idgen.contrib.old_servers import cosid
+from django_idgen.contrib.old_servers.cosid import (
     Instance,
     MachineIds,
     MachineLost,
     MachineNotFound,
     MachineState,
-    NotYet,
-    Rules,
 )
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseLost, NoFreeWorker
 from django_idgen.core.lease import Namespace
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.process import factory
+from django_idgen.rest.failures import Refusal
 from django_idgen.settings.config import GeneratorSettings
 
 EPOCH_MS = 1_577_203_200_000
 GUARD_MS, SKEW_MS, LATE_MS = 300_000, 200, 120_000
+RULES = {"guard": GUARD_MS / 1000, "skew": SKEW_MS / 1000, "late": LATE_MS / 1000}
 ACCEPTED_MS = 500
 """How far ahead of its own clock a CosId client accepts a time."""
 BEAT_MS = 60_000
@@ -68,11 +68,10 @@ def world() -> Iterator[World]:
 
 def opened(world: World, servers: int = 2) -> Iterator[World]:
     registry = world.registry()
-    rules = Rules(GUARD_MS / 1000, SKEW_MS / 1000, LATE_MS / 1000)
-    world.servers = [MachineIds("default", rules) for _ in range(servers)]
+    world.servers = [MachineIds("default", **RULES) for _ in range(servers)]
     for server in world.servers:
         server._registries._made["default"] = registry
-    with patch.object(cosid_machines, "SYSTEM_CLOCK", replace(SYSTEM_CLOCK, sleep=world.sleep)):
+    with patch.object(cosid, "SYSTEM_CLOCK", replace(SYSTEM_CLOCK, sleep=world.sleep)):
         yield world
 
 
@@ -138,7 +137,7 @@ def test_no_answer_names_a_time_that_its_client_refuses(world: World, stable: bo
         registry.release(lease, last_tick=None)
     world.now_ms = now_ms  # the registry's clock was ahead, say
     for _ in range(3):
-        with pytest.raises(NotYet, match="Start the instance again in 446 s") as refused:
+        with pytest.raises(Refusal, match="Start the instance again in 446 s") as refused:
             world.servers[0].distribute(one("a", stable=stable))
         assert refused.value.wait == pytest.approx(446 + SKEW_MS / 1000 - ACCEPTED_MS / 1000)
     assert registry.held_by(one("a", stable=stable).label) == []
@@ -186,7 +185,7 @@ def test_who_is_silent_for_a_guard_stamps_nothing_of_its_successor(
         return MemoryLeases(space, read_now_us=lambda: world.now_ms * 1000)
 
     monkeypatch.setattr(factory, "build_registry", build)
-    server = MachineIds("default", Rules(GUARD_MS / 1000, SKEW_MS / 1000, LATE_MS / 1000))
+    server = MachineIds("default", **RULES)
     server.distribute(one("a"))
     world.now_ms += GUARD_MS
     last_ms = world.now_ms + SKEW_MS
@@ -216,7 +215,7 @@ def test_an_id_that_was_given_back_goes_to_a_newcomer_when_its_guard_is_over(
     world.now_ms += LATE_MS
     back = world.servers[1].revert(one("i-3"))
     for _ in range(GUARD_MS // BEAT_MS):
-        with pytest.raises((NotYet, NoFreeWorker)):
+        with pytest.raises((Refusal, NoFreeWorker)):
             world.servers[0].distribute(one("new"))
         world.now_ms += BEAT_MS
         for number in {*range(8)} - {3}:
@@ -384,7 +383,7 @@ def beat(world: World, lives: list[Life], chance: random.Random) -> None:
 def begin(world: World, lives: list[Life], chance: random.Random, instance: Instance) -> None:
     try:
         state = world.servers[chance.randrange(2)].distribute(instance)
-    except (NoFreeWorker, NotYet):
+    except (NoFreeWorker, Refusal):
         return
     clock = chance.randint(-SKEW_MS, SKEW_MS) if chance.random() < 0.7 else SKEW_MS
     assert state.last_ms <= world.now_ms + clock + ACCEPTED_MS, "the client refuses it"

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_idgen.contrib.old_servers.cosid_machines import Instance, MachineIds, MachineLost, Rules
+from django_idgen.contrib.old_servers.cosid import Instance, MachineIds, MachineLost
 from django_idgen.core.errors import NoFreeWorker
 from django_idgen.process import factory, lifecycle
 from django_idgen.rest.clients import Owner, handed_over
@@ -50,7 +50,7 @@ def test_upkeep_holds_no_machine_id_longer_than_its_guard() -> None:
     """
     registry = factory.build_registry(read_settings().generators["default"])
     own = registry.acquire(holder="web").lease
-    machines = MachineIds("default", Rules(guard=GUARD, skew=0.1, late=0))
+    machines = MachineIds("default", guard=GUARD, skew=0.1, late=0)
 
     def ends(holder: str) -> list[int]:
         return [lease.until for lease in registry.held_by(holder)]
@@ -76,7 +76,7 @@ def test_upkeep_holds_no_machine_id_longer_than_its_guard() -> None:
 def test_each_registry_hands_over_what_is_held() -> None:
     """The owner alone changes: the lease, its mark and all other leases stay."""
     registry = factory.build_registry(read_settings().generators["default"])
-    machines = MachineIds("default", Rules(guard=60, skew=0.1, late=0))
+    machines = MachineIds("default", guard=60, skew=0.1, late=0)
     giver, taker = Owner("a"), Owner("b")
     mine = Instance("shop", "1", stable=True, owner=giver)
     state = machines.distribute(mine)

@@ -163,7 +163,7 @@ def test_a_tag_that_is_not_there_is_asked_for_each_time(asked: list[str]) -> Non
     assert known.has("a")
     assert known.has("a")
     assert asked == ["a", "a"]
-    clock.seconds += tags.BELIEVED
+    clock.seconds += tags.TRUSTED
     assert not known.has_lately("a")
     assert known.has("a")
     assert asked == ["a", "a", "a"]
@@ -182,7 +182,7 @@ def test_while_nobody_can_be_asked_what_was_found_is_believed(asked: list[str]) 
     known = KnownTags(exists, clock)  # type: ignore[arg-type]
     assert known.has("a")
     away.append(SegmentUnavailable("away"))
-    clock.seconds += 10 * tags.BELIEVED
+    clock.seconds += 10 * tags.TRUSTED
     assert known.has("a")
     with pytest.raises(SegmentUnavailable):
         known.has("b")

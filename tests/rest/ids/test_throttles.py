@@ -10,7 +10,7 @@ from django.core.cache.backends.locmem import LocMemCache
 from django.test import Client
 
 from django_idgen.models import LeafAlloc
-from django_idgen.rest import throttles
+from django_idgen.rest import authentication
 from django_idgen.rest.authentication import TOKENS
 from django_idgen.rest.tokens import make_token
 
@@ -88,7 +88,7 @@ def test_a_cache_that_is_away_stops_no_ids(
     ask: Asking, tag: str, settings: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is logged, once a minute."""
-    monkeypatch.setattr(throttles.SettingThrottle, "_warn_at", float("-inf"))
+    monkeypatch.setattr(authentication.SettingThrottle, "_warn_at", float("-inf"))
     settings.CACHES = {"default": {"BACKEND": f"{__name__}.DownCache", "LOCATION": "down"}}
     settings.IDGEN = {"REST": {"caller_rate": "1/h", "tag_rate": "1/h"}}
     assert {ask("get", URL).status_code for _ in range(5)} == {200}

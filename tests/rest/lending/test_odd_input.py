@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from django_idgen.contrib.old_servers.cosid_machines import Instance
+from django_idgen.contrib.old_servers.cosid import Instance
 from tests.remote.service import SECRET
 
 from .test_leases import Api, api

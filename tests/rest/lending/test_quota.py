@@ -12,12 +12,11 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen import signals
-from django_idgen.contrib.old_servers.cosid_machines import Instance, MachineIds, Rules
+from django_idgen.contrib.old_servers.cosid import Instance, MachineIds
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.lease import Namespace
 from django_idgen.leases.memory import MemoryLeases
-from django_idgen.rest.clients import REGISTRIES, Owner
-from django_idgen.rest.quota import TooManyLeases
+from django_idgen.rest.clients import REGISTRIES, Owner, TooManyLeases
 from tests.places import empty_place as empty_place
 from tests.remote.service import EVERYTHING, one_token
 
@@ -153,7 +152,7 @@ def test_cosids_machine_ids_count_alike(
     """Instances that are started again are no more than before; open mounts share a quota."""
     registry = world.registry()
     with api_on({}):
-        machines = MachineIds("default", Rules(guard=WINDOW_MS / 1000, skew=0.2, late=120))
+        machines = MachineIds("default", guard=WINDOW_MS / 1000, skew=0.2, late=120)
         machines._registries._made["default"] = registry
 
         def instance(name: object, owner: str | None) -> Instance:
