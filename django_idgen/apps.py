@@ -17,14 +17,13 @@ class IdgenConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checks, signals
-        from .db import memory_rows, sqlite
+        from .db import sqlite
         from .ops.tags import loaded
         from .process import handlers, lifecycle
         from .strings import registration
 
         checks.register()
         # In this order: at exit, worker ids are given back before files are removed.
-        memory_rows.watch()
         sqlite.watch()
         lifecycle.watch()
         signals.connect_logging()

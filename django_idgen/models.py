@@ -3,9 +3,9 @@
 ``LeafAlloc`` has the columns of Leaf's ``leaf_alloc`` table, under that name,
 so that a running Leaf and this app can allocate from one table.
 
-The tables are unmanaged, that is, made by our own migration, but
-left out of ``flush``: a ``TransactionTestCase`` (or a careless ``manage.py flush``)
-must not forget which ids were given out and which worker ids are held.
+The tables are unmanaged: our own migration makes them, but ``flush`` leaves them alone. A
+``TransactionTestCase`` (or a careless ``manage.py flush``) must not forget which ids were
+given out and which worker ids are held.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ DEFAULT_STEP = 1000
 RISING = ("max_id", "largest_step")
 """Columns of a tag that no save may lower."""
 LONGEST_LIFE = timedelta(days=36_500)
-"""How far away an access token's end may be."""
+"""How far in the future an access token may end."""
 TOLD_YEARS = range(2, 9999)
-"""Those whose moments can be told in every time zone."""
+"""Years that every time zone can show."""
 
 
 def validate_tag(value: str) -> None:
@@ -74,10 +74,10 @@ def validate_patterns(value: str) -> None:
 
 
 class NameField(Text):
-    """A ``CharField`` whose texts are equal if their characters are, whatever the collation.
+    """A ``CharField`` that compares characters, whatever the collation.
 
-    MySQL and MariaDB take "Orders", "ordérs" and "orders " for "orders" unless the column says
-    otherwise, which is not ours to say of a table of Leaf's. Migrations know it as a ``CharField``.
+    MySQL and MariaDB take "Orders", "ordérs" and "orders " for "orders", unless the column says
+    otherwise. We can't change the columns of Leaf's table. Migrations see a ``CharField``.
     """
 
     def deconstruct(self) -> Any:
@@ -92,7 +92,7 @@ class ExactName(Exact):
     def as_mysql(self, compiler: Any, connection: Any) -> tuple[str, list[Any]]:
         lhs, lhs_params = self.process_lhs(compiler, connection)
         rhs, rhs_params = self.process_rhs(compiler, connection)
-        # As it stands, for the index; then byte by byte, which knows no padding either.
+        # First as it is, for the index; then byte by byte, which ignores padding, too.
         exactly = " = ".join(
             f"CAST(CONVERT({side} USING utf8mb4) AS BINARY)" for side in (lhs, rhs)
         )
@@ -100,7 +100,7 @@ class ExactName(Exact):
 
 
 class HomeQuerySet(models.QuerySet[M]):
-    """Rows where the database keeps our tables: SQLite in a file beside it."""
+    """Rows in the database's home: for SQLite, the file beside it."""
 
     @property
     def db(self) -> str:
@@ -108,14 +108,14 @@ class HomeQuerySet(models.QuerySet[M]):
 
 
 class HomeManager(models.Manager[M]):
-    """Also of the models that migrations see."""
+    """Models in migrations have it, too."""
 
     use_in_migrations = True
     _queryset_class = HomeQuerySet
 
 
 class HomeModel(models.Model):
-    """A model whose rows :class:`HomeQuerySet` finds; its instances know the project's alias."""
+    """A model whose rows are in the database's home. Instances have the project's alias."""
 
     objects: ClassVar[HomeManager[Self]] = HomeManager()
 
@@ -147,14 +147,14 @@ class HomeModel(models.Model):
 
 
 class LeafAlloc(HomeModel):
-    """One tag: ``max_id`` is the first id that was not yet handed out.
+    """One tag. ``max_id`` is the first id that was not yet given out.
 
-    A fetch adds ``step`` to ``max_id`` in one statement and owns the ``step``
+    A fetch adds ``step`` to ``max_id`` in one statement, and gets the ``step``
     ids below the new value.
 
     :meth:`save` and ``loaddata`` never lower ``max_id``: a row that was read before a
-    fetch, or dumped, would give out the same ids again. Where it was raised by
-    mistake, and no id above was used, ``QuerySet.update()`` lowers it.
+    fetch, or dumped, would give out the same ids again. If ``max_id`` was raised by
+    mistake, and no id above was used, lower it with ``QuerySet.update()``.
     """
 
     biz_tag = NameField(
@@ -177,7 +177,7 @@ class LeafAlloc(HomeModel):
     description = models.CharField(_("description"), max_length=256, blank=True, db_default="")
     update_time = models.DateTimeField(_("last change"), auto_now=True, db_default=Now())
 
-    # Past Leaf's own columns; each has a database default, so that Leaf can go on inserting.
+    # Not Leaf's columns. Each has a database default, so that Leaf can still insert rows.
     delta = models.PositiveIntegerField(
         _("delta"),
         default=1,
@@ -197,17 +197,17 @@ class LeafAlloc(HomeModel):
         db_default=0,
         help_text=_("Twice the longest range of one fetch: what may be lost with the server."),
     )
-    """No fetch moves max_id by more before this was raised, in an earlier transaction.
+    """A fetch moves max_id by more only after an earlier transaction has raised this.
 
-    It is kept at twice the longest one, which the next may double and be lost.
+    It is twice the longest fetch: the next one may be twice as long, and be lost.
     """
     server = models.CharField(_("database server"), max_length=200, blank=True, db_default="")
-    """Which server the last fetch was made on; another one may have missed fetches."""
+    """The server of the last fetch. Another server may have missed fetches."""
     rate = models.FloatField(_("ids a second"), default=0.0, db_default=0.0)
-    """The fleet's consumption when it was last measured, for forecasts."""
+    """The fleet's last measured consumption, for forecasts."""
     measured_at = models.DateTimeField(_("measured"), null=True, blank=True)
     measured_used = models.BigIntegerField(_("used when measured"), default=0, db_default=0)
-    """``max_id`` at that time, less what lay in the pool."""
+    """``max_id`` at that time, minus what was in the pool."""
     paused = models.BooleanField(
         _("paused"),
         default=False,
@@ -230,7 +230,7 @@ class LeafAlloc(HomeModel):
     def __str__(self) -> str:
         return self.biz_tag
 
-    # The one place that loaddata passes, too.
+    # loaddata gets here, too.
     def _do_update(self, base_qs: Any, using: Any, pk_val: Any, values: Any, *args: Any) -> Any:
         raised = [
             (field, model, Greatest(F(field.name), value) if field.name in RISING else value)
@@ -240,7 +240,7 @@ class LeafAlloc(HomeModel):
 
 
 class SegmentHistory(HomeModel):
-    """Who was given a range of a tag's ids; written only where history is switched on."""
+    """Who got a range of a tag's ids. Written only where history is on."""
 
     id = models.BigAutoField(primary_key=True)
     tag = NameField(_("tag"), max_length=MAX_TAG_LENGTH)
@@ -248,7 +248,7 @@ class SegmentHistory(HomeModel):
     stop = models.BigIntegerField(_("end (not included)"))
     delta = models.PositiveIntegerField(_("delta"), default=1)
     holder = models.CharField(_("holder"), max_length=200)
-    """The process that it was given to: a label (host and process), or the pool."""
+    """The process that got it: a label (host and process), or the pool."""
     taken_at = models.DateTimeField(_("taken"), db_index=True)
 
     class Meta:
@@ -269,31 +269,31 @@ class SegmentHistory(HomeModel):
 class Installation(HomeModel):
     """This database as a registry of worker ids; there is one row, with key 1.
 
-    The row is made together with the table. That it is missing from a table
-    that exists therefore shows that somebody emptied our tables.
+    The row is made together with the table. So an existing table without it shows that our
+    tables were emptied.
     """
 
     key = models.PositiveSmallIntegerField(primary_key=True, default=1)
     identity = models.CharField(max_length=32)
     protocol = models.PositiveSmallIntegerField(_("protocol"))
     namespaces = models.TextField(default="{}")
-    """JSON object of every namespace that was ever opened, with what its record must not forget.
+    """JSON object of every namespace that was ever opened, with a backup of its record.
 
-    A namespace named here whose record is gone was lost. The name "" stands for
-    any: this row was made anew, and what it once named is not known.
+    A namespace named here without a record was lost. The name "" stands for
+    any namespace: this row was recreated, and its names are lost.
     """
     server = models.CharField(max_length=200, blank=True, default="", db_default="")
-    """Which server segments were last taken on; another one may have missed fetches."""
+    """The server of the last fetch of segments. Another server may have missed fetches."""
     largest_step = models.BigIntegerField(default=0, db_default=0)
-    """As a tag's own, over all tags: what a tag that was lost whole may have taken."""
+    """The maximum over all tags: what a tag that was lost whole may have taken."""
     first_id = models.BigIntegerField(default=1, db_default=1)
-    """Where a new tag starts: past 1 once a server took over that may have lost whole tags."""
+    """Where a new tag starts: above 1 after a server that may have lost tags took over."""
     delta = models.PositiveIntegerField(default=1, db_default=1)
-    """How many databases share their tags; 1 if this one stands alone."""
+    """How many databases share their tags; 1 for this one alone."""
     remainder = models.PositiveIntegerField(default=0, db_default=0)
-    """What the ids of this one leave when divided by delta: new tags are made so."""
+    """What this database's ids leave when divided by delta. New tags get both numbers."""
     growing = models.BooleanField(default=False, db_default=False)
-    """Whether processes that know of fewer databases are still welcome."""
+    """Whether processes whose settings name fewer databases are still accepted."""
 
     class Meta:
         managed = False
@@ -305,24 +305,24 @@ class Installation(HomeModel):
 
 
 class NamespaceRecord(HomeModel):
-    """What the holders of a namespace agreed on, and what survives a loss of its marks."""
+    """The settings of a namespace, and what survives a loss of its marks."""
 
     name = NameField(_("namespace"), max_length=128, primary_key=True)
     installation = models.CharField(_("installation"), max_length=32, blank=True, db_default="")
-    """The :class:`Installation` it belongs to; another one there means that ours was lost."""
+    """The :class:`Installation` it belongs to. A different one there means that ours was lost."""
     fingerprint = models.TextField(_("fingerprint"))
     server = models.CharField(_("database server"), max_length=200, blank=True)
     generation = models.BigIntegerField(_("generation"), default=1)
     fence = models.BigIntegerField(_("fence (ticks)"), default=0)
     largest_window = models.BigIntegerField(_("largest window (ticks)"))
     highest_until = models.BigIntegerField(_("highest mark (ticks)"), default=0, db_default=0)
-    """The highest mark of any worker id ever, for when worker rows are deleted."""
+    """The highest mark that any worker id ever had, in case worker rows are deleted."""
     workers_made = models.BigIntegerField(_("worker ids ever lent"), default=0)
-    """How many worker rows were ever made; fewer rows than that means that some were deleted."""
+    """How many worker rows were ever made. Fewer rows mean that some were deleted."""
     ceiling = models.BigIntegerField(_("ceiling (ticks)"), default=0, db_default=0)
-    """The first tick that a registry outside this database may not lend; 0 if there is none."""
+    """The first tick that a registry outside this database may not lend; 0 without one."""
     incarnation = models.CharField(_("incarnation"), max_length=200, blank=True, db_default="")
-    """Which life of that registry this generation was opened for."""
+    """The life of that registry which this generation belongs to."""
     protocol = models.PositiveSmallIntegerField(_("protocol"))
 
     class Meta:
@@ -340,23 +340,23 @@ class NamespaceRecord(HomeModel):
 class WorkerLease(HomeModel):
     """One worker id of a namespace: its mark, and who holds it."""
 
-    # Not the project's default primary key, which may be one of our own fields.
+    # Explicit: the project's default primary key may be one of our own fields.
     id = NameField(primary_key=True, max_length=160, editable=False)
-    """``namespace/worker``: one row a worker id, whatever the database's constraints do."""
+    """``namespace/worker``, so that a worker id has one row on every database."""
     namespace = NameField(_("namespace"), max_length=128, db_index=True)
     worker = models.BigIntegerField(_("worker id"))
     token = NameField(_("token"), max_length=32, blank=True)
-    """Empty when the worker id was given back."""
+    """Empty once the worker id is released."""
     start = models.BigIntegerField(_("window start (tick)"))
     until = models.BigIntegerField(_("window end (tick)"))
     """The high-water mark: the first tick not yet promised to anyone."""
     generation = models.BigIntegerField(_("generation"))
     holder = NameField(_("holder"), max_length=200, blank=True)
-    """Who holds it, or held it last: a label, never proof."""
+    """The current or last holder: a label, never proof."""
     acquired_at = models.DateTimeField(_("acquired"))
     seen_at = models.DateTimeField(_("last seen"))
     clock_offset_us = models.BigIntegerField(_("clock offset (µs)"), null=True, blank=True)
-    """How far the holder's wall clock was ahead of the registry's when it was seen last."""
+    """How far the holder's wall clock was ahead of the registry's when last seen."""
     protocol = models.PositiveSmallIntegerField(_("protocol"))
 
     class Meta:
@@ -376,13 +376,13 @@ class WorkerLease(HomeModel):
 
 
 class LeaseHistory(HomeModel):
-    """Who was lent a worker id, from which tick on: one row each time that it was acquired."""
+    """Who got a worker id, and from which tick on: one row for each acquire."""
 
     id = models.BigAutoField(primary_key=True)
     namespace = NameField(_("namespace"), max_length=128)
     worker = models.BigIntegerField(_("worker id"))
     start = models.BigIntegerField(_("window start (tick)"))
-    """No earlier holder stamped this tick or a later one."""
+    """Earlier holders stamped only ticks below."""
     holder = models.CharField(_("holder"), max_length=200, blank=True)
     acquired_at = models.DateTimeField(_("acquired"), db_index=True)
 
@@ -404,12 +404,12 @@ class LeaseHistory(HomeModel):
 
 
 class AccessToken(models.Model):
-    """What lets a program take ids over HTTP, of the tags and generators that it names.
+    """Lets a client take ids over HTTP, of the tags and generators that it names.
 
-    Only a digest of the secret is kept: see :mod:`.rest.tokens`. A client may have several
-    at a time, so that one is replaced without a pause.
+    Only a digest of the secret is stored: see :mod:`.rest.tokens`. A client may have several
+    tokens, so that one can be replaced without a pause.
 
-    An end that is over is final: :meth:`save`, forms and ``loaddata`` leave it as it is.
+    An end in the past is final: :meth:`save`, forms and ``loaddata`` don't change it.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -418,7 +418,7 @@ class AccessToken(models.Model):
     )
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
     hint = models.CharField(_("ends in"), max_length=8, editable=False)
-    """The last characters of the secret, to tell tokens apart."""
+    """The last characters of the secret, to distinguish tokens."""
     tags = models.TextField(
         _("tags"),
         blank=True,
@@ -444,7 +444,7 @@ class AccessToken(models.Model):
     )
     created_at = models.DateTimeField(_("made"), auto_now_add=True)
     expires_at = models.DateTimeField(_("expires"), null=True, blank=True)
-    """The moment from which on it is refused; never if empty."""
+    """When it ends; empty for never."""
 
     class Meta:
         db_table = "django_idgen_accesstoken"
@@ -465,14 +465,14 @@ class AccessToken(models.Model):
         token = super().from_db(*args, **kwargs)
         end = token.__dict__.get("expires_at")
         if end is not None and end.year not in TOLD_YEARS:
-            # Of an earlier version, or written by SQL: no page could show it in its time zone.
+            # From an earlier version, or written by SQL: some time zones could not show it.
             token.expires_at = end.replace(year=min(max(end.year, TOLD_YEARS[0]), TOLD_YEARS[-1]))
         return token
 
     def clean(self) -> None:
         super().clean()
         now, end = timezone.now(), self.expires_at
-        # Whatever their time zones are: a day more or less makes no difference.
+        # Ignores time zones: a day more or less makes no difference.
         if end is not None and (
             abs(end.replace(tzinfo=None) - now.replace(tzinfo=None))
             > LONGEST_LIFE + timedelta(days=1)
@@ -484,7 +484,7 @@ class AccessToken(models.Model):
             text = _("This token has ended, and stays so. Make a new one.")
             raise ValidationError({"expires_at": ValidationError(text, code="ended")})
 
-    # The one place that loaddata passes, too.
+    # loaddata gets here, too.
     def _do_update(self, base_qs: Any, using: Any, pk_val: Any, values: Any, *args: Any) -> Any:
         ended = Q(expires_at__lte=timezone.now())
         final = [

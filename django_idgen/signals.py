@@ -1,11 +1,11 @@
 """What happens to generators, as Django signals.
 
-Every signal's sender is the string ``"django_idgen"``; receivers get the values
-named below as keyword arguments, are called outside of any lock, and what they
-raise is logged, never raised into the code that asked for an id. They run in the
-thread where the event happened, a caller's or one of this app; but never in the
-loader's, which holds the database connection of all tags. So they may take
-their time, and save rows that need ids of this app.
+The sender of every signal is the string ``"django_idgen"``. Receivers get the values
+named below as keyword arguments, and are called without a lock. Their exceptions
+are logged, never raised into the code that asked for an id. They run in the
+thread of the event, a caller's or one of this app, but never in a
+loader's thread, which has the database connection of all tags. So they may be slow,
+and save rows that need ids of this app.
 
 The log receivers that come with the app (see :data:`LEVELS`) write to the logger
 ``django_idgen``.
@@ -33,11 +33,11 @@ logger = logging.getLogger("django_idgen")
 
 
 class _Event(Signal):
-    """Signal whose receivers may be any callables, and still do no harm when they fail."""
+    """Signal whose receivers may be any callables, and may fail."""
 
     def _log_robust_failure(self, receiver: object, err: Exception) -> None:
-        # Django's asks for the receiver's __qualname__, which a partial() has none of: that
-        # would be raised, past all the other receivers. _send() logs what failed.
+        # Django reads the receiver's __qualname__, which a partial() lacks: the error would stop
+        # the other receivers. _send() logs failures.
         pass
 
 
@@ -114,12 +114,12 @@ LEVELS: Mapping[str, int] = {
 }
 
 
-# Closed when idle: an open connection would keep a test database from being dropped.
+# Closes its connections when idle: an open one would keep a test database from being dropped.
 _apart = Loader("idgen-signals", on_idle=connections.close_all)
 
 
 def emit(name: str, /, **values: object) -> None:
-    """Send the signal ``name``; the listener that generators are made with."""
+    """Send the signal ``name``. Generators and sources call it."""
     others = len(SIGNALS[name].receivers) > len(_quick[name])
     if others and is_own_thread() and not is_prefork():
         _apart.submit(partial(_send, name, **values))
@@ -128,7 +128,7 @@ def emit(name: str, /, **values: object) -> None:
 
 
 def forget() -> None:
-    """In the child of a fork: the receivers' thread, and who held the lock, are the parent's."""
+    """Replace the parent's thread and lock in the child of a fork."""
     global _quiet_lock
     _quiet_lock = threading.Lock()
     _apart.reset()
@@ -141,13 +141,12 @@ def _send(name: str, /, **values: object) -> None:
 
 
 def log_event(signal: Signal, **values: object) -> None:
-    """The log receiver: one line an event, values as words of the message.
+    """The log receiver: one line an event, with its values in the message.
 
-    They are fields of the log record, too: see :mod:`.ops.event_fields`.
+    They are also fields of the log record: see :mod:`.ops.event_fields`.
 
-    A source that does not answer fails for every tag several times a second: of the
-    warnings that are alike, one is written every :data:`QUIET_SECONDS`, with the
-    number of those left out.
+    A source that does not answer fails for every tag several times a second. Of equal
+    warnings, one is written every :data:`QUIET_SECONDS`, with the number of those left out.
     """
     name = _NAMES[id(signal)]
     values = {key: value for key, value in values.items() if key != "sender"}
@@ -171,7 +170,7 @@ def log_event(signal: Signal, **values: object) -> None:
 
 
 def _left_out(name: str, values: Mapping[str, object]) -> int | None:
-    """How many like this one were not written since the last; ``None``: this one isn't either."""
+    """How many like it were left out since the last one; ``None`` to leave out this one."""
     if LEVELS[name] < logging.WARNING:
         return 0
     lease = values.get("lease")
@@ -195,16 +194,16 @@ _NAMES = {id(signal): name for name, signal in SIGNALS.items()}
 
 
 _quick: dict[str, set[Callable[..., None]]] = {name: set() for name in SIGNALS}
-"""The receivers of each signal that are quick and ask for nothing."""
+"""The receivers of each signal that are quick and do no I/O."""
 
 
 def connect_quick(name: str, receiver: Callable[..., None]) -> None:
-    """Connect a receiver of this app to the signal ``name``, to run wherever the thing happened."""
+    """Connect a receiver of this app, which runs in the thread of the event."""
     SIGNALS[name].connect(receiver, weak=False)
     _quick[name].add(receiver)
 
 
 def connect_logging() -> None:
-    """Connect :func:`log_event` to every signal (done when the app is ready)."""
+    """Connect :func:`log_event` to every signal. Called when the app is ready."""
     for name in SIGNALS:
         connect_quick(name, log_event)

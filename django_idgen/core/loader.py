@@ -1,4 +1,4 @@
-"""Where slow calls run: in one thread a loader, or at once in the caller's."""
+"""Where slow calls run: in a loader's thread, or at once in the caller's."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import WeakMethod
 
 from .clock import SYSTEM_CLOCK
+from .generator import is_prefork
 
 __all__ = [
     "AnyLoader",
     "BackgroundThread",
     "InlineLoader",
     "Loader",
+    "LoaderPool",
     "RepeatingThread",
     "process_lock",
 ]
 
 PATIENCE = 1.0
-"""Seconds that a fork waits for our threads, at most and in all."""
+"""Most seconds that a fork waits for all our threads together."""
 
 
 class BackgroundThread(threading.Thread):
-    """A daemon thread that a fork of the process waits for, after it called ``before_fork``.
+    """A daemon thread. A fork calls its ``before_fork`` and waits for the thread to end.
 
-    The fork does not start it again: its owner does at the next use. Python up to 3.13
-    counts the threads that a fork's own hooks start, and would warn of them.
+    Its owner starts it again at the next use, not the fork: Python up to 3.13 warns of threads
+    that fork hooks start.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class BackgroundThread(threading.Thread):
         _watch_forks()
 
     def start_if_possible(self) -> bool:
-        """Start it; ``False`` if the interpreter is ending, or the system is out of threads."""
+        """Start it; ``False`` if the interpreter is ending or the system has no more threads."""
         try:
             self.start()
         except RuntimeError:
@@ -56,25 +58,25 @@ class BackgroundThread(threading.Thread):
         return True
 
     def wait_for_end(self, deadline: float) -> None:
-        """Come back when it has ended, or at ``deadline`` of the stopwatch."""
+        """Wait until it has ended, or until ``deadline`` of the stopwatch."""
         with suppress(RuntimeError):  # it is just being started
             self.join(max(0.0, deadline - SYSTEM_CLOCK.stopwatch()))
         while self._is_counted() and SYSTEM_CLOCK.stopwatch() < deadline:
             SYSTEM_CLOCK.sleep(0.0001)
 
     def _is_counted(self) -> bool:
-        """Whether Linux still has the thread, as it does for a moment after :meth:`join`."""
-        # gevent's threads have the number of the thread that they all run in.
+        """Whether Linux still counts the thread, as it does for a moment after :meth:`join`."""
+        # gevent's threads all have the id of the thread that they run in.
         other = self.native_id != threading.get_native_id()
         return other and os.path.exists(f"/proc/self/task/{self.native_id}")
 
 
 class RepeatingThread:
-    """Calls a bound method again and again, as many seconds apart as each call returns.
+    """Calls a bound method again and again. Each call returns the seconds until the next.
 
-    The method's owner is held by a weak reference only: one that its user dropped must not
-    live on here. A fork ends the thread; the owner starts it again at its next use.
-    Not thread-safe, but for :meth:`wake`: the owner starts and stops it under its lock.
+    It has only a weak reference to the method's owner, so that an owner that is no longer used
+    can go. A fork ends the thread; the owner starts it again at its next use.
+    Only :meth:`wake` is thread-safe: the owner starts and stops it under its lock.
     """
 
     __slots__ = ("_stop", "_thread", "_wake")
@@ -94,14 +96,14 @@ class RepeatingThread:
         name: str,
         before_fork: Callable[[], object] | None = None,
     ) -> None:
-        """Start it, unless it runs: ``turn`` is first called after ``pause`` seconds.
+        """Start it, unless it runs. The first call of ``turn`` is after ``pause`` seconds.
 
-        ``turn`` must not raise. A fork calls ``before_fork``, a bound method, too. Where no
-        thread can be started nothing happens.
+        ``turn`` must not raise. A fork also calls ``before_fork``, a bound method. Does nothing
+        where no thread can be started.
         """
         if self.is_alive():
             return
-        # Events of its own: a thread that was told to stop stays told.
+        # New events: an older thread must still stop.
         self._stop, self._wake = stop, wake = threading.Event(), threading.Event()
         also = None if before_fork is None else WeakMethod(before_fork)
         thread = BackgroundThread(
@@ -113,7 +115,7 @@ class RepeatingThread:
             self._thread = thread
 
     def wake(self) -> None:
-        """Have the next call come now. Thread-safe."""
+        """Make the next call now. Thread-safe."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -152,8 +154,8 @@ _watching: list[bool] = []
 
 
 def _watch_forks() -> None:
-    # Not at import: such hooks run in reverse order, and ours must not come after those
-    # that take locks for the fork, which a thread may need to end.
+    # Not at import: fork hooks run in reverse order, and ours must not run after hooks that take
+    # locks which a thread may need to end.
     if not _watching and hasattr(os, "register_at_fork"):
         _watching.append(True)
         os.register_at_fork(before=_before_fork)
@@ -161,7 +163,7 @@ def _watch_forks() -> None:
 
 def _before_fork() -> None:
     deadline = SYSTEM_CLOCK.stopwatch() + PATIENCE
-    # Again, since the turn of one may have had another start.
+    # In a loop: the last turn of a thread may have started another thread.
     while (threads := _running()) and SYSTEM_CLOCK.stopwatch() < deadline:
         for thread in threads:
             thread.before_fork()
@@ -186,11 +188,11 @@ _process_locks: dict[int, threading.Lock] = {}
 
 
 class AnyLoader(Protocol):
-    """What a generator needs of a loader: :class:`Loader`, :class:`InlineLoader`, or a choice."""
+    """What a generator needs of a loader."""
 
     @property
     def background(self) -> bool:
-        """Whether jobs run in a thread of their own. Asked under a lock: it must not block."""
+        """Whether jobs run in another thread. Called under a lock: it must not block."""
         ...
 
     def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]: ...
@@ -199,10 +201,9 @@ class AnyLoader(Protocol):
 
 
 def process_lock() -> threading.Lock:
-    """This process' own lock, for dropping what came with a fork.
+    """A lock that this process made, for dropping what came with a fork. Hold it briefly.
 
-    An inherited lock may have been held, at the fork, by a thread that the child
-    does not have; this one is made by the process that asks. Hold it briefly.
+    An inherited lock may be held by a thread that the child does not have.
     """
     return _process_locks.setdefault(os.getpid(), threading.Lock())
 
@@ -210,9 +211,9 @@ def process_lock() -> threading.Lock:
 class Loader:
     """Runs jobs one after another in a background thread. Safe to share between threads.
 
-    The thread is a daemon, started when there is work; it ends when there is
+    The thread is a daemon that starts when there is work and ends when there is
     none left, after calling ``on_idle`` (which closes that thread's connection).
-    Where no thread can be started any more (the interpreter is shutting down)
+    Where no thread can be started (the interpreter is shutting down)
     jobs run in the caller's thread, followed by ``on_idle``.
     """
 
@@ -226,14 +227,14 @@ class Loader:
         self.reset()
 
     def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
-        """Queue ``fn``; urgent jobs go before the others, else first come, first served.
+        """Queue ``fn``. Urgent jobs run first, otherwise in order.
 
-        What ``fn`` raises, :class:`BaseException` included, goes to the future.
+        Any exception of ``fn``, even a :class:`BaseException`, goes to the future.
         """
         self._check_process()
         future: Future[T] = Future()
         if sys.is_finalizing():
-            # Daemon threads are frozen by now, perhaps with our lock in hand.
+            # Daemon threads are frozen, perhaps while they hold our lock.
             _run(fn, future)
             self._idle()
             return future
@@ -247,8 +248,8 @@ class Loader:
     def reset(self) -> None:
         """Forget the thread and all jobs, as the child of a fork must.
 
-        The futures of dropped jobs are never completed: their locks came with the
-        fork, too. A :meth:`submit` in another process does this, too.
+        The futures of dropped jobs never complete: their locks came with the fork.
+        :meth:`submit` in a forked child calls this.
         """
         self._lock = threading.Lock()
         self._urgent: deque[_Job] = deque()
@@ -263,7 +264,7 @@ class Loader:
                     self.reset()
 
     def _ensure_worker(self) -> bool:
-        # Asking is_alive() as well revives a loader whose start was interrupted.
+        # is_alive() revives a loader whose start was interrupted.
         if self._worker is not None and self._worker.is_alive():
             return True
         self._worker = BackgroundThread(self.name, self._work)
@@ -276,11 +277,11 @@ class Loader:
             job = self._next_job()
             if job is not None:
                 _run(*job)
-                del job  # a job that waits must not keep the last one's result alive
+                del job  # or an idle loop would keep the last result alive
                 continue
             self._idle()
             with self._lock:
-                # A job put in since then found a living thread and relies on it.
+                # A job that was added since then relies on this thread.
                 if not (self._urgent or self._ordinary):
                     self._worker = None
                     return
@@ -295,10 +296,9 @@ class Loader:
 
 
 class InlineLoader:
-    """The interface of :class:`Loader`, but jobs run at once in the calling thread.
+    """Runs jobs at once in the calling thread, then calls ``on_idle``. Thread-safe.
 
-    For sources that are fast (memory) or that no other thread may touch (SQLite).
-    ``on_idle`` is called after each job. Safe to share between threads.
+    For sources that are fast, or that no other thread may use (in-memory SQLite).
     """
 
     background: ClassVar[bool] = False
@@ -315,6 +315,56 @@ class InlineLoader:
 
     def reset(self) -> None:
         """Nothing to forget."""
+
+
+POOL_SIZE = 16
+"""Jobs of a :class:`LoaderPool` that run at a time."""
+
+
+class LoaderPool:
+    """Runs jobs in a few threads, so that a job that waits for a dead server stops no other.
+
+    The daemon threads end when there is nothing to do, after ``on_idle``. Where
+    ``is_background()`` is false, jobs run in the caller's thread. Thread-safe.
+    """
+
+    def __init__(
+        self, is_background: Callable[[], bool], *, on_idle: Callable[[], None] | None = None
+    ) -> None:
+        self._is_background = is_background
+        self._on_idle = on_idle
+        self._inline = InlineLoader()
+        self.reset()
+
+    @property
+    def background(self) -> bool:
+        return self._is_background()
+
+    def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
+        """Run ``fn`` in the thread with the least to do."""
+        if is_prefork() or not self.background:
+            return self._inline.submit(fn, urgent=urgent)
+        if self._pid != os.getpid():
+            self.reset()
+        loader, jobs = min(self._threads, key=lambda thread: len(thread[1]))
+        job = object()
+        jobs.add(job)  # atomic, as is discarding
+
+        def run() -> T:
+            try:
+                return fn()
+            finally:
+                jobs.discard(job)
+
+        return loader.submit(run, urgent=urgent)
+
+    def reset(self) -> None:
+        """After a fork: forget the threads and their jobs."""
+        self._threads: list[tuple[Loader, set[object]]] = [
+            (Loader(f"idgen-thread-{number}", on_idle=self._on_idle), set())
+            for number in range(POOL_SIZE)
+        ]
+        self._pid = os.getpid()
 
 
 def _run(fn: Callable[[], T], future: Future[T]) -> None:

@@ -1,4 +1,4 @@
-"""Segments: ranges of integers that one process may use alone, and which database gives which."""
+"""Segments: ranges of integers that one process may use alone."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ __all__ = [
 ]
 
 MAX_DELTA = 1024
-"""Databases that may share a tag."""
+"""Most databases that may share a tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
     """The ids of one of ``delta`` databases that share a tag.
 
-    They leave ``remainder`` when divided by ``delta`` (Flickr's ticket servers, TinyID). Both
-    stand in each row and are read with each fetch, so that a fleet can't disagree on them; and
-    in the row of the installation, which says how rows of new tags are made.
+    They leave ``remainder`` when divided by ``delta`` (Flickr's ticket servers, TinyID). Each row
+    stores both and each fetch reads them, so that a fleet can't disagree. The installation's row
+    stores them for new tags.
     """
 
     delta: int = 1
@@ -49,11 +49,11 @@ class Shard:
         return 1 <= self.delta <= MAX_DELTA and 0 <= self.remainder < self.delta
 
     def first(self, base: int) -> int:
-        """The lowest of its ids that is not below ``base``."""
+        """Its lowest id at or above ``base``."""
         return base + (self.remainder - base) % self.delta
 
     def within(self, other: Shard) -> bool:
-        """Whether every id of this one is one of ``other``, too."""
+        """Whether ``other`` has all of its ids."""
         return self.delta % other.delta == 0 and self.remainder % other.delta == other.remainder
 
     def __str__(self) -> str:
@@ -66,12 +66,12 @@ ALONE = Shard()
 MAX_ID = 2**63 - 1
 MAX_TAG_LENGTH = 128
 MAX_STEP = 1_000_000_000
-"""A step past this would use up the 63 bits in a human lifetime's worth of restarts."""
+"""A larger step would use up the 63 bits within a lifetime of restarts."""
 HIGHEST = MAX_ID - MAX_STEP
-"""A tag goes past the ids of its rows up to here; above it, next to no ids would be left."""
+"""A tag is moved past the ids of its rows up to here. Hardly any ids are left above."""
 
 LONGEST_STEP = 1_000_000
-"""Ids. What follows consumption does not grow past it; a row's own step may (as in Leaf)."""
+"""Ids. Growth stops here. A row's own step may be larger (as in Leaf)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +82,22 @@ class Demand:
     """
 
     times: int = 1
-    """How often the row's step fits the consumption; 0 for ``at_least`` ids exactly."""
+    """Steps of the row that fit the consumption; 0 for exactly ``at_least`` ids."""
     at_least: int = 1
-    """Ids that a caller is waiting for, at once."""
+    """Ids that callers wait for."""
     granted: int | None = field(default=None, compare=False)
-    """The end of what the process was granted, where the floor of the fetch lies above that.
+    """The end of what the process was granted, if that is below the floor of the fetch.
 
-    Then the ids in between were loaded from elsewhere, and the source did not lose them.
+    The ids in between belong to loaded rows: the source did not lose them.
     """
 
     def length(self, step: int) -> int:
-        """How many ids to take where the row says ``step``."""
+        """How many ids to take from a row with ``step``."""
         return max(self.at_least, min(step * self.times, max(step, LONGEST_STEP)))
 
 
 STEP = Demand()
-"""Just the row's step."""
+"""The row's step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Segment:
 
 
 def check_tag(tag: object) -> str:
-    """Return ``tag`` if it can name a segment row, else raise :class:`InvalidTag`."""
+    """Return ``tag`` if it is a valid tag, else raise :class:`InvalidTag`."""
     if not isinstance(tag, str):
         raise InvalidTag(tag, "it must be a string")
     if not tag or tag != tag.strip():
@@ -136,7 +136,7 @@ def check_tag(tag: object) -> str:
 
 
 def check_step(step: object) -> int:
-    """Return ``step`` if a segment can be so long, else raise :class:`ConfigurationError`."""
+    """Return ``step`` if it is a valid step, else raise :class:`ConfigurationError`."""
     if isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= MAX_STEP:
         raise ConfigurationError(f"A step must be a whole number of 1 to {MAX_STEP}, not {step!r}.")
     return step
@@ -146,10 +146,10 @@ CHUNK: Final = 65_536
 
 
 def drained(ids: Iterator[int], delta: int) -> list[range]:
-    """All that is left of ``ids``, taken from it, as ranges by ``delta``.
+    """Take all that is left of ``ids``, as ranges by ``delta``.
 
-    Another thread may be taking from the very same iterator, and go on with it: as
-    each value comes out of it once, none is in a range and with that thread, too.
+    Another thread may take from the same iterator. Each value comes out once: either into a
+    range or to that thread.
     """
     found: list[range] = []
     while chunk := list(islice(ids, CHUNK)):
@@ -158,9 +158,9 @@ def drained(ids: Iterator[int], delta: int) -> list[range]:
 
 
 def runs(values: list[int], delta: int) -> Iterator[range]:
-    """Rising ``values`` as ranges by ``delta``, split where some are missing."""
+    """Rising ``values`` as ranges by ``delta``, split where values are missing."""
     first = 0
-    if values[-1] - values[0] != (len(values) - 1) * delta:  # seldom: someone else takes, too
+    if values[-1] - values[0] != (len(values) - 1) * delta:  # seldom: another thread took some
         for index in range(1, len(values)):
             if values[index] - values[index - 1] != delta:
                 yield range(values[first], values[index - 1] + 1, delta)
@@ -169,7 +169,7 @@ def runs(values: list[int], delta: int) -> Iterator[range]:
 
 
 def joined(ranges: Iterable[range]) -> list[range]:
-    """``ranges``, rising and without the empty ones, those that follow each other as one."""
+    """Rising ``ranges``, with adjacent ranges joined and empty ones removed."""
     found: list[range] = []
     for each in ranges:
         if not each:

@@ -1,4 +1,4 @@
-"""One generator for each tag of a segment source, and what these share."""
+"""The generators of all tags of a segment source, and what they share."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
 from .generator import HAS_GIL, Emit, ignore
 from .loader import AnyLoader, process_lock
-from .segment_generator import LockedSegmentGenerator, SegmentGenerator
-from .segment_loads import Growth, Load, Services
+from .segment_generator import Growth, Load, LockedSegmentGenerator, SegmentGenerator
 from .source import Source
 
 __all__ = ["IDLE_AFTER", "SegmentAllocator", "Segments"]
@@ -28,29 +27,28 @@ _GENERATOR = SegmentGenerator if HAS_GIL else LockedSegmentGenerator
 class Segments(dict[str, SegmentGenerator]):
     """The generators by tag, each made once, on first use. Safe to share between threads.
 
-    ``segments[tag]`` of a tag known already is a dictionary look-up. For a new one
-    that can't be a tag it raises :class:`InvalidTag`.
+    ``segments[tag]`` is one dictionary look-up for a known tag. It raises :class:`InvalidTag`.
 
-    There is never more than one generator of a tag that can give ids: one that was
-    dropped and is still held by somebody is found again, and of one that is gone the
-    floor stays known. So the ids of a tag go on rising.
+    A tag never has two generators that can give ids. A dropped generator that a caller kept
+    is found again. The floor of a generator that is gone stays known. So the ids of a tag keep
+    rising.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: SegmentAllocator) -> None:
         super().__init__()
         self._services = services
         self._dropped: WeakValueDictionary[str, SegmentGenerator] = WeakValueDictionary()
         self._floors: dict[str, int] = {}
         self._in_turn: deque[SegmentGenerator] = deque()
-        """All of them, the one first that was looked at the longest ago."""
+        """All generators, in the order in which the allocator looked at them."""
         self._renew_lock()
 
     def _renew_lock(self) -> None:
-        # Re-entrant: what is collected while it is held may ask for an id, too.
+        # Re-entrant: an object that is garbage-collected meanwhile may ask for an id.
         self._lock = threading.RLock()
 
     def __missing__(self, tag: str) -> SegmentGenerator:
-        self._services.check_process()  # or the lock may be one that no one will release
+        self._services.check_process()  # or no thread is left to release the lock
         with self._lock:
             found = self.get(tag)
             return self._add(self._known_or_new(tag)) if found is None else found
@@ -71,22 +69,22 @@ class Segments(dict[str, SegmentGenerator]):
         return generator
 
     def adopt(self, generator: SegmentGenerator) -> None:
-        """Take one back that was dropped, and that somebody went on using."""
+        """Take back a dropped generator that a caller still uses."""
         with self._lock:
             if generator.has_left and generator.tag not in self:
                 self._add(generator)
 
     def has_unseen(self, since: float) -> bool:
-        """Whether one of them was not looked at since then."""
+        """Whether some generator was not looked at after ``since``."""
         try:
             return self._in_turn[0].looked_at <= since
         except IndexError:
             return False
 
     def look(self, since: float, now: float) -> tuple[SegmentGenerator, list[range] | None] | None:
-        """Look at the next one, and drop it if it was not used since the last look.
+        """Look at the next generator, and drop it if it was not used since the last look.
 
-        It comes with what it still held if it was dropped. ``None``: all were looked at.
+        Returns it, with the ids that it held if it was dropped. ``None``: all were looked at.
         """
         with self._lock:
             if not self.has_unseen(since):
@@ -106,10 +104,10 @@ class Segments(dict[str, SegmentGenerator]):
         if generator.lowest:
             self._floors[tag] = generator.lowest
         if self.get(tag) is generator:
-            del self[tag]  # last: a fork in between finds it twice, and never not at all
+            del self[tag]  # last: a fork in between finds it twice, but never loses it
 
     def forget(self) -> None:
-        """In the child of a fork: all start over."""
+        """Start over in the child of a fork."""
         self._renew_lock()
         self._in_turn = deque(self.values())
         for generator in (*self.values(), *self._dropped.values()):
@@ -121,28 +119,28 @@ logger = logging.getLogger("django_idgen")
 IDLE_AFTER: Final = 900.0
 """Seconds without use after which a tag gives its ids back."""
 LEAVE_WITHIN: Final = 2.0
-"""Seconds that closing spends on giving back, at most; what is left then is a gap."""
+"""Most seconds that closing spends on giving back. Ids that are left then are a gap."""
 LOOKS: Final = 64
-"""Tags that are looked at in one go: a hundredth of a second or less between two loads."""
+"""Tags to look at between two loads: at most a hundredth of a second."""
 
 
 class SegmentAllocator:
     """Gives out the ids of all tags of one source. Safe to share between threads.
 
     ``timeout``: seconds that a caller with nothing left waits for a load.
-    ``first_timeout``: the same for the first load of a tag, as long as the source has not
-    failed; ``None``: no longer than for others.
+    ``first_timeout``: the same for the first load of a tag, while the source has not
+    failed; ``None``: ``timeout``.
     ``preload_at``: the part of a segment, above 0 and below 1, after which the next one
-    is loaded, if the loader has a thread of its own; else it is loaded when the
+    is loaded, if the loader has its own thread; else it is loaded when the
     segment is used up. ``growth``: how segments follow the consumption.
     ``idle_after``: seconds after which an unused tag gives its ids back and is
-    dropped from ``segments`` (by the next load of any tag after that, or by
-    :meth:`sweep`); ``on_drop`` hears of it with the tag and its generator.
+    dropped from ``segments`` (by the next load of any tag, or by :meth:`sweep`).
+    ``on_drop`` is then called with the tag and its generator.
 
-    ``on_event`` hears ``segment_loaded`` (tag, segment, seconds), ``segment_load_failed``
-    (tag, error), ``segment_paused`` (tag), ``segment_waited`` (tag, seconds) and
-    ``segment_given_back`` (tag, ids); it runs in the thread that they happen in, without a
-    lock held, and must not raise.
+    ``on_event`` is called with ``segment_loaded`` (tag, segment, seconds),
+    ``segment_load_failed`` (tag, error), ``segment_paused`` (tag), ``segment_waited`` (tag,
+    seconds) and ``segment_given_back`` (tag, ids). It runs in the thread of the event, without
+    a lock, and must not raise.
 
     Raises :class:`ConfigurationError`.
     """
@@ -192,16 +190,16 @@ class SegmentAllocator:
         self._pid = os.getpid()
 
     def generator(self, tag: str) -> SegmentGenerator:
-        """The generator of ``tag``; always the same one while it is used or held.
+        """The generator of ``tag``, the same one while it is used or kept.
 
         Raises :class:`InvalidTag`.
         """
         return self.segments[tag]
 
     def preload(self, tags: Iterable[str], timeout: float = 0.0) -> bool:
-        """Load what is to be ahead of each of ``tags``: whether all of it is there.
+        """Load ahead for all ``tags`` at once. Returns whether everything is loaded.
 
-        All loads begin at once; see :meth:`.SegmentGenerator.preload` for the rest.
+        See :meth:`.SegmentGenerator.preload`.
         """
         deadline = self.clock.stopwatch() + timeout
         chosen = [self.generator(tag) for tag in tags]
@@ -213,13 +211,13 @@ class SegmentAllocator:
         )
 
     def preload_mark(self, length: int) -> int:
-        """How many of a segment's ``length`` ids are given before the next load starts."""
+        """How many of a segment's ``length`` ids to give before the next load starts."""
         return max(1, int(length * self.preload_at)) if self.loader.background else length
 
     # --- idle tags -----------------------------------------------------------------
 
     def granted(self, generator: SegmentGenerator) -> None:
-        """A load is done: take the chance to look for unused tags."""
+        """After each load: look for idle tags."""
         if generator.has_left:
             self.segments.adopt(generator)
         now = self.clock.stopwatch()
@@ -231,13 +229,13 @@ class SegmentAllocator:
                 self.sweep(LOOKS)
 
     def _sweep_on(self) -> None:
-        # A few at a time, in the queue of the loads, so that those don't wait for all.
+        # A few at a time, so that loads in the queue don't wait for all.
         if self.sweep(LOOKS):
             self._sweep_again_at = self.clock.stopwatch() + 1.0
             self.loader.submit(self._sweep_on)
 
     def sweep(self, most: int = sys.maxsize) -> bool:
-        """Drop the idle ones of up to ``most`` tags: whether there are more to look at."""
+        """Look at up to ``most`` tags and drop the idle ones; whether there are more to look at."""
         now = self.clock.stopwatch()
         since = now - self.idle_after
         for _ in range(most):
@@ -253,7 +251,7 @@ class SegmentAllocator:
         return self.segments.has_unseen(since)
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """Hand ids to the source that will not be given out. Never raises."""
+        """Give unused ids back to the source. Never raises."""
         if not ranges or self.clock.stopwatch() > self._leave_by:
             return
         try:
@@ -266,17 +264,16 @@ class SegmentAllocator:
     # --- forks and the end -----------------------------------------------------------
 
     def check_process(self) -> None:
-        """Forget all if this process is a fork's child, whose hooks did not run (uWSGI)."""
+        """Forget all in a forked child whose fork hooks did not run (uWSGI)."""
         if self._pid != os.getpid():
             with process_lock():
                 if self._pid != os.getpid():
                     self.forget()
 
     def forget(self) -> None:
-        """Drop what the child of a fork inherited; the source's connections, too.
+        """Drop what the child of a fork inherited, including the source's connections.
 
-        Called in the child, before other threads use the allocator. The loader looks
-        after itself.
+        Called in the child, before other threads use the allocator. The loader resets itself.
         """
         self.segments.forget()
         self.source.abandon()
@@ -285,8 +282,7 @@ class SegmentAllocator:
     def close(self) -> None:
         """Close all generators and the source, giving back what is left. May be called twice.
 
-        It takes :data:`LEAVE_WITHIN` seconds at most, and what the source needs for the
-        call that is under way then.
+        Takes :data:`LEAVE_WITHIN` seconds at most, plus the rest of the source's call under way.
         """
         self.check_process()
         self.closed = True
@@ -297,6 +293,6 @@ class SegmentAllocator:
         self.source.close()
 
     def _await_answers(self, loads: Iterable[Load]) -> None:
-        """Let the loads that are under way come in: what they bring goes back, too."""
+        """Wait for the loads under way: their ids go back, too."""
         for load in loads:
             load.answered.wait(max(self._leave_by - self.clock.stopwatch(), 0.0))

@@ -1,35 +1,273 @@
-"""Ids out of segments: rising integers of a tag, most of them without asking anyone.
+"""Ids out of segments: rising integers of a tag, most of them without any I/O.
 
-A generator walks the segment it holds as a few iterators: the first 10 %, whose
+A generator walks the segment that it holds as a few iterators: the first 10 %, whose
 end starts the load of the next segment, then the rest. Taking an id is one C
-call on a range iterator, which is atomic under the GIL: ``next_id`` is an attribute,
-set anew for each of them. All else is the slow path, which runs when one ends.
+call on a range iterator, which is atomic under the GIL: ``next_id`` is an attribute that is
+set anew for each iterator. All else is the slow path, which runs when an iterator ends.
+
+:class:`Growth` and :class:`Chain` decide how long segments are and how many are loaded ahead.
+A :class:`Load` is one fetch: never two of a tag at a time, and always another after a failure.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from collections.abc import Generator as Steps
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from operator import length_hint
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from .errors import GeneratorClosed, SegmentUnavailable
-from .generator import Generator, check_count, drop, walk
-from .segment import CHUNK, Segment, drained, joined, runs
-from .segment_loads import FINAL_ERRORS, Load, Services, TagLoads
+from .errors import (
+    ConfigurationError,
+    GeneratorClosed,
+    InvalidTag,
+    SegmentExhausted,
+    SegmentRefused,
+    SegmentUnavailable,
+    TagPaused,
+)
+from .generator import MAX_BATCH, Generator, check_count, drop, walk
+from .segment import CHUNK, LONGEST_STEP, Demand, Segment, check_tag, drained, joined, runs
 
-__all__ = ["LockedSegmentGenerator", "SegmentGenerator", "SegmentStats"]
+if TYPE_CHECKING:
+    from .segment_allocator import SegmentAllocator
+
+__all__ = [
+    "CALM",
+    "FINAL_ERRORS",
+    "LONGEST_CHAIN",
+    "SEGMENT_DURATION",
+    "STALE_AFTER",
+    "Chain",
+    "Growth",
+    "Load",
+    "LockedSegmentGenerator",
+    "SegmentGenerator",
+    "SegmentStats",
+]
+
+SEGMENT_DURATION: Final = 900.0
+"""Seconds that a segment aims at."""
+LONGEST_CHAIN: Final = 8
+"""Most segments to keep ahead, by default."""
+_MOST_AHEAD: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How far a tag's segments and its chain may grow. Frozen.
+
+    Lengths are multiples of the row's step, powers of two, so that an edit of the row counts
+    from the next fetch on. Raises :class:`ConfigurationError`.
+    """
+
+    duration: float = SEGMENT_DURATION
+    """Seconds, above 0, that a segment aims at."""
+    longest_step: int = LONGEST_STEP
+    """Ids, 1 to 1,000,000: no segment grows past it. 1 keeps all segments at the row's step."""
+    longest_chain: int = LONGEST_CHAIN
+    """Most segments, 1 to 64, to keep loaded behind the current one."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.duration < math.inf:
+            raise ConfigurationError(
+                f"segment_duration must be a number of seconds above 0, not {self.duration!r}."
+            )
+        _check_whole("longest_step", self.longest_step, LONGEST_STEP)
+        _check_whole("longest_chain", self.longest_chain, _MOST_AHEAD)
+
+    def doubled(self, times: int, step: int) -> int:
+        """Twice ``times``, unless segments of ``step`` would be too long."""
+        return times * 2 if step * times * 2 <= self.longest_step else times
+
+    def fitted(self, times: int, step: int) -> int:
+        """``times``, halved until segments of a raised ``step`` are not too long."""
+        while times > 1 and step * times > self.longest_step:
+            times //= 2
+        return times
+
+    def after(self, times: int, step: int, seconds: float) -> int:
+        """The next ``times`` after a segment was used up in ``seconds``."""
+        if seconds < self.duration:
+            return self.doubled(times, step)
+        if seconds <= 2 * self.duration:
+            return times
+        return max(1, times // 2)
+
+
+def _check_whole(name: str, value: object, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ConfigurationError(f"{name} must be a whole number of 1 to {most}, not {value!r}.")
+
+
+CALM: Final = 5.0
+"""Seconds without hunger after which the distance is halved."""
+
+
+class Chain:
+    """The segments that a tag has loaded, in order, and how much to load next.
+
+    Times are seconds of one stopwatch. Not thread-safe: its owner has a lock.
+    """
+
+    __slots__ = (
+        "_calm_since",
+        "_dry",
+        "_opened",
+        "_opened_at",
+        "distance",
+        "hungers",
+        "segments",
+        "times",
+    )
+
+    def __init__(self) -> None:
+        self.hungers = 0
+        """How often callers had to wait because nothing was ahead."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Start over, except for the counts."""
+        # A tuple, since most hold one segment: an empty deque takes more memory.
+        self.segments: tuple[Segment, ...] = ()
+        self.distance = 1
+        """Segments to keep ahead."""
+        self.times = 1
+        """The length of a segment in steps of the row: a power of two."""
+        self._opened: Segment | None = None
+        self._opened_at = self._calm_since = 0.0
+        self._dry = 0  # the `times` when the chain ran dry; 0 once a caller had to wait
+
+    def append(self, segment: Segment) -> None:
+        self.segments = (*self.segments, segment)
+
+    def open_next(self, now: float) -> Segment | None:
+        """Make the next segment the current one, and return it."""
+        if not self.segments:
+            return None
+        self._opened, *others = self.segments
+        self.segments = tuple(others)
+        self._opened_at = now
+        self._dry = 0
+        return self._opened
+
+    def use_up(self, now: float, growth: Growth) -> None:
+        """Adapt to the consumption when the current segment is used up. May be called twice."""
+        used, self._opened = self._opened, None
+        if used is None:
+            return
+        before = self.times
+        if self._tells(used, now - self._opened_at, growth):
+            self.times = growth.after(before, used.step, now - self._opened_at)
+        if not self.segments:
+            self._dry = before
+        elif self.distance > 1 and now - self._calm_since >= CALM:
+            self.distance //= 2
+            self._calm_since = now
+
+    def _tells(self, used: Segment, seconds: float, growth: Growth) -> bool:
+        # Of several segments with the same demand, only one counts: its effect must show first.
+        times = len(used.ids()) / used.step
+        return times * 2 >= self.times if seconds < growth.duration else times <= self.times * 2
+
+    def hunger(self, now: float, step: int, growth: Growth) -> None:
+        """A caller waits: keep more ahead from now on. Counts once each time it ran dry."""
+        if self._dry:
+            # use_up() may just have doubled it for the same reason.
+            self.times = max(self.times, growth.doubled(self._dry, step))
+            self.distance = min(self.distance * 2, growth.longest_chain)
+            self.hungers += 1
+            self._calm_since = now
+            self._dry = 0
+
+    def is_short(self, *, past_mark: bool) -> bool:
+        """Whether to load another segment; one more once the current one's mark is passed."""
+        ahead = self.distance if past_mark or self._opened is None else self.distance - 1
+        return len(self.segments) < ahead
+
+    def demand(self, at_least: int, step: int, growth: Growth) -> Demand:
+        """The next demand, for a row whose last known step is ``step`` (0: unknown)."""
+        self.times = growth.fitted(self.times, step)
+        return Demand(self.times, max(at_least, 1))
+
+
+REFUSALS: Final = 3
+"""Segments in a row that are refused before the load fails."""
+FIRST_BACKOFF: Final = 0.01
+LONGEST_BACKOFF: Final = 0.25
+REFUSED_BACKOFF: Final = 0.02
+"""Long enough not to keep the source busy, short enough to notice soon that a tag goes on."""
+STALE_AFTER: Final = 60.0
+"""Seconds after which a load without an answer, and its late answer, are given up."""
+
+REFUSED_ERRORS: Final = (TagPaused, SegmentRefused)
+"""Refusals that an operator may lift at any time, but waiting does not."""
+FINAL_ERRORS: Final = (SegmentExhausted, InvalidTag, ConfigurationError, *REFUSED_ERRORS)
+"""Errors that waiting does not resolve: raised at once."""
+
+
+class Load:
+    """One fetch. A caller that has nothing left waits for ``done``."""
+
+    __slots__ = (
+        "_listeners",
+        "answered",
+        "at_least",
+        "began",
+        "done",
+        "error",
+        "given_back",
+        "sent",
+    )
+
+    def __init__(self) -> None:
+        self.at_least = 0
+        """Ids that callers wait for."""
+        self.began: float | None = None
+        self.done = threading.Event()
+        self.answered = threading.Event()
+        """Set once a load that has begun has used its answer or given it back."""
+        self.error: BaseException | None = None
+        self.sent = False
+        """Whether the loader has got it."""
+        self.given_back = False
+        """Whether its answer goes back to the source."""
+        self._listeners: set[Callable[[], object]] = set()
+
+    def need(self, count: int) -> None:
+        """Add a caller that waits for ``count`` ids. Call it with the tag's lock held."""
+        self.at_least = min(self.at_least + count, MAX_BATCH)
+
+    def listen(self, listener: Callable[[], object]) -> None:
+        """Call ``listener`` when it is done, at once if it already is."""
+        self._listeners.add(listener)
+        if self.done.is_set():
+            self._tell()
+
+    def ignore(self, listener: Callable[[], object]) -> None:
+        self._listeners.discard(listener)
+
+    def finish(self) -> None:
+        """Wake all waiters. May be called twice."""
+        self.done.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        with suppress(KeyError):  # the thread that removes a listener calls it
+            while True:
+                self._listeners.pop()()
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentStats:
-    """A generator at one moment. Its counts are those of this process."""
+    """The state and the counts of a generator in this process."""
 
     tag: str
     issued: int
@@ -39,69 +277,89 @@ class SegmentStats:
     waits: int
     """Calls that found nothing left and had to wait for a load."""
     failures: int
-    """Loads that failed, and segments that were refused."""
+    """Failed loads and refused segments."""
     remaining: int
-    """Ids held and not given out yet."""
+    """Ids held and not yet given out."""
     floor: int
-    """End, exclusive, of the highest segment ever granted; 0 if there was none."""
+    """The exclusive end of the highest segment ever granted; 0 if none."""
     current: Segment | None
-    """The segment that ids are taken from."""
+    """The segment that ids come from."""
     held: tuple[Segment, ...]
-    """The current one, and those loaded behind it."""
+    """The current segment and those loaded behind it."""
     ahead: int
     """Segments loaded behind the current one."""
     distance: int
-    """How many there are to be: more after callers had to wait."""
+    """How many to keep ahead: more after callers had to wait."""
     times: int
-    """How often the row's step the next segment will be."""
+    """The length of the next segment in steps of the row."""
     hungers: int
-    """How often it ran dry with callers waiting, though it had been in use."""
+    """How often it ran dry while callers waited."""
     given_back: int
-    """Ids that went back to the source: cleared, or left over."""
+    """Ids that were given back to the source."""
 
 
 _SHARE: Final = 8
-"""While too little is ahead, the rest is walked in such shares of what is left of it, so
-that a preload that failed is tried again well before the end."""
+"""While too little is ahead, the rest is walked in parts, each 1/_SHARE of what is left, so
+that a failed preload is tried again well before the end."""
 
 
 Wait: TypeAlias = tuple[Load | None, float]
 Taking: TypeAlias = Steps[Wait, bool, list[int]]
 
 
-class SegmentGenerator(TagLoads, Generator):
+class SegmentGenerator(Generator):
     """Rising ids of one tag. Safe to share between threads; the allocator makes it.
 
-    Giving ids raises :class:`SegmentUnavailable` (none could be had within
-    the allocator's timeout; the cause is chained), and at once
-    :class:`TagPaused`, :class:`SegmentExhausted`, :class:`InvalidTag`,
-    :class:`ConfigurationError` or :class:`GeneratorClosed`.
+    Giving ids raises :class:`SegmentUnavailable` (no ids within the allocator's timeout; the
+    cause is chained), and at once :class:`TagPaused`, :class:`SegmentExhausted`,
+    :class:`InvalidTag`, :class:`ConfigurationError` or :class:`GeneratorClosed`.
+
+    The lock guards all state, and is never held during I/O. An answer counts only
+    if its load is still the pending one: a late answer is a lost segment.
     """
 
     next_id: Callable[[], int]
     """The next id, 1 to 2**63-1, higher than all before it. An attribute: see :func:`walk`."""
 
     __slots__ = dict.fromkeys((
-        "__weakref__", "_before_mark", "_closed", "_current", "_ids", "_opened", "_rest",
-        "_seen", "_waits", "has_left", "looked_at",
+        "__weakref__", "_backoff", "_before_mark", "_chain", "_closed", "_current", "_error",
+        "_failures", "_floor", "_given_back", "_ids", "_loaded_past", "_loads", "_lock", "_opened",
+        "_past_mark", "_pending", "_rest", "_retry_at", "_seen", "_services", "_step", "_waits",
+        "has_left", "looked_at", "tag",
     )) | {"next_id": "next_id() -> int\n\nThe next id, 1 to 2**63-1, higher than all before it."}  # fmt: skip  # noqa: E501
 
-    def __init__(self, tag: str, services: Services, floor: int = 0) -> None:
-        super().__init__(tag, services, floor)
+    def __init__(self, tag: str, services: SegmentAllocator, floor: int = 0) -> None:
+        # Exactly a str: a member of an enum would hold on to its class.
+        self.tag = str.__str__(check_tag(tag))
+        self._services = services
+        self._floor = floor
+        self._loaded_past = 0
+        """The exclusive end of the ids that rows from elsewhere have."""
         self._closed = False
-        self._drop()
-        self._opened = self._waits = self._seen = 0
         self.has_left = False
         """Whether the allocator has dropped it as unused."""
         self.looked_at = services.clock.stopwatch()
         """When the allocator last looked whether it is used."""
+        self._start_over()
+
+    def _start_over(self) -> None:
+        # Nothing inherited is touched: no thread may be left to release its locks.
+        self._lock = threading.Lock()
+        self._chain = Chain()
+        self._pending: Load | None = None
+        self._loads = self._failures = self._given_back = self._step = 0
+        self._opened = self._waits = self._seen = 0
+        self._backoff = self._retry_at = 0.0
+        self._error: BaseException | None = None
+        self._past_mark = False
+        self._drop()
 
     def next_ids(self, n: int) -> list[int]:
         """``n`` ids (0 to 10,000,000), strictly rising, though not always consecutive.
 
-        What is missing is asked for in one fetch. Raises :class:`TypeError` or
+        One fetch gets all that is missing. Raises :class:`TypeError` or
         :class:`ConfigurationError` (a :class:`ValueError`) for another ``n``.
-        When it fails half-way, the ids that it had taken are lost.
+        If it fails half-way, the ids that it has taken are lost.
         """
         ids = self._take(check_count(n))
         return ids if len(ids) == n else ids + self._take_slow(n - len(ids))
@@ -133,10 +391,10 @@ class SegmentGenerator(TagLoads, Generator):
         return ids if len(ids) == n else ids + await self._take_in_loop(n - len(ids))
 
     def preload(self, timeout: float = 0.0) -> bool:
-        """Load what is to be ahead, now: whether it is there.
+        """Load ahead now. Returns whether everything is loaded.
 
-        Waits up to ``timeout`` seconds for it (0: not at all), then raises
-        :class:`SegmentUnavailable`; otherwise as for ids. Where loads run in
+        Waits up to ``timeout`` seconds (0: not at all), then raises
+        :class:`SegmentUnavailable`. Also raises as :meth:`next_ids` does. Where loads run in
         the caller's thread, they do so here whatever the timeout.
         """
         deadline = self._services.clock.stopwatch() + timeout
@@ -149,10 +407,7 @@ class SegmentGenerator(TagLoads, Generator):
         return True
 
     def clear(self) -> int:
-        """Give back all ids that are held; the next one comes out of a new fetch.
-
-        It is higher than all before it, as always. Returns how many were given back.
-        """
+        """Give back all ids that are held, and return how many. The next id needs a new fetch."""
         self._services.check_process()
         with self._lock:
             load = self._detach()
@@ -163,9 +418,9 @@ class SegmentGenerator(TagLoads, Generator):
         return sum(map(len, ranges))
 
     def go_past(self, top: int) -> None:
-        """Give no id up to ``top`` from now on: rows that came from elsewhere have them.
+        """Give no id up to ``top`` from now on: rows from elsewhere have them.
 
-        What it holds is given back, but for those ids, unless all of it lies above.
+        Gives back the ids above ``top`` that are held, unless all of them are above it.
         """
         self._services.check_process()
         with self._lock:
@@ -179,7 +434,7 @@ class SegmentGenerator(TagLoads, Generator):
         self._services.give_back(self.tag, [ids for ids in ranges if ids])
 
     def stats(self) -> SegmentStats:
-        """Counts and holdings; exact when no call is under way."""
+        """The state and the counts; exact while no other call runs."""
         self._services.check_process()
         with self._lock:
             return SegmentStats(
@@ -201,7 +456,7 @@ class SegmentGenerator(TagLoads, Generator):
 
     @property
     def floor(self) -> int:
-        """End, exclusive, of the highest segment ever granted; 0 if there was none."""
+        """The exclusive end of the highest segment ever granted; 0 if none."""
         return self._floor
 
     @property
@@ -209,14 +464,14 @@ class SegmentGenerator(TagLoads, Generator):
         return self._closed
 
     def close(self) -> None:
-        """Refuse all further calls, and give back what is left; those that wait fail, too.
+        """Refuse all further calls, including those that wait, and give back what is left.
 
         May be called twice.
         """
         self.leave()
 
     def leave(self) -> Load | None:
-        """Close: the load under way, if any, whose answer will go back when it comes."""
+        """Close, and return the load under way, if any. Its answer will go back."""
         self._services.check_process()
         with self._lock:
             self._closed = True
@@ -230,23 +485,20 @@ class SegmentGenerator(TagLoads, Generator):
     def forget(self) -> None:
         """Drop all segments and counts, but not the floor, as the child of a fork must.
 
-        The answer of a load that is under way will be ignored. Not to be called
-        while other threads use the generator.
+        The answer of a load under way is ignored. Not thread-safe.
         """
-        self._forget_loads()
         drop(self._ids)  # a caller may hold it, in an older next_id
-        self._drop()
-        self._opened = self._waits = self._seen = 0
+        self._start_over()
 
-    # --- for the allocator, which knows when to look -----------------------------
+    # --- for the allocator ---------------------------------------------------------
 
     def tail_if_idle(self) -> list[range] | None:
-        """What it held, if no id was taken since the last look; else ``None``.
+        """The ids that it held, if none was taken since the last look; else ``None``.
 
-        It then counts as left: a caller that still has it may go on, by a new fetch.
+        A caller that kept an idle generator can still use it: that fetches anew.
         """
         with self._lock:
-            # What was just loaded is what somebody waits for, but has not taken yet.
+            # A caller may wait for what was just loaded.
             used = self._issued() + self._loads
             if used != self._seen or self._pending is not None:
                 self._seen = used
@@ -270,7 +522,7 @@ class SegmentGenerator(TagLoads, Generator):
         return list(islice(self._ids, count))
 
     def _take_ranges(self, count: int) -> list[range]:
-        """What is held of ``count`` ids: of the open part, of the rest, of what is loaded."""
+        """Up to ``count`` ids from the open part, the rest and the loaded segments."""
         self._services.check_process()
         now = self._services.clock.stopwatch()
         with self._lock:
@@ -292,7 +544,7 @@ class SegmentGenerator(TagLoads, Generator):
         return found
 
     def _first_of(self, count: int) -> list[range]:
-        """One id, when there are some again; the others of ``count`` are asked for, too."""
+        """Wait for one id. The load gets all ``count``."""
         return [range(one, one + 1) for one in self._take_slow(1, need=count)]
 
     # --- with the lock held ----------------------------------------------------
@@ -309,7 +561,7 @@ class SegmentGenerator(TagLoads, Generator):
         return length_hint(self._ids) + len(self._rest) + ahead
 
     def _lowest_to_give(self) -> int:
-        """No id below will be given; it may lie somewhat lower than the next one."""
+        """A lower bound of the next id."""
         if length_hint(self._ids) or self._rest:
             return 0 if self._current is None else self._current.start
         ahead = self._chain.segments
@@ -323,7 +575,7 @@ class SegmentGenerator(TagLoads, Generator):
             )
 
     def _open_part(self, now: float) -> bool:
-        """Whether there are ids to take, the next part being opened if need be."""
+        """Open the next part if the open one is used up; whether there are ids to take."""
         self._refuse_if_closed()
         if length_hint(self._ids):
             return True  # another thread was here first
@@ -359,11 +611,11 @@ class SegmentGenerator(TagLoads, Generator):
             return self._arm_preload(now)
         if self._services.loader.background:
             self._chain.hunger(now, self._step, self._services.growth)
-        # A caller past its deadline takes what there is, and starts nothing new.
+        # A caller past its deadline takes what is there, and starts no load.
         return self._arm(now) if in_time else None
 
     def _take_back(self) -> list[range]:
-        """All that is held, taken away from callers: rising ranges."""
+        """Take all held ids away from callers. Returns rising ranges."""
         delta = 1 if self._current is None else self._current.delta
         open_part = drained(self._ids, delta)
         self._opened -= sum(map(len, open_part))
@@ -375,21 +627,21 @@ class SegmentGenerator(TagLoads, Generator):
         self._given_back += sum(map(len, held))
         return held
 
-    # --- taking more than the open part has, waiting if need be ------------------------------
+    # --- taking more than the open part has, and waiting for it --------------------------------
 
     def _next_slowly(self) -> int:
-        # A caller that kept an older next_id comes here each time.
+        # A caller that kept an older next_id gets here each time.
         for value in self._ids:
             return value
         return self._take_slow(1)[0]
 
     def _take_slow(self, count: int, need: int = 0) -> list[int]:
-        """``count`` ids, in the thread that calls; ``need``: how many to load, if more."""
+        """``count`` ids, in the calling thread. ``need``: how many to load, if more."""
         with closing(self._taking(count, self._submit, need)) as taking:
             return _driven(taking, self._pause)
 
     async def _take_in_loop(self, count: int) -> list[int]:
-        """``count`` ids, while the event loop goes on."""
+        """``count`` ids, without blocking the event loop."""
         loop = asyncio.get_running_loop()
         with closing(self._taking(count, partial(self._submit_from, loop))) as taking:
             try:
@@ -400,7 +652,7 @@ class SegmentGenerator(TagLoads, Generator):
                 ids: list[int] = end.value
                 return ids
 
-    # --- what both do ------------------------------------------------------------
+    # --- shared by threads and coroutines ------------------------------------------
 
     def _taking(self, count: int, submit: Callable[..., None], need: int = 0) -> Taking:
         stopwatch = self._services.clock.stopwatch
@@ -431,10 +683,10 @@ class SegmentGenerator(TagLoads, Generator):
         counted: Load | None,
         need: int,
     ) -> tuple[list[int], Load | None]:
-        """What is at hand of ``count`` ids, and the load that was asked for them all.
+        """Up to ``count`` ids, and the load that will bring the others.
 
-        Without ids and without a load there is a pause to keep, or the deadline is past.
-        ``counted``: the load that knows of this caller's need already.
+        Without ids and load, the caller must back off, or its deadline is past.
+        ``counted``: the load that already counts this caller's need.
         """
         while True:
             self._services.check_process()
@@ -446,8 +698,8 @@ class SegmentGenerator(TagLoads, Generator):
                 if load is not None and load is not counted and missing > 0:
                     load.need(missing)
                     counted = load
-            # Each that waits submits it again: it may stand behind the preloads of
-            # other tags, or the one who armed it was interrupted before submitting.
+            # Each waiter submits it again: it may be queued behind preloads of other tags, or
+            # the thread that armed it was interrupted before submitting.
             if load is not None and load.began is None and not (ready and load.sent):
                 submit(load, urgent=not ready)
             ids = self._take(count)
@@ -455,16 +707,16 @@ class SegmentGenerator(TagLoads, Generator):
                 return ids, counted if ready else load
 
     def _patience(self) -> float:
-        """Seconds that a caller waits, as things are: less once a load has failed."""
+        """Seconds that a caller waits: fewer once a load has failed."""
         services = self._services
-        # The first one opens a connection and makes the tag, the first of all our tables, too.
+        # The first load opens a connection and makes the tag, maybe also our tables.
         first = not self._loads and self._error is None and not services.troubled
         return services.first_timeout if first else services.timeout
 
     def _waiting(self, load: Load | None, since: float, deadline: float) -> Steps[Wait, bool, None]:
         now = self._services.clock.stopwatch()
         left = max(deadline - now, 0.0)
-        # Meanwhile another tag's load may fail, and with that leave less to wait for.
+        # Another tag's load may fail meanwhile, which shortens the wait.
         pause = min(left, self._services.timeout)
         if load is None and left:
             yield None, min(left, max(self._retry_at - now, 0.0))
@@ -473,14 +725,14 @@ class SegmentGenerator(TagLoads, Generator):
                 raise load.error
         elif pause == left and not self._has_ids():
             self._services.troubled = True
-            # Longer than it should: a first load that took seconds to fail.
+            # It may have waited longer: for a first load that took seconds to fail.
             waited = int(self._services.clock.stopwatch() - since)
             raise self._unavailable(max(deadline - since, waited)) from self._error
 
     def _unavailable(self, seconds: float) -> SegmentUnavailable:
         error = self._error
         reason = "the load is still under way" if error is None else f"the last failure: {error}"
-        # A larger step helps against a slow source, and against nothing that a failure names.
+        # A larger step helps with a slow source only.
         step = " raise the tag's step so that segments last longer," if error is None else ""
         return SegmentUnavailable(
             f"No segment of tag {self.tag!r} could be had within {seconds:g} s "
@@ -497,17 +749,169 @@ class SegmentGenerator(TagLoads, Generator):
             self._waits += 1
         self._services.on_event("segment_waited", tag=self.tag, seconds=seconds)
 
+    # --- loads, with the lock held -------------------------------------------------
+
+    @property
+    def lowest(self) -> int:
+        """The lowest id that it may be granted."""
+        return max(self._floor, self._loaded_past)
+
+    def _demand(self, load: Load) -> Demand:
+        demand = self._chain.demand(load.at_least, self._step, self._services.growth)
+        granted = self._floor if self._floor < self._loaded_past else None
+        return demand if granted is None else replace(demand, granted=granted)
+
+    def _arm(self, now: float) -> Load | None:
+        """The load under way or a new one; None while backing off."""
+        load = self._pending
+        if load is not None and load.began is not None and now - load.began > STALE_AFTER:
+            self._pending = None
+            load.finish()  # its waiters look again
+            load = None
+        if load is None and now >= self._retry_at:
+            load = self._pending = Load()
+        return load
+
+    def _arm_preload(self, now: float) -> Load | None:
+        """A load, if too little is ahead and the loader has a thread."""
+        wanted = self._services.loader.background and self._is_short()
+        return self._arm(now) if wanted else None
+
+    def _is_short(self) -> bool:
+        return self._chain.is_short(past_mark=self._past_mark)
+
+    def _detach(self) -> Load | None:
+        """Detach the load under way: its answer goes back. Finish it after releasing the lock."""
+        load, self._pending = self._pending, None
+        if load is not None:
+            load.given_back = True
+        return load
+
+    # --- loads, without the lock -----------------------------------------------------
+
+    def _submit(self, load: Load, *, urgent: bool) -> None:
+        """Run ``load`` in the loader. Only the first of several calls counts."""
+        future = self._services.loader.submit(partial(self._run, load), urgent=urgent)
+        load.sent = True
+        if future.done():
+            error = future.exception()
+            if error is not None and not isinstance(error, Exception):
+                raise error  # an interrupt of this thread
+
+    def _run(self, load: Load) -> None:
+        stopwatch = self._services.clock.stopwatch
+        began: float | None = None
+        try:
+            with self._lock:
+                if load.began is not None or load is not self._pending:
+                    return
+                load.began = began = stopwatch()
+                floor, demand = self.lowest, self._demand(load)
+            segment = self._fetch(floor, demand)
+        except BaseException as error:
+            self._failed(load, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self._loaded(load, segment, began)
+        finally:
+            if began is not None:
+                load.answered.set()
+
+    def _fetch(self, floor: int, demand: Demand) -> Segment:
+        for attempt in range(1, REFUSALS + 1):
+            segment = self._services.source.fetch(self.tag, floor=floor, demand=demand)
+            if segment.start >= floor and segment.tag == self.tag:
+                break
+            error = SegmentUnavailable(
+                f"The source answered with [{segment.start}, {segment.stop}) of tag "
+                f"{segment.tag!r}, but {floor} is the lowest that {self.tag!r} may still be "
+                f"granted. It was refused, since its ids could repeat: look whether the source "
+                f"was flushed or restored, and move its max_id past {floor}."
+            )
+            if attempt == REFUSALS:
+                raise error
+            self._report_failure(error)
+        return segment
+
+    def _loaded(self, load: Load, segment: Segment, began: float) -> None:
+        now = self._services.clock.stopwatch()
+        following = None
+        with self._lock:
+            pending = load is self._pending
+            # A segment below the floor may have been granted again since.
+            unwanted = not pending and load.given_back and segment.start >= self.lowest
+            if pending:
+                self._accept(segment)
+                self._services.troubled = False
+                following = self._arm_preload(now)
+            elif unwanted:
+                self._floor = segment.stop
+                self._given_back += len(segment.ids())
+        load.finish()
+        if unwanted:
+            self._services.give_back(self.tag, [segment.ids()])
+        if pending:
+            self._services.on_event(
+                "segment_loaded", tag=self.tag, segment=segment, seconds=now - began
+            )
+            self._services.granted(self)
+        if following is not None:
+            self._submit(following, urgent=False)
+
+    def _accept(self, segment: Segment) -> None:
+        self._pending = None
+        self._chain.append(segment)
+        self._floor = max(self._floor, segment.stop)
+        self._step = segment.step
+        self._loads += 1
+        self._backoff = self._retry_at = 0.0
+        self._error = None
+
+    def _failed(self, load: Load, error: BaseException) -> None:
+        with self._lock:
+            pending = load is self._pending
+            known = isinstance(self._error, TagPaused)
+            if pending:
+                self._pending = None
+                self._error = load.error = error
+                self._back_off_after(error)
+        load.finish()
+        if pending and isinstance(error, TagPaused):
+            # A pause is no failure, and is signalled once.
+            if not known:
+                self._services.on_event("segment_paused", tag=self.tag)
+        elif pending:
+            self._services.troubled = True
+            self._report_failure(error)
+
+    def _back_off_after(self, error: BaseException) -> None:
+        # At most half the timeout, so that each waiting caller sees an attempt.
+        longest = min(LONGEST_BACKOFF, self._services.timeout / 2)
+        if isinstance(error, REFUSED_ERRORS):
+            self._backoff = min(REFUSED_BACKOFF, longest)
+        elif not isinstance(error, FINAL_ERRORS):
+            self._backoff = min(self._backoff * 2 or FIRST_BACKOFF, longest)
+        else:
+            return
+        self._retry_at = self._services.clock.stopwatch() + self._backoff
+
+    def _report_failure(self, error: BaseException) -> None:
+        with self._lock:
+            self._failures += 1
+        self._services.on_event("segment_load_failed", tag=self.tag, error=error)
+
     # --- threads -------------------------------------------------------------------
 
     def _pause(self, load: Load | None, seconds: float) -> bool:
-        """Wait for ``load`` for so many seconds at most: whether it is done."""
+        """Wait for ``load``, ``seconds`` at most; whether it is done."""
         if load is not None:
             return load.done.wait(seconds)
         self._services.clock.sleep(seconds)
         return False
 
     def _load_ahead(self, deadline: float) -> bool:
-        """One step towards what is to be ahead: whether all of it is there."""
+        """Load one segment ahead; whether enough are loaded."""
         self._services.check_process()
         now = self._services.clock.stopwatch()
         with self._lock:
@@ -531,11 +935,11 @@ class SegmentGenerator(TagLoads, Generator):
     # --- coroutines ----------------------------------------------------------------
 
     def _submit_from(self, loop: asyncio.AbstractEventLoop, load: Load, *, urgent: bool) -> None:
-        """Have ``load`` run without holding up ``loop``."""
+        """Run ``load`` without blocking ``loop``."""
         if self._services.loader.background:
             self._submit(load, urgent=urgent)
-        elif not load.sent:  # of a thousand tasks, the first one
-            # Not awaited: the task that asked may be cancelled, and others wait for it.
+        elif not load.sent:  # only the first of many tasks
+            # Not awaited: this task may be cancelled while others wait for the load.
             loop.run_in_executor(None, partial(self._submit, load, urgent=urgent))
             load.sent = True
 
@@ -551,7 +955,7 @@ def _driven(taking: Taking, pause: Callable[[Load | None, float], bool]) -> list
 
 
 async def _pause_in(loop: asyncio.AbstractEventLoop, load: Load | None, seconds: float) -> bool:
-    """As ``_pause``, for the coroutine alone: everything else in ``loop`` goes on."""
+    """Like ``_pause``, without blocking ``loop``."""
     if load is None:
         await asyncio.sleep(seconds)
         return False
@@ -566,7 +970,7 @@ async def _pause_in(loop: asyncio.AbstractEventLoop, load: Load | None, seconds:
 
 
 def _wake(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
-    with suppress(RuntimeError):  # the loop was closed: no one waits any more
+    with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(_complete, done)
 
 
@@ -576,7 +980,7 @@ def _complete(done: asyncio.Future[None]) -> None:
 
 
 class LockedSegmentGenerator(SegmentGenerator):
-    """The same where there is no GIL: two threads could read one value of an iterator."""
+    """For Python without the GIL, where two threads could get one value of an iterator."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The base class of segment sources: what grants segments, and what can be asked of it."""
+"""The base class of segment sources."""
 
 from __future__ import annotations
 
@@ -17,61 +17,60 @@ __all__ = ["Source", "Stock"]
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What lies in the pool of one tag. Frozen."""
+    """What is in the pool of one tag. Frozen."""
 
     ids: int = 0
     ranges: int = 0
     highest: int = 0
-    """The end of the highest range that was ever here."""
+    """The end of the highest range that was ever in it."""
     ready: int = 0
-    """Ids above the floor of every process that has asked: what lies below is for newcomers."""
+    """Ids above the floor of every process that has asked. Only new processes can use others."""
     life: str = ""
-    """A word that is new whenever the pool begins or is cleared; "" if it has not begun."""
+    """A text that changes when the pool begins or is cleared; "" if it has not begun."""
     taken_by: str = ""
-    """The holder of what was taken out last; "" if nothing was since it began."""
+    """The last holder that took ids; "" if none did since the pool began."""
     taken_us: int = 0
     """When that was, in microseconds since 1970, by the holder's clock."""
     taken_ids: int = 0
 
 
 class Source(ABC):
-    """Something shared that hands out segments. Safe to use from several threads.
+    """A shared source of segments. Thread-safe.
 
-    A source of your own implements :meth:`fetch`. The other methods have defaults that
-    are right for a source without a database, a pool or a history. Each may raise
-    :class:`SegmentUnavailable` where what it asks does not answer.
+    Your own source implements :meth:`fetch`. The defaults of the other methods
+    suit a source without a database, a pool or a history. Each method may raise
+    :class:`SegmentUnavailable`.
     """
 
     nested: ClassVar[tuple[str, ...]] = ()
-    """The options that describe sources which this one takes from: ``{"BACKEND": ...}``."""
+    """The options that describe wrapped sources: ``{"BACKEND": ...}``."""
     wired: ClassVar[tuple[str, ...]] = ()
     """The arguments that the settings give it: ``default_step``, ``measures``."""
     can_be_pooled: ClassVar[bool] = False
-    """Whether :meth:`owner` says whose the ids are, so that a pool may keep them."""
+    """Whether :meth:`owner` identifies the ids, so that a pool may keep them."""
     keeps_rows: ClassVar[bool] = False
     """Whether its tags are rows of ``LeafAlloc`` in :meth:`databases`."""
     is_pool: ClassVar[bool] = False
-    """Whether it keeps a stock: whether :meth:`refill` puts anything in."""
+    """Whether it keeps a stock that :meth:`refill` fills."""
     history: bool = False
-    """Whether each fetch leaves a row that says who has which range."""
+    """Whether each fetch leaves a history row."""
     failover_skip: int = 1
-    """How many of the longest fetches are skipped where a server may have missed some."""
+    """How many of the longest fetches are skipped after a failover."""
     is_routed: bool = False
-    """Whether a function says where tags are, so that :meth:`databases` are all there are."""
+    """Whether a router function says where tags are. :meth:`databases` then lists all aliases."""
 
     # --- giving out ids ---------------------------------------------------------------
 
     @abstractmethod
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """Take the next segment of ``tag``; the tag is made if it is not there.
+        """Take the next segment of ``tag``. Makes the tag if it does not exist.
 
-        It has ``demand.length(step)`` ids, or fewer at the very end of the ids.
-        ``floor`` is the end (exclusive) of the highest segment of this tag that the
-        process was ever granted, or of the ids that it loaded from elsewhere: the new
-        one lies wholly at or above it, so that a flushed or restored table can't give
-        a range again.
+        The segment has ``demand.length(step)`` ids, or fewer at the very end of the ids.
+        ``floor`` is the exclusive end of the highest segment of this tag that the
+        process was ever granted, or of the ids of rows that it loaded. The whole segment must
+        be at or above it, so that a flushed or restored table can't grant a range again.
 
-        A fetch whose answer was lost is a lost segment: it is never sent again. It
+        A fetch whose answer is lost is a lost segment: it is never sent again. It
         never runs inside the caller's transaction.
 
         Raises :class:`SegmentUnavailable` (with the cause chained), :class:`TagPaused`,
@@ -80,14 +79,13 @@ class Source(ABC):
 
     @property
     def loader(self) -> AnyLoader:
-        """Where fetches run: the caller's thread, unless the source has to wait for I/O."""
+        """Where fetches run: in the caller's thread, unless the source waits for I/O."""
         return InlineLoader()
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """Take back ids of ``tag`` that were fetched here and will not be given out.
+        """Take back unused ids of ``tag`` that were fetched here. Never raises.
 
-        Each range is one that no other call ever gave back. By default they are a gap.
-        Never raises.
+        No id is given back twice. By default the ids are a gap.
         """
 
     def abandon(self) -> None:
@@ -104,14 +102,14 @@ class Source(ABC):
         return self
 
     def owner(self, tag: str, *, max_age: float = math.inf) -> str:
-        """A text that no other source of ids for ``tag`` has, in any project.
+        """A text that identifies the ids of ``tag`` among all projects.
 
-        As it was up to ``max_age`` seconds ago. "" if the ids are this process' alone.
+        It may be ``max_age`` seconds old. "" if only this process has the ids.
         """
         return ""
 
     def owners(self) -> Mapping[str, str]:
-        """The owners that are known, each by the alias of its database."""
+        """The known owners by the alias of their database."""
         return {}
 
     def databases(self) -> Sequence[str]:
@@ -119,11 +117,11 @@ class Source(ABC):
         return ()
 
     def route(self, tag: str) -> Sequence[str]:
-        """The aliases that share ``tag``; raises as :meth:`fetch` for one that can't be."""
+        """The aliases that share ``tag``. Raises as :meth:`fetch` does for an invalid tag."""
         return ()
 
     def is_new(self, tag: str) -> bool:
-        """Whether no id of ``tag`` was handed out; False where that can't be known."""
+        """Whether no id of ``tag`` has been given out; False where that is unknown."""
         return False
 
     def is_paused(self, tag: str) -> bool:
@@ -131,13 +129,13 @@ class Source(ABC):
         return False
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """By name, what raises unless it answers. Ids can be had if one of them does."""
+        """By name, functions that raise unless a server answers. One server is enough for ids."""
         return {}
 
     # --- keeping tags and a pool --------------------------------------------------------
 
     def agree(self, tag: str) -> None:
-        """Have the databases that share ``tag`` know of each other, before a row is made."""
+        """Record the shards of the databases that share ``tag``, before a row is made."""
 
     def record_rate(self, tag: str, used: int, now: datetime) -> float:
         """Measure ``tag``: the fleet had used the ids below ``used`` at ``now``.
@@ -147,20 +145,20 @@ class Source(ABC):
         return 0.0
 
     def stocks(self, tags: Iterable[str]) -> Mapping[str, Stock]:
-        """What lies in the pool of each of ``tags``; nothing where there is no pool."""
+        """The pool's stock of each of ``tags``; empty where there is no pool."""
         return {}
 
     def refill(self, tag: str, ids_wanted: int) -> int:
-        """Fetch ids of ``tag`` until ``ids_wanted`` lie in the pool; how many were put in."""
+        """Fetch ids of ``tag`` until the pool has ``ids_wanted``; how many were added."""
         return 0
 
     def clear(self, tags: Iterable[str], *, keep_highest: bool = False) -> None:
-        """Throw away what lies in the pool of ``tags``: a gap.
+        """Throw away the pool's ids of ``tags``: a gap.
 
-        Nothing gets in that was fetched before. ``keep_highest``: what is fetched for them
-        from then on lies above all that was ever there.
+        Ids that were fetched before can't get in. ``keep_highest``: later fetches are above all
+        ids that were ever in it.
         """
 
     def drain_history(self) -> int:
-        """Move what the pool has noted into the history's rows; how many were written."""
+        """Move the pool's notes into the history's rows; how many were written."""
         return 0

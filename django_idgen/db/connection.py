@@ -1,58 +1,65 @@
-"""Database connections of our own, so that no grant rides in a caller's transaction.
+"""Our own database connections, so that no caller's transaction holds a grant.
 
-A grant that was taken inside the caller's transaction would be given back by a
-rollback while its ids are in use, and would keep its row locked until the
-caller commits. So all registry and source I/O on a database server runs on a
-thread of this app, one per alias, whose connection no caller uses. Both the
-thread and the connection go away as soon as there is nothing left to do: an
-open connection would block ``DROP DATABASE`` for a test runner.
+A rollback would return a grant that was taken inside the caller's transaction, while its ids
+are in use; and the grant would keep its row locked until the caller commits. So all registry and
+source I/O on a database server runs in a thread of this app, one per alias, on a connection
+that no caller uses. The thread ends and closes the connection when nothing is left to do: an
+open connection would block a test runner's ``DROP DATABASE``.
 
-The tables of a SQLite database stand in a file beside it (see :mod:`.sqlite`). Our own
-connection opens that file; callers read and write its rows through :func:`home_of`.
+The tables of a SQLite database are in a file beside it (see :mod:`.sqlite`). Our own
+connection opens that file. Callers read and write its rows through :func:`home_of`.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import load_backend
 from django.utils.connection import ConnectionDoesNotExist
 
+from ..core.clock import SYSTEM_CLOCK
+from ..core.errors import ConfigurationError
 from ..core.generator import is_prefork
-from ..core.loader import InlineLoader, Loader
-from .forking import no_fork
-from .sqlite import FileConnection, database_of, file_of
-from .watchdog import SilenceGuard
+from ..core.loader import BackgroundThread, InlineLoader, Loader
+from .sqlite import FileConnection, database_of, file_of, no_fork
 
 __all__ = [
+    "AliasLoader",
     "OwnConnection",
     "Place",
+    "SilenceGuard",
+    "Stores",
     "configured_alias",
+    "forget_in_process",
     "home_connection",
     "home_of",
     "is_own_thread",
     "is_there",
+    "kept_in_process",
     "own_connection",
     "place_of",
 ]
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 CONNECT_TIMEOUT = 3
-"""Seconds until a dead server is given up."""
+"""Seconds to wait for a connection."""
 SOCKET_TIMEOUT = 10
-"""Seconds that a server may be silent: else it would hold the alias' thread for ever."""
+"""Seconds to wait for an answer: a silent server must not hold the alias's thread for ever."""
 _POSTGRES = {"connect_timeout": CONNECT_TIMEOUT, "tcp_user_timeout": SOCKET_TIMEOUT * 1000}
 _MYSQL = {
     "connect_timeout": CONNECT_TIMEOUT,
@@ -61,13 +68,12 @@ _MYSQL = {
 }
 SOCKET_OPTIONS = {"postgresql": _POSTGRES, "postgis": _POSTGRES, "mysql": _MYSQL}
 LOCK_TIMEOUT = 2
-"""Seconds that a row may stay locked by somebody else before we give up on it."""
+"""Seconds to wait for a row that another process has locked."""
 
 
 _HOME = " (idgen)"
 _BLOCKED = "_blocking_wrapper"
-# Taken before pytest-django puts its own in: a load that is under way when a test
-# ends may come to its end.
+# Saved before pytest-django replaces it: a load that is under way when a test ends may finish.
 _ensure_connection = BaseDatabaseWrapper.ensure_connection
 
 
@@ -75,15 +81,15 @@ class Place(Enum):
     """Where the marks of a database alias are kept."""
 
     SERVER = "server"
-    """In tables, written on a connection of our own: a server's, or a SQLite file's."""
+    """In tables of a server or a SQLite file, written on our own connection."""
     MEMORY = "memory"
-    """In this process: an in-memory database has no other."""
+    """In this process, which is the only one that an in-memory database has."""
     FORBIDDEN = "forbidden"
-    """In this process, as long as a test forbids the alias."""
+    """In this process, while a test forbids the alias."""
 
     @property
     def in_process(self) -> bool:
-        """Whether nothing outside of this process knows of the marks."""
+        """Whether only this process knows the marks."""
         return self in (Place.MEMORY, Place.FORBIDDEN)
 
 
@@ -100,8 +106,8 @@ def place_of(alias: str) -> Place:
 def home_of(alias: str) -> str:
     """The alias under which the calling thread finds our tables of the database ``alias``.
 
-    Another one for a SQLite database in a file alone. Only the calling thread's ``connections``
-    has it: test runners and ``connections.all()`` see no alias more.
+    It differs from ``alias`` for a SQLite file. Only the calling thread's ``connections`` has it:
+    test runners and ``connections.all()`` don't see it.
     """
     connection = connections[alias]
     if isinstance(connection, FileConnection) or place_of(alias) is not Place.SERVER:
@@ -129,24 +135,24 @@ def home_connection(alias: str) -> BaseDatabaseWrapper:
 
 
 def is_there(alias: str) -> bool:
-    """Whether anything can be looked up: to connect would make the file beside a database."""
+    """Whether the tables can be read without making the file beside a SQLite database."""
     home = home_connection(alias)
     return not isinstance(home, FileConnection) or home.is_made()
 
 
 def configured_alias(alias: str) -> str:
-    """The alias of ``DATABASES`` that :func:`home_of` made ``alias`` of."""
+    """The alias of ``DATABASES`` for an alias that :func:`home_of` returned."""
     return alias.removesuffix(_HOME)
 
 
 def _forbidden(connection: BaseDatabaseWrapper) -> bool:
-    # Told by name: production code must not import the test frameworks.
+    # Recognised by name: production code must not import the test frameworks.
     django_test = type(connection.connect).__name__ == "_DatabaseFailure"
     return django_test or connection.ensure_connection.__name__ == _BLOCKED
 
 
 class _OwnLoader(Loader):
-    """A loader that can tell whether it is one of its own jobs who asks, and of which database."""
+    """A loader that knows whether the calling thread runs one of its jobs."""
 
     def __init__(self, name: str, alias: str, *, on_idle: Callable[[], None]) -> None:
         self._alias = alias
@@ -156,7 +162,7 @@ class _OwnLoader(Loader):
 
     @property
     def inside(self) -> bool:
-        """Whether the calling thread is running one of our jobs."""
+        """Whether the calling thread is running one of its jobs."""
         return getattr(self._running, "depth", 0) > 0
 
     @property
@@ -168,13 +174,13 @@ class _OwnLoader(Loader):
     def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
         job = partial(self._marked, fn, str(connections.settings[self._alias]["NAME"]))
         if is_prefork():
-            # uWSGI forks whatever other threads do: one that had the GIL just then would
-            # leave the worker waiting for it for ever.
+            # uWSGI forks whatever other threads do. If such a thread has the GIL at that
+            # moment, the worker waits for it for ever.
             return self._inline.submit(job, urgent=urgent)
         return super().submit(job, urgent=urgent)
 
     def reset_if_forked(self) -> None:
-        """As :meth:`reset`, but a child that has begun its own jobs keeps them."""
+        """Like :meth:`reset`, but a child that has begun its own jobs keeps them."""
         self._check_process()
 
     def _marked(self, fn: Callable[[], T], name: str) -> T:
@@ -186,18 +192,15 @@ class _OwnLoader(Loader):
             self._running.depth -= 1
 
 
-class _Job:
-    """What runs on a connection, with all that it has run there in its midst."""
+@dataclass(slots=True)
+class _Use:
+    """How a thread uses one of our connections."""
 
-    failed = False
-
-    @contextmanager
-    def noting_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.failed = True
-            raise
+    displaced: BaseDatabaseWrapper
+    """The connection whose place it has taken in the thread's ``connections``."""
+    guard: SilenceGuard | None
+    busy: bool = False
+    failed: bool = False
 
 
 class OwnConnection:
@@ -216,7 +219,7 @@ class OwnConnection:
 
         Raises what the job raises, or :class:`TimeoutError` after ``timeout``
         seconds. The job may then still be running: its answer counts as lost.
-        From within a job of this loader it runs at once, and as long as it takes.
+        Inside a job of this loader ``job`` runs at once, without a timeout.
         """
         if self.loader.inside:
             return self.call(job)
@@ -234,47 +237,47 @@ class OwnConnection:
             return self._call(job, connection)
 
     def _call(self, job: Callable[[BaseDatabaseWrapper], T], connection: BaseDatabaseWrapper) -> T:
-        outer: _Job | None = getattr(connection, "idgen_job", None)
-        if outer is not None:
-            with outer.noting_failure():
-                return job(connection)
-        guard: SilenceGuard | None = getattr(connection, "idgen_guard", None)
-        connection.idgen_job = this = _Job()  # type: ignore[attr-defined]
-        if guard is not None:
-            guard.job_began()
+        use: _Use = connection.idgen_use  # type: ignore[attr-defined]
+        outermost, use.busy = not use.busy, True
+        if outermost and use.guard is not None:
+            use.guard.job_began()
         try:
-            with this.noting_failure():
-                return job(connection)
+            return job(connection)
+        except BaseException:
+            use.failed = True
+            raise
         finally:
-            connection.idgen_job = None  # type: ignore[attr-defined]
-            if guard is not None:
-                guard.job_ended()
-            if this.failed:
-                # It may be broken, or hold half a transaction: the next job gets a new one.
-                self._close()
+            if outermost:
+                use.busy = False
+                if use.guard is not None:
+                    use.guard.job_ended()
+                if use.failed:
+                    # It may be broken, or inside a transaction: the next job gets a new one.
+                    self._close()
 
     def reset(self) -> None:
-        """After a fork: the parent's thread and socket are not ours. May be called late."""
+        """After a fork, forget the parent's thread and socket. May be called late."""
         self.loader.reset_if_forked()
 
     def _open(self) -> BaseDatabaseWrapper:
-        # ``connections`` is local to the thread, so no other thread sees this;
-        # going through it lets the ORM's ``using(alias)`` find our connection.
+        # ``connections`` is local to the thread, so no other thread sees the change. The ORM's
+        # ``using(alias)`` finds our connection there.
         current = connections[self.alias]
         if isinstance(current, FileConnection) and current.database != database_of(self.alias):
             self._close()  # a test runner has put another database in its place
             current = connections[self.alias]
-        if not isinstance(getattr(current, "idgen_displaced", None), BaseDatabaseWrapper):
+        if _use_of(current) is None:
             configured = dict(connections.settings[self.alias])
             if str(configured["NAME"]) != self.loader.meant:
-                # At the end of a test run: a preload for the tests is none for the real database.
+                # At the end of a test run: no preload for the tests reaches the real database.
                 raise OperationalError(f"it is another database than {self.loader.meant!r} by now")
             own = _new_wrapper(self.alias, configured)
+            watched = own.vendor == "postgresql" and not is_prefork()
             # Where no thread can be started (interpreter shutdown) the job runs in
-            # the caller's, whose own connection must come through untouched.
-            own.idgen_displaced = current  # type: ignore[attr-defined]
-            if own.vendor == "postgresql" and not is_prefork():
-                own.idgen_guard = SilenceGuard(own, SOCKET_TIMEOUT)  # type: ignore[attr-defined]
+            # the caller's thread, and the caller gets its own connection back.
+            own.idgen_use = _Use(  # type: ignore[attr-defined]
+                current, SilenceGuard(own, SOCKET_TIMEOUT) if watched else None
+            )
             connections[self.alias] = own
             return own
         if isinstance(current, FileConnection) and not current.in_atomic_block:
@@ -283,14 +286,19 @@ class OwnConnection:
 
     def _close(self) -> None:
         own = connections[self.alias]
-        displaced = getattr(own, "idgen_displaced", None)
-        if isinstance(displaced, BaseDatabaseWrapper):
-            if hasattr(own, "idgen_guard"):
-                own.idgen_guard.stop()
+        use = _use_of(own)
+        if use is not None:
+            if use.guard is not None:
+                use.guard.stop()
             try:
                 own.close()
             finally:
-                connections[self.alias] = displaced
+                connections[self.alias] = use.displaced
+
+
+def _use_of(connection: BaseDatabaseWrapper) -> _Use | None:
+    use = getattr(connection, "idgen_use", None)
+    return use if isinstance(use, _Use) else None
 
 
 def _new_wrapper(alias: str, configured: dict[str, Any]) -> BaseDatabaseWrapper:
@@ -298,7 +306,7 @@ def _new_wrapper(alias: str, configured: dict[str, Any]) -> BaseDatabaseWrapper:
     if database is not None:
         return _unblocked(FileConnection(alias, configured, database))
     options: dict[str, Any] = dict(configured.get("OPTIONS") or {})
-    # A pool of a bounded size may be used up by the very callers who wait for us.
+    # Callers who wait for us may hold all connections of a bounded pool.
     options.pop("pool", None)
     options.pop("isolation_level", None)
     for option, value in SOCKET_OPTIONS.get(configured["ENGINE"].rpartition(".")[2], {}).items():
@@ -326,7 +334,7 @@ _owned_lock = threading.Lock()
 def own_connection(alias: str, purpose: str = "") -> OwnConnection:
     """The :class:`OwnConnection` of ``alias``, made on first use.
 
-    One more for each ``purpose``, for jobs that no grant may have to wait for.
+    Each ``purpose`` has a connection of its own, for jobs that must not delay a grant.
     """
     found = _owned.get((alias, purpose))
     if found is None:
@@ -341,7 +349,7 @@ def is_own_thread() -> bool:
 
 
 def reset_after_fork() -> None:
-    """Forget the parent's threads and sockets (called by :mod:`..process.lifecycle`)."""
+    """Forget the parent's threads and sockets. Called by :mod:`..process.lifecycle`."""
     global _owned_lock
     _owned_lock = threading.Lock()
     for owned in _owned.values():
@@ -349,6 +357,134 @@ def reset_after_fork() -> None:
 
 
 def renew_locks() -> None:
-    """Drop all jobs, and make the locks anew of what ``threading`` calls a lock by now."""
+    """Drop all jobs and make new locks, after gevent has replaced the classes of ``threading``."""
     for owned in _owned.values():
         owned.loader.reset()
+
+
+class SilenceGuard:
+    """Ends a PostgreSQL ``connection`` when one job on it takes longer than ``limit`` seconds.
+
+    PostgreSQL's driver waits for as long as the server's kernel is alive, even if the server
+    process is stopped or its disk hangs. All later jobs of the alias would wait behind that job.
+    (MySQL's drivers have a read timeout.) The job's thread gets the error of a broken connection.
+    The guard's own thread lives from the first job to :meth:`stop`.
+    """
+
+    def __init__(self, connection: BaseDatabaseWrapper, limit: float) -> None:
+        self._connection = connection
+        self._limit = limit
+        self._began: float | None = None
+        self._stopped = threading.Event()
+        self._thread = BackgroundThread(f"idgen-guard-{connection.alias}", self._watch)
+        self._thread.start_if_possible()
+
+    def job_began(self) -> None:
+        self._began = SYSTEM_CLOCK.stopwatch()
+
+    def job_ended(self) -> None:
+        self._began = None
+
+    def stop(self) -> None:
+        """Stop before the connection is closed: its socket's number may be reused."""
+        self._stopped.set()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(self._limit / 4):
+            began = self._began
+            if began is not None and SYSTEM_CLOCK.stopwatch() - began > self._limit:
+                self._end()
+                return
+
+    def _end(self) -> None:
+        driver_error = self._connection.Database.Error  # type: ignore[attr-defined]
+        with suppress(driver_error, OSError, AttributeError):  # not open
+            number = os.dup(self._connection.connection.fileno())
+            with socket.socket(fileno=number) as ours:
+                ours.shutdown(socket.SHUT_RDWR)
+
+
+# --- where the marks of an alias are kept -------------------------------------------------
+
+
+class Stores(Generic[S]):
+    """The stores of one alias by place and database name, made on first use. Thread-safe.
+
+    Each call looks the place up, since test runners change databases under a running process.
+    Raises :class:`ConfigurationError` for an alias that is not configured.
+    """
+
+    def __init__(self, alias: str, make: Callable[[Place], S]) -> None:
+        if alias not in connections.settings:
+            raise ConfigurationError(
+                f"'database' is {alias!r}, which is not in DATABASES. There are "
+                f"{', '.join(map(repr, connections.settings))}."
+            )
+        self.alias = alias
+        self._make = make
+        self._made: dict[tuple[Place, str], S] = {}
+        self._lock = threading.Lock()
+
+    def current(self) -> S:
+        """The store of the database that the alias now means to the calling thread."""
+        key = self._key()
+        found = self._made.get(key)
+        if found is None:
+            with self._lock:
+                found = self._made.get(key) or self._made.setdefault(key, self._make(key[0]))
+        return found
+
+    def is_current(self, store: S) -> bool:
+        """Whether the alias means the database that ``store`` was made for."""
+        return self._made.get(self._key()) is store
+
+    def _key(self) -> tuple[Place, str]:
+        # A link may lead to another file now.
+        name = database_of(self.alias) or connections.settings[self.alias]["NAME"]
+        return place_of(self.alias), str(name)
+
+    def all(self) -> list[S]:
+        """Every store that was made."""
+        return list(self._made.values())
+
+    def reset(self) -> None:
+        """After a fork: the lock is the parent's."""
+        self._lock = threading.Lock()
+
+
+class AliasLoader:
+    """The loader of an alias: its own thread, or the caller's for an in-memory database."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+        self._inline = InlineLoader()
+
+    @property
+    def background(self) -> bool:
+        return place_of(self._alias) is Place.SERVER
+
+    def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
+        if self.background:
+            return own_connection(self._alias).loader.submit(fn, urgent=urgent)
+        return self._inline.submit(fn, urgent=urgent)
+
+    def reset(self) -> None:
+        """Nothing to do: :func:`reset_after_fork` resets the connection's loader."""
+
+
+_in_process: dict[tuple[object, ...], Any] = {}
+
+
+def kept_in_process(alias: str, place: Place, *what: object, make: Callable[[], T]) -> T:
+    """What this process keeps for an in-memory database, made on first use.
+
+    It outlives a change of settings (a test's ``override_settings``), as rows do.
+    """
+    key = (alias, place, str(connections.settings[alias]["NAME"]), *what)
+    found: T = _in_process.get(key) or _in_process.setdefault(key, make())
+    return found
+
+
+def forget_in_process() -> None:
+    """Forget all of it: the databases in this process are empty or gone."""
+    _in_process.clear()

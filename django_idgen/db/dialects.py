@@ -1,4 +1,4 @@
-"""What SQL can't say in one way for every database: its clock, its identity, its waiting.
+"""SQL that differs between databases: the clock, the server's identity, lock timeouts, errors.
 
 Each function takes an open connection and runs in the calling thread. The
 identities are compared for equality and nothing else.
@@ -31,10 +31,10 @@ __all__ = [
 ]
 
 IDENTITY_LENGTH = 200
-"""Characters of a server's identity that are kept, as the columns for it hold."""
+"""Characters of a server's identity that its columns hold."""
 
 IDLE_IN_TRANSACTION = 10
-"""Seconds between two statements of one transaction, which take milliseconds, at the most."""
+"""Most seconds between two statements of a transaction; milliseconds are normal."""
 
 # clock_timestamp(), because now() stands still in a transaction that waited for a lock.
 _POSTGRESQL_NOW = "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint"
@@ -47,17 +47,17 @@ _ORACLE_NOW = (
 )
 _NOW = {"postgresql": _POSTGRESQL_NOW, "mysql": _MYSQL_NOW, "oracle": _ORACLE_NOW}
 
-# The file that is being written: pg_control_checkpoint() still names the old
-# timeline for minutes after a promotion.
+# From the WAL file that is being written: after a promotion, pg_control_checkpoint() names the
+# old timeline for minutes.
 _POSTGRESQL_TIMELINE = "'/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
 _POSTGRESQL_SYSTEM = "(SELECT system_identifier::text FROM pg_control_system())"
-# In the order in which they are tried: the user may be refused the system's identifier.
+# Tried in this order: the user may have no right to read the system identifier.
 _POSTGRESQL_IDENTITY = (f"{_POSTGRESQL_SYSTEM} || {_POSTGRESQL_TIMELINE}", _POSTGRESQL_TIMELINE)
 _MARIADB_IDENTITY = ("@@server_uid", "CONCAT_WS(':', @@hostname, @@port, @@datadir)")
 _MYSQL_IDENTITY = ("@@server_uuid",)
 
 _CONFLICTS = frozenset({"40001", "40P01"})
-"""SQLSTATEs of a serialization failure and of a deadlock."""
+"""SQLSTATEs of a serialization failure and a deadlock."""
 _MYSQL_CONFLICTS = frozenset({1020, 1213})
 """Record changed since it was read; deadlock. Both rolled the transaction back."""
 _DENIED = frozenset({"42501"})
@@ -66,32 +66,30 @@ _MYSQL_DENIED = frozenset({1142, 1143})
 
 
 def now_us(connection: BaseDatabaseWrapper) -> int:
-    """The database's clock, in µs since 1970. Read it after the locks were taken.
+    """The database's clock, in µs since 1970. Read it after the locks are taken.
 
-    A vendor whose clock we can't ask (none that Django ships) has this host's
-    wall clock stand in; then keep the clocks of all hosts in step.
+    For a vendor whose clock we can't read (none that Django ships) it is this host's wall
+    clock. The clocks of all hosts must then be in step.
     """
     sql = _NOW.get(connection.vendor)
     return SYSTEM_CLOCK.wall_ns() // 1000 if sql is None else int(_scalar(connection, sql))
 
 
 def server_identity(connection: BaseDatabaseWrapper) -> str:
-    """What changes when another server takes over the database; "" if it won't say.
+    """A text that changes when another server takes over the database; "" if unknown.
 
-    PostgreSQL: system identifier and timeline, the latter changing with every
-    promotion. MySQL: ``server_uuid``; MariaDB: ``server_uid``, or where it
-    listens and stores on a version that has none. SQLite: the file's life. Of a longer
-    one the first :data:`IDENTITY_LENGTH` characters. Must be called in a transaction, which goes
-    on whatever the server answers.
+    PostgreSQL: system identifier and timeline (which changes with every promotion). MySQL:
+    ``server_uuid``. MariaDB: ``server_uid``, or host, port and data directory on a version
+    without one. SQLite: the file's life. At most :data:`IDENTITY_LENGTH` characters. Call it in a
+    transaction; a refusal does not break that.
     """
     return _identity(connection)[1][:IDENTITY_LENGTH]
 
 
 def identity_sql(connection: BaseDatabaseWrapper) -> str:
-    """The SQL expression that :func:`server_identity` comes from; "" if there is none.
+    """The SQL expression for :func:`server_identity`, to use in other statements; "" if none.
 
-    For a statement that asks for something else anyway. Must be called in a
-    transaction, which goes on.
+    Call it in a transaction; a refusal does not break that.
     """
     return _identity(connection)[0]
 
@@ -116,14 +114,12 @@ def _identities(connection: BaseDatabaseWrapper) -> tuple[str, ...]:
 
 
 def begin(connection: BaseDatabaseWrapper, *, lock_timeout: int) -> None:
-    """Set up the transaction just begun; ``lock_timeout`` is in whole seconds.
+    """Set up the transaction just begun. ``lock_timeout``: whole seconds to wait for a row.
 
-    Each statement sees what others have committed by then, whatever a receiver of
-    ``connection_created`` has asked for; the commit waits for the disk
-    (a grant that a crash forgets would be granted again), and a row locked by
-    somebody else is given up on. The server ends a transaction in which it hears nothing
-    for :data:`IDLE_IN_TRANSACTION`: of a process that was stopped in its middle (MySQL
-    has no such limit).
+    Each statement sees what others have committed, whatever a receiver of ``connection_created``
+    has set. The commit waits for the disk: a grant that a crash forgets would be granted again.
+    The server ends a transaction that is idle for :data:`IDLE_IN_TRANSACTION` seconds, since
+    its process was stopped (MySQL has no such limit).
     """
     if connection.vendor == "postgresql":
         _execute(
@@ -134,9 +130,9 @@ def begin(connection: BaseDatabaseWrapper, *, lock_timeout: int) -> None:
             f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION}s'",
         )
     elif connection.vendor == "mysql":
-        # Django writes UTC, but CURRENT_TIMESTAMP and TIMESTAMP columns go by the session.
+        # Django writes UTC, but CURRENT_TIMESTAMP and TIMESTAMP columns use the session's zone.
         zone = ", time_zone = '+00:00'" if writes_utc(connection) else ""
-        # The transaction begins with its first look at a table, so this is in time for it.
+        # In time: the transaction begins when it first reads a table.
         mariadb = connection.mysql_is_mariadb  # type: ignore[attr-defined]
         isolation = "tx_isolation" if mariadb else "transaction_isolation"
         idle = f", SESSION idle_transaction_timeout = {IDLE_IN_TRANSACTION}" if mariadb else ""
@@ -148,12 +144,12 @@ def begin(connection: BaseDatabaseWrapper, *, lock_timeout: int) -> None:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether a statement failed because of a rival, so that trying again can help."""
+    """Whether a statement failed because of a rival, so that a retry can help."""
     return isinstance(error, IntegrityError) or _is(error, _CONFLICTS, _MYSQL_CONFLICTS)
 
 
 def is_denied(error: BaseException) -> bool:
-    """Whether a statement failed because the user has no right to it."""
+    """Whether a statement failed because the user lacks the right."""
     return _is(error, _DENIED, _MYSQL_DENIED)
 
 
@@ -165,19 +161,19 @@ def _is(error: BaseException, states: frozenset[str], numbers: frozenset[int]) -
 
 
 def writes_utc(connection: BaseDatabaseWrapper) -> bool:
-    """Whether times are written in UTC, and not in a zone of the project's or the database's."""
+    """Whether Django writes times in UTC, not in the zone of the project or the database."""
     return bool(settings.USE_TZ) and not connection.settings_dict.get("TIME_ZONE")
 
 
 def _asked(connection: BaseDatabaseWrapper, sql: str) -> str:
-    """The answer, or "" where we may not ask (managed services) or it is not known."""
+    """The answer; "" where the user may not ask (managed services) or the server has none."""
     try:
         # A savepoint, since PostgreSQL aborts a transaction in which a statement failed.
         with transaction.atomic(using=connection.alias):
             return str(_scalar(connection, sql) or "")
     except DatabaseError:
         if connection.needs_rollback:
-            raise  # not a refusal: the connection broke
+            raise  # the connection broke
         return ""
 
 
@@ -193,7 +189,7 @@ def _execute(connection: BaseDatabaseWrapper, sql: str) -> None:
 
 
 class Now(DjangoNow):
-    """The time as the database's columns have it: on SQLite Django's own is always in UTC."""
+    """The time as Django writes it into columns. (On SQLite, Django's Now is always in UTC.)"""
 
     def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
         zone = "" if writes_utc(connection) else ", 'localtime'"
@@ -202,9 +198,9 @@ class Now(DjangoNow):
 
 
 class SecondsOf(Func):
-    """The whole seconds of a time since 1970, by the calendar that the database keeps it in.
+    """The whole seconds from 1970 to a time, in the zone in which the database stores it.
 
-    On PostgreSQL, which knows the zone, since 1970 in UTC.
+    On PostgreSQL, which stores the zone, in UTC.
     """
 
     arity = 1

@@ -1,4 +1,4 @@
-"""Whose ids are whose: what tells the id spaces of two databases apart."""
+"""What tells the id spaces of two databases apart."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .transactions import Transactions
 __all__ = ["NOBODY", "DatabaseOwner"]
 
 NOBODY = ""
-"""Owns ids that only this process knows of: no other process may get them."""
+"""The owner of ids that only this process has: no other process may get them."""
 TIMEOUT = 5.0
 RETRY_AFTER = 30.0
-"""Seconds until a database that couldn't be asked is asked again."""
+"""Seconds until a database that did not answer is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,10 @@ class _Known:
 
 
 class DatabaseOwner:
-    """The owner of the ids in the database ``alias``, as a short text. Thread-safe.
+    """The owner of the ids in the database ``alias``, a short text. Thread-safe.
 
-    It is made of the installation's identity, which another database does not have,
-    and of the database's name, since a copy of a database (a test runner's, or
-    staging's) has the same identity.
+    A hash of the installation's identity, which no other database has, and the database's
+    name, since a copy of a database (a test runner's, or staging's) has the same identity.
     """
 
     def __init__(self, alias: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -46,10 +45,9 @@ class DatabaseOwner:
         self._known: _Known | None = None
 
     def current(self, *, max_age: float = math.inf) -> str:
-        """The owner, as it was up to ``max_age`` seconds ago.
+        """The owner, at most ``max_age`` seconds old. Never raises.
 
-        :data:`NOBODY` in a test that keeps the ids in this process, and where the
-        database can't be asked. Never raises.
+        :data:`NOBODY` if the marks are in this process, or the database does not answer.
         """
         place = place_of(self.alias)
         if place.in_process:
@@ -63,7 +61,7 @@ class DatabaseOwner:
             return known.owner
         identity = self._identity()
         if not identity and known is not None and known.owner:
-            return known.owner  # still the best that is known
+            return known.owner  # the best answer that there is
         owner = sha256(f"{identity}/{where[1]}".encode()).hexdigest()[:16] if identity else NOBODY
         self._known = _Known(where, owner, now)
         return owner

@@ -1,8 +1,8 @@
-"""W005, W006: the Redis that lends worker ids or keeps the pool.
+"""W005, W006: the settings of the Redis that lends worker ids or keeps the pool.
 
-What Redis loses is noticed, and repeats no id; but each loss costs a piece of the id space,
-and stamps run ahead for a while. Both checks name how to lose less. They are registered when
-a backend that uses Redis is imported.
+A loss in Redis is noticed and repeats no id. But each loss costs a piece of the id space,
+and ids are stamped ahead of time for a while. Both checks say how to lose less. Importing a
+backend that uses Redis registers them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..settings.config import BackendSettings, SettingsError, nested_leases, rea
 __all__ = ["check_eviction", "check_shared_redis", "redis_aliases"]
 
 USERS = ("django_idgen.leases.redis.RedisLeases", "django_idgen.sources.pool.PoolSource")
-"""The backends whose option ``alias`` names a cache."""
+"""Backends whose option ``alias`` names a cache."""
 DEFAULT = "default"
 
 
@@ -41,7 +41,7 @@ def check_shared_redis(**_kwargs: Any) -> list[CheckMessage]:
 
 @register(Tags.database)
 def check_eviction(databases: Sequence[str] | None = None, **_kwargs: Any) -> list[CheckMessage]:
-    """W006. Asks the server, so only where databases are asked as well."""
+    """W006. Asks the server, so it runs only where checks may use databases."""
     if not databases:
         return []
     return [
@@ -92,7 +92,7 @@ def _evicting(alias: str) -> Iterator[str]:
     try:
         memory = own.ask(lambda client: client.info("memory"), unavailable=ConfigurationError)
     except ConfigurationError:
-        return  # what needs the server reports it
+        return  # the code that needs the server reports it
     finally:
         own.close()
     policy = str(memory.get("maxmemory_policy", "noeviction"))

@@ -1,10 +1,9 @@
-"""Redis as we use it: the server that the project named, and nothing ever sent twice.
+"""Our Redis client. It uses the project's server and never sends anything twice.
 
-django-redis' cache API pickles values and can turn a dead server into "not found",
-and redis-py repeats a command whose answer was lost, ten times by default: a script
-that was applied would be applied again. So what the project configured under a
-cache alias (address, user, TLS, Sentinels) is taken over, but with connections of
-our own, which have time limits and try nothing again.
+django-redis' cache API pickles values and can turn a dead server into "not found". redis-py
+repeats a command whose answer was lost, ten times by default: a script
+that was applied would be applied again. So we use the address, user, TLS and Sentinels of the
+project's cache alias, but our own connections, with timeouts and without retries.
 """
 
 from __future__ import annotations
@@ -41,21 +40,21 @@ T = TypeVar("T")
 SOCKET_TIMEOUT = 1.0
 """Seconds to wait for a connection, and then for an answer, by default."""
 UNREACHABLE = (redis.ConnectionError, redis.TimeoutError, OSError)
-"""What is raised when an answer did not come: the command may have been applied."""
+"""Errors without an answer: the command may have been applied."""
 
 _LIMITS = ("socket_timeout", "socket_connect_timeout")
 _DROPPED = ("connection_pool", "event_dispatcher", "himport_registry", *_LIMITS)
-"""What a pool has put among its connections' options that belongs to that very pool."""
+"""Options of a pool's connections that belong to that pool alone."""
 _REPEATING = ("retry", "retry_on_timeout", "retry_on_error")
 _REFUSED = re.compile(r"NOPERM|no permissions|ACL failure|can't run this command|Unknown .*command")
 
 
 class OwnRedis:
-    """The Redis of the cache ``alias``, on connections of its own. Thread-safe.
+    """The Redis of the cache ``alias``, on its own connections. Thread-safe.
 
-    ``timeout`` (seconds) bounds the connecting and the answering, each; a shorter
-    limit that the alias itself sets holds. The child of a fork gets new
-    connections and new locks, however it was forked. Connects on first use.
+    ``timeout`` (seconds) bounds connecting and answering, each. A shorter
+    timeout of the alias stays. A forked child gets new connections and locks,
+    however it was forked. Connects on first use.
     """
 
     def __init__(self, alias: str, *, timeout: float = SOCKET_TIMEOUT) -> None:
@@ -71,17 +70,17 @@ class OwnRedis:
         not django-redis'.
         """
         made = self._made
-        # By the process id, since uWSGI forks without telling Python.
+        # By process id, since uWSGI forks without Python's hooks.
         if made is None or made[0] != os.getpid():
             made = self._made = os.getpid(), raw_client(self.alias, timeout=self.timeout)
         return made[1]
 
     def ask(self, call: Callable[[redis.Redis], T], *, unavailable: type[IdgenError]) -> T:
-        """``call(client)``, once; what Redis does instead of answering becomes an IdgenError.
+        """Return ``call(client)``. Calls it once.
 
         Raises ``unavailable`` where the server can't be reached, is too slow or
-        refuses (the call may have been applied none the less), and
-        :class:`ConfigurationError` where it does not let us do it.
+        fails (the call may still have been applied), and
+        :class:`ConfigurationError` where its access rules refuse the call.
         """
         client = self.client
         try:
@@ -101,32 +100,32 @@ class OwnRedis:
             ) from error
 
     def refused(self, reason: str) -> ConfigurationError:
-        """The error that says which rule its access control list lacks."""
+        """The error that names the rule its access control list lacks."""
         return ConfigurationError(
             f"The Redis of CACHES[{self.alias!r}] does not let its user do what django_idgen "
             f"needs ({reason.strip()}). Add to that user's ACL: {self.rule(reason)}"
         )
 
     def rule(self, reason: str = "") -> str:
-        """The ACL rules that we need; only the one that ``reason`` names, if it names one."""
+        """The ACL rules that we need, or the one that ``reason`` names."""
         named = re.search(r"'(\w+)(\|\w+)?' command", reason)
         if named:
             return f"+{named[1].lower()}"
         return "+info +time +eval +evalsha +@hash +del ~django_idgen:*"
 
     def reset(self) -> None:
-        """After a fork: forget the parent's connections. May be called late."""
+        """After a fork, forget the parent's connections. May be called late."""
         self._made = None
 
     def close(self) -> None:
-        """Close the connections of this process. May be called twice; the next use opens anew."""
+        """Close the connections of this process. May be called twice. The next use reconnects."""
         made, self._made = self._made, None
         if made is not None and made[0] == os.getpid():
             made[1].connection_pool.disconnect()
 
 
 def raw_client(alias: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
-    """A client of its own for the Redis of the cache ``alias``, which repeats nothing.
+    """A client for the Redis of the cache ``alias``, without retries.
 
     Thread-safe. Connects on first use. Raises :class:`ConfigurationError` for an
     alias that is not in CACHES, or not django-redis'.
@@ -148,7 +147,7 @@ def _not_a_redis(alias: str, reason: str) -> ConfigurationError:
 
 
 def _own_pool(pool: redis.ConnectionPool, timeout: float) -> redis.ConnectionPool:
-    """A pool that connects as ``pool`` does: no locks, sockets or waiting are shared with it."""
+    """A pool that connects as ``pool`` does, but shares no lock, socket or limit with it."""
     options = {
         name: value
         for name, value in pool.connection_kwargs.items()
@@ -160,7 +159,7 @@ def _own_pool(pool: redis.ConnectionPool, timeout: float) -> redis.ConnectionPoo
     options["connection_class"] = pool.connection_class
     options["max_connections"] = 2**31
     if "maint_notifications_config" in inspect.signature(redis.ConnectionPool).parameters:
-        # They lengthen the limits of a connection, and move it to another server.
+        # Such notifications extend timeouts and move a connection to another server.
         options["maint_notifications_config"] = _no_maintenance()
     if not isinstance(pool, SentinelConnectionPool):
         return redis.ConnectionPool(**options)
@@ -175,7 +174,7 @@ def _own_pool(pool: redis.ConnectionPool, timeout: float) -> redis.ConnectionPoo
 
 def _own_sentinel(sentinel: Any, timeout: float) -> Any:
     own = copy(sentinel)
-    # They are asked one after the other: all of them together get the time of one.
+    # They are asked one after another, and share one timeout.
     share = timeout / max(1, len(sentinel.sentinels))
     own.sentinels = [
         redis.Redis(connection_pool=_own_pool(each.connection_pool, share))
@@ -200,30 +199,30 @@ def _no_maintenance() -> Any:
 
 
 def _words(error: Exception) -> str:
-    # Without what redis-py has to say of each Sentinel: a page, with the options of its connection.
+    # Without redis-py's page about each Sentinel, with the options of its connection.
     return " ".join(str(error).partition(" : <")[0].split()).rstrip(".") or type(error).__name__
 
 
 def run_script(
     client: redis.Redis, parts: Sequence[str], keys: Sequence[str], words: Sequence[object]
 ) -> list[str]:
-    """What the script answers that ``parts`` (``package/name`` of .lua files) make up, as texts.
+    """Run the script made of ``parts`` (``package/name`` of .lua files). Returns texts.
 
-    Raises what the client raises; the script may have been applied none the less.
+    Raises what the client raises; the script may still have been applied.
     """
     script, digest = _script(*parts)
     given = (len(keys), *keys, *words)
     try:
         answer = client.execute_command("EVALSHA", digest, *given)  # type: ignore[no-untyped-call]
     except redis.exceptions.NoScriptError:
-        # That answer says that nothing was run: this is not a repetition.
+        # The server has run nothing: this is not a retry.
         answer = client.execute_command("EVAL", script, *given)  # type: ignore[no-untyped-call]
     return [_text(word) for word in answer]
 
 
 @cache
 def _script(*parts: str) -> tuple[str, str]:
-    """A script's text, and the digest that a server knows it by once it has run."""
+    """A script's text, and the digest under which a server keeps it."""
     texts = []
     for part in parts:
         package, _, name = part.rpartition("/")

@@ -1,14 +1,14 @@
-"""The file beside a SQLite database, ``<NAME>-idgen``, in which our tables stand.
+"""The file beside a SQLite database, ``<NAME>-idgen``, that holds our tables.
 
-SQLite has one writer. While the caller's transaction writes, no other connection can, and a
-grant that is written inside that transaction comes back with its rollback while its ids are
-in use. So our tables stand in a second file: the caller's transaction neither blocks a grant
-nor takes it back. :class:`FileConnection` opens the file; the same code as on a server runs on it.
+SQLite has one writer. While the caller's transaction writes, no other connection can; and a
+rollback returns a grant that was written inside that transaction, while its ids are in use. So our
+tables are in a second file: the caller's transaction neither blocks a grant nor takes it back.
+:class:`FileConnection` opens the file, and the same code as on a server runs on it.
 
-The database and the file know each other by the installation's identity. The file has a *life*,
-which stands in for a server's identity: a new one begins where the file was lost, replaced, or
-copied, or belongs to another database. What was granted in an earlier life is then skipped, as
-after the failover of a server.
+The database and the file both store the installation's identity. The file has a *life*, which
+takes the place of a server's identity. A new life begins when the file was lost, replaced or
+copied, or belongs to another database. Ids that an earlier life may have granted are then
+skipped, as after the failover of a server.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import logging
 import os
 import re
 import sqlite3
+import threading
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from os import PathLike, fspath
 from pathlib import Path
 from secrets import token_hex
@@ -33,7 +34,6 @@ from django.db.backends.sqlite3.base import DatabaseWrapper
 from django.db.models.signals import post_migrate
 
 from ..core.clock import SYSTEM_CLOCK
-from .forking import no_fork
 
 __all__ = [
     "BUSY_TIMEOUT",
@@ -45,6 +45,7 @@ __all__ = [
     "file_beside",
     "file_of",
     "is_test_database",
+    "no_fork",
     "reason_of",
     "remove_leftovers",
     "tie",
@@ -54,22 +55,22 @@ __all__ = [
 logger = logging.getLogger("django_idgen")
 
 SUFFIX = "-idgen"
-"""What the file's name has after that of its database."""
+"""What the file's name adds to that of its database."""
 BUSY_TIMEOUT = 4.0
-"""Seconds that another process may keep the file locked."""
+"""Seconds to wait for another process that has locked the file."""
 PATIENCE = 0.2
-"""Seconds to wait for the database before a new file is begun."""
+"""Seconds to wait for the database before a new file is made."""
 LATE = 2.0
 """Seconds between the last statement that wrote and the end of its commit, at the most."""
 LOST_STEP = 100_000
-"""What the longest fetch is taken for where the file that said so is lost."""
+"""The length that the longest fetch is assumed to have had when the file is lost."""
 LIFE_SQL = "(SELECT life FROM django_idgen_file)"
 """The file's life, as an SQL expression."""
 ANOTHER_LIFE = "another life"
-"""Stands for a life that is not known any more."""
+"""Stands for a life that is no longer known."""
 _OPTIONS = {
     "timeout": BUSY_TIMEOUT,
-    # A transaction that reads first must not find that another one wrote meanwhile.
+    # A transaction that reads first must not fail because another one has written since.
     "transaction_mode": "IMMEDIATE",
 }
 _MADE = (
@@ -84,14 +85,14 @@ _TIE = (
 
 
 class FileUnusable(OperationalError):
-    """The file can't be used; the text says which and why."""
+    """The file can't be used. The message says which file, and why."""
 
 
 def file_of(name: str | PathLike[str] | None) -> Path | None:
-    """The database's file, as SQLite itself would find it; ``None`` if it has none.
+    """The file of the database ``name``, as SQLite finds it; ``None`` for one in memory.
 
-    Symbolic links are followed: two releases of a site, each with a link to the one
-    database, must find the same file beside it.
+    Follows symbolic links: two releases of a site that each link to one database must find the
+    same file beside it.
     """
     text = fspath(name or "")
     query = ""
@@ -106,22 +107,22 @@ def file_of(name: str | PathLike[str] | None) -> Path | None:
 
 
 def file_beside(database: Path) -> Path:
-    """Where the file of ``database`` is."""
+    """The path of our file beside ``database``."""
     return database.with_name(database.name + SUFFIX)
 
 
 def database_of(alias: str) -> Path | None:
-    """The file of the database ``alias``; ``None`` if it is no SQLite database in a file."""
+    """The SQLite file of the database ``alias``; ``None`` for any other database."""
     if connections[alias].vendor != "sqlite":
         return None
     return file_of(connections.settings[alias]["NAME"])
 
 
 class FileConnection(DatabaseWrapper):
-    """A connection to the file beside ``database``, which it makes where there is none.
+    """A connection to the file beside ``database``. Connecting makes a missing file.
 
-    ``alias`` is the name under which ``connections`` has it; ``configured``: the settings of
-    the database. Raises :class:`FileUnusable` when it connects.
+    ``alias``: its name in ``connections``. ``configured``: the settings of the database.
+    Connecting raises :class:`FileUnusable`.
     """
 
     def __init__(self, alias: str, configured: dict[str, Any], database: Path) -> None:
@@ -160,27 +161,27 @@ class FileConnection(DatabaseWrapper):
             super().close()
 
     def drop(self) -> None:
-        """Close it for good; in a forked child leave the parent's alone. Never fails."""
+        """Close it for good. A forked child leaves the parent's connection open. Never raises."""
         if self.connection is not None and self.pid == os.getpid():
             self.connection.close()
             self.connection = None
 
     def __del__(self) -> None:
-        # ``connections.all()`` doesn't have it, so Django does not close it when its thread ends.
+        # Django closes only what ``connections.all()`` has when a thread ends.
         self.drop()
 
     def is_made(self) -> bool:
-        """Whether the file is there: to connect is to make it."""
+        """Whether the file exists."""
         return self.connection is not None or (self.path.exists() and self.path.stat().st_size > 0)
 
     def refresh(self) -> None:
-        """Close it if the path leads to another file than the one that is open."""
+        """Close it if the path now leads to another file."""
         if self.connection is not None and self._inode() != self._opened:
             self.close()
 
     def _touch(self) -> None:
-        # As SQLite does with its own files beside it: a file that was made by
-        # "sudo manage.py migrate" must not lock the site's user out.
+        # SQLite does the same with its journal: a file that "sudo manage.py migrate" made
+        # must not lock the site's user out.
         if not self.path.exists():
             with suppress(OSError):
                 like = self.database.stat()
@@ -194,11 +195,11 @@ class FileConnection(DatabaseWrapper):
         except OSError:
             return 0
 
-    # --- whose it is, and whether it is the last that was written -----------------------
+    # --- whether it belongs to the database and is up to date ---------------------------
 
     def _look_into(self) -> None:
         self._opened = self._inode()
-        # Past FULL, the removal of the journal too: a grant survives a power cut.
+        # EXTRA also syncs the removal of the journal: a grant survives a power cut.
         self.connection.execute("PRAGMA synchronous = EXTRA")
         tied, why = self._identity_in_database()
         found = self._found() or self._found_in_original()
@@ -217,7 +218,7 @@ class FileConnection(DatabaseWrapper):
                     self._begin_again(found, tied)
 
     def _identity_in_database(self) -> tuple[str | None, str]:
-        """The identity that the database has, if it has one; and why it can't be read."""
+        """The identity that the database stores, or None; and why it can't be read, or ""."""
         if not self.database.exists():
             return None, ""
         uri = f"{self.database.as_uri()}?mode=rw"
@@ -230,9 +231,9 @@ class FileConnection(DatabaseWrapper):
         return (None, "") if row is None else (str(row[0]), "")
 
     def _found(self) -> tuple[str | None, int, float] | None:
-        """The file's identity, its inode and when it was last written, as it says itself."""
+        """The identity, inode and time of the last write that the file stores about itself."""
         try:
-            # Not through Django's cursor, of which a test that counts queries would know.
+            # Not through Django's cursor: a test may count queries.
             found = self.connection.execute(
                 "SELECT (SELECT identity FROM django_idgen_installation), inode, written "
                 "FROM django_idgen_file"
@@ -244,7 +245,7 @@ class FileConnection(DatabaseWrapper):
         return next(iter(found), None)
 
     def _found_in_original(self) -> tuple[str | None, int, float] | None:
-        """Begin with what the file of a test database knows, of which a runner made a copy."""
+        """Start as a copy of the original's file where a test runner copied the database."""
         original = _original_of(self.database)
         if original is None or not file_beside(original).exists():
             return None
@@ -261,13 +262,13 @@ class FileConnection(DatabaseWrapper):
         return inode != self._opened or self._was_written_over(written)
 
     def _was_written_over(self, written: float) -> bool:
-        """Whether the file's own last write is older than the file system's: a copy's is."""
+        """Whether the file system wrote the file later than we did, as it does with a copy."""
         found = self.path.stat()
-        # What keeps the time of writing, as "cp -p" does, changes the inode later still.
+        # "cp -p" keeps the time of writing, but changes the inode later.
         late = max(found.st_mtime, found.st_ctime) - written
         if late <= LATE:
             return False
-        # Perhaps the file system is another host's, with a clock of its own.
+        # The file system may be on another host, which has its own clock.
         return late - self._clock_offset() > LATE
 
     def _clock_offset(self) -> float:
@@ -282,7 +283,7 @@ class FileConnection(DatabaseWrapper):
             return journal.st_mtime - SYSTEM_CLOCK.wall_ns() / 1e9
 
     def _begin(self, tied: str | None) -> None:
-        """Make the tables; with a database that had a file before, suppose its loss."""
+        """Make the tables. Assume a loss if the database had a file before."""
         from .tables import make_missing_tables
 
         make_missing_tables(self)
@@ -312,7 +313,7 @@ class FileConnection(DatabaseWrapper):
                     )
 
     def _begin_again(self, found: tuple[str | None, int, float], tied: str | None) -> None:
-        """Begin a new life of a file that knows less, or other ids, than was granted."""
+        """Begin a new life: the file may not know all ids that were granted."""
         logger.warning(
             "The id file %r was copied, replaced, or is another database's. What was granted "
             "meanwhile is not known: ids go on at a distance.",
@@ -336,13 +337,13 @@ def _is_ours(table: str) -> bool:
 
 
 def tie(connection: BaseDatabaseWrapper, identity: str) -> None:
-    """Have the database of ``connection`` know which installation's file belongs to it."""
+    """Store in the database of ``connection`` which installation's file belongs to it."""
     with connection.cursor() as cursor:
         cursor.execute(_TIE)
         cursor.execute("INSERT OR IGNORE INTO django_idgen_identity VALUES (1, %s)", [identity])
 
 
-# --- why it can't be used ---------------------------------------------------------------
+# --- why the file can't be used ---------------------------------------------------------------
 
 
 _REASONS = {
@@ -361,7 +362,7 @@ _REASONS = {
 
 
 def reason_of(error: BaseException, database: Path) -> str:
-    """What is wrong with the file beside ``database``, as ``error`` says, and the way out."""
+    """What ``error`` means for the file beside ``database``, and what to do."""
     if isinstance(error, FileUnusable):
         return str(error)
     path = file_beside(database)
@@ -377,7 +378,7 @@ def _is_busy(error: sqlite3.Error) -> bool:
     return str(getattr(error, "sqlite_errorname", "")).startswith("SQLITE_BUSY")
 
 
-# --- what a dropped test database leaves --------------------------------------------------
+# --- files of test databases --------------------------------------------------
 
 
 _configured: dict[str, str] = {}
@@ -385,7 +386,7 @@ _test_databases: set[Path] = set()
 
 
 def watch() -> None:
-    """See to the files of test databases (called when the app is ready)."""
+    """Watch for test databases, to remove their files at exit. Called when the app is ready."""
     for alias in connections.settings:
         _configured[alias] = _name(alias)
     post_migrate.connect(_on_migrated, dispatch_uid="django_idgen.sqlite")
@@ -393,7 +394,7 @@ def watch() -> None:
 
 
 def is_test_database(alias: str) -> bool:
-    """Whether a test runner has put a database of its own in the place of the configured one."""
+    """Whether a test runner has replaced the configured database."""
     return alias in _configured and _configured[alias] != _name(alias)
 
 
@@ -403,7 +404,7 @@ def _on_migrated(*, using: str = DEFAULT_DB_ALIAS, **_kwargs: Any) -> None:
 
 
 def remove_leftovers() -> None:
-    """Remove the files of test databases that are gone, copies for parallel runs too."""
+    """Remove the files of dropped test databases and of their copies for parallel runs."""
     for database in _test_databases:
         for path in _files_of_copies(database):
             if not path.with_name(path.name.removesuffix(SUFFIX)).exists():
@@ -420,17 +421,96 @@ def _files_of_copies(database: Path) -> Iterator[Path]:
 
 
 def _is_copy(path: Path, database: Path) -> bool:
-    # Django calls the copies test_1.sqlite3, test_2.sqlite3 and so on.
+    # Django names the copies test_1.sqlite3, test_2.sqlite3 and so on.
     stem, extension = os.path.splitext(database.name)
     pattern = re.escape(stem) + r"(_\d+)?" + re.escape(extension)
     return path.parent == database.parent and bool(re.fullmatch(pattern, path.name))
 
 
 def _original_of(path: Path) -> Path | None:
-    """The test database of which a runner made ``path`` for one of its parallel processes."""
+    """The test database that a runner copied to ``path`` for a parallel process."""
     copied = [each for each in _test_databases if path != each and _is_copy(path, each)]
     return next(iter(copied), None)
 
 
 def _name(alias: str) -> str:
     return str(connections.settings[alias].get("NAME") or "")
+
+
+# --- no fork while SQLite holds its locks --------------------------------------------------
+
+
+FORK_PATIENCE = 5.0
+"""Seconds that a fork is delayed, at most."""
+
+
+class _Uses:
+    """How many threads are inside :func:`no_fork`. Locked only to count, and during a fork."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.Lock())
+        self.count = 0
+        self.forking = False
+        self.mine = threading.local()
+        """``depth``: how often the calling thread has entered."""
+
+    def enter(self) -> None:
+        depth = getattr(self.mine, "depth", 0)
+        if depth == 0:
+            with self.changed:
+                # A busy thread that re-enters at once would delay the fork for ever.
+                self.changed.wait_for(lambda: not self.forking, FORK_PATIENCE)
+                self.count += 1
+        self.mine.depth = depth + 1
+
+    def leave(self) -> None:
+        self.mine.depth -= 1
+        if self.mine.depth == 0:
+            with self.changed:
+                self.count -= 1
+                self.changed.notify_all()
+
+
+_uses = _Uses()
+
+
+@contextmanager
+def no_fork() -> Iterator[None]:
+    """Let no thread fork this process during a short block. Thread-safe.
+
+    SQLite locks its state in the process for short moments while it opens or closes a file. A
+    child that another thread forks at such a moment inherits the lock, but not the thread that
+    holds it, and waits for ever at its first use.
+    """
+    uses = _uses
+    uses.enter()
+    try:
+        yield
+    finally:
+        uses.leave()
+
+
+def _before_fork() -> None:
+    _uses.changed.acquire()
+    _uses.forking = True
+    own = 1 if getattr(_uses.mine, "depth", 0) else 0
+    _uses.changed.wait_for(lambda: _uses.count == own, FORK_PATIENCE)
+
+
+def _after_fork_in_parent() -> None:
+    _uses.forking = False
+    _uses.changed.notify_all()
+    _uses.changed.release()
+
+
+def _after_fork_in_child() -> None:
+    global _uses
+    _uses = _Uses()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

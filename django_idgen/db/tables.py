@@ -1,23 +1,22 @@
-"""Our tables, made where they are missing.
+"""Our tables: making them where they are missing, and writing rows.
 
 ``migrate`` makes them in the ordinary way. But with a project-wide
 ``DEFAULT_AUTO_FIELD`` of this app, the first row of ``django_migrations`` needs an
 id before any migration has run; and a test runner that skips migrations makes
 no unmanaged table. So the first use makes them while ``migrate`` runs and in test
-databases, as Django does with ``django_migrations``; the migration then finds them there.
-At any other time a missing table is an error: DDL is the operator's (:func:`may_make_tables`).
+databases, as Django does with ``django_migrations``. The migration then finds them there.
+At any other time a missing table is an error: the operator runs DDL (:func:`may_make_tables`).
 
-A table that is there already may be a live Leaf's: ``migrate`` adds the columns that
-it lacks, each with a default in the database, and touches nothing else. It refuses one
-whose columns are of types that don't hold what ours do. That is
-left to ``migrate``: a first use must not alter somebody's table.
+An existing table may belong to a live Leaf. ``migrate`` adds the missing columns, each with
+a default in the database, and changes nothing else. It refuses a table whose column types can't
+hold our values. A first use never alters a table.
 
 Another app's data migration may take ids between two of our migrations. So each of
-ours calls :func:`bring_up`, which makes the tables as this version's models have them,
-whatever the migration's own state says; and tables that an earlier version left get
-their columns before ``migrate`` runs anything (:func:`before_migrate`). A column that
-is added must therefore be null or have a default in the database, for processes of the
-version before.
+ours calls :func:`bring_up`, which makes the tables of this version's models,
+whatever the state of the migration; and :func:`before_migrate` adds the missing columns of
+tables from an earlier version before ``migrate`` runs anything. A new column
+must therefore be null or have a default in the database, for processes of the
+earlier version.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from django.db import (
     DEFAULT_DB_ALIAS,
     DatabaseError,
     IntegrityError,
+    connections,
     router,
     transaction,
 )
@@ -41,7 +41,6 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from ..core.errors import ConfigurationError
 from ..core.lease import PROTOCOL_VERSION
 from .connection import home_connection, own_connection
-from .row_writes import insert_row
 from .sqlite import FileConnection, database_of, is_test_database, tie
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ __all__ = [
     "after_migrate",
     "before_migrate",
     "bring_up",
+    "delete_rows",
+    "insert_row",
     "make_missing_tables",
     "may_make_tables",
     "missing_columns",
@@ -63,6 +64,8 @@ __all__ = [
     "table_names",
     "table_of",
     "unfit_columns",
+    "update_row",
+    "why_alike",
 ]
 
 LABEL = "django_idgen"
@@ -97,7 +100,7 @@ _FITTING = {
         "DateTimeField": {"datetime", "timestamp"},
     },
 }
-"""By the kind of our field: the types of a foreign column that holds the same."""
+"""By our field's type: the column types of a foreign table that can hold its values."""
 # The installation's row is there before any namespace's table: see _make_identity.
 MODELS = (
     "LeafAlloc",
@@ -113,19 +116,19 @@ _migrating = False
 
 
 def bring_up(_apps: object, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    """What each of our migrations runs: the tables and columns of today's models, where missing."""
+    """Make the missing tables and columns of this version's models. Our migrations run it."""
     connection = schema_editor.connection
     if database_of(connection.alias) is None:
         _bring_up(connection)
         return
-    # On a connection of its own, which the caller's transaction does not block.
+    # On our own connection, which the caller's transaction does not block.
     identity = own_connection(connection.alias).run(_bring_up, timeout=TIMEOUT)
     if identity is not None:
         tie(connection, identity)
 
 
 def _bring_up(connection: BaseDatabaseWrapper) -> str | None:
-    """The identity of the installation; ``None`` if its row was lost, which must show."""
+    """The identity of the installation; ``None`` if its row was lost."""
     make_missing_tables(connection)
     add_missing_columns(connection)
     rows = _model("Installation")._default_manager.using(connection.alias)
@@ -139,9 +142,9 @@ def before_migrate(
     plan: Iterable[tuple[Migration, bool]] = (),
     **_kwargs: Any,
 ) -> None:
-    """Receiver of ``pre_migrate``: add what tables of an earlier version lack.
+    """Receiver of ``pre_migrate``: add the missing columns of tables from an earlier version.
 
-    A table of Leaf's alone is left as it is, unless one of our migrations is to run.
+    Leaves Leaf's own table alone, unless one of our migrations will run.
     """
     global _migrating
     _migrating = True
@@ -153,13 +156,13 @@ def before_migrate(
         try:
             add_missing_columns(connection)
         except ConfigurationError as error:
-            # Migrations of other apps may be what mends it; ours are refused, in words.
+            # Other apps' migrations may mend it. Ours can't run.
             if LABEL in labels:
                 raise CommandError(str(error)) from error
 
 
 def after_migrate() -> None:
-    """Receiver of ``post_migrate``: from here on a missing table is an error again."""
+    """Receiver of ``post_migrate``: a missing table is an error again."""
     global _migrating
     _migrating = False
 
@@ -212,14 +215,14 @@ def add_missing_columns(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def missing_tables(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
-    """Those of the tables of the models ``names`` that ``connection`` lacks."""
+    """The tables of the models ``names`` that ``connection`` lacks."""
     found = table_names(connection)
     wanted = [_model(name)._meta.db_table for name in names]
     return [table for table in wanted if table not in found]
 
 
 def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:
-    """``table.column`` for every column that our existing tables lack."""
+    """``table.column`` for each missing column of our existing tables."""
     found = table_names(connection)
     models = [_model(name) for name in names]
     there = [model for model in models if model._meta.db_table in found]
@@ -227,15 +230,15 @@ def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODE
 
 
 def unfit_columns(connection: BaseDatabaseWrapper) -> list[str]:
-    """What is wrong with the columns of the table of tags, in words; one lacking is no fault.
+    """What is wrong with the columns of the table of tags, which may be another program's.
 
-    The table may be another program's. SQLite is not asked: its columns hold any type.
+    A missing column is no fault. SQLite's columns hold any type.
     """
     if connection.vendor not in _TYPES_OF or missing_tables(connection, ["LeafAlloc"]):
         return []
     model = _model("LeafAlloc")
     with connection.cursor() as cursor:
-        # Not Django's introspection, which asks twice: others may be adding columns.
+        # Django's introspection runs two queries, and another process may add columns between.
         cursor.execute(_TYPES_OF[connection.vendor], [model._meta.db_table])
         found = dict(cursor.fetchall())
         cursor.execute(_UNIQUE_IN[connection.vendor], [model._meta.db_table])
@@ -268,7 +271,7 @@ def refuse_unfit_columns(connection: BaseDatabaseWrapper) -> None:
 def _lacking(connection: BaseDatabaseWrapper, model: type[Model]) -> list[str]:
     table = model._meta.db_table
     with connection.cursor() as cursor:
-        # Django's introspection asks twice, and fails if a column was added in between.
+        # Django's introspection runs two queries, and fails if a column is added in between.
         cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)} WHERE 1 = 0")  # noqa: S608 - Django quotes the names
         found = {column[0] for column in cursor.description}
     wanted = [field.column for field in model._meta.local_concrete_fields]
@@ -281,11 +284,11 @@ def _add_column(connection: BaseDatabaseWrapper, model: type[Model], name: str) 
     try:
         with _rolled_back_whole(connection):
             editor = connection.schema_editor(atomic=False)
-            editor.deferred_sql = []  # none of the columns that came later has an index
-            # Not SQLite's own, which makes the table anew with all of the model's columns.
+            editor.deferred_sql = []  # no added column has an index
+            # SQLite's own method would rebuild the table with all columns of the model.
             BaseDatabaseSchemaEditor.add_field(editor, model, field)
     except DatabaseError:
-        # Another process was quicker, or we really may not.
+        # Another process was quicker, or the user lacks the right.
         if name not in _lacking(connection, model):
             return False
         raise
@@ -302,7 +305,7 @@ def _model(name: str) -> type[Model]:
 
 
 def table_names(connection: BaseDatabaseWrapper) -> list[str]:
-    """The tables that ``connection`` has. Does not make the file beside a SQLite database."""
+    """The tables of ``connection``. Does not make the file beside a SQLite database."""
     if isinstance(connection, FileConnection) and not connection.is_made():
         return []
     with connection.cursor() as cursor:
@@ -318,7 +321,7 @@ def _make(connection: BaseDatabaseWrapper, model: type[Model]) -> bool:
             if model.__name__ == "Installation":
                 _make_identity(connection)
     except DatabaseError:
-        # Another process was quicker, or we really may not create tables.
+        # Another process was quicker, or the user lacks the right.
         if model._meta.db_table in table_names(connection):
             return False
         raise
@@ -326,15 +329,15 @@ def _make(connection: BaseDatabaseWrapper, model: type[Model]) -> bool:
 
 
 def _rolled_back_whole(connection: BaseDatabaseWrapper) -> AbstractContextManager[object]:
-    # Elsewhere Django refuses DDL in a transaction, since it would commit.
+    # On other databases DDL would commit, so Django refuses it in a transaction.
     if connection.features.can_rollback_ddl:
         return transaction.atomic(using=connection.alias)
     return nullcontext()
 
 
 def _create(connection: BaseDatabaseWrapper, model: type[Model]) -> None:
-    # Not entered as a context: on SQLite that fails inside a transaction, for the
-    # sake of foreign keys, of which our tables have none.
+    # Not as a context manager: on SQLite that fails inside a transaction, because of foreign
+    # keys, which our tables don't have.
     editor = connection.schema_editor(atomic=False)
     editor.deferred_sql = []
     editor.create_model(model)
@@ -343,10 +346,10 @@ def _create(connection: BaseDatabaseWrapper, model: type[Model]) -> None:
 
 
 def _make_identity(connection: BaseDatabaseWrapper) -> None:
-    """Make the installation's row, if the process that made its table has not yet.
+    """Make the installation's row, unless it exists.
 
-    As long as there is no table of namespaces, that the row is missing is no
-    sign of a loss; afterwards it is. So it is made before that table.
+    Once the table of namespaces exists, a missing row is the sign of a loss. So the row is made
+    before that table.
     """
     rows = _model("Installation")._default_manager.using(connection.alias)
     if rows.exists():
@@ -354,3 +357,55 @@ def _make_identity(connection: BaseDatabaseWrapper) -> None:
     row = rows.model(key=1, identity=token_hex(16), protocol=PROTOCOL_VERSION)
     with suppress(IntegrityError), transaction.atomic(using=connection.alias):
         insert_row(row, connection.alias)  # unless another process was quicker
+
+
+# --- rows, written without signals such as post_save and pre_delete --------------------------
+#
+# A project may have a receiver for every model, such as an audit log whose rows have ids of this
+# app. Called in the middle of a grant, it would wait for the very grant that is being written.
+
+
+def why_alike(row: Model, alias: str) -> str:
+    """Why the key of ``row`` collides with that of another row; "" if it does not.
+
+    In the default collations of MySQL and MariaDB, "Orders" and "orders" are one key.
+    """
+    if connections[alias].vendor != "mysql":
+        return ""
+    rows = type(row)._base_manager.using(alias).exclude(pk=row.pk)
+    # Compares by the column's collation, unlike the exact look-up of a NameField.
+    other = rows.filter(pk__gte=row.pk, pk__lte=row.pk).values_list("pk", flat=True).first()
+    if other is None:
+        return ""
+    column = f"{row._meta.db_table}.{row._meta.pk.column}"
+    return (
+        f"database {alias!r} has {other!r}, which is the same by the collation of {column}; "
+        f"choose a name that differs in more than case, accents and spaces, or give that column "
+        f"a binary collation"
+    )
+
+
+def insert_row(row: Model, alias: str) -> None:
+    """``INSERT`` the row. Raises what the database raises, for example for an existing key."""
+    type(row)._base_manager.using(alias).bulk_create([row])
+
+
+def update_row(row: Model, alias: str, *names: str) -> None:
+    """``UPDATE`` the fields ``names``, or all fields but the key.
+
+    Raises :class:`django.db.DatabaseError` if the row does not exist.
+    """
+    fields = [field.name for field in row._meta.concrete_fields if not field.primary_key]
+    values = {name: getattr(row, name) for name in names or fields}
+    if not type(row)._base_manager.using(alias).filter(pk=row.pk).update(**values):
+        raise DatabaseError(f"The row {row.pk!r} of {row._meta.db_table} is gone.")
+
+
+def delete_rows(model: type[Model], alias: str, keys: Iterable[object]) -> int:
+    """``DELETE`` the rows with these primary keys; how many there were.
+
+    Ignores relations: no other table may refer to this one.
+    """
+    chosen = list(keys)  # MySQL has no LIMIT in subqueries
+    rows = model._base_manager.using(alias).filter(pk__in=chosen)
+    return int(rows._raw_delete(rows.db)) if chosen else 0

@@ -1,11 +1,11 @@
-"""One transaction on a connection of our own, with what can go wrong around it."""
+"""Transactions on our own connections: retries, missing tables, errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import DatabaseError, OperationalError, ProgrammingError, transaction
 from django.db import Error as AnyDatabaseError
@@ -24,7 +24,7 @@ from .tables import (
     table_of,
 )
 
-__all__ = ["Rerun", "Transactions"]
+__all__ = ["Rerun", "Transactions", "never_atomic"]
 
 T = TypeVar("T")
 
@@ -32,18 +32,17 @@ ATTEMPTS = 8
 
 
 class Rerun(Exception):
-    """Raised by a body that wants its transaction rolled back and begun once more."""
+    """A body raises it to have its transaction rolled back and run again."""
 
 
 class Transactions:
     """Runs bodies, each as one transaction on ``own``. Thread-safe.
 
-    A transaction is tried again, within ``timeout`` seconds and :data:`ATTEMPTS`,
-    only if it surely had no effect: when a statement *before* the commit lost
-    against a rival, or found one of the tables of ``models`` missing, which it could
-    make (see :func:`.tables.may_make_tables`). What else goes wrong in the database,
-    or takes too long, becomes an ``unavailable``, with the cause chained. For a row
-    that somebody else has locked it waits ``lock_timeout`` seconds.
+    Retries a transaction, within ``timeout`` seconds and :data:`ATTEMPTS`, only if it certainly
+    had no effect: a statement *before* the commit lost against a rival, or found a table of
+    ``models`` missing that may be made (see :func:`.tables.may_make_tables`). Any other
+    database error, and a timeout, becomes an ``unavailable``, with the cause chained. Waits
+    ``lock_timeout`` seconds for a locked row.
     """
 
     def __init__(
@@ -62,15 +61,15 @@ class Transactions:
         self._unavailable = unavailable
 
     def run(self, body: Callable[[BaseDatabaseWrapper], T], *, timeout: float | None = None) -> T:
-        """What ``body`` returns, once it is committed. What it raises rolls back.
+        """Run ``body``, commit, and return its result. An exception rolls back.
 
-        ``timeout`` stands in for that of all transactions.
+        ``timeout`` overrides that of all transactions.
         """
         timeout = self.timeout if timeout is None else timeout
         try:
             return self.own.run(partial(self._attempts, body, timeout), timeout=timeout)
         except AnyDatabaseError as error:
-            raise self._unavailable(f"Database {self._words(error)}") from error
+            raise self._unavailable(f"Database {self._describe(error)}") from error
         except (TimeoutError, CancelledError) as error:
             raise self._unavailable(
                 f"Database {self.own.alias!r} did not answer within {timeout:g} s. What it "
@@ -78,13 +77,13 @@ class Transactions:
                 f"the django_idgen tables?), or raise the 'timeout' option."
             ) from error
 
-    def _words(self, error: AnyDatabaseError) -> str:
+    def _describe(self, error: AnyDatabaseError) -> str:
         alias = self.own.alias
         if (database := database_of(alias)) is not None:
             return f"{alias!r}: {reason_of(error, database)}"
-        words = " ".join(str(error).split())  # psycopg's have several lines
+        text = " ".join(str(error).split())  # psycopg's have several lines
         return (
-            f"{alias!r} failed: {words}. What it may have granted is given up. See that the server "
+            f"{alias!r} failed: {text}. What it may have granted is given up. See that the server "
             f"can be reached, and that its user may read and write the django_idgen tables."
         )
 
@@ -117,11 +116,11 @@ class Transactions:
         )
 
     def _made_tables(self, connection: BaseDatabaseWrapper, error: DatabaseError) -> bool:
-        """Whether tables may have been missing that are there now; raises if columns are."""
+        """Whether missing tables may have been the cause, and now exist. Raises for columns."""
         if not isinstance(error, (ProgrammingError, OperationalError)):
             return False
         if connection.connection is None:
-            return False  # a host that keeps silent would take as long again to say nothing
+            return False  # a silent host would cost the timeout once more
         try:
             tables = missing_tables(connection, self._models)
             there = [name for name in self._models if table_of(name) not in tables]
@@ -136,7 +135,7 @@ class Transactions:
             ) from error
         if tables:
             self._make_tables(connection, tables)
-        # With none missing any more, another process may just have made them.
+        # If none is missing now, another process may just have made them.
         return bool(tables) or isinstance(error, ProgrammingError)
 
     def _make_tables(self, connection: BaseDatabaseWrapper, tables: list[str]) -> None:
@@ -153,13 +152,13 @@ class Transactions:
 
 
 class _Attempt:
-    """One transaction, and how far it came."""
+    """One transaction, and whether it reached its commit."""
 
     def __init__(self, connection: BaseDatabaseWrapper, lock_timeout: int) -> None:
         self._connection = connection
         self._lock_timeout = lock_timeout
         self.reached_commit = False
-        """From then on an error doesn't tell whether the transaction took effect."""
+        """After that, an error does not tell whether the transaction took effect."""
 
     def run(self, body: Callable[[BaseDatabaseWrapper], T]) -> T:
         with transaction.atomic(using=self._connection.alias, durable=True):
@@ -167,3 +166,24 @@ class _Attempt:
             result = body(self._connection)
             self.reached_commit = True
         return result
+
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+class EveryDatabase(set[str]):
+    """Contains every alias, including those of databases that are added later."""
+
+    def __contains__(self, alias: object) -> bool:
+        return True
+
+
+def never_atomic(view: View) -> View:
+    """Exempt ``view`` from ``ATOMIC_REQUESTS`` of every database. Also works as a decorator.
+
+    Django's :func:`~django.db.transaction.non_atomic_requests` exempts one database. A probe
+    that began a transaction on another one would fail, or hang, with that database.
+    """
+    # The attribute that Django's decorator sets.
+    view._non_atomic_requests = EveryDatabase()  # type: ignore[attr-defined]
+    return view

@@ -1,4 +1,4 @@
-"""The registry over a book, whatever store keeps it."""
+"""The registry over a book in any store."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ class Store(ABC):
     """
 
     place: str
-    """What an inspection calls it: the alias of its database, say."""
+    """Its name in an inspection, such as the alias of its database."""
     key: tuple[str, str] | None = None
-    """Its kind and place; equal for two that are one. None if it does not outlive the process."""
+    """Its kind and place, equal for equal stores. None if it ends with the process."""
+    ends_with_process: bool = False
     described: str = ""
-    """Where it is, for people: ``database 'default'``."""
+    """Where it is, in messages: ``database 'default'``."""
 
     @abstractmethod
     def run(self, job: Callable[[Book], T]) -> T:
-        """What ``job`` returns, in one transaction; what it raises undoes it."""
+        """Run ``job`` in one transaction and return its result. An exception undoes it."""
 
     @abstractmethod
     def run_if_there(self, job: Callable[[Book], T]) -> T | None:
-        """As :meth:`run`; None where nothing is kept yet. Makes nothing."""
+        """Like :meth:`run`, but makes no tables or files: None where nothing is kept yet."""
 
     def read(self, job: Callable[[Book], T]) -> T | None:
-        """What ``job`` reads; None where nothing is kept yet. Makes and mends nothing."""
+        """Run a ``job`` that only reads; None where nothing is kept yet."""
         return self.run_if_there(job)
 
     def rewrite(self, job: Callable[[Book], T]) -> T:
-        """As :meth:`run`, for a ``job`` that replaces the settings of all worker ids."""
+        """Run a ``job`` that replaces the settings of all worker ids."""
         return self.run(job)
 
     @abstractmethod
@@ -53,13 +54,13 @@ class Store(ABC):
         """The store's clock, µs since 1970."""
 
     def changed(self) -> None:
-        """A mark was changed by a call of this process."""
+        """Called after a change of a mark by this process."""
 
     def lend_on(self) -> None:
-        """From now on this host's clock is not the holder's."""
+        """From now on holders are other hosts, with other clocks."""
 
     def ping(self) -> None:
-        """Raise unless the store answers. Changes nothing."""
+        """Check the connection. Raises :class:`RegistryUnavailable`."""
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
@@ -102,8 +103,8 @@ class BookRegistry(Registry):
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         """See :meth:`Registry.release`."""
-        # Without the namespace's lock, for which a fleet that ends at once would stand in
-        # line. A loss that is not noticed yet is noticed by the next acquire.
+        # Without the namespace's lock: a fleet that ends at once would queue for it. The next
+        # acquire notices a loss.
         known = self.store.run(
             lambda book: rules.take_back(book, self.namespace, lease, last_tick=last_tick)
         )
@@ -120,7 +121,7 @@ class BookRegistry(Registry):
         """See :meth:`Registry.lend_on`."""
         self.store.lend_on()
 
-    # --- looking after ------------------------------------------------------------
+    # --- inspection -----------------------------------------------------------------
 
     def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
         """See :meth:`Registry.inspect`."""
@@ -136,8 +137,8 @@ class BookRegistry(Registry):
     def free(self, worker: int, lease: str | None = None) -> bool:
         """See :meth:`Registry.free`.
 
-        Not under the namespace's lock: a renewal that is under way may still raise the mark,
-        and its holder, too, stays below what the next one gets.
+        Without the namespace's lock: a renewal under way may still raise the mark. Its holder
+        stays below the window of the next holder, too.
         """
         freed = self.store.run_if_there(lambda book: rules.free_by_hand(book, worker, lease))
         if freed:
@@ -163,14 +164,14 @@ class BookRegistry(Registry):
         """See :meth:`Registry.books`; none where the store ends with the process."""
         return () if self.store.key is None else (BookInStore(self.namespace, self.store),)
 
-    # --- what a registry that can forget lends of it ----------------------------------
+    # --- sub-leases -------------------------------------------------------------------
 
     def change_sub_lease(self, change: SubLeaseChange, *, stride: int) -> SubLease:
-        """Replace the sub-lease by ``change`` of it, in one transaction, and return it.
+        """Replace the sub-lease by ``change(sub_lease)``, in one transaction, and return it.
 
-        ``stride`` (ticks) is how far ahead a ceiling is raised. A new namespace begins with a
-        sub-lease without ticks. Raises :class:`RegistryUnavailable` where the store does
-        not answer (it may have done it), and :class:`NamespaceMismatch`.
+        ``stride`` (ticks): how far ahead a ceiling is raised. A new namespace begins with a
+        sub-lease without ticks. Raises :class:`RegistryUnavailable` (the change may still have
+        been made) and :class:`NamespaceMismatch`.
         """
         after = self.store.run(
             lambda book: rules.change_sub_lease(book, self.namespace, change, stride=stride),
@@ -179,13 +180,13 @@ class BookRegistry(Registry):
         return after
 
     def kept_by(self) -> str | None:
-        """The installation that keeps the book; None if it keeps nothing yet. Changes nothing."""
+        """The installation that keeps the book; None if nothing is kept yet. Only reads."""
         return self.store.run_if_there(lambda book: book.installation) or None
 
     # --- its life -------------------------------------------------------------------
 
     def ping(self) -> None:
-        """Raise :class:`RegistryUnavailable` unless the store answers."""
+        """Check the connection. Raises :class:`RegistryUnavailable`."""
         self.store.ping()
 
     def abandon(self) -> None:
@@ -194,7 +195,7 @@ class BookRegistry(Registry):
 
 
 class BookInStore(StoredBook):
-    """What ``store`` keeps of ``namespace``."""
+    """The book of ``namespace`` in ``store``."""
 
     def __init__(self, namespace: Namespace, store: Store) -> None:
         self.namespace = namespace
@@ -227,7 +228,7 @@ class BookInStore(StoredBook):
 
 
 def read_clock(clock: Clock, read_now_us: Callable[[], int]) -> Reading:
-    """The time by ``read_now_us``, and between which moments of ``clock`` it was read."""
+    """The time from ``read_now_us``, with the times of ``clock`` before and after."""
     sent = clock.elapsed_ns()
     now = read_now_us()
     return Reading(now, sent, clock.elapsed_ns())

@@ -1,45 +1,39 @@
 """Worker ids lent by the project's own database: the default registry.
 
-Works on any Django database. The marks are rows of our tables, written on a connection of
-our own; see :mod:`..db.stores` for in-memory databases and for tests.
+Works on any Django database. The marks are rows of our tables, written on our own connection.
+For an in-memory database, and in a test that forbids the database, they are in this process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost
-from ..core.inspection import Inspection, PastLease
 from ..core.lease import Grant, Lease, Namespace
 from ..core.options import checked_flag, checked_seconds, numbered_worker
-from ..core.registry import Registry
-from ..core.stored import StoredBook
-from ..db.connection import Place, place_of
+from ..db.connection import Place, Stores, kept_in_process, place_of
 from ..db.sqlite import database_of
-from ..db.stores import Stores, kept_in_process
-from .book_registry import BookRegistry
+from .book_registry import BookRegistry, Store
 from .memory import MemoryLeases, MemoryMarks
 from .server import ServerLeases
 
 __all__ = ["DatabaseLeases", "book_in"]
 
 
-class DatabaseLeases(Registry):
+class DatabaseLeases(BookRegistry):
     """A registry in the database ``database`` (an alias of ``DATABASES``). Thread-safe.
 
     ``timeout`` (seconds) bounds each call to a server. With ``server_identity``
-    the identity of the server is kept with the marks, and a server that took
-    over from another (which may have missed its last writes) lends nothing that
-    the other may have lent; turn it off behind a balancer over several writable
-    nodes, whose identity changes with each connection. ``prefer`` says which worker id a
-    process is to have if it is free: see :func:`.options.numbered_worker`.
+    the marks record the server's identity. A server that takes
+    over may have missed the last writes; it lends nothing that
+    its predecessor may have lent. Turn it off behind a balancer over several writable
+    nodes, whose identity changes with each connection. ``prefer``: the worker id that a
+    process gets if it is free, see :func:`.options.numbered_worker`.
     """
 
-    kind = "database"
     uses_database = True
-    knows_holders = True
     database: str
 
     def __init__(
@@ -63,24 +57,29 @@ class DatabaseLeases(Registry):
         self._history = checked_flag("history", history)
         self._lends_on = False
         self._clock = clock
-        self._stores: Stores[BookRegistry] = Stores(database, self._make)
-        self._lenders: dict[int, tuple[str, BookRegistry]] = {}
-        """By worker id, of which there are only so many: the last token, and who lent it."""
+        self._stores: Stores[Store] = Stores(database, self._make)
+        self._lenders: dict[int, tuple[str, Store]] = {}
+        """By worker id: the last token, and the store that lent it."""
+
+    @property
+    def store(self) -> Store:  # type: ignore[override]
+        """The store of the database that the alias now means to the calling thread."""
+        return self._stores.current()
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
         """See :meth:`Registry.acquire`."""
-        store = self._stores.current()
-        grant = store.acquire(holder=holder, not_before=not_before, avoid=avoid)
+        store = self.store
+        grant = super().acquire(holder=holder, not_before=not_before, avoid=avoid)
         self._lenders[grant.lease.worker] = grant.lease.token, store
         return grant
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
         """See :meth:`Registry.renew`."""
-        store = self._lender_of(lease)
-        if store is None or isinstance(store, MemoryLeases) or self._stores.is_current(store):
-            return (store or self._stores.current()).renew(lease, last_tick=last_tick)
+        store = self._lender_of(lease) or self.store
+        if store.ends_with_process or self._stores.is_current(store):
+            return BookRegistry(self.namespace, store).renew(lease, last_tick=last_tick)
         if self._is_forbidden() and last_tick < lease.until:
-            # A test that may not touch the database: the window stays as it is.
+            # A test forbids the database: the window stays as it is.
             sent = self._clock.elapsed_ns()
             return Grant(lease, Reading(self._clock.wall_ns() // 1000, sent, sent))
         raise LeaseLost(
@@ -90,56 +89,18 @@ class DatabaseLeases(Registry):
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         """See :meth:`Registry.release`."""
-        store = self._lender_of(lease) or self._stores.current()
+        store = self._lender_of(lease) or self.store
         if not self._may_touch(store):
             return False
-        return store.release(lease, last_tick=last_tick)
-
-    def held_by(self, holder: str) -> list[Lease]:
-        """The leases that stand in ``holder``'s name, expired or not; the earliest first.
-
-        For a service that lends on, and knows its holders by name alone. Raises
-        :class:`RegistryUnavailable`.
-        """
-        return self._stores.current().held_by(holder)
-
-    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
-        """Give holders of what is held the label that ``rename`` says (None: leave it); how many.
-
-        Raises :class:`RegistryUnavailable`.
-        """
-        return self._stores.current().rename_holders(rename)
-
-    def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`Registry.renew_seen`."""
-        return self._stores.current().renew_seen(idle_after=idle_after)
+        return BookRegistry(self.namespace, store).release(lease, last_tick=last_tick)
 
     def lend_on(self) -> None:
-        """From now on callers ask for other processes: this host's clock is not the holder's."""
+        """See :meth:`Registry.lend_on`."""
         self._lends_on = True
 
-    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
-        """See :meth:`Registry.inspect`."""
-        return self._stores.current().inspect(workers)
-
-    def free(self, worker: int, lease: str | None = None) -> bool:
-        """See :meth:`Registry.free`."""
-        return self._stores.current().free(worker, lease)
-
-    def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        """See :meth:`Registry.past_lease`."""
-        return self._stores.current().past_lease(worker, tick)
-
-    def books(self) -> Sequence[StoredBook]:
-        """See :meth:`Registry.books`."""
-        return self._stores.current().books()
-
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """What raises unless the database answers, by its name."""
-        return {f"database {self.database}": self._ping}
-
-    def _ping(self) -> None:
-        self._stores.current().ping()
+        """See :meth:`Registry.probes`."""
+        return {f"database {self.database}": self.ping}
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
@@ -148,19 +109,14 @@ class DatabaseLeases(Registry):
         for store in self._stores.all():
             store.abandon()
 
-    def close(self) -> None:
-        """Free local resources. May be called twice."""
-        for store in self._stores.all():
-            store.close()
-
-    def _lender_of(self, lease: Lease) -> BookRegistry | None:
+    def _lender_of(self, lease: Lease) -> Store | None:
         token, store = self._lenders.get(lease.worker, (None, None))
         return store if token == lease.token else None
 
-    def _may_touch(self, store: BookRegistry) -> bool:
-        # The alias may mean another database by now (a test's was dropped), or none
-        # that this test may use.
-        if isinstance(store, MemoryLeases):
+    def _may_touch(self, store: Store) -> bool:
+        # The alias may mean another database now (a test's was dropped), or one that this test
+        # may not use.
+        if store.ends_with_process:
             return True
         database = database_of(self.database)
         return self._stores.is_current(store) and (database is None or database.exists())
@@ -168,21 +124,21 @@ class DatabaseLeases(Registry):
     def _is_forbidden(self) -> bool:
         return place_of(self.database) is Place.FORBIDDEN
 
-    def _make(self, place: Place) -> BookRegistry:
-        made = book_in(
+    def _make(self, place: Place) -> Store:
+        store = book_in(
             self.database,
             place,
             self.namespace,
-            # Other layouts were always free to begin anew there: nothing outlives a process.
+            # Another layout may start over there: nothing outlives the process.
             memory=str(self.namespace.fingerprint),
             timeout=self._timeout,
             server_identity=self._server_identity,
             history=self._history,
             clock=self._clock,
-        )
+        ).store
         if self._lends_on:
-            made.lend_on()
-        return made
+            store.lend_on()
+        return store
 
 
 def book_in(
@@ -199,9 +155,8 @@ def book_in(
 ) -> BookRegistry:
     """The registry over the book of ``namespace`` in ``database``, which is in ``place``.
 
-    ``memory`` names the marks where they stand in this process. The other options are those
-    of :class:`DatabaseLeases`; ``read_now_us`` gives the time in µs since 1970 instead of
-    the store's clock.
+    ``memory`` names marks that are in this process. For the other options see
+    :class:`DatabaseLeases`. ``read_now_us`` replaces the store's clock (µs since 1970).
     """
     if place.in_process:
         marks = kept_in_process(database, place, memory, make=MemoryMarks)

@@ -14,8 +14,7 @@ from django.db.models import Count, QuerySet
 
 from ..db import dialects
 from ..db.connection import home_of
-from ..db.row_writes import delete_rows, insert_row
-from ..db.tables import missing_tables
+from ..db.tables import delete_rows, insert_row, missing_tables
 from ..models import LeaseHistory, WorkerLease
 
 __all__ = ["MOST", "last_before", "note", "prune_leases"]
@@ -23,10 +22,10 @@ __all__ = ["MOST", "last_before", "note", "prune_leases"]
 MOST = 100
 """Rows that are kept of a worker id, about, without pruning."""
 ONE_IN = 10
-"""How often it is looked whether there are more: each acquire has a fleet waiting behind it."""
+"""One in so many acquires checks for more rows: a fleet may wait behind each acquire."""
 BATCH = 5000
 WORKERS = 100
-"""Worker ids whose rows are compared at a time."""
+"""Worker ids whose rows are compared at once."""
 _random = SystemRandom()
 logger = logging.getLogger("django_idgen")
 
@@ -34,10 +33,9 @@ logger = logging.getLogger("django_idgen")
 def note(lease: WorkerLease, alias: str, *, is_new: bool) -> None:
     """Write that ``lease`` was acquired, in the transaction of the calling thread.
 
-    ``is_new``: its worker id was never lent before, so that there are no older rows. Where
-    the database refuses it (a user without rights on this table, which is the youngest)
-    the transaction goes on without it, with a warning. Raises what it says if the table is
-    missing, or the transaction is lost.
+    ``is_new``: its worker id was never lent before, and has no older rows. If the user has no
+    right on this table, which is the newest one, the transaction continues without the row, with
+    a warning. Raises the database's error if the table is missing or the transaction is lost.
     """
     row = LeaseHistory(
         namespace=lease.namespace,
@@ -54,7 +52,7 @@ def note(lease: WorkerLease, alias: str, *, is_new: bool) -> None:
 
 
 def _tried(job: Callable[[], None], alias: str, failure: str) -> bool:
-    """Whether ``job`` could do its part of the transaction, which goes on without it."""
+    """Whether ``job`` succeeded. The transaction continues in any case."""
     connection = connections[alias]
     try:
         # A savepoint, since PostgreSQL aborts a transaction in which a statement failed.
@@ -63,7 +61,7 @@ def _tried(job: Callable[[], None], alias: str, failure: str) -> bool:
     except DatabaseError as error:
         if connection.needs_rollback or dialects.is_conflict(error):
             raise
-        # MySQL hides a table from those without rights on it.
+        # MySQL hides a table from users without rights on it.
         if not dialects.is_denied(error) and missing_tables(connection, ["LeaseHistory"]):
             raise
         logger.warning("%s: %s", failure, " ".join(str(error).split()))
@@ -72,24 +70,24 @@ def _tried(job: Callable[[], None], alias: str, failure: str) -> bool:
 
 
 def _drop_oldest(rows: QuerySet[LeaseHistory], alias: str) -> None:
-    # Looked up first: a DELETE by anything but the key locks all rows that it comes across on
-    # MySQL, also those that acquires of other namespaces are just writing.
+    # Keys first: on MySQL any other DELETE locks all rows that it reads, even those that acquires
+    # of other namespaces are writing.
     keys = rows.order_by("-start", "-pk").values_list("pk", flat=True)[MOST : MOST + BATCH]
     delete_rows(LeaseHistory, alias, keys)
 
 
 def last_before(alias: str, namespace: str, worker: int, tick: int) -> LeaseHistory | None:
     """The last row whose window starts at ``tick`` or before it."""
-    # Of two that start alike the first stamped nothing.
+    # Of two with the same start, the first stamped nothing.
     rows = _rows(alias, namespace, worker).filter(start__lte=tick)
     return rows.order_by("-start", "-id").first()
 
 
 def prune_leases(before: datetime, *, database: str = "default", batch: int = BATCH) -> int:
-    """Delete the rows of those whose worker id was lent on before ``before``; how many.
+    """Delete the rows whose worker id was lent again before ``before``; how many.
 
-    So the last one stays, however long its holder lives. Each ``batch`` is a transaction
-    of its own. May be interrupted, and run twice at once.
+    So the last row of a worker id stays, however long its holder lives. Each ``batch`` is a
+    transaction of its own. May be interrupted, and run twice at once.
     """
     deleted = 0
     for keys in _in_parts(_lent_on(before, database), batch):
@@ -99,8 +97,8 @@ def prune_leases(before: datetime, *, database: str = "default", batch: int = BA
 
 
 def _lent_on(before: datetime, alias: str) -> Iterator[int]:
-    """The keys of all rows of ``before`` but the last one of each worker id."""
-    # Compared here, a part at a time: by a subquery MariaDB compares all rows with all.
+    """The keys of all rows from before ``before``, without the last one of each worker id."""
+    # Compared here, in parts: with a subquery MariaDB compares all rows with all.
     old = LeaseHistory.objects.using(alias).filter(acquired_at__lt=before)
     workers = old.values_list("namespace", "worker").annotate(rows=Count("pk"))
     several = list(workers.filter(rows__gt=1).order_by("namespace", "worker"))

@@ -1,8 +1,8 @@
 """Worker ids lent in the memory of one process: for tests and in-memory databases.
 
-A forked child has a copy, and knows nothing of what its parent lends later: ids
-made in two processes can repeat, which is harmless only where, as with an
-in-memory database, they never meet.
+A forked child has a copy, and does not see what its parent lends later: the ids of
+two processes can repeat. That is harmless only where they never meet, as with an
+in-memory database.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["MemoryBook", "MemoryLeases", "MemoryMarks"]
 T = TypeVar("T")
 
 MOST_PAST = 100
-"""Leases of a worker id that are remembered."""
+"""Past leases that are kept of each worker id."""
 
 
 class MemoryMarks:
-    """The marks of any number of namespaces. Pass one to all that share worker ids."""
+    """The marks of any number of namespaces. Registries that share worker ids share one."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -43,10 +43,10 @@ class MemoryMarks:
 class MemoryLeases(BookRegistry):
     """A registry within this process. Thread-safe; never waits for I/O.
 
-    Registries with the same ``marks`` lend from one pool of worker ids; without
-    it a registry has marks of its own. ``read_now_us`` gives the registry's time
-    in microseconds since 1970, by default the host's wall clock. ``history``: remember who
-    was lent which worker id.
+    Registries with the same ``marks`` lend the same worker ids; without
+    it a registry has its own marks. ``read_now_us`` returns the registry's time
+    in microseconds since 1970, by default the host's wall clock. ``history``: remember the
+    holders of each worker id.
     """
 
     kind = ""
@@ -67,12 +67,14 @@ class MemoryLeases(BookRegistry):
         )
 
     def clear(self) -> None:
-        """Delete the row of every worker id, as somebody might in a database."""
+        """Delete the mark of every worker id, as an operator might in a database."""
         with self.marks.lock:
             self.marks.book(self.namespace.name).by_worker.clear()
 
 
 class _MemoryStore(Store):
+    ends_with_process = True
+
     def __init__(
         self,
         namespace: str,
@@ -103,14 +105,14 @@ class _MemoryStore(Store):
         return self._read_now_us()
 
     def abandon(self) -> None:
-        # Another thread of the parent may have held the lock; and the child's copy goes on as
-        # another installation.
+        # A thread of the parent may hold the lock. The child's copy continues as another
+        # installation.
         self._marks.lock = threading.Lock()
         self._marks.identity = token_hex(16)
 
 
 class MemoryBook(Book):
-    """A book in this process; its store holds the lock. A rule that raises has changed nothing."""
+    """A book in this process. Its store holds the lock. A rule that raises changes nothing."""
 
     server = "memory"
 
@@ -118,7 +120,7 @@ class MemoryBook(Book):
         self.by_worker: dict[int, Mark] = {}
         """In the order of use."""
         self.seen_us: dict[int, int] = {}
-        """By worker id: when its holder acquired or renewed last, µs since 1970."""
+        """By worker id: the last acquire or renewal, µs since 1970."""
         self.lent_us: dict[int, int] = {}
         """By worker id: when it was lent, µs since 1970."""
         self.read_at = Reading(0, 0, 0)
@@ -139,7 +141,7 @@ class MemoryBook(Book):
         return self._marks.identity
 
     def record(self) -> Record | None:
-        # No other installation can have written it.
+        # Only this installation can have written it.
         record = self._record
         return None if record is None else replace(record, installation=self.installation)
 
@@ -231,7 +233,7 @@ class MemoryBook(Book):
         self._save_seen(mark)
 
     def _save_seen(self, mark: Mark) -> None:
-        # Put last, so that the order of the dictionary is the order of use.
+        # Last, so that the dictionary is in the order of use.
         self.by_worker.pop(mark.worker, None)
         self.by_worker[mark.worker] = mark
         self.seen_us[mark.worker] = self.read_at.registry_us

@@ -21,8 +21,7 @@ from ..core.errors import ConfigurationError, RegistryUnavailable
 from ..core.lease import Namespace
 from ..core.options import checked_seconds
 from ..core.stored import Change, Stored, StoredBook, with_highest
-from ..db.connection import Place, place_of
-from ..db.stores import Stores
+from ..db.connection import Place, Stores, place_of
 from .book_registry import BookRegistry
 from .database import book_in
 

@@ -1,8 +1,8 @@
 """Worker ids lent by a database server: PostgreSQL, MySQL, MariaDB and their like.
 
-Every operation is one transaction on a connection of our own. What lends, renews or changes
-settings locks the namespace's record first: so those of a namespace happen one after the
-other, whichever process they come from. Locks are taken in one order: the installation's row,
+Every operation is one transaction on our own connection. Operations that lend, renew or change
+settings lock the namespace's record first. So those of a namespace run one after another,
+whichever process they come from. Locks are taken in one order: the installation's row,
 then the namespace's.
 """
 
@@ -29,8 +29,7 @@ from ..core.inspection import InspectedMark, PastLease
 from ..core.lease import OLD_CLIENTS, PROTOCOL_VERSION, Lease, Mark, Namespace
 from ..db import dialects
 from ..db.connection import SOCKET_TIMEOUT, OwnConnection, is_there, own_connection
-from ..db.row_writes import insert_row, update_row, why_alike
-from ..db.tables import missing_tables
+from ..db.tables import insert_row, missing_tables, update_row, why_alike
 from ..db.transactions import Rerun, Transactions
 from ..models import Installation, LeaseHistory, NamespaceRecord, WorkerLease
 from . import history as lease_history
@@ -43,7 +42,7 @@ T = TypeVar("T")
 MODELS = ("Installation", "NamespaceRecord", "WorkerLease")
 HISTORY = ("LeaseHistory",)
 ANY = ""
-"""Stands for every namespace in an installation's row that was made anew."""
+"""Stands for every namespace in an installation's row that was recreated."""
 ERAS = "eras"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
@@ -58,11 +57,10 @@ class ServerLeases(BookRegistry):
     """A lease registry in the tables of database ``alias``. Thread-safe.
 
     ``timeout`` (seconds) bounds each operation. ``server_identity=False`` turns
-    off the check whether another server has taken over, as is right where a
+    off the check whether another server has taken over; use it where a
     balancer spreads connections over servers that commit in step (Galera).
     ``read_now`` reads the registry's clock (µs since 1970), by default the
-    database's own. With ``history`` each acquire leaves a row that says who was lent
-    which worker id.
+    database's own. With ``history`` each acquire leaves a row with the holder of the worker id.
     """
 
     def __init__(
@@ -120,7 +118,7 @@ class _OrmStore(Store):
             timeout=timeout,
             models=(*MODELS, *HISTORY) if history else MODELS,
             unavailable=RegistryUnavailable,
-            # All of a fleet that starts at once stand in line for the namespace's row.
+            # A fleet that starts at once queues for the namespace's row.
             lock_timeout=max(1, min(int(timeout), SOCKET_TIMEOUT - 2)),
         )
 
@@ -143,7 +141,7 @@ class _OrmStore(Store):
         return self._transactions.run(lambda connection: self._if_there(job, connection))
 
     def read(self, job: Callable[[Book], T]) -> T | None:
-        # In no transaction: the user may have no right to begin one that writes.
+        # Without a transaction: the user may have no right to write.
         try:
             return self.own.run(
                 lambda connection: self._if_there(job, connection), timeout=self._timeout
@@ -154,7 +152,7 @@ class _OrmStore(Store):
             ) from error
 
     def _if_there(self, job: Callable[[Book], T], connection: BaseDatabaseWrapper) -> T | None:
-        # Looked up first, or they would be made by asking.
+        # Checked first, since a query would make the tables.
         return None if missing_tables(connection, MODELS) else job(OrmBook(self, connection))
 
     def now_us(self) -> int:
@@ -175,7 +173,7 @@ class _OrmStore(Store):
 class OrmBook(Book):
     """A book in the transaction of the calling thread.
 
-    Only a ``thorough`` one locks the installation's row, which makes it safe to mend the record.
+    Only a ``thorough`` book locks the installation's row, which makes it safe to mend the record.
     """
 
     def __init__(
@@ -203,7 +201,7 @@ class OrmBook(Book):
 
     @cached_property
     def _row(self) -> Installation:
-        """The installation's row; one that is not saved yet where there is none."""
+        """The installation's row; an unsaved one where there is none."""
         rows = Installation.objects.using(self._alias).filter(pk=1)
         found = (rows.select_for_update() if self.thorough else rows.only("identity")).first()
         return found or Installation(
@@ -343,7 +341,7 @@ class OrmBook(Book):
     def _inspected(
         self, rows: QuerySet[WorkerLease], generation: int | None = None
     ) -> Iterable[InspectedMark]:
-        # Tuples, since there may be a row for each worker id of a large layout.
+        # Tuples are fast: a large layout may have a row for each of many worker ids.
         for *row, acquired_at, seen_at, offset_us in rows.values_list(*_INSPECTED).iterator(2000):
             mark = Mark(*row)
             yield InspectedMark(
@@ -438,7 +436,7 @@ class OrmBook(Book):
         rows = self._workers()
         rows.exclude(worker__gte=workers.start, worker__lt=workers.stop).delete()
         rows.update(token="", start=fence, until=fence)
-        # Who was lent what is told by ticks, which mean nothing any more.
+        # The history is in ticks, which have lost their meaning.
         if not missing_tables(self._connection, HISTORY):
             past = LeaseHistory.objects.using(self._alias)
             past.filter(namespace=self._namespace).delete()
@@ -459,7 +457,7 @@ class OrmBook(Book):
     def extend_seen(
         self, namespace: Namespace, *, now: int, since_us: int, generation: int
     ) -> tuple[int, int]:
-        """See :meth:`Book.extend_seen`; for all of them at once."""
+        """See :meth:`Book.extend_seen`; in one statement."""
         held = self._workers().filter(generation=generation, until__gt=now).exclude(token="")
         seen = held.filter(seen_at__gte=_moment(since_us))
         seen = seen.exclude(holder__startswith=OLD_CLIENTS)
@@ -472,11 +470,11 @@ class OrmBook(Book):
 
     def take_back(self, lease: Lease, *, last_tick: int | None) -> bool:
         """See :meth:`Book.take_back`; without a lock, so the mark may have moved since."""
-        # Looked up apart: as a part of the UPDATE it would wait for the lock on MySQL.
+        # A query of its own: inside the UPDATE, MySQL would wait for the record's lock.
         if not self._records().filter(generation=lease.generation).exists():
             return False
         rows = self._of(lease.worker).filter(token=lease.token, generation=lease.generation)
-        # The rule of core.lease.final_mark, in SQL: of what is stored, not of what was sent.
+        # The rule of core.lease.final_mark, in SQL: computed from the row, not from what was sent.
         loaded = -1 if last_tick is None else max(-1, min(last_tick, _LAST_TICK))
         used = Greatest(F("start"), Value(loaded + 1, BigIntegerField()))
         until = Least(F("until"), used)
@@ -486,7 +484,7 @@ class OrmBook(Book):
 
 
 _LAST_TICK = 2**62
-"""What a column holds, and one more; no tick comes near it."""
+"""A limit that fits a column, even plus one. No tick comes near it."""
 
 
 def _mark(row: tuple[Any, ...]) -> Mark:

@@ -19,7 +19,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
-from ..db.atomic_requests import never_atomic
+from ..db.transactions import never_atomic
 from .readiness import Readiness, readiness
 
 __all__ = ["RETRY_AFTER", "describe", "live", "ready"]

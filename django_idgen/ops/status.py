@@ -45,7 +45,6 @@ from django.utils.timezone import make_aware
 from ..core.clock import is_aware
 from ..core.errors import NotSeenFromHere, SegmentUnavailable
 from ..db.connection import home_connection, place_of
-from ..db.memory_rows import catch_up
 from ..db.tables import missing_columns, missing_tables
 from ..models import LeafAlloc
 from ..process import handlers
@@ -89,8 +88,6 @@ def status(
     for alias in generators or ():
         handlers.generator_settings(alias)
     aliases = [alias for alias in settings.generators if generators is None or alias in generators]
-    for alias in _tag_databases_in_use():
-        catch_up(alias)  # here, where it can be told whether the caller has the file in use
     pool = _pool_alias()
     wanted: dict[str, Ask] = {
         **{f"generator {alias}": partial(_ask_workers, alias) for alias in aliases},

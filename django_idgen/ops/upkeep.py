@@ -19,7 +19,7 @@ from ..core.errors import ConfigurationError, IdgenError, UpkeepFailed
 from ..db.connection import Place, home_connection, place_of
 from ..db.tables import missing_tables
 from ..leases import history as lease_history
-from ..process.registries import lease_databases, registry_of
+from ..process.factory import lease_databases, registry_of
 from ..process.tags import source_behind_pool
 from ..settings.config import GeneratorSettings, read_settings
 from ..sources import history

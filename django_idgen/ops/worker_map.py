@@ -11,8 +11,7 @@ from ..core.errors import WorkerOutOfRange
 from ..core.inspection import PastLease, WorkerEntry, WorkerMap, WorkerState, drawn
 from ..core.registry import Registry
 from ..process import handlers
-from ..process.factory import registry_kind
-from ..process.registries import registry_of
+from ..process.factory import registry_kind, registry_of
 from ..settings.config import GeneratorSettings
 
 __all__ = [

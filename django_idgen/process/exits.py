@@ -1,4 +1,4 @@
-"""A process' clean end, and a fork's child: for what holds grants, with Django or without."""
+"""Hooks for a process's clean end and for forked children. Works without Django."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ def on_exit(close: Callable[[], None]) -> None:
 
 
 def on_fork(forget: Callable[[], None], before: Callable[[], None] = lambda: None) -> None:
-    """Call ``forget`` in the child of each fork, if Python hears of it (uWSGI's it doesn't).
+    """Call ``forget`` in the child of each fork, and ``before`` in the parent.
 
-    ``before`` is called in the parent.
+    uWSGI forks without Python's hooks.
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=before, after_in_child=forget)
 
 
 def on_multiprocessing_exit(close: Callable[[], None]) -> None:
-    """Call ``close`` when a child of multiprocessing ends, which leaves by ``os._exit()``."""
+    """Call ``close`` when a child of multiprocessing ends, which uses ``os._exit()``."""
     finalizer = _Finalizer(close)
-    _finalizers.append(finalizer)  # multiprocessing itself holds it weakly
+    _finalizers.append(finalizer)  # multiprocessing has a weak reference only
     finalizer.arm()
     multiprocessing_util.register_after_fork(finalizer, _Finalizer.arm)
 
 
 class _Finalizer:
-    """Our entry among multiprocessing's finalizers, which a child begins by clearing."""
+    """Our entry in multiprocessing's finalizers, which a child clears when it starts."""
 
     def __init__(self, close: Callable[[], None]) -> None:
         self._close = close

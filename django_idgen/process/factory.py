@@ -1,11 +1,14 @@
-"""The wiring: settings in, generators out. The one place that knows both sides."""
+"""The wiring: makes generators, registries and sources of the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+
+from django.db import connections
 
 from ..core.errors import ConfigurationError
 from ..core.layout import BitLayout
@@ -13,6 +16,7 @@ from ..core.lease import Namespace, process_label
 from ..core.registry import Registry
 from ..core.segment_allocator import SegmentAllocator
 from ..settings.config import (
+    DEFAULT_ALIAS,
     LEASE_OPTIONS,
     NESTED_LEASE_OPTIONS,
     BackendSettings,
@@ -26,21 +30,25 @@ from ..settings.config import (
     read_settings,
 )
 from ..signals import emit
+from . import lifecycle
 
 __all__ = [
+    "KeptRegistries",
     "build_allocator",
     "build_generator",
     "build_namespace",
     "build_registry",
     "build_tag_generator",
     "import_backends",
+    "lease_databases",
     "read_settings",
     "registry_kind",
+    "registry_of",
 ]
 
 
 def import_backends() -> None:
-    """Import the classes that the settings name. Settings that can't work are for the checks."""
+    """Import the classes that the settings name. The checks report settings that can't work."""
     with suppress(ConfigurationError, ImportError):
         settings = read_settings()
         for entry in settings.generators.values():
@@ -62,7 +70,7 @@ def _import_source(source: BackendSettings) -> None:
 
 
 def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any:
-    """The generator of one alias, which starts no thread if ``threads`` is False.
+    """The generator of one alias. It starts no thread if ``threads`` is False.
 
     Raises :class:`SettingsError`; opens nothing.
     """
@@ -75,12 +83,12 @@ def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any
 
 
 def build_tag_generator(settings: TagGeneratorSettings) -> Any:
-    """The generator of an alias whose ids are those of a tag, with its own source."""
+    """The generator of an alias whose ids come from a tag, with its own source."""
     return settings.backend.build(build_allocator(settings.segments))
 
 
 def build_registry(settings: GeneratorSettings) -> Registry:
-    """The lease registry of one alias, with those that it wraps."""
+    """The lease registry of one alias, with the registries it wraps."""
     return _registry(settings.leases, _namespace(settings), settings)
 
 
@@ -94,7 +102,7 @@ def _registry(
 ) -> Registry:
     options = {key: value for key, value in leases.options.items() if key not in LEASE_OPTIONS}
     if "workers" in leases.options and _is_told_its_workers(leases):
-        # One that knows no other process must be told which ids are this host's.
+        # A registry that knows no other process needs the worker ids of this host.
         options["workers"] = namespace.workers
     for name, part in _wrapped(leases, namespace).items():
         nested = nested_leases(leases, name)
@@ -107,7 +115,7 @@ def _registry(
 
 
 def _wrapped(leases: BackendSettings, namespace: Namespace) -> Mapping[str, Namespace]:
-    """The namespaces of the registries that this one wraps, by the option that describes each."""
+    """The namespaces of the registries it wraps, by the option that describes each."""
     try:
         parts: Mapping[str, Namespace] = leases.load().wrapped(namespace)
     except ConfigurationError as error:
@@ -132,7 +140,7 @@ def _namespace(settings: GeneratorSettings) -> Namespace:
 
 
 def _agreed(namespace: Namespace, leases: BackendSettings) -> Namespace:
-    """With the service in the fingerprint: another one would lend the same worker ids again."""
+    """Add the kind of registry to the fingerprint: another kind would lend the ids again."""
     fingerprint = {**namespace.fingerprint, "registry": registry_kind(leases)}
     if not _is_told_its_workers(leases):  # else they differ from host to host
         fingerprint["workers"] = [namespace.workers.start, namespace.workers.stop]
@@ -158,12 +166,12 @@ def build_allocator(settings: SegmentSettings) -> SegmentAllocator:
 
 
 def _source(settings: BackendSettings, default_step: int, *, pooled: bool = False) -> Any:
-    """A source, with those that it takes from; ``pooled``: whether it stands behind a pool."""
+    """Build a source and the sources it wraps. ``pooled``: it feeds a pool."""
     backend = settings.load()
     given = {"default_step": default_step} if "default_step" in backend.wired else {}
     options = dict(settings.options)
     if pooled and "measures" in backend.wired:
-        # What is fetched for the pool is not used yet.
+        # Ids that are fetched for the pool are not used yet.
         options.setdefault("measures", False)
     for name in backend.nested:
         inner = nested_source(settings, name)
@@ -172,10 +180,73 @@ def _source(settings: BackendSettings, default_step: int, *, pooled: bool = Fals
 
 
 def registry_kind(leases: BackendSettings) -> str:
-    """What the registry of ``leases`` is called in fingerprints and statuses."""
+    """The name of the registry in fingerprints and statuses."""
     return str(leases.load().kind or leases.path)
 
 
 def _ticks(seconds: float, layout: BitLayout) -> int:
     # Rounded up: a window is at least a tick.
     return -(-int(seconds * 1_000_000) // layout.tick_us)
+
+
+# --- registries that a process inspects or looks after, and holds no worker id of -----------
+
+
+class KeptRegistries:
+    """A registry for each generator's settings. Thread-safe; the child of a fork begins anew.
+
+    A registry that is kept knows its Redis, and so can be asked while the database is down.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[GeneratorSettings, Registry]] = {}
+        self._lock = threading.Lock()
+        lifecycle.register(close=self.close, forget=self.forget)
+
+    def of(self, entry: GeneratorSettings) -> Registry:
+        """The registry of ``entry``, made on first use and when the settings have changed."""
+        with self._lock:
+            kept = self._kept.get(entry.alias)
+            if kept is None or kept[0] != entry:
+                if kept is not None:
+                    kept[1].close()
+                kept = self._kept[entry.alias] = entry, build_registry(entry)
+                lifecycle.watch()
+            return kept[1]
+
+    def close(self) -> None:
+        """Close the registries. May be called twice; the next use makes new ones."""
+        with self._lock:
+            kept, self._kept = self._kept, {}
+        for _, registry in kept.values():
+            registry.close()
+
+    def forget(self) -> None:
+        """In the child of a fork, drop the parent's registries."""
+        self._lock = threading.Lock()
+        kept, self._kept = self._kept, {}
+        for _, registry in kept.values():
+            registry.abandon()
+
+
+_registries = KeptRegistries()
+registry_of = _registries.of
+
+
+def lease_databases() -> dict[str, list[GeneratorSettings]]:
+    """By alias of each database that lends worker ids or is a registry's root: its generators."""
+    found: dict[str, list[GeneratorSettings]] = {}
+    for entry in read_settings().generators.values():
+        for alias in dict.fromkeys(_named_by(entry.leases)):
+            found.setdefault(alias, []).append(entry)
+    return found
+
+
+def _named_by(leases: BackendSettings) -> Iterator[str]:
+    backend = leases.load()
+    if backend.uses_database:
+        alias = str(leases.options.get("database", DEFAULT_ALIAS))
+        if alias in connections.settings:
+            yield alias
+    for name in backend.nested:
+        yield from _named_by(nested_leases(leases, name))

@@ -1,12 +1,12 @@
 """The process-wide maps: ``generators`` by alias, ``segments`` by tag.
 
-Process-wide on purpose, unlike Django's connections: a generator is shared by
-all threads and tasks of a process, and so is the worker id that it holds. Made
-on first use; importing this module reads no settings.
+Unlike Django's connections they are process-wide: all threads and tasks of a process share a
+generator, and so the worker id that it holds. Generators are made on first use. Importing this
+module reads no settings.
 
-Models need the maps when they are defined, and only the first id needs what fills them: the
-readers of the settings, the generators, the adapters. Those come with :mod:`.factory`, which
-:func:`wiring` imports; see :func:`import_backends` for when at the latest.
+Models need the maps when they are defined. Only the first id needs :mod:`.factory`, with the
+settings, the generators and the adapters: :func:`wiring` imports it then, or
+:func:`import_backends` before a fork.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .. import signals
 from ..core.errors import SegmentUnavailable
 from ..core.generator import Generator, PreforkGenerator, is_prefork
 from ..core.segment import check_tag
-from ..db.stores import forget_in_process
+from ..db.connection import forget_in_process
 from ..settings.config import DEFAULT_ALIAS, SettingsError
 from . import lifecycle
 
@@ -47,9 +47,9 @@ T = TypeVar("T")
 
 
 class AliasMap(ABC, Generic[T]):
-    """What this process has made of each alias of ``IDGEN["GENERATORS"]``, on first use.
+    """An object for each alias of ``IDGEN["GENERATORS"]``, made on first use.
 
-    Thread-safe: of many threads at first use, all get the one that was made.
+    Thread-safe: all threads get the same object.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class AliasMap(ABC, Generic[T]):
         self._lock = threading.Lock()
 
     def __getitem__(self, alias: str) -> T:
-        """Raises what :meth:`build` does for an alias that is not configured."""
+        """Raises what :meth:`build` raises for an unknown alias."""
         found = self._made.get(alias)
         return self._make(alias) if found is None else found
 
@@ -70,29 +70,29 @@ class AliasMap(ABC, Generic[T]):
 
     @abstractmethod
     def build(self, alias: str) -> T:
-        """Make what the settings say under ``alias``."""
+        """Make the object of ``alias``."""
 
     @abstractmethod
     def end(self, alias: str, made: T) -> None:
-        """Close what has left the map."""
+        """Close an object that has left the map."""
 
     @abstractmethod
     def drop_inherited(self, made: T) -> None:
-        """In the child of a fork: give up the grants that the parent holds."""
+        """In the child of a fork, drop the parent's grants."""
 
     def override(self, alias: str, made: T) -> AbstractContextManager[T]:
-        """Use ``made`` under ``alias`` for a block (of a test): nothing is made or closed."""
+        """Use ``made`` as ``alias`` during a block of a test. Nothing is made or closed."""
         return _overridden(self._made, alias, made)
 
     def close(self) -> None:
         """Close all of them and forget them. May be called twice."""
-        with self._lock:  # so that none is made into the map that is being left
+        with self._lock:  # so that no thread adds to the old map
             left, self._made = self._made, {}
         for alias, each in left.items():
             self.end(alias, each)
 
     def forget(self) -> None:
-        """After a fork: drop what came from the parent."""
+        """After a fork, drop what came from the parent."""
         self._lock = threading.Lock()
         for each in self._made.values():
             self.drop_inherited(each)
@@ -140,7 +140,7 @@ class GeneratorMap(AliasMap[Generator]):
         return made
 
     def made(self) -> dict[str, Generator]:
-        """The generators that exist in this process, without making any."""
+        """The generators that this process has made."""
         return dict(self._made)
 
     def end(self, alias: str, made: Generator) -> None:
@@ -154,47 +154,46 @@ class GeneratorMap(AliasMap[Generator]):
 class SegmentMap(dict[str, Generator]):
     """``segments[tag]``: the generator of a tag of ``LeafAlloc``, made on first use.
 
-    The tag is made, too, unless ``make_tags`` is False and it is no field's: then one that
-    is not there raises :class:`TagUnknown`.
+    The tag is made, too, unless ``make_tags`` is False and no field has it: then an unknown
+    tag raises :class:`TagUnknown`. An invalid tag raises :class:`InvalidTag`.
 
-    A dictionary, so that the look-up of a known tag is one; it holds the tags that
-    were used in this process. Thread-safe. ``segments[tag]`` raises
-    :class:`InvalidTag` for what can't be a tag.
+    It holds the tags that this process has used. A dictionary, so that the look-up of a known tag
+    is one dictionary look-up. Thread-safe.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._allocator: SegmentAllocator | None = None
         self.fields: dict[str, list[Any]] = {}
-        """By tag: the project's fields that it fills."""
+        """By tag: the project's fields that have it."""
         self._loaded: dict[str, int] = {}
         """By tag: the highest id of the rows that this process has loaded."""
         self._lock = threading.Lock()
 
     def __missing__(self, tag: str) -> Generator:
-        # At first use only, and not before there are models.
+        # Imported here: it needs models.
         from .tags import check_made
 
         if tag not in self.fields and not current_settings().segments.make_tags:
             try:
                 check_made(check_tag(tag))
             except SegmentUnavailable:
-                # A pool may have its ids all the same. Not kept: the next look-up asks again.
+                # A pool may still have its ids. Not kept: the next look-up asks again.
                 generator = self.open(tag)
                 self.pop(tag, None)
                 return generator
         return self.open(tag)
 
     def of_field(self, field: Any) -> Generator:
-        """The generator of a field's tag, which may be a migration's own field."""
+        """The generator of a field's tag. The field may be a migration's."""
         tag: str = field.resolved_tag
         found = self.get(tag)
         return self.open(tag, field) if found is None else found
 
     def open(self, tag: str, *fields: Any) -> Generator:
-        """As ``segments[tag]``, and the tag may be made in any case.
+        """Like ``segments[tag]``, but the tag is made whatever ``make_tags`` says.
 
-        It begins above the rows of ``fields``, and of all that are known to have this tag.
+        A new tag begins above the rows of ``fields`` and of all known fields of the tag.
         """
         from .tags import taken_of_new
 
@@ -204,25 +203,25 @@ class SegmentMap(dict[str, Generator]):
             return PreforkGenerator(partial(_single, tag, taken), partial(self.open, tag, *fields))
         allocator = self.allocator()
         made = allocator.generator(tag)
-        # One that was granted ids is not new.
+        # A tag that was granted ids is not new.
         known = 0 if made.floor else taken_of_new(tag, fields)
         if top := max(self._loaded.get(tag, 0), known or 0):
             made.go_past(top)
         with self._lock:
-            # One that was closed meanwhile says so, but is not kept. Nor is one of which nobody
-            # knows yet where it is to begin: that is asked again.
+            # Not kept: a generator that was closed meanwhile, and one whose first id is not
+            # known yet. The next look-up asks again.
             keep = allocator is self._allocator and known is not None
             return self.setdefault(tag, made) if keep else made
 
     def forget_loaded(self) -> None:
-        """Take it that this process has loaded no rows."""
+        """Forget which rows this process has loaded."""
         self._loaded.clear()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self)} tags>"
 
     def allocator(self) -> SegmentAllocator:
-        """What makes the tags' generators. Raises :class:`SettingsError`."""
+        """The maker of the tags' generators. Raises :class:`SettingsError`."""
         found = self._allocator
         if found is None:
             with self._lock:
@@ -235,7 +234,7 @@ class SegmentMap(dict[str, Generator]):
         return found
 
     def go_past(self, tag: str, top: int) -> None:
-        """Give out no id of ``tag`` up to ``top`` in this process: rows were loaded that have them.
+        """Give out no id of ``tag`` up to ``top`` in this process: loaded rows have them.
 
         Raises :class:`SettingsError` and :class:`InvalidTag`.
         """
@@ -244,25 +243,25 @@ class SegmentMap(dict[str, Generator]):
         self.allocator().generator(tag).go_past(top)
 
     def _drop(self, tag: str, generator: Generator) -> None:
-        """The allocator dropped a tag that was not used for a while."""
+        """The allocator has dropped a tag that was idle."""
         with self._lock:
             if self.get(tag) is generator:
                 del self[tag]
         _say_goodbye("tag", tag, generator)
 
     def made(self) -> dict[str, Generator]:
-        """The tags that were used in this process, and not left alone for long since."""
+        """The tags that this process uses, without those that have been idle for long."""
         allocator = self._allocator
-        # One that was dropped may have come back by somebody who held on to it.
+        # A dropped generator comes back if a caller that kept it uses it.
         known: dict[str, Any] = {} if allocator is None else dict(allocator.segments)
         return {**known, **dict(self)}
 
     def override(self, tag: str, generator: Generator) -> AbstractContextManager[Generator]:
-        """Use ``generator`` for ``tag`` in a block (of a test): nothing is made or closed."""
+        """Use ``generator`` for ``tag`` during a block of a test. Nothing is made or closed."""
         return _overridden(self, tag, generator)
 
     def close(self) -> None:
-        """Close all tags and forget them; what is left of their segments goes back."""
+        """Close and forget all tags. Ids that are left of their segments go back to the source."""
         with self._lock:
             allocator, self._allocator = self._allocator, None
             self.clear()
@@ -272,7 +271,7 @@ class SegmentMap(dict[str, Generator]):
                 _say_goodbye("tag", tag, generator)
 
     def forget(self) -> None:
-        """After a fork: every tag drops its parent's segments."""
+        """After a fork, drop the parent's segments."""
         self._lock = threading.Lock()
         if self._allocator is not None:
             self._allocator.forget()
@@ -282,7 +281,7 @@ generators = GeneratorMap()
 segments = SegmentMap()
 _parsed: list[IdgenSettings] = []
 on_goodbye: list[Callable[[str, str, Generator], None]] = []
-"""Called with the kind ("generator" or "tag"), the name and the generator that left its map."""
+"""Called when a generator leaves its map, with its kind ("generator" or "tag") and its name."""
 
 
 def _say_goodbye(kind: str, name: str, generator: Generator) -> None:
@@ -295,33 +294,33 @@ def next_id(alias: str = DEFAULT_ALIAS) -> int:
     return generators[alias].next_id()
 
 
-# As everybody imports it: a migration of a field with ``default=next_id`` writes it down.
+# The public name: a migration of a field with ``default=next_id`` writes it down.
 next_id.__module__ = "django_idgen"
 
 
 def reset() -> None:
-    """Close everything, and forget what only this process knows."""
+    """Close everything, and forget marks that only this process knows."""
     _start_over()
     segments.forget_loaded()
     forget_in_process()
 
 
 def _start_over() -> None:
-    """Close everything and read the settings anew at the next use."""
+    """Close everything. The next use reads the settings again."""
     _parsed.clear()
     generators.close()
     segments.close()
 
 
 def forget() -> None:
-    """In the child of a fork: nothing of the parent's is used (called by :mod:`.lifecycle`)."""
+    """In the child of a fork, drop what came from the parent. Called by :mod:`.lifecycle`."""
     signals.forget()
     generators.forget()
     segments.forget()
 
 
 def generator_settings(alias: str) -> GeneratorSettings:
-    """The entry of an alias; nothing is made. Raises :class:`SettingsError` if unknown."""
+    """The settings of an alias. Raises :class:`SettingsError` if it is unknown."""
     known = current_settings().generators
     if alias in current_settings().tag_generators:
         raise SettingsError(
@@ -336,7 +335,7 @@ def generator_settings(alias: str) -> GeneratorSettings:
 
 
 def _single(tag: str, taken: int) -> Generator:
-    """A generator of ``tag`` with an allocator of its own, so that closing it leaves nothing."""
+    """A generator of ``tag`` with its own allocator, so that closing it leaves nothing behind."""
     allocator: SegmentAllocator = wiring().build_allocator(current_settings().segments)
     made = allocator.generator(tag)
     made.go_past(taken)
@@ -351,23 +350,23 @@ def current_settings() -> IdgenSettings:
 
 
 def wiring() -> ModuleType:
-    """The module that makes generators of the settings, and reads these."""
+    """The module that reads the settings and makes generators of them."""
     from . import factory
 
     return factory
 
 
 def import_backends() -> None:
-    """Import the wiring, and the classes that the settings name.
+    """Import the wiring, and the classes that the settings name. Called before a fork.
 
-    Called before a fork: if another thread were importing them at that very moment, for the
-    first id, the child would be left with an import lock that is never given back.
+    If another thread imported them during the fork, for the first id, the child would inherit
+    an import lock that is never released.
     """
     wiring().import_backends()
 
 
 def import_backends_if_prefork() -> None:
-    """As :func:`import_backends`, in a master that forks without calling Python's hooks."""
+    """Call :func:`import_backends` in a uWSGI master, which forks without Python's hooks."""
     if is_prefork():
         import_backends()
 
@@ -375,7 +374,7 @@ def import_backends_if_prefork() -> None:
 def on_setting_changed(*, setting: str, **_kwargs: Any) -> None:
     """Receiver of Django's ``setting_changed``."""
     if setting in {"IDGEN", "DATABASES", "CACHES"}:
-        _start_over()  # the databases in this process are what they were
+        _start_over()  # and keep the marks of the databases in this process
 
 
 lifecycle.register(close=reset, forget=forget, before_fork=import_backends)

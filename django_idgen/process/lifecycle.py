@@ -1,12 +1,11 @@
-"""Forking and leaving: the two moments at which a process' grants must not linger.
+"""What happens to a process's grants at a fork and at its end.
 
-A child of a fork issues nothing of its parent's. Python's fork hooks see to it.
+A forked child drops its parent's grants, by Python's fork hooks.
 uWSGI forks without running them: see :mod:`..core.generator`.
 
-A process that ends in order gives its worker ids back, whichever way it ends:
-``atexit`` for most, :class:`multiprocessing.util.Finalize` for multiprocessing's
-children (which skip ``atexit``), Celery's signal for its prefork children (which
-skip both). One that is killed lets its lease expire.
+A process that ends cleanly gives its worker ids back: ``atexit`` calls us in most,
+:class:`multiprocessing.util.Finalize` in multiprocessing's children (which skip ``atexit``),
+Celery's signal in its prefork children (which skip both). The lease of a killed process expires.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def register(
     forget: Callable[[], None],
     before_fork: Callable[[], None] | None = None,
 ) -> None:
-    """Name what is called at a clean end, in the child of a fork, and before the fork."""
+    """Register functions to call at a clean end, in the child of a fork, and before the fork."""
     _close.append(close)
     _forget.append(forget)
     if before_fork is not None:
@@ -42,31 +41,31 @@ def register(
 
 
 def close_all(*_args: object, **_kwargs: object) -> None:
-    """Give back what this process holds. May be called twice, and never raises."""
+    """Give back what this process holds. May be called twice. Never raises."""
     for close in _close:
         close()
 
 
 def before_fork() -> None:
-    """Come to where a fork harms no thread; called in the parent."""
+    """Prepare this process for a fork. Called in the parent."""
     for prepare in _before_fork:
         prepare()
 
 
 def forget_all() -> None:
-    """Drop what a child inherited; called in the child, while it has one thread."""
+    """Drop what a child inherited. Called in the child, while it has one thread."""
     connection.reset_after_fork()
     for forget in _forget:
         forget()
 
 
 def watch() -> None:
-    """See to it that this process' end is noticed; called when a generator is made."""
+    """Install the hooks for forks and the end. Called when a generator is made."""
     _watch_once("exit", partial(exits.on_exit, close_all))
     _watch_once("fork", partial(exits.on_fork, forget_all, before=before_fork))
     _watch_once("multiprocessing", partial(exits.on_multiprocessing_exit, close_all))
-    # None there says that it must not be imported.
-    if sys.modules.get("celery") is not None:  # an app without it must not load it
+    # None in sys.modules says that it must not be imported.
+    if sys.modules.get("celery") is not None:
         _watch_once("celery", _watch_celery)
     if sys.modules.get("gevent") is not None:
         _watch_once("gevent", _watch_gevent)
@@ -84,9 +83,9 @@ def _watch_celery() -> None:
 
 
 def _watch_gevent() -> None:
-    """Start afresh when gevent changes what a lock is, as gunicorn's worker does after its fork.
+    """Start over when gevent patches locks, as gunicorn's worker does after its fork.
 
-    A lock made before blocks all greenlets of the thread, the one that holds it included.
+    An older lock blocks all greenlets of the thread, including the one that holds it.
     """
     events: Any = importlib.import_module("gevent.events")
 

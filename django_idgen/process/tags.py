@@ -1,8 +1,8 @@
-"""Tags as their databases have them, and the tables that they fill.
+"""Tags as their databases store them, and the tables whose ids they are.
 
-A tag's rows are in one database, in several that share it, or where a router leads. A tag
-that is new while its table has rows was renamed with its model, moved with it to another
-app, or given to a field that had another one: it begins above the ids of these rows.
+A tag's row is in one database, in each of several that share it, or where a router leads. A new
+tag whose table has rows was renamed or moved with its model, or given to a field that had
+another one. It begins above the ids of these rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from ..core.errors import IdgenError, SegmentUnavailable
 from ..core.segment import HIGHEST, check_tag
 from ..core.source import Source
 from ..db.connection import Place, home_connection, place_of
-from ..db.memory_rows import catch_up
 from ..db.tables import missing_columns, missing_tables
 from ..models import LeafAlloc
 from . import handlers
@@ -57,7 +56,7 @@ MAKE_IT = (
 
 
 class TagUnknown(IdgenError):
-    """A tag that was to be changed, or used where use does not make it, is not there."""
+    """A tag does not exist, and this call does not make it."""
 
     def __init__(self, tag: str, *, hint: str = "") -> None:
         self.tag = tag
@@ -76,25 +75,25 @@ class TagsElsewhere(IdgenError):
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A tag as its databases have it. Frozen."""
+    """A tag as its databases store it. Frozen."""
 
     name: str
     rows: Mapping[str, LeafAlloc]
-    """By the alias of the database; one that has not given out any of its ids may be missing."""
+    """By the alias of the database. One that has given out none of its ids may be missing."""
 
     @property
     def first(self) -> LeafAlloc:
-        """The row that shows what all of them are to have in common."""
+        """The row that shows what all rows should have in common."""
         return next(iter(self.rows.values()))
 
     @property
     def max_id(self) -> int:
-        """The first id that none of its databases gave out yet."""
+        """The first id that none of its databases has given out."""
         return max(row.max_id for row in self.rows.values())
 
     @property
     def paused(self) -> bool:
-        """Whether one of its databases at least gives out no more of its ids."""
+        """Whether at least one of its databases gives out no more ids."""
         return any(row.paused for row in self.rows.values())
 
 
@@ -102,10 +101,10 @@ class Tag:
 
 
 def tag_databases() -> Sequence[str]:
-    """The aliases of all databases that have a table of tags; none if they are kept elsewhere.
+    """The aliases of all databases that have a table of tags; none if tags are kept elsewhere.
 
-    Where a router leads to them, one that can't be asked is passed over: it may have
-    nothing to do with tags. Raises :class:`SegmentUnavailable` for any other.
+    With a router, skips a database that does not answer: it may have no tags. Otherwise raises
+    :class:`SegmentUnavailable`.
     """
     source = source_behind_pool()
     if not source.keeps_rows:
@@ -123,13 +122,13 @@ def tag_databases() -> Sequence[str]:
 
 
 def is_row_of(tag: str, alias: str) -> bool:
-    """Whether the row of ``tag`` in ``alias`` counts: a replica has rows, too."""
+    """Whether the row of ``tag`` in ``alias`` is in use. A replica has rows, too."""
     source = source_behind_pool()
     return not source.is_routed or alias in source.route(tag)
 
 
 def is_fetched_from(tag: str, alias: str) -> bool:
-    """Whether ids of ``tag`` come from the row in ``alias``, be it one of several.
+    """Whether ids of ``tag`` come from ``alias``, alone or among others.
 
     Raises :class:`ConfigurationError` (a router).
     """
@@ -144,13 +143,13 @@ def _away(alias: str, error: Exception) -> SegmentUnavailable:
 
 
 def half_migrated(alias: str, error: Exception) -> SegmentUnavailable | None:
-    """What to say if ``error`` comes from columns that the table of tags lacks."""
+    """The error to raise if ``error`` comes from missing columns of the table of tags."""
     if not isinstance(error, (ProgrammingError, OperationalError)):
         return None
     try:
         columns = missing_columns(home_connection(alias), ["LeafAlloc"])
     except DatabaseError:
-        return None  # it does not answer, or the caller's transaction is broken
+        return None  # no answer, or the caller's transaction is broken
     if not columns:
         return None
     return SegmentUnavailable(
@@ -160,17 +159,17 @@ def half_migrated(alias: str, error: Exception) -> SegmentUnavailable | None:
 
 
 def source_in_use() -> Source:
-    """The segment source, or the pool that stands before it."""
+    """The segment source, or the pool in front of it."""
     return handlers.segments.allocator().source
 
 
 def source_behind_pool() -> Any:
-    """The segment source, without the pool that stands before it."""
+    """The segment source, without the pool in front of it."""
     return handlers.segments.allocator().source.behind
 
 
 def source_of_tags() -> Any:
-    """As :func:`source_behind_pool`, but raises :class:`TagsElsewhere`."""
+    """Like :func:`source_behind_pool`, but raises :class:`TagsElsewhere`."""
     source = source_behind_pool()
     if not source.keeps_rows:
         raise TagsElsewhere(source)
@@ -181,10 +180,10 @@ def source_of_tags() -> Any:
 
 
 def find_tag(tag: str) -> Tag | None:
-    """The tag as it stands, or None if there is none.
+    """The tag as stored, or None if it does not exist.
 
     Raises :class:`InvalidTag`, :class:`SegmentUnavailable` if one of its
-    databases can't be asked, and :class:`ConfigurationError` (a router).
+    databases does not answer, and :class:`ConfigurationError` (a router).
     """
     check_tag(tag)
     source = source_behind_pool()
@@ -192,20 +191,19 @@ def find_tag(tag: str) -> Tag | None:
         return None
     rows = {alias: row for alias in source.route(tag) if (row := _row(alias, tag)) is not None}
     if not rows and (mark := source.marks(tag).max_id(tag)) > 1:
-        # Its row is still to be written (a database in memory), when the request ends.
+        # An in-memory database whose row was rolled back.
         rows = {source.route(tag)[0]: _unwritten(tag, mark)}
     return Tag(tag, rows) if rows else None
 
 
 def _row(alias: str, tag: str) -> LeafAlloc | None:
-    catch_up(alias)
     try:
         row = LeafAlloc.objects.using(alias).filter(pk=tag).first()
     except DatabaseError as error:
         if table_is_missing(alias):
             return None
         raise _away(alias, error) from error
-    # MariaDB takes "Orders" for "orders", and we have no other use for the name.
+    # MariaDB finds "Orders" when asked for "orders".
     return row if row is None or row.pk == tag else None
 
 
@@ -217,7 +215,7 @@ def _unwritten(tag: str, max_id: int) -> LeafAlloc:
 
 
 def table_is_missing(alias: str) -> bool:
-    """Whether no tag was ever made in the database ``alias``; False if it can't be asked."""
+    """Whether the database ``alias`` has no table of tags; False if it does not answer."""
     try:
         return bool(missing_tables(home_connection(alias), ["LeafAlloc"]))
     except DatabaseError:
@@ -225,7 +223,7 @@ def table_is_missing(alias: str) -> bool:
 
 
 def known_tag(tag: str) -> Tag:
-    """As :func:`find_tag`, but raises :class:`TagUnknown`."""
+    """Like :func:`find_tag`, but raises :class:`TagUnknown`."""
     found = find_tag(tag)
     if found is None:
         raise TagUnknown(tag)
@@ -233,7 +231,7 @@ def known_tag(tag: str) -> Tag:
 
 
 def stands_at(tag: str) -> int:
-    """The first id of ``tag`` that none of its databases gave out; 1 for a new one."""
+    """The first id of ``tag`` that none of its databases has given out; 1 for a new tag."""
     known = find_tag(tag)
     mark: int = source_of_tags().marks(tag).max_id(tag)
     return max(mark, 1 if known is None else known.max_id)
@@ -243,33 +241,31 @@ def stands_at(tag: str) -> int:
 
 
 def taken_of_new(tag: str, fields: Sequence[Any]) -> int | None:
-    """The highest id that rows of ``fields`` have, if ``tag`` may stand below it; else 0.
+    """The highest id in rows of ``fields`` if ``tag`` has given out no id yet; else 0.
 
-    It may if it has given out none yet. None if that can't be told: the tag's database does not
-    answer.
+    None if the tag's database does not answer.
     """
     source = source_behind_pool()
     if not fields or not source.keeps_rows:
-        return 0  # a service that keeps the tags sees no tables
+        return 0  # a service keeps the tags, and sees no tables
     try:
         if not source.is_new(tag):
             return 0
     except SegmentUnavailable:
-        return None  # the fetch will say so, or a pool has some of a tag that is not new
-    return _aside(lambda: max(map(highest_in, fields), default=0))
+        return None  # the fetch will raise, or a pool has ids of a tag that is not new
+    return _outside_event_loop(lambda: max(map(highest_in, fields), default=0))
 
 
 def check_made(tag: str) -> None:
-    """Raise :class:`TagUnknown` if there is no tag ``tag``, be it in this process' memory.
+    """Raise :class:`TagUnknown` if ``tag`` does not exist, in a database or in memory.
 
-    A service that keeps the tags refuses unknown ones itself. Raises what :func:`find_tag`
-    raises besides.
+    A service that keeps the tags refuses unknown ones. Also raises what :func:`find_tag` does.
     """
     source = source_behind_pool()
     if source.keeps_rows:
         if all(place_of(alias) is Place.FORBIDDEN for alias in source.route(tag)):
-            return  # a test that allows no row to be there
-        _aside(lambda: _check_in_databases(tag))
+            return  # a test that forbids the database
+        _outside_event_loop(lambda: _check_in_databases(tag))
     elif source.is_new(tag):
         raise TagUnknown(tag, hint=MAKE_IT)
 
@@ -284,19 +280,19 @@ def _check_in_databases(tag: str) -> None:
 
 
 def highest_in(field: Any) -> int:
-    """The highest id that rows of ``field`` have; 0 if there are none, or no table.
+    """The highest id in rows of ``field``; 0 if there are no rows or no table.
 
-    Asked on the caller's connection, which sees what the caller wrote, but not through
-    Django's cursor: a test that counts queries counts those of its project.
+    Uses the caller's connection, which sees what the caller wrote, but not Django's cursor: a
+    test may count queries.
     """
     model = field.model
     alias = router.db_for_write(model)
     if place_of(alias) is Place.FORBIDDEN:
-        return 0  # a test that allows no row to be there
+        return 0  # a test that forbids the database
     connection = connections[alias]
     name = getattr(field, "column", None)
     if name is None or connection.vendor == "unknown":
-        return 0  # the table has no such column yet, or the project no such database
+        return 0  # no such column yet, or a project without a database
     connection.ensure_connection()
     q = connection.ops.quote_name
     column = q(name)
@@ -313,8 +309,8 @@ def highest_in(field: Any) -> int:
     return max(int(found or 0), 0)
 
 
-def _aside(ask: Callable[[], T]) -> T:
-    """What ``ask`` returns: in another thread if an event loop runs in this one."""
+def _outside_event_loop(ask: Callable[[], T]) -> T:
+    """Call ``ask``, in another thread if an event loop runs in this one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -18,7 +18,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView, exception_handler
 
-from ..db.atomic_requests import never_atomic
+from ..db.transactions import never_atomic
 from .authentication import Caller, check_credentials, default_authentication
 from .failures import MOST_BODY, MOST_URL, Refusal, answer_to, content_of, too_large
 from .serializers import Operation, StrictJSONParser

@@ -17,8 +17,8 @@ from ..db.tables import missing_tables
 from ..models import WorkerLease
 from ..ops.lease_state import told_by_themselves
 from ..ops.worker_map import WorkerEntry, release_worker, worker_map
+from ..process.factory import lease_databases
 from ..process.handlers import current_settings
-from ..process.registries import lease_databases
 from .base import ManagementView
 from .failures import Refusal
 from .serializers import (

@@ -27,7 +27,6 @@ from ..core.errors import InvalidTag, SegmentUnavailable
 from ..core.lease import process_label
 from ..core.segment import MAX_STEP, check_tag
 from ..db.connection import Place, place_of
-from ..db.memory_rows import catch_up
 from ..models import LeafAlloc
 from ..ops.tags import edits as tag_edits
 from ..ops.tags import supply as tag_supply
@@ -241,14 +240,14 @@ class TagList:
 
     def __len__(self) -> int:
         """Raises :class:`SegmentUnavailable`."""
-        databases = _databases()
+        databases = tag_databases()
         if len(databases) == 1:
             return _query(databases[0], lambda rows: rows.filter(self.matches).count())
         return len(self._keys(databases))
 
     def __getitem__(self, part: slice) -> Sequence[Tag]:
         """Raises :class:`SegmentUnavailable`."""
-        databases = _databases()
+        databases = tag_databases()
         names = self._names(databases, part)
         rows = {alias: _rows_of(alias, names) for alias in databases} if names else {}
         tags = []
@@ -297,13 +296,6 @@ class TagList:
     @property
     def _column(self) -> str:
         return SORTED_BY[self.ordering.removeprefix("-")]
-
-
-def _databases() -> Sequence[str]:
-    found = tag_databases()
-    for alias in found:
-        catch_up(alias)
-    return found
 
 
 def _rows_of(alias: str, names: Sequence[str]) -> Mapping[str, LeafAlloc]:

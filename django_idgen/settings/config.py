@@ -26,7 +26,7 @@ from ..core.layout import BitLayout, parse_layout
 from ..core.registry import Registry
 from ..core.segment import check_step
 from ..core.segment_allocator import IDLE_AFTER
-from ..core.segment_loads import SEGMENT_DURATION, Growth
+from ..core.segment_generator import SEGMENT_DURATION, Growth
 from ..core.source import Source
 from ..core.tag_generator import TagGenerator
 

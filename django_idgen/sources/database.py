@@ -1,44 +1,57 @@
-"""Segments from the project's own databases: the default source."""
+"""Segments from the project's own databases: the default source.
+
+:class:`DatabaseSource` knows which database a tag is in. :class:`AliasSource` fetches from one
+database: with :class:`ServerSource` from a server or a SQLite file, with :class:`MemorySource`
+for an in-memory database and in a test that forbids the database.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from datetime import datetime
-from functools import partial
-from typing import Any
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.db import connections
+from django.utils.module_loading import import_string
+from django.utils.timezone import get_default_timezone, make_naive
 
-from ..core.errors import ConfigurationError, SegmentUnavailable
-from ..core.loader import AnyLoader
-from ..core.segment import STEP, Demand, Segment, Shard, check_tag
+from ..core.clock import SYSTEM_CLOCK, Clock
+from ..core.errors import ConfigurationError, SegmentUnavailable, TagPaused
+from ..core.lease import process_label
+from ..core.loader import AnyLoader, LoaderPool
+from ..core.segment import MAX_DELTA, MAX_ID, MAX_STEP, STEP, Demand, Segment, Shard, check_tag
 from ..core.source import Source
-from ..db.connection import Place, own_connection, place_of
+from ..db.connection import AliasLoader, Place, Stores, kept_in_process, own_connection, place_of
 from ..db.installation import DatabaseOwner
-from ..db.stores import AliasLoader
-from .alias import AliasSource
-from .fetch_threads import FetchThreads
-from .health import Health
-from .router import Route, Router, check_databases, router_of
+from .memory import MemorySource
 from .server import FAILOVER_SKIP, ServerSource, check_failover_skip
 
-__all__ = ["DatabaseSource"]
+__all__ = ["RETRY_AFTER", "STUCK_AFTER", "AliasSource", "DatabaseSource", "Health", "Route"]
 
+Route = tuple[str, ...]
+"""Aliases, each once. The remainder of a database is its position."""
+Router = Callable[[str], Route]
 DEFAULT_DATABASE = "default"
+RETRY_AFTER = 30.0
+"""Seconds until a database that failed is asked again."""
+STUCK_AFTER = 1.0
+"""Seconds that a fetch may take before other fetches stop joining it."""
 
 
 class DatabaseSource(Source):
     """Segments of ``LeafAlloc`` in ``database`` (an alias of ``DATABASES``). Thread-safe.
 
-    ``router`` is the dotted path of a function from a tag to its alias; give it or
+    ``router`` is the dotted path of a function from a tag to its alias. Give it or
     ``database``, not both. Several databases share a tag through
     :class:`~django_idgen.contrib.sharding.ShardedSource`.
 
     A new tag takes ``default_step`` ids at a time. ``failover_skip``,
-    ``server_identity``, ``history`` and ``measures``: see :class:`ServerSource`. On
-    SQLite the table stands in a file beside the database.
+    ``server_identity``, ``history`` and ``measures``: see :class:`ServerSource`. For a SQLite
+    database the table is in a file beside it.
 
     Raises :class:`ConfigurationError`.
     """
@@ -61,74 +74,73 @@ class DatabaseSource(Source):
         history: bool = False,
         measures: bool = True,
     ) -> None:
-        self._default_step = default_step
         self.history = _flag("history", history)
         self.failover_skip = check_failover_skip(failover_skip)
         self._options: dict[str, Any] = {
+            "default_step": default_step,
             "failover_skip": self.failover_skip,
             "server_identity": _flag("server_identity", server_identity),
             "history": self.history,
             "measures": _flag("measures", measures),
         }
         self._by_alias: dict[tuple[str, Shard | None], AliasSource] = {}
-        self._health: dict[str, Health] = {}
         self._owners: dict[str, DatabaseOwner] = {}
         self._route: Router
         self._databases: Route
-        self._loader: AnyLoader
         if router is not None:
             if database is not None:
                 raise ConfigurationError(f"Give only one of {self._option!r} and 'router'.")
             self._route, self._databases = router_of(router, most=self._most), ()
             self.is_routed = True
-            # As far as is known: no tag was routed yet.
-            self._loader = FetchThreads(lambda: bool(self._by_alias) and self._are_servers())
         else:
             given = DEFAULT_DATABASE if database is None else database
             route = check_databases(f"{self._option!r} is", given, most=self._most)
             self._route, self._databases = (lambda _tag: route), route
             self._members_on(route)
-            alone = len(route) == 1
-            self._loader = AliasLoader(route[0]) if alone else FetchThreads(self._are_servers)
+        self._loader: AnyLoader = (
+            AliasLoader(self._databases[0])
+            if len(self._databases) == 1
+            else LoaderPool(self._has_servers_only, on_idle=connections.close_all)
+        )
 
     @property
     def loader(self) -> AnyLoader:
-        """The thread of the database; several, where there are several databases."""
+        """The thread of the database; several threads where there are several databases."""
         return self._loader
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """See :meth:`Source.fetch`."""
         source = self._members(tag)[0]
         if source.server is None or own_connection(source.database).loader.inside:
-            # It is done in this very thread: no other caller waits for it.
+            # The fetch runs in this very thread: no other caller waits for it.
             return source.fetch(tag, floor=floor, demand=demand)
-        with self._health_of(source).attempt():
+        with source.health.attempt():
             return source.fetch(tag, floor=floor, demand=demand)
 
     def record_rate(self, tag: str, used: int, now: datetime) -> float:
         """See :meth:`ServerSource.record_rate`; 0.0 for a database in this process.
 
-        Where databases share the tag it is the first one's row that is measured.
+        Where databases share the tag, the first one's row is measured.
         """
         server = self._members(tag)[0].server
         return server.record_rate(tag, used, now) if server is not None else 0.0
 
     def databases(self) -> Sequence[str]:
-        """Every alias that may have tags of this source; all that there are if one routes them."""
+        """Every alias that may have tags of this source; with a router, every alias there is."""
         return self._databases or tuple(connections.settings)
 
     def route(self, tag: str) -> Route:
-        """The aliases that share ``tag``; raises as :meth:`fetch` for one that can't be."""
+        """The aliases that share ``tag``. Raises as :meth:`fetch` does for an invalid tag."""
         return self._route(check_tag(tag))
 
     def marks(self, tag: str) -> AliasSource:
-        """Where the marks of ``tag`` stand that are not in its row (those of this process)."""
+        """The source that keeps the marks of ``tag`` which are in this process, not in a row."""
         return self._members(tag)[0]
 
     def is_new(self, tag: str) -> bool:
-        """Whether none of its databases has given out ids of ``tag``.
+        """Whether none of the databases that answer has given out ids of ``tag``.
 
-        Of those that answer; raises :class:`SegmentUnavailable` if none does.
+        Raises :class:`SegmentUnavailable` if none answers.
         """
         failure: SegmentUnavailable | None = None
         answers = []
@@ -142,34 +154,33 @@ class DatabaseSource(Source):
         return all(answers)
 
     def is_paused(self, tag: str) -> bool:
-        """Whether one of its databases refuses to hand out ids of ``tag``, as :meth:`fetch` would.
+        """Whether one of the tag's databases would refuse a :meth:`fetch` as paused.
 
-        Raises :class:`SegmentUnavailable` if one of them can't be asked.
+        Raises :class:`SegmentUnavailable` if one of them does not answer.
         """
         return any(member.is_paused(tag) for member in self._members(tag))
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """By database: what raises unless it answers. Ids can be had if one of them does.
+        """By database, a function that raises unless it answers. One database is enough for ids.
 
-        Only of those that this process has to do with: a router may know of others.
+        Covers the databases that this process has used: a router may know of others.
         """
         used = {source.database: source for source in list(self._by_alias.values())}
         return {f"database {alias}": source.ping for alias, source in used.items()}
 
     def owner(self, tag: str, *, max_age: float = math.inf) -> str:
-        """See :meth:`Source.owner`. Of databases that share the tag it is the first's."""
+        """See :meth:`Source.owner`. Where databases share the tag, the first one's owner."""
         return self._owner_of(self.route(tag)[0]).current(max_age=max_age)
 
     def owners(self) -> Mapping[str, str]:
         """The owners of the ids in the databases that this process has used, by alias."""
-        # Only those: it would make our tables in any other one.
+        # In any other database the question would make our tables.
         used = self._databases or tuple(self._owners)
         found = {alias: self._owner_of(alias).current() for alias in used}
         return {alias: owner for alias, owner in found.items() if owner}
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
-        self._health = {}
         self._loader.reset()
         for source in list(self._by_alias.values()):
             source.abandon()
@@ -179,46 +190,326 @@ class DatabaseSource(Source):
         for source in list(self._by_alias.values()):
             source.close()
 
-    def _are_servers(self) -> bool:
-        return all(place_of(alias) is Place.SERVER for alias, _ in list(self._by_alias))
+    def _has_servers_only(self) -> bool:
+        used = list(self._by_alias)  # none before a router has routed a tag
+        return bool(used) and all(place_of(alias) is Place.SERVER for alias, _ in used)
 
     def _members(self, tag: str) -> Sequence[AliasSource]:
         return self._members_on(self.route(tag))
 
     def _members_on(self, route: Route) -> Sequence[AliasSource]:
         """The sources of the databases of ``route``, in its order."""
-        return [self._place(route[0], None)]
+        return [self._member(route[0], None)]
 
-    def _place(self, alias: str, shard: Shard | None) -> AliasSource:
-        found = self._by_alias.get((alias, shard))
-        if found is None:
-            step = self._default_step
-            make = partial(
-                ServerSource, alias=alias, default_step=step, shard=shard, **self._options
-            )
-            made = AliasSource(alias, default_step=step, make_server=make)
-            found = self._by_alias.setdefault((alias, shard), made)
-        return found
+    def _member(self, alias: str, shard: Shard | None) -> AliasSource:
+        key = alias, shard
+        return self._by_alias.get(key) or self._by_alias.setdefault(
+            key, AliasSource(alias, shard=shard, **self._options)
+        )
 
     def _owner_of(self, alias: str) -> DatabaseOwner:
         return self._owners.get(alias) or self._owners.setdefault(alias, DatabaseOwner(alias))
-
-    def _health_of(self, source: AliasSource) -> Health:
-        alias = source.database
-        return self._health.get(alias) or self._health.setdefault(
-            alias, Health(alias, partial(_probe, source))
-        )
-
-
-def _probe(source: AliasSource) -> Future[None]:
-    def ping() -> None:
-        if source.server is not None:
-            source.server.ping()
-
-    return own_connection(source.database).loader.submit(ping)
 
 
 def _flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name} must be True or False, not {value!r}.")
     return value
+
+
+# --- which database ----------------------------------------------------------------------
+
+
+def router_of(function: object, *, most: int) -> Router:
+    """A router that calls ``function`` (or the one at that dotted path) and checks the answer.
+
+    ``function`` takes the tag and returns an alias, or a list of up to ``most`` aliases. Its
+    answer for a tag must never change: another database does not know which ids were given out.
+    Raises :class:`ConfigurationError`, now or when a tag is routed.
+    """
+    ask: Any = function
+    if isinstance(function, str):
+        try:
+            ask = import_string(function)
+        except ImportError as error:
+            raise ConfigurationError(
+                f"'router' is {function!r}, which can't be imported: {error}"
+            ) from error
+    if not callable(ask):
+        raise ConfigurationError(
+            f"'router' must be a function from a tag to an alias of DATABASES (or a list of "
+            f"them), or its dotted path, not {function!r}."
+        )
+    name = getattr(ask, "__qualname__", repr(ask))
+
+    def route(tag: str) -> Route:
+        try:
+            answer = ask(tag)
+        except Exception as error:
+            raise ConfigurationError(f"Router {name} failed for tag {tag!r}: {error!r}.") from error
+        return check_databases(f"Router {name} says for tag {tag!r}", answer, most)
+
+    return route
+
+
+def check_databases(whose: str, value: object, most: int) -> Route:
+    """Return ``value``, an alias or a list of up to ``most`` aliases, as a route.
+
+    Raises :class:`ConfigurationError`.
+    """
+    aliases = [value] if isinstance(value, str) else value
+    if (
+        not isinstance(aliases, Sequence)
+        or not 1 <= len(aliases) <= MAX_DELTA
+        or len(set(map(str, aliases))) < len(aliases)
+        or not all(isinstance(alias, str) and alias in connections.settings for alias in aliases)
+    ):
+        known = ", ".join(map(repr, connections.settings))
+        several = "" if most == 1 else f", or a list of 1 to {MAX_DELTA} different ones"
+        raise ConfigurationError(
+            f"{whose} {value!r}; it must be a database alias{several}, out of DATABASES ({known})."
+        )
+    if len(aliases) > most:
+        raise ConfigurationError(
+            f"{whose} {value!r}. Several databases share a tag through "
+            f"'django_idgen.contrib.sharding.ShardedSource': name it as the source's BACKEND."
+        )
+    return tuple(aliases)
+
+
+# --- one database ------------------------------------------------------------------------
+
+
+class AliasSource(Source):
+    """Segments of ``LeafAlloc`` in one ``database`` (an alias of ``DATABASES``). Thread-safe.
+
+    ``options`` are those of :class:`ServerSource`.
+    """
+
+    def __init__(self, database: str, *, default_step: int, **options: Any) -> None:
+        self.database = database
+        self.health = Health(database, self.ping)
+        self._default_step = default_step
+        self._options = options
+        self._unshared: dict[str, int] = {}
+        """By tag: the end of what was granted here while a test forbade the database."""
+        self._stores: Stores[Source] = Stores(database, self._make)
+
+    @property
+    def server(self) -> ServerSource | None:
+        """The source of a server or a SQLite file; None for marks in this process."""
+        store = self._stores.current()
+        return store if isinstance(store, ServerSource) else None
+
+    def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
+        """See :meth:`Source.fetch`."""
+        store = self._stores.current()
+        if isinstance(store, MemorySource) and place_of(self.database) is Place.MEMORY:
+            return self._fetch_in_memory(store, tag, floor, demand)
+        if isinstance(store, ServerSource):
+            # The table did not lose ids that it was never told about.
+            expected = self._unshared.get(tag, 0)
+            return store.fetch_within(None, tag, floor=floor, demand=demand, expected=expected)
+        segment = store.fetch(tag, floor=floor, demand=demand)
+        self._unshared[tag] = segment.stop
+        return segment
+
+    def _fetch_in_memory(
+        self, store: MemorySource, tag: str, floor: int, demand: Demand
+    ) -> Segment:
+        row = read_row(self.database, tag)
+        if row is not None:
+            if row.paused:
+                raise TagPaused(tag)
+            floor = max(floor, row.max_id)
+            store.set_step(tag, self._checked(tag, row.step))
+        segment = store.fetch(tag, floor=floor, demand=demand)
+        write_row(self.database, segment)
+        return segment
+
+    # --- editing marks in this process; on a server the row is all there is ---------------
+
+    def open_tag(self, tag: str, *, step: int, max_id: int) -> bool:
+        """Make the marks of ``tag`` in this process; False if they exist already."""
+        marks = self._marks()
+        return marks is None or marks.open_tag(tag, step=step, max_id=max_id)
+
+    def raise_mark(self, tag: str, to: int) -> None:
+        """Raise the mark in this process, if there is one."""
+        marks = self._marks()
+        if marks is not None:
+            marks.raise_mark(tag, to)
+
+    def set_paused(self, tag: str, *, paused: bool) -> None:
+        """Pause or resume ``tag`` in this process."""
+        marks = self._marks()
+        if marks is not None:
+            marks.set_paused(tag, paused=paused)
+
+    def is_paused(self, tag: str) -> bool:
+        """Whether fetches of ``tag`` are refused now.
+
+        Raises :class:`SegmentUnavailable` if the database does not answer.
+        """
+        store = self.server or self._marks()
+        return store is not None and store.is_paused(tag)
+
+    def max_id(self, tag: str) -> int:
+        """The mark in this process; 1 if there is none."""
+        marks = self._marks()
+        return 1 if marks is None else marks.max_id(tag)
+
+    def is_new(self, tag: str) -> bool:
+        """Whether no id of ``tag`` was given out here."""
+        server = self.server
+        return self.max_id(tag) == 1 if server is None else server.is_new(tag)
+
+    def ping(self) -> None:
+        """Check the connection. Raises :class:`SegmentUnavailable`."""
+        if self.server is not None:
+            self.server.ping()
+
+    def _marks(self) -> MemorySource | None:
+        store = self._stores.current()
+        return store if isinstance(store, MemorySource) else None
+
+    def abandon(self) -> None:
+        """Drop what a forked child inherited."""
+        self.health = Health(self.database, self.ping)
+        self._stores.reset()
+        for store in self._stores.all():
+            store.abandon()
+
+    def close(self) -> None:
+        """Free local resources. May be called twice."""
+        for store in self._stores.all():
+            store.close()
+
+    def _checked(self, tag: str, step: int) -> int:
+        if not 1 <= step <= MAX_STEP:
+            raise SegmentUnavailable(
+                f"Tag {tag!r} has step {step} in leaf_alloc of database {self.database!r}; it "
+                f"must be 1 to {MAX_STEP}. Correct the row, in the admin for example."
+            )
+        return step
+
+    def _make(self, place: Place) -> Source:
+        if place is Place.FORBIDDEN:
+            # One id at a time: what is left of a longer segment would be used on the
+            # database, once it is allowed again, where another process may have those ids.
+            return MemorySource(default_step=1, end=MAX_ID)
+        if place is Place.MEMORY:
+            # The column of the row must be able to hold the first free id.
+            made = kept_in_process(self.database, place, make=lambda: MemorySource(end=MAX_ID))
+            made.default_step = self._default_step
+            return made
+        return ServerSource(alias=self.database, default_step=self._default_step, **self._options)
+
+
+class Health:
+    """Whether the database ``alias`` answers, as its fetches show. Thread-safe.
+
+    ``ping`` raises unless the database answers; it is called in the database's own thread.
+    """
+
+    def __init__(
+        self, alias: str, ping: Callable[[], None], *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._alias = alias
+        self._ping = ping
+        self._clock = clock
+        self._under_way: dict[object, float] = {}
+        self._retry_at: float | None = None
+        """When a database that is down is asked again; None while it is up."""
+
+    def is_up(self) -> bool:
+        """Whether to ask it for ids. A database that is down is pinged now and then."""
+        if self._retry_at is None:
+            return True
+        now = self._clock.stopwatch()
+        if now >= self._retry_at:
+            self._retry_at = now + RETRY_AFTER
+            own_connection(self._alias).loader.submit(self._try_again)
+        return False
+
+    def _try_again(self) -> None:
+        with suppress(SegmentUnavailable):
+            self._ping()
+            self.succeeded()
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Surround a fetch.
+
+        Raises :class:`SegmentUnavailable` if another fetch has waited for too long, so that a
+        dead database holds up a few threads and not all.
+        """
+        now = self._clock.stopwatch()
+        waited = now - min(list(self._under_way.values()), default=now)
+        if waited > STUCK_AFTER:
+            raise SegmentUnavailable(
+                f"Database {self._alias!r} has not answered for {waited:.1f} s. See what holds "
+                f"it up; it is asked again when the call under way has ended."
+            )
+        mine = object()
+        self._under_way[mine] = now
+        try:
+            yield
+        finally:
+            del self._under_way[mine]
+
+    def succeeded(self) -> None:
+        self._retry_at = None
+
+    def failed(self) -> None:
+        self._retry_at = self._clock.stopwatch() + RETRY_AFTER
+
+
+# --- the rows of an in-memory SQLite database ------------------------------------------------
+#
+# Its marks are kept in this process's memory, where no rollback reaches them. A fetch reads the
+# tag's row for a step or a max_id that was set there, and then writes its result into the row, in
+# the caller's transaction if there is one. So the row can be looked at, and a test runner that
+# copies the database hands on what its migrations took.
+
+
+class Row(NamedTuple):
+    """What a row of ``leaf_alloc`` asks for."""
+
+    max_id: int
+    step: int
+    paused: bool
+
+
+def read_row(alias: str, tag: str) -> Row | None:
+    """The row of ``tag``, if the calling thread has the database open."""
+    raw = connections[alias].connection
+    if not isinstance(raw, sqlite3.Connection):
+        return None
+    found = None
+    with suppress(sqlite3.Error):  # no table yet, or another thread is changing it
+        found = raw.execute(
+            "SELECT max_id, step, paused FROM leaf_alloc WHERE biz_tag = ?", (tag,)
+        ).fetchone()
+    return None if found is None else Row(int(found[0]), int(found[1]), bool(found[2]))
+
+
+def write_row(alias: str, segment: Segment) -> None:
+    """Write that this process was granted ``segment``. Never raises."""
+    raw = connections[alias].connection
+    if not isinstance(raw, sqlite3.Connection):
+        return
+    now = datetime.now(UTC)
+    if not settings.USE_TZ:
+        now = make_naive(now, get_default_timezone())
+    stored = now.strftime("%Y-%m-%d %H:%M:%S.%f")  # as Django stores a moment
+    row = (segment.tag, segment.stop, segment.step, stored, process_label(), stored)
+    with suppress(sqlite3.Error):
+        raw.execute(
+            "INSERT INTO leaf_alloc (biz_tag, max_id, step, description, update_time, holder, "
+            "fetched_at, fetched_ids) VALUES (?, ?, ?, '', ?, ?, ?, ?) "
+            "ON CONFLICT (biz_tag) DO UPDATE SET max_id = max(max_id, excluded.max_id), "
+            "update_time = excluded.update_time, holder = excluded.holder, "
+            "fetched_at = excluded.fetched_at, fetched_ids = excluded.fetched_ids",
+            (*row, len(segment.ids())),
+        )

@@ -1,7 +1,7 @@
-"""Who was given which ids: the rows that a source with ``history=True`` leaves.
+"""Who got which ids: the rows of a source with ``history=True``.
 
-Each fetch leaves one, in its own transaction: a range that was given out is in the
-table, and one that is in the table may have been given out (a lost answer).
+Each fetch writes a row in its own transaction. A range that was given out is in the
+table. A range in the table was given out, unless the answer was lost.
 """
 
 from __future__ import annotations
@@ -13,28 +13,23 @@ from django.db import transaction
 from ..core.lease import process_label
 from ..core.segment import Segment
 from ..db.connection import home_of
-from ..db.row_writes import insert_row
+from ..db.tables import insert_row
 from ..models import SegmentHistory
 
-__all__ = ["holder", "prune_history", "record", "who_issued"]
+__all__ = ["prune_history", "record", "who_issued"]
 
 BATCH = 5000
 
 
-def holder() -> str:
-    """This process, as a label: ``host:pid name``."""
-    return process_label()
-
-
 def record(segment: Segment, alias: str, taken_at: datetime) -> None:
-    """Write that this process takes ``segment`` of the database ``alias``."""
+    """Write that this process gets ``segment`` of the database ``alias``."""
     insert_row(
         SegmentHistory(
             tag=segment.tag,
             start=segment.start,
             stop=segment.stop,
             delta=segment.delta,
-            holder=holder(),
+            holder=process_label(),
             taken_at=taken_at,
         ),
         alias,
@@ -44,10 +39,9 @@ def record(segment: Segment, alias: str, taken_at: datetime) -> None:
 def who_issued(tag: str, number: int, *, database: str = "default") -> list[SegmentHistory]:
     """The rows of ``database`` whose range has the id ``number`` of ``tag``; latest first.
 
-    There is one for an id that was given out while history was on, and none for
-    another. More than one would be a repeat: a table that was restored to an
-    earlier state; but for a pool, with which the latest row is of who had the id
-    last ("pool": nobody since). Where several databases share the tag, ask each of them.
+    An id that was given out while history was on has one row. Two rows are a repeat, after a
+    table was restored to an earlier state. With a pool there may be several: the latest row names
+    the last holder ("pool": the id is in the pool). Where databases share the tag, ask each.
     """
     rows = SegmentHistory.objects.using(database).filter(
         tag=tag, start__lte=number, stop__gt=number
@@ -56,10 +50,10 @@ def who_issued(tag: str, number: int, *, database: str = "default") -> list[Segm
 
 
 def prune_history(before: datetime, *, database: str = "default", batch: int = BATCH) -> int:
-    """Delete the rows taken before ``before``; returns how many there were.
+    """Delete the rows from before ``before``; returns how many.
 
-    Each ``batch`` of them is a transaction of its own, so that no fetch waits for
-    long; what was deleted stays so if it is interrupted. May run twice at once.
+    Each ``batch`` is a transaction of its own, so that no fetch waits for
+    long. May be interrupted, and run twice at once.
     """
     rows = SegmentHistory.objects.using(database).filter(taken_at__lt=before).order_by("pk")
     deleted = 0

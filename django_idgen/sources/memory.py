@@ -1,4 +1,4 @@
-"""Segments out of this process' memory: for tests, and for ids that need not last."""
+"""Segments out of this process's memory: for tests, and for ids that need not last."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ __all__ = ["MemorySource"]
 
 
 class MemorySource(Source):
-    """A segment source that forgets all at the end of the process. Thread-safe.
+    """A segment source that forgets everything at the end of the process. Thread-safe.
 
-    Ids begin at 1; a tag is made when it is first asked for. Like Leaf's table it
-    keeps a ``max_id`` for each tag: the end, exclusive, of what was granted. A
-    forked child goes on from a copy of its own, so that it grants what its parent
-    grants: use it in one process only.
+    Ids begin at 1. The first fetch makes a tag. Like Leaf's table it keeps a ``max_id`` for each
+    tag, the exclusive end of what was granted. A forked child continues with a copy, and so
+    grants the same ids as its parent: use it in one process only.
 
-    Steps are numbers of ids, 1 to 1,000,000,000; another one raises
+    Steps are 1 to 1,000,000,000 ids; others raise
     :class:`~django_idgen.core.errors.ConfigurationError`. ``end`` is past the last id.
     """
 
@@ -67,7 +66,7 @@ class MemorySource(Source):
             self._steps[check_tag(tag)] = check_step(step)
 
     def open_tag(self, tag: str, *, step: int, max_id: int) -> bool:
-        """Make ``tag``, whose first id is to be ``max_id``; False if it is there already."""
+        """Make ``tag`` with the first id ``max_id``; False if it exists."""
         with self._lock:
             if check_tag(tag) in self._max_ids:
                 return False
@@ -75,34 +74,34 @@ class MemorySource(Source):
             return True
 
     def raise_mark(self, tag: str, to: int) -> None:
-        """No id of ``tag`` below ``to`` is given out from now on; never lowers its mark."""
+        """Give out no id of ``tag`` below ``to`` from now on. Never lowers the mark."""
         with self._lock:
             self._max_ids[tag] = max(self._max_ids.get(check_tag(tag), 1), to)
 
     def set_paused(self, tag: str, *, paused: bool) -> None:
-        """Whether ids of ``tag`` are refused, with ``TagPaused``, from now on."""
+        """Refuse ids of ``tag`` with ``TagPaused``, or give them out again."""
         with self._lock:
             (self._paused.add if paused else self._paused.discard)(check_tag(tag))
 
     def is_paused(self, tag: str) -> bool:
-        """Whether ids of ``tag`` are refused."""
+        """Whether ``tag`` is paused."""
         with self._lock:
             return tag in self._paused
 
     def is_new(self, tag: str) -> bool:
-        """Whether nothing was granted of ``tag``."""
+        """Whether nothing of ``tag`` was granted."""
         return self.max_id(tag) == 1
 
     def max_id(self, tag: str) -> int:
-        """The end, exclusive, of what was granted of ``tag``; 1 if nothing was."""
+        """The exclusive end of what was granted of ``tag``; 1 if nothing was."""
         with self._lock:
             return self._max_ids.get(tag, 1)
 
     def flush(self) -> None:
-        """Forget what was granted, as a store that is flushed would. Steps and pauses stay."""
+        """Forget what was granted, like a flushed store. Steps and pauses stay."""
         with self._lock:
             self._max_ids.clear()
 
     def abandon(self) -> None:
-        """Replace the lock, which a thread may have held at the fork."""
+        """Replace the lock, which a thread of the parent may hold."""
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
-"""Redis INCR with a root that does not forget: blocks out of Redis, which the database grants.
+"""Redis INCR, fenced by the database: Redis counts within blocks that the database grants.
 
-A Redis that counts alone begins again when it loses its data, or goes back when a replica takes
-over. Here it counts within a block that the database granted. What it loses is a gap.
+A Redis that counts alone starts over when it loses its data, or goes back when a replica takes
+over. Here a loss is a gap.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["RedisIncrGenerator", "RedisIncrSource"]
 
 
 class RedisIncrSource(PoolSource):
-    """A pool that is filled when it is empty, by ``block`` ids of the tag. Thread-safe.
+    """A pool that takes ``block`` ids of a tag when it has none left. Thread-safe.
 
     The other options are those of :class:`PoolSource`. While Redis is down, ids come from the
     database.

@@ -1,31 +1,54 @@
 """Segments out of ``LeafAlloc`` on a database server.
 
-A fetch is one transaction on a connection of our own: one UPDATE moves the
-row's ``max_id`` up by its ``step``, and keeps the row locked while we read what
-it moved it to (Leaf's scheme). Whatever that doesn't fit is left to
-:mod:`.row_opening`, and tried again.
+A fetch is one transaction on our own connection: one UPDATE moves the row's ``max_id`` up by
+its ``step``, and keeps the row locked while we read the new value (Leaf's scheme). The UPDATE
+skips a row that is missing or not as it should be. Then :class:`RowOpening` makes, mends or
+refuses the row in a transaction of its own, and the fetch is tried again. It commits before use:
+
+* the row of a new tag;
+* the longest range that a fetch may take, so that a server that takes over knows
+  how much may have been lost;
+* that another server has taken over. It may have missed the last fetches. So
+  ``failover_skip`` times the longest range is skipped, and new tags start past
+  what a tag that was lost whole may have taken;
+* that the row was put back or deleted while the process ran. The process knows how far its
+  own grants went. Other processes may be as much further as a failover may lose, and that much
+  is skipped.
+
+Locks are taken in one order: the installation's row, then the tag's.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from functools import lru_cache, partial
+from secrets import token_hex
 from typing import Any
 
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import BigIntegerField, F, QuerySet, TextField, Value
+from django.db.models import BigIntegerField, F, Max, Q, QuerySet, TextField, Value
 from django.db.models.expressions import Combinable, RawSQL
 from django.db.models.functions import Cast, Greatest, Least, Substr
 from django.db.models.sql import UpdateQuery
 
-from ..core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable, TagPaused
+from ..core.errors import (
+    ConfigurationError,
+    InvalidTag,
+    SegmentExhausted,
+    SegmentUnavailable,
+    TagPaused,
+)
 from ..core.generator import Emit
+from ..core.lease import PROTOCOL_VERSION, process_label
 from ..core.loader import Loader
 from ..core.segment import (
+    ALONE,
     LONGEST_STEP,
     MAX_DELTA,
     MAX_ID,
@@ -41,37 +64,50 @@ from ..core.source import Source
 from ..db import dialects
 from ..db.connection import OwnConnection, own_connection
 from ..db.dialects import IDENTITY_LENGTH, Now
+from ..db.tables import insert_row, update_row, why_alike
 from ..db.transactions import Transactions
-from ..models import DEFAULT_STEP, LeafAlloc
+from ..models import DEFAULT_STEP, Installation, LeafAlloc
 from ..signals import emit as emit_signal
 from . import history
-from .row_opening import Floor, RowOpening, Sharing, Skip
 
-__all__ = ["FAILOVER_SKIP", "INTERVAL", "SMOOTHING", "Rate", "ServerSource", "move"]
+__all__ = [
+    "FAILOVER_SKIP",
+    "INTERVAL",
+    "SMOOTHING",
+    "Floor",
+    "Opened",
+    "Rate",
+    "RowOpening",
+    "ServerSource",
+    "ShardUnknown",
+    "Sharing",
+    "Skip",
+    "move",
+]
 
 INTERVAL = 60.0
 """Seconds between two measurements of a tag."""
 SMOOTHING = 600.0
-"""Seconds after which an old rate counts for 1/e. Processes fetch in lumps of minutes."""
+"""Seconds after which an old rate counts for 1/e. A process fetches for minutes at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What is known of a tag's consumption. Frozen."""
+    """A tag's consumption as measured. Frozen."""
 
     a_second: float = 0.0
-    """Ids; 0 as long as it was not measured twice."""
+    """Ids a second; 0 until the second measurement."""
     at: datetime | None = None
-    """When it was measured last."""
+    """When it was last measured."""
     used: int = 0
-    """``max_id`` at that time, less what lay in a pool."""
+    """``max_id`` at that time, minus what was in a pool."""
 
     def is_due(self, now: datetime) -> bool:
-        # One in the future was written under another clock.
+        # A time in the future comes from another clock.
         return self.at is None or not 0 <= (now - self.at).total_seconds() < INTERVAL
 
     def measured(self, used: int, now: datetime, *, delta: int = 1) -> Rate:
-        """The rate after one more measurement; ``used`` may have gone back (into the pool)."""
+        """The rate after one more measurement. ``used`` may fall: ids go back into the pool."""
         seconds = (now - self.at).total_seconds() if self.at is not None else 0.0
         if seconds <= 0:
             return Rate(self.a_second, now, used)
@@ -84,7 +120,7 @@ _LONGEST_MOVE = MAX_STEP * MAX_DELTA
 
 
 _TAG, _HOLDER, _LOWEST = "<tag>", "<holder>", -1
-"""Stand for what differs from one fetch to the next."""
+"""Placeholders for the values of one fetch."""
 
 
 def move(
@@ -97,13 +133,13 @@ def move(
     shared: bool,
     holder: str,
 ) -> bool:
-    """Move ``max_id`` of ``tag`` up, and lock its row; False if it is not as it should be.
+    """Move ``max_id`` of ``tag`` up and lock its row; False if the row is not as it should be.
 
-    It should not be paused, have a sound step and shard, know of ranges twice as long as
-    this one, stand at or above ``lowest`` and not near the end of the ids, and know the
-    server, which the SQL expression ``identity`` names (unless empty). A ``shared`` tag
-    stands at another height in each database, so that passing ids over is nothing to
-    tell. ``holder``: who is given the ids.
+    It must not be paused; must have a sound step and shard; must record ranges twice as long
+    as this one; must be at or above ``lowest`` and not near the end of the ids; and must record
+    the server that the SQL expression ``identity`` returns (unless empty). A ``shared`` tag has
+    a different ``max_id`` in each database, and may skip ids to reach ``lowest``. ``holder``: the
+    process that gets the ids.
     """
     if lowest > MAX_ID - _LONGEST_MOVE or demand.at_least > MAX_STEP:
         return False
@@ -127,19 +163,19 @@ def _statement(
     shared: bool,
     demand: Demand,
 ) -> tuple[str, Sequence[Any]]:
-    """The UPDATE of :func:`move`, and its parameters: to build it takes longer than to run it."""
+    """The UPDATE of :func:`move` and its parameters. Building it takes longer than running it."""
     ids = _length(demand)
     length = ids * Cast("delta", BigIntegerField())
     sound = LeafAlloc.objects.using(alias).filter(
         pk=_TAG,
-        # Here, so that no fetch is granted anything once a pause is committed.
+        # In the UPDATE: no fetch is granted anything after a pause is committed.
         paused=False,
         step__range=(1, MAX_STEP),
         delta__range=(1, MAX_DELTA),
         remainder__lt=F("delta"),
         max_id__range=(1 if shared else _LOWEST, MAX_ID - _LONGEST_MOVE),
-        # Both the row and the installation's know of it, by the careful way: were the row
-        # lost with a fetch that had grown, nothing would tell how far the tag came.
+        # RowOpening has recorded it in the row and in the installation's. If the row were lost
+        # with a longer fetch, nothing would show how far the tag came.
         largest_step__gte=length * _big(2),
     )
     if identity:
@@ -173,9 +209,9 @@ def _big(value: int) -> Value:
 
 
 FAILOVER_SKIP = 50
-"""Fetches of the longest kind that a fleet may lose with a server: its processes, a few each."""
+"""Longest fetches that a fleet may lose with a server: a few for each of its processes."""
 QUESTION_TIMEOUT = 2.0
-"""Seconds for what is only asked, ahead of a fetch."""
+"""Seconds for a question ahead of a fetch."""
 ATTEMPTS = 8
 _READ = ("max_id", "step", "delta", "remainder", "update_time")
 _MEASURED = ("rate", "measured_at", "measured_used")
@@ -183,7 +219,7 @@ _MEASURED = ("rate", "measured_at", "measured_used")
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What one transaction came to."""
+    """The result of one transaction."""
 
     segment: Segment | None = None
     skips: Sequence[Skip] = ()
@@ -192,12 +228,12 @@ class _Taken:
 class ServerSource(Source):
     """A segment source in the ``leaf_alloc`` table of database ``alias``. Thread-safe.
 
-    ``default_step`` (ids) is given to tags that are made on first use; ``timeout``
-    (seconds) bounds each transaction that comes from outside of ``loader``.
-    ``shard``: which ids the settings leave to this database; a row that says
-    otherwise is refused. ``failover_skip``: how many of the longest fetches are
-    skipped when another server has taken over; ``server_identity=False`` turns that
-    off, as is right where a balancer spreads connections over servers that commit
+    ``default_step`` (ids): the step of tags that are made on first use. ``timeout``
+    (seconds) bounds each transaction that starts outside of ``loader``.
+    ``shard``: the ids that the settings assign to this database; a row with another
+    shard is refused. ``failover_skip``: how many of the longest fetches are
+    skipped when another server has taken over. ``server_identity=False`` turns that
+    off; use it where a balancer spreads connections over servers that commit
     in step (Galera). ``history``: each fetch leaves a row. ``measures``: about once a
     minute a fetch writes the tag's rate into its row.
 
@@ -227,7 +263,7 @@ class ServerSource(Source):
         self._measures = measures
         self._emit = emit
         self._identity_sql: str | None = None if server_identity else ""
-        """How to ask who the server is; None if that has to be found out."""
+        """The SQL for the server's identity; None until it is found out."""
         self._opening = RowOpening(
             alias,
             default_step=default_step,
@@ -258,15 +294,15 @@ class ServerSource(Source):
         demand: Demand = STEP,
         expected: int = 0,
     ) -> Segment:
-        """As :meth:`fetch`, with a ``timeout`` (seconds) of its own for each transaction.
+        """Like :meth:`fetch`, with another ``timeout`` (seconds) for each transaction.
 
         A row below ``floor`` has lost fetches, unless ``floor`` is at most ``expected``:
-        then nothing more is skipped, and nothing told.
+        then nothing more is skipped, and no skip is signalled.
         """
         check_tag(tag)
         if floor >= MAX_ID:
             raise self._exhausted(tag)
-        # Whatever a row says, ids are positive.
+        # Ids are positive, whatever the row says.
         asked = Floor(max(floor, 1), expected, demand.granted)
         for number in range(ATTEMPTS):
             take = self._take_carefully if number % 2 else self._take
@@ -281,11 +317,11 @@ class ServerSource(Source):
         )
 
     def record_rate(self, tag: str, used: int, now: datetime) -> float:
-        """Measure ``tag`` from outside: the fleet had used the ids below ``used`` at ``now``.
+        """Measure ``tag`` for a pool: the fleet had used the ids below ``used`` at ``now``.
 
-        For keeping a stock of segments: ``used`` is ``max_id`` less that. Give a
-        source without ``measures`` then. Returns the smoothed ids a second; 0.0 at the
-        first measurement, and for a tag that is not there.
+        ``used`` is ``max_id`` minus the pool's stock. Use it on a source with
+        ``measures=False``. Returns the smoothed ids a second; 0.0 at the first measurement
+        and for an unknown tag.
         """
 
         def body(_connection: BaseDatabaseWrapper) -> float:
@@ -298,21 +334,21 @@ class ServerSource(Source):
         return self._transactions.run(body)
 
     def share(self, *, write: bool) -> Sharing:
-        """Make this database one of several, with our shard: see :meth:`RowOpening.share`."""
+        """Give this database our shard: see :meth:`RowOpening.share`."""
         return self._transactions.run(lambda _connection: self._opening.share(write=write))
 
     def ping(self) -> None:
-        """Raise :class:`SegmentUnavailable` unless the server answers."""
+        """Check the connection. Raises :class:`SegmentUnavailable`."""
         self._transactions.run(lambda _connection: None)
 
     def is_new(self, tag: str) -> bool:
-        """Whether no id of ``tag`` was handed out yet."""
+        """Whether no id of ``tag`` has been given out."""
         used = self._rows(tag).filter(max_id__gt=1).values_list("pk", flat=True)
         # MariaDB takes "Orders" for "orders".
         return self._transactions.run(lambda _: tag not in used.all(), timeout=QUESTION_TIMEOUT)
 
     def is_paused(self, tag: str) -> bool:
-        """Whether its row says so by now."""
+        """Whether the row of ``tag`` is paused now."""
         return self._transactions.run(lambda _: self._says_paused(tag))
 
     def abandon(self) -> None:
@@ -323,7 +359,7 @@ class ServerSource(Source):
             return self._transactions.run(body, timeout=timeout)
         except SegmentUnavailable as error:
             if isinstance(error.__cause__, DatabaseError) and self._server_identity:
-                # Perhaps the server is another one by now, and wants to be asked otherwise.
+                # Another server may have taken over, which needs other SQL.
                 self._identity_sql = None
             raise
 
@@ -342,7 +378,7 @@ class ServerSource(Source):
             demand,
             identity=self._identity(connection),
             shared=self._shared,
-            holder=history.holder(),
+            holder=process_label(),
         ):
             if self._says_paused(tag):
                 raise TagPaused(tag)
@@ -374,13 +410,13 @@ class ServerSource(Source):
     def _take_carefully(
         self, tag: str, floor: Floor, demand: Demand, connection: BaseDatabaseWrapper
     ) -> _Taken:
-        """For a tag that is missing, near the end of the ids, below the floor, edited by hand."""
+        """For a tag that is missing, near the end of the ids, below the floor or edited by hand."""
         opened = self._opening.open(connection, tag, floor, demand)
         if opened.changed:
             return _Taken(skips=opened.skips)
         row = opened.row
         base = max(row.max_id, floor.lowest)
-        # The table's BIGINT holds no exclusive end past it.
+        # A BIGINT can't hold an exclusive end past it.
         stop = min(base + demand.length(row.step) * row.delta, MAX_ID)
         first = Shard(row.delta, row.remainder).first(base)
         if first >= stop:
@@ -388,7 +424,7 @@ class ServerSource(Source):
         self._rows(tag).update(
             max_id=stop,
             update_time=Now(),
-            holder=history.holder(),
+            holder=process_label(),
             fetched_at=Now(),
             fetched_ids=len(range(first, stop, row.delta)),
         )
@@ -397,7 +433,7 @@ class ServerSource(Source):
     # --- either ------------------------------------------------------------------
 
     def _grant(self, tag: str, row: dict[str, Any], base: int) -> Segment:
-        """The segment above ``base``, with what is to be written about it."""
+        """The segment above ``base``. Writes the history row and the tag's rate."""
         shard = Shard(row["delta"], row["remainder"])
         segment = Segment(tag, shard.first(base), row["max_id"], row["step"], shard.delta)
         now = row["update_time"]
@@ -436,10 +472,340 @@ class ServerSource(Source):
 
 
 def check_failover_skip(value: object) -> int:
-    """Return ``value`` if it can be a ``failover_skip``, else raise ConfigurationError."""
+    """Return ``value`` if it is a valid ``failover_skip``, else raise ConfigurationError."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
         raise ConfigurationError(
             f"failover_skip must be a whole number of 1 to 1000000, not {value!r}. "
             f"server_identity=False turns it off."
         )
     return value
+
+
+# --- rows that are missing, or not as they should be ----------------------------------------
+
+
+ANY = ""
+"""Stands for every namespace in an installation's row that was recreated."""
+
+_FLOOR = "this process was granted ids up to there: the table was flushed or restored"
+_TAKEN_OVER = "another server had taken over before this tag was made"
+
+
+class Sharing(Enum):
+    """Whether a database shares its tags with others."""
+
+    NEW = "new"
+    """It has given out nothing, and does not record its shard."""
+    READY = "ready"
+    """It records its shard, and has given out nothing."""
+    USED = "used"
+    """It gives out ids."""
+
+
+class ShardUnknown(SegmentUnavailable):
+    """A new tag in a database that does not record its shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Ids of a tag that are skipped, since they may have been given out already."""
+
+    start: int
+    stop: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What the process that fetches was granted of a tag before."""
+
+    lowest: int
+    """The lowest id that it may be granted: 1, or the end of its highest segment."""
+    expected: int = 0
+    """Ids below were granted without the table, which can't have lost them."""
+    granted: int | None = None
+    """The end of its highest segment, if that is below ``lowest``."""
+
+
+@dataclass(slots=True)
+class Opened:
+    """A tag whose rows this transaction has locked."""
+
+    row: LeafAlloc
+    changed: bool = False
+    """Whether anything was written, which must be committed before ids are taken."""
+    skips: list[Skip] = field(default_factory=list)
+
+
+class RowOpening:
+    """Opens rows of ``alias`` in the transaction of the calling thread. Thread-safe.
+
+    ``shard``: the database's shard by the settings, if they say so.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        *,
+        default_step: int,
+        shard: Shard | None,
+        failover_skip: int,
+        server_identity: bool,
+    ) -> None:
+        self.alias = alias
+        self._default_step = default_step
+        self._shard = shard
+        self._server_identity = server_identity
+        self._failover_skip = failover_skip
+
+    def open(
+        self, connection: BaseDatabaseWrapper, tag: str, floor: Floor, demand: Demand
+    ) -> Opened:
+        """Lock the rows, and mend what is wrong.
+
+        Raises :class:`SegmentUnavailable`, :class:`TagPaused`, :class:`ConfigurationError`
+        or :class:`ShardUnknown`; :class:`InvalidTag` where the database takes it for another tag.
+        """
+        installation = self._lock_installation()
+        server = dialects.server_identity(connection) if self._server_identity else ""
+        changed = self._notice_server(installation, server)
+        row = self._rows(tag).select_for_update().first()
+        if row is not None and row.paused:
+            raise TagPaused(tag)
+        if row is None:
+            opened = self._make(installation, tag, floor, demand, server)
+        else:
+            opened = self._mend(installation, row, floor, demand, server)
+        opened.changed |= changed
+        return opened
+
+    def check(self, tag: str, shard: Shard) -> None:
+        """Raise :class:`ConfigurationError` if the row's ``shard`` differs from the settings."""
+        ours = self._shard
+        if ours is None or shard == ours:
+            return
+        if shard.sound and shard.within(ours) and self._is_growing():
+            return
+        raise ConfigurationError(
+            f"Tag {tag!r} has {shard} in leaf_alloc of database {self.alias!r}, but this process' "
+            f"'databases' make it {ours}. Going on would repeat ids. Give all processes the "
+            f"same list, in the same order; 'manage.py idgen_grow' moves the rows over to a "
+            f"longer one."
+        )
+
+    def share(self, *, write: bool) -> Sharing:
+        """Make new tags get our shard. Without ``write``, only check that they can.
+
+        Raises :class:`ConfigurationError` where the database gives out ids of another shard.
+        """
+        installation = self._lock_installation()
+        shard, ours = Shard(installation.delta, installation.remainder), self._shard or ALONE
+        used = LeafAlloc.objects.using(self.alias).filter(Q(max_id__gt=1) | Q(largest_step__gt=0))
+        tag = used.values_list("pk", flat=True).first()
+        if shard == ours or (installation.growing and shard.within(ours)):
+            return Sharing.READY if tag is None else Sharing.USED
+        if shard != ALONE or tag is not None:
+            raise self._other_shard("tags" if tag is None else f"tags (such as {tag!r})", shard)
+        if write:
+            installation.delta, installation.remainder = ours.delta, ours.remainder
+            update_row(installation, self.alias, "delta", "remainder")
+        return Sharing.NEW
+
+    # --- the installation's row -------------------------------------------------------
+
+    def _lock_installation(self) -> Installation:
+        """The row, locked; recreated if it was deleted."""
+        rows = Installation.objects.using(self.alias).filter(pk=1)
+        return rows.select_for_update().first() or self._remade()
+
+    def _remade(self) -> Installation:
+        made = Installation(
+            key=1,
+            identity=token_hex(16),
+            protocol=PROTOCOL_VERSION,
+            namespaces=json.dumps({ANY: {}}),
+        )
+        self._recall(made)
+        insert_row(made, self.alias)
+        return made
+
+    def _recall(self, installation: Installation) -> None:
+        """Copy into a recreated row what the tags' rows record, and assume a loss."""
+        tags = LeafAlloc.objects.using(self.alias)
+        known = tags.aggregate(
+            largest=Max("largest_step", default=0), delta=Max("delta", default=1)
+        )
+        installation.largest_step = max(installation.largest_step, known["largest"])
+        installation.first_id = self._past_loss(installation.first_id, known["largest"])
+        rows = tags.filter(delta=known["delta"]).values_list("remainder", flat=True)
+        remainders = set(rows.order_by("remainder").distinct()[:2])
+        if len(remainders) == 1:
+            installation.delta, installation.remainder = known["delta"], remainders.pop()
+
+    def _notice_server(self, installation: Installation, server: str) -> bool:
+        """Record a ``server`` that took over from another; whether anything was written."""
+        if not server or installation.server == server:
+            return False
+        if installation.server:
+            longest = max(installation.largest_step, 1)
+            installation.first_id = self._past_loss(installation.first_id, longest)
+        elif LeafAlloc.objects.using(self.alias).exclude(server="").exists():
+            self._recall(installation)  # a lease registry recreated it
+        installation.server = server
+        names = ("server", "first_id", "largest_step", "delta", "remainder")
+        update_row(installation, self.alias, *names)
+        return True
+
+    def _past_loss(self, mark: int, longest: int) -> int:
+        """A mark past what lost fetches of at most ``longest`` may have taken from ``mark`` on."""
+        return min(mark + self._failover_skip * longest, MAX_ID)
+
+    def _raise_longest(self, installation: Installation, wanted: int) -> bool:
+        """Record ranges of up to ``wanted``; whether anything was written."""
+        if installation.largest_step >= wanted:
+            return False
+        installation.largest_step = wanted
+        update_row(installation, self.alias, "largest_step")
+        return True
+
+    def _is_growing(self) -> bool:
+        """Whether processes whose settings name fewer databases are still accepted."""
+        rows = Installation.objects.using(self.alias).filter(pk=1)
+        return bool(rows.values_list("growing", flat=True).first())
+
+    # --- the tag's row ---------------------------------------------------------------
+
+    def _rows(self, tag: str) -> QuerySet[LeafAlloc]:
+        return LeafAlloc.objects.using(self.alias).filter(pk=tag)
+
+    def _make(
+        self, installation: Installation, tag: str, floor: Floor, demand: Demand, server: str
+    ) -> Opened:
+        shard = self._shard_of_new_rows(installation, tag)
+        wanted = _longest(demand.length(self._default_step) * shard.delta)
+        if self._raise_longest(installation, wanted):
+            # In a commit of its own: if both were lost, nothing would show how far the tag came.
+            return Opened(LeafAlloc(biz_tag=tag), changed=True)
+        lost = self._has_lost(1, floor)
+        # If a server took over before, and the tag's table has rows, the tag may have been lost
+        # whole, with all ids above those rows that processes hold.
+        above_rows = installation.first_id > 1 and floor.lowest > 1
+        past = self._past_others(installation, floor) if lost or above_rows else floor.lowest
+        start = max(past, installation.first_id)
+        row = LeafAlloc(
+            biz_tag=tag,
+            max_id=start,
+            step=self._default_step,
+            delta=shard.delta,
+            remainder=shard.remainder,
+            largest_step=wanted,
+            server=server,
+        )
+        if why := why_alike(row, self.alias):
+            raise InvalidTag(tag, why)
+        # Of two at once, the second one's whole transaction fails and is run again.
+        # Continuing after the error would risk a deadlock on MySQL.
+        insert_row(row, self.alias)
+        opened = Opened(row, changed=True)
+        if lost:
+            opened.skips.append(Skip(1, start, _FLOOR))
+        elif installation.first_id >= start > 1:
+            opened.skips.append(Skip(1, start, _TAKEN_OVER))
+        return opened
+
+    def _has_lost(self, max_id: int, floor: Floor) -> bool:
+        """Whether a row with this ``max_id`` has lost grants of this process."""
+        # A shared tag has another mark in each database: the process may have been granted its
+        # ids by another one.
+        shared = self._shard is not None and self._shard.delta > 1
+        granted = floor.lowest if floor.granted is None else floor.granted
+        return not shared and granted > max(max_id, floor.expected)
+
+    def _past_others(self, installation: Installation, floor: Floor) -> int:
+        """A mark past what other processes may have been granted of a row that was lost."""
+        return self._past_loss(floor.lowest, installation.largest_step)
+
+    def _mend(
+        self, installation: Installation, row: LeafAlloc, floor: Floor, demand: Demand, server: str
+    ) -> Opened:
+        self._check_numbers(row)
+        opened = Opened(row)
+        changes = self._adopt(installation, row)
+        self.check(row.biz_tag, Shard(row.delta, row.remainder))
+        changes |= self._follow_server(installation, opened, server)
+        needed = _longest(demand.length(row.step) * row.delta)
+        if row.largest_step < needed:
+            row.largest_step = needed
+            changes |= {"largest_step"}
+        opened.changed |= self._raise_longest(installation, row.largest_step)
+        if self._has_lost(max(row.max_id, 1), floor):
+            past = self._past_others(installation, floor)
+            opened.skips.append(Skip(row.max_id, past, _FLOOR))
+            row.max_id, row.measured_at = past, None
+            changes |= {"max_id", "measured_at"}
+        if changes:
+            row.update_time = Now()
+            update_row(row, self.alias, "update_time", *changes)
+        opened.changed |= bool(changes)
+        return opened
+
+    def _adopt(self, installation: Installation, row: LeafAlloc) -> set[str]:
+        """Give a row that Leaf or the admin made this database's shard."""
+        shared = self._shard is not None and self._shard.delta > 1
+        if row.largest_step or row.delta > 1 or not (shared or installation.delta > 1):
+            return set()
+        shard = self._shard_of_new_rows(installation, row.biz_tag)
+        row.delta, row.remainder = shard.delta, shard.remainder
+        return {"delta", "remainder"}
+
+    def _follow_server(self, installation: Installation, opened: Opened, server: str) -> set[str]:
+        row = opened.row
+        if not server or row.server == server:
+            return set()
+        # A row that records no server may have lost its first fetch if servers have changed.
+        if row.server or installation.first_id > 1:
+            longest = row.largest_step or max(installation.largest_step, row.step)
+            before, row.max_id = row.max_id, self._past_loss(max(row.max_id, 1), longest)
+            row.measured_at = None  # what is skipped was not used
+            why = f"server {row.server or '(unknown)'} was followed by {server}"
+            opened.skips.append(Skip(before, row.max_id, why))
+        row.server = server
+        return {"server", "max_id", "measured_at"}
+
+    def _shard_of_new_rows(self, installation: Installation, tag: str) -> Shard:
+        stored = Shard(installation.delta, installation.remainder)
+        ours = self._shard
+        if ours is None or stored == ours or (installation.growing and stored.within(ours)):
+            return stored
+        if stored == ALONE:
+            raise ShardUnknown(
+                f"Database {self.alias!r} has never shared its tags, so that tag {tag!r} can't be "
+                f"made with {ours}. Use it through ShardedSource(databases=[...])."
+            )
+        raise self._other_shard("tags", stored)
+
+    def _other_shard(self, what: str, stored: Shard) -> ConfigurationError:
+        return ConfigurationError(
+            f"Database {self.alias!r} has {what} with {stored}, but this process' 'databases' "
+            f"make it {self._shard}. Going on would repeat ids. Give all processes the same list, "
+            f"in the same order; 'manage.py idgen_grow' moves the rows over to a longer one."
+        )
+
+    def _check_numbers(self, row: LeafAlloc) -> None:
+        if not 1 <= row.step <= MAX_STEP:
+            raise SegmentUnavailable(
+                f"Tag {row.biz_tag!r} has step {row.step} in leaf_alloc of database "
+                f"{self.alias!r}; it must be 1 to {MAX_STEP}. Correct the row, in the admin for "
+                f"example."
+            )
+        if not Shard(row.delta, row.remainder).sound:
+            raise SegmentUnavailable(
+                f"Tag {row.biz_tag!r} has delta={row.delta}, remainder={row.remainder} in "
+                f"leaf_alloc of database {self.alias!r}; delta must be 1 to 1024, and the "
+                f"remainder less than it. Correct the row."
+            )
+
+
+def _longest(moved: int) -> int:
+    """The longest range to record: the next fetch may be twice as long, and be lost."""
+    return min(2 * moved, MAX_ID)

@@ -13,7 +13,6 @@ from django.db import connections
 from django.test import Client
 
 from django_idgen import segments
-from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags import supply as tag_supply
@@ -54,7 +53,6 @@ def one(
         LeafAlloc.objects.all().delete()
         yield alias
         segments.close()
-        catch_up(alias)
         LeafAlloc.objects.all().delete()  # no flush does
 
 
@@ -65,7 +63,6 @@ def test_what_this_process_holds_is_not_used_any_more(one: str, admin_client: Cl
     words = raised(admin_client, 9001)
     assert words == ["“t” goes on at 9001."]
     assert segments["t"].next_id() == 9001 > max(before)
-    catch_up(one)
     row = LeafAlloc.objects.get(pk="t")
     assert (row.max_id, row.step) == (9051, 50)
 

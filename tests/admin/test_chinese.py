@@ -19,7 +19,6 @@ from django.utils import translation
 from django_idgen import generators
 from django_idgen.admin.words import count_words, duration_words, pool_words, rate_words
 from django_idgen.admin.workers.map import clock_offset, state_name, time_left
-from django_idgen.db.memory_rows import catch_up
 from django_idgen.fields.forms import IdFormField
 from django_idgen.models import AccessToken, LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
 from django_idgen.ops.worker_map import WorkerState
@@ -156,7 +155,6 @@ def test_the_map_of_worker_ids(client_of_china: Client) -> None:
     """Each state, the details of a worker id, a layout drawn in ranges; and releasing one."""
     number = generators["default"].next_id()
     worker = generators["default"].decode(number).worker  # type: ignore[attr-defined]
-    catch_up("default")
     for query in ({}, {"worker": worker}, {"worker": 5}, {"from": 0, "to": 9}, {"sort": "seen"}):
         assert "持有中" in look(client_of_china, f"{LEASES}map/default/", **query)
     assert "每格代表" in look(client_of_china, f"{LEASES}map/wide/")

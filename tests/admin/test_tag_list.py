@@ -11,7 +11,6 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_idgen import segments
-from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags import edits as tag_steps
@@ -120,7 +119,6 @@ def test_a_project_without_time_zones_has_the_pages_too(
     """With ``USE_TZ = False`` tags are shown, filtered, and have their pages and charts."""
     settings.USE_TZ, settings.TIME_ZONE = False, zone
     segments["t"].next_id()
-    catch_up(one)
     LeafAlloc.objects.create(biz_tag="new", max_id=1)
     assert ">in use<" in page(admin_client)
     for use, tags in (("lately", {"t"}), ("idle", set()), ("never", {"new"})):

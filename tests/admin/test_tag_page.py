@@ -14,7 +14,6 @@ from django.utils import translation
 from django_idgen import segments
 from django_idgen.admin.tags.details import draw
 from django_idgen.admin.words import duration_words, rate_words, short_number
-from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags.usage import Bucket
@@ -46,7 +45,6 @@ def test_the_page_draws_who_took_how_many(one: str, admin_client: Client) -> Non
     with source_of(database=one, history=True):
         make_tables(one)
         ids = segments["t"].next_ids(25)
-        catch_up(one)
         for span, title in (("hour", "minute"), ("day", "quarter"), ("month", "day")):
             text = page(admin_client, "t/change/", span=span)
             chart = text[text.index("<svg class=") :]

@@ -7,13 +7,9 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 SEGMENT = "django_idgen/core/segment.py"
-LOADS = "django_idgen/core/segment_loads.py"
 PARTS = "django_idgen/core/segment_generator.py"
 TAGS = "django_idgen/core/segment_allocator.py"
-MOVE = "django_idgen/sources/server.py"
 SERVER = "django_idgen/sources/server.py"
-OPENING = "django_idgen/sources/row_opening.py"
-RECORD = "django_idgen/sources/row_opening.py"
 SEVERAL = "django_idgen/contrib/sharding/source.py"
 GROWTH = "django_idgen/contrib/sharding/growth.py"
 HTTP = "django_idgen/sources/http.py"
@@ -49,7 +45,7 @@ BREAKS = (
     Break(
         "a fetch moves the row by less than it grants",
         "I1",
-        MOVE,
+        SERVER,
         "    ids = _length(demand)\n    length = ids * ",
         "    ids = _length(demand) - 1\n    length = ids * ",
         (f"{FETCH}::test_segments_follow_one_another",),
@@ -66,9 +62,9 @@ BREAKS = (
     Break(
         "a fetch does not lock the row in the careful way",
         "I1, hazard 44",
-        OPENING,
-        "row = self._rows(tag).select_for_update().first()",
-        "row = self._rows(tag).first()",
+        SERVER,
+        "select_for_update().first()\n        if row is not None and row.paused:",
+        "first()\n        if row is not None and row.paused:",
         (f"{FETCH}::test_eight_threads_never_share_an_id",),
     ),
     Break(
@@ -82,7 +78,7 @@ BREAKS = (
     Break(
         "a row below the floor is used",
         "hazard 61",
-        MOVE,
+        SERVER,
         "max_id__range=(1 if shared else _LOWEST, MAX_ID - _LONGEST_MOVE),",
         "max_id__range=(1, MAX_ID - _LONGEST_MOVE),",
         (f"{FETCH}::test_the_floor_is_respected",),
@@ -90,7 +86,7 @@ BREAKS = (
     Break(
         "a shared tag's row below the floor is used",
         "I2, hazard 61",
-        MOVE,
+        SERVER,
         'Greatest(F("max_id"), _big(_LOWEST)) if shared',
         'F("max_id") if shared',
         (f"{SHARED}::test_a_process_gets_rising_ids_from_databases_at_different_heights",),
@@ -98,7 +94,7 @@ BREAKS = (
     Break(
         "a fetch that may be lost is longer than anybody knows",
         "hazard 60",
-        MOVE,
+        SERVER,
         "        largest_step__gte=length * _big(2),\n",
         "",
         (f"{FAILOVER}::test_the_longest_range_is_written_before_it_is_used",),
@@ -106,7 +102,7 @@ BREAKS = (
     Break(
         "another server that took over is not asked for",
         "hazard 34",
-        MOVE,
+        SERVER,
         "    if identity:\n",
         "    if identity is None:\n",
         (f"{FAILOVER}::test_each_change_of_the_server_is_followed",),
@@ -114,7 +110,7 @@ BREAKS = (
     Break(
         "ids near the end overflow",
         "I7",
-        MOVE,
+        SERVER,
         "max_id__range=(1 if shared else _LOWEST, MAX_ID - _LONGEST_MOVE),",
         "max_id__range=(1 if shared else _LOWEST, MAX_ID),",
         (f"{FETCH}::test_the_last_ids_are_given_and_then_none",),
@@ -130,7 +126,7 @@ BREAKS = (
     Break(
         "a paused tag is granted",
         "I6",
-        MOVE,
+        SERVER,
         "        paused=False,\n",
         "",
         ("tests/ops/tags/test_pausing.py::test_nothing_is_granted_once_the_pause_has_returned",),
@@ -139,7 +135,7 @@ BREAKS = (
     Break(
         "a failover skips nothing",
         "hazard 34",
-        RECORD,
+        SERVER,
         "return min(mark + self._failover_skip * longest, MAX_ID)",
         "return min(mark, MAX_ID)",
         (f"{FAILOVER}::test_how_much_is_skipped_can_be_set",),
@@ -147,7 +143,7 @@ BREAKS = (
     Break(
         "a failover skips by the row's step of now",
         "hazard 60",
-        OPENING,
+        SERVER,
         "longest = row.largest_step or max(installation.largest_step, row.step)",
         "longest = row.step",
         (f"{FAILOVER}::test_the_longest_range_ever_counts",),
@@ -155,7 +151,7 @@ BREAKS = (
     Break(
         "a failover is noted and not skipped",
         "hazard 34",
-        OPENING,
+        SERVER,
         "        if row.server or installation.first_id > 1:",
         "        if not row.server and installation.first_id > 1:",
         (f"{FAILOVER}::test_each_change_of_the_server_is_followed",),
@@ -163,7 +159,7 @@ BREAKS = (
     Break(
         "a tag that a failover lost whole begins at 1",
         "hazard 60",
-        OPENING,
+        SERVER,
         "start = max(past, installation.first_id)",
         "start = past",
         (f"{FAILOVER}::test_a_tag_made_after_a_failover_starts_past_the_skip",),
@@ -171,31 +167,32 @@ BREAKS = (
     Break(
         "tags made after a failover start where others did",
         "hazard 60",
-        RECORD,
-        "            installation.first_id = self.past_loss(installation.first_id, longest)\n",
+        SERVER,
+        "            installation.first_id = self._past_loss(installation.first_id, longest)\n",
         "            pass\n",
         (f"{FAILOVER}::test_a_tag_made_after_a_failover_starts_past_the_skip",),
     ),
     Break(
         "an installation that was deleted has lost nothing",
         "hazard 60",
-        RECORD,
-        '        installation.first_id = self.past_loss(installation.first_id, known["largest"])\n',
+        SERVER,
+        "        installation.first_id = "
+        'self._past_loss(installation.first_id, known["largest"])\n',
         "",
         (f"{FAILOVER}::test_an_installation_that_was_deleted_counts_as_a_loss",),
     ),
     Break(
         "a row that was put back gives others' ids again",
         "hazard 61",
-        OPENING,
-        "return self._record.past_loss(floor.lowest, installation.largest_step)",
+        SERVER,
+        "return self._past_loss(floor.lowest, installation.largest_step)",
         "return floor.lowest",
         (f"{FETCH}::test_what_others_were_granted_is_not_given_again",),
     ),
     Break(
         "a row that was deleted gives others' ids again",
         "hazard 61",
-        OPENING,
+        SERVER,
         "past = self._past_others(installation, floor) if lost or above_rows else floor.lowest",
         "past = floor.lowest",
         (f"{FETCH}::test_what_others_were_granted_is_not_given_again",),
@@ -203,7 +200,7 @@ BREAKS = (
     Break(
         "the longest range is not written down before it is used",
         "hazard 60",
-        RECORD,
+        SERVER,
         "        if installation.largest_step >= wanted:\n            return False",
         "        if installation.largest_step >= 0:\n            return False",
         (f"{FAILOVER}::test_the_longest_range_is_written_before_it_is_used",),
@@ -220,7 +217,7 @@ BREAKS = (
     Break(
         "a fetch of several databases moves the row as one alone",
         "I1",
-        MOVE,
+        SERVER,
         '    length = ids * Cast("delta", BigIntegerField())\n',
         "    length = ids * _big(1)\n",
         (f"{SHARED}::test_each_database_gives_out_its_own_remainder",),
@@ -228,7 +225,7 @@ BREAKS = (
     Break(
         "settings that divide the ids otherwise are let in",
         "I8, hazard 58",
-        OPENING,
+        SERVER,
         "        if ours is None or shard == ours:\n            return\n",
         "        if ours is None or shard:\n            return\n",
         (f"{SHARED}::test_a_setting_that_differs_is_refused",),
@@ -236,7 +233,7 @@ BREAKS = (
     Break(
         "a database that gave out ids alone is joined by a setting",
         "I1, hazard 58",
-        OPENING,
+        SERVER,
         "        if shard != ALONE or tag is not None:",
         "        if shard != ALONE:",
         (f"{SHARED}::test_a_database_that_gave_out_ids_alone_is_not_joined_by_a_setting",),
@@ -263,7 +260,7 @@ BREAKS = (
     Break(
         "a segment below the floor is accepted",
         "I1, hazard 61",
-        LOADS,
+        PARTS,
         "            if segment.start >= floor and segment.tag == self.tag:",
         "            if segment.tag == self.tag:",
         (f"{GENERATOR}::test_a_segment_below_the_floor_is_refused_and_another_one_fetched",),
@@ -271,7 +268,7 @@ BREAKS = (
     Break(
         "a segment of another tag is accepted",
         "I1",
-        LOADS,
+        PARTS,
         "            if segment.start >= floor and segment.tag == self.tag:",
         "            if segment.start >= floor:",
         (f"{GENERATOR}::test_a_segment_below_the_floor_is_refused_and_another_one_fetched",),
@@ -279,7 +276,7 @@ BREAKS = (
     Break(
         "the floor does not follow the grants",
         "hazard 61",
-        LOADS,
+        PARTS,
         "        self._floor = max(self._floor, segment.stop)\n",
         "",
         (f"{GENERATOR}::test_each_fetch_names_the_end_of_the_highest_grant",),
@@ -287,15 +284,15 @@ BREAKS = (
     Break(
         "a late answer counts",
         "L4",
-        LOADS,
-        "            pending = load is self._pending\n            # Below",
-        "            pending = True\n            # Below",
+        PARTS,
+        "            pending = load is self._pending\n            # A segment",
+        "            pending = True\n            # A segment",
         (f"{GENERATOR}::test_a_load_that_never_answers_is_given_up_and_its_answer_ignored",),
     ),
     Break(
         "what went back is accepted again",
         "I1",
-        LOADS,
+        PARTS,
         "                self._floor = segment.stop\n                self._given_back",
         "                self._given_back",
         (f"{AHEAD}::test_an_answer_that_went_back_is_never_accepted_again",),
@@ -319,7 +316,7 @@ BREAKS = (
     Break(
         "a later segment is used before an earlier one",
         "I2, hazard 25",
-        "django_idgen/core/segment_loads.py",
+        PARTS,
         "        self._opened, *others = self.segments\n",
         "        *others, self._opened = self.segments\n",
         (f"{AHEAD}::test_the_chain_is_used_in_order",),
@@ -343,7 +340,7 @@ BREAKS = (
     Break(
         "ids that loaded rows have are fetched",
         "I1, hazard 97",
-        LOADS,
+        PARTS,
         "return max(self._floor, self._loaded_past)",
         "return self._floor",
         (f"{AHEAD}::test_the_source_hears_how_much_of_the_floor_was_granted",),
@@ -351,7 +348,7 @@ BREAKS = (
     Break(
         "ids that loaded rows have go back to the source",
         "I1, hazard 97",
-        "django_idgen/core/segment_generator.py",
+        PARTS,
         "[ids[bisect_right(ids, top) :] for ids in self._take_back()]",
         "self._take_back()",
         (f"{AHEAD}::test_ids_of_loaded_rows_are_passed_over",),
@@ -440,7 +437,7 @@ BREAKS = (
         "a new tag begins at 1 though its table has rows",
         "hazard 81",
         "django_idgen/process/tags.py",
-        "    return _aside(lambda: max(map(highest_in, fields), default=0))",
+        "    return _outside_event_loop(lambda: max(map(highest_in, fields), default=0))",
         "    return 0",
         (
             "tests/sources/test_renamed_models.py::test_a_new_tag_begins_above_the_rows_of_its_table",

@@ -7,7 +7,7 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 FILE = "django_idgen/db/sqlite.py"
-PLACED = "django_idgen/sources/alias.py"
+PLACED = "django_idgen/sources/database.py"
 TESTS = "tests/db/test_sqlite_file.py"
 
 BREAKS = (
@@ -54,7 +54,7 @@ BREAKS = (
     Break(
         "tags of a lost file go on right above their tables' rows",
         "hazard 60",
-        "django_idgen/sources/row_opening.py",
+        "django_idgen/sources/server.py",
         "above_rows = installation.first_id > 1 and floor.lowest > 1",
         "above_rows = False",
         (f"{TESTS}::test_after_a_loss_ids_begin_far_above_the_rows_of_their_table",),

@@ -17,7 +17,7 @@ import django_idgen
 from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed
 from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_loads import Growth
+from django_idgen.core.segment_generator import Growth
 from django_idgen.process import handlers
 from django_idgen.process.factory import build_allocator, build_generator, build_namespace
 from django_idgen.settings.config import SettingsError, read_settings

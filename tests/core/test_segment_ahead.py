@@ -14,8 +14,7 @@ from django_idgen.core.errors import GeneratorClosed, SegmentExhausted, SegmentU
 from django_idgen.core.loader import InlineLoader, Loader
 from django_idgen.core.segment import STEP, Demand, Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import SegmentGenerator
-from django_idgen.core.segment_loads import Growth
+from django_idgen.core.segment_generator import Growth, SegmentGenerator
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import LIMIT, STILL, ManualLoader, ScriptedSource, manual
 

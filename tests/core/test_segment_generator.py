@@ -23,8 +23,7 @@ from django_idgen.core.generator import MAX_BATCH
 from django_idgen.core.loader import InlineLoader, Loader
 from django_idgen.core.segment import MAX_ID, Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_generator import SegmentGenerator
-from django_idgen.core.segment_loads import STALE_AFTER
+from django_idgen.core.segment_generator import STALE_AFTER, SegmentGenerator
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import LIMIT, ManualLoader, ScriptedSource, Time, manual
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from django_idgen.core.errors import GeneratorClosed, SegmentUnavailable
 from django_idgen.core.segment import STEP, Segment
-from django_idgen.core.segment_loads import STALE_AFTER, Growth
+from django_idgen.core.segment_generator import STALE_AFTER, Growth
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import manual
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.core.segment import LONGEST_STEP, STEP, Demand, Segment, drained, joined, runs
-from django_idgen.core.segment_loads import CALM, Chain, Growth
+from django_idgen.core.segment_generator import CALM, Chain, Growth
 
 MINUTE = 60.0
 LEAF = Growth()

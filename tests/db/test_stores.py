@@ -11,8 +11,7 @@ from django.db import connections
 
 from django_idgen import generators, next_id, segments
 from django_idgen.core.errors import LeaseLost
-from django_idgen.db.connection import Place, home_connection
-from django_idgen.db.stores import AliasLoader, Stores
+from django_idgen.db.connection import AliasLoader, Place, Stores, home_connection
 from django_idgen.db.tables import MODELS, missing_tables
 from django_idgen.process import handlers
 from tests import places

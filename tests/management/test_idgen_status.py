@@ -18,7 +18,6 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen import generators, next_id, segments
-from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.status import VERSION, status
 from django_idgen.ops.status_text import render, span, table
@@ -84,7 +83,6 @@ def test_its_moments_are_in_utc_in_a_project_without_time_zones(place: str, sett
     make_tables(place)
     next_id()
     segments["orders"].next_ids(5)
-    catch_up(place)
     found = document()
     moments = [
         tags_of(found)["orders"]["fetched_at"],

@@ -13,13 +13,14 @@ from django.db import connections
 from django.utils import timezone
 
 from django_idgen.core.errors import ConfigurationError, SegmentUnavailable, UpkeepFailed
+from django_idgen.core.lease import process_label
 from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.models import LeafAlloc
 from django_idgen.ops import preloading
 from django_idgen.ops.preloading import preload_segments
 from django_idgen.process import handlers
 from django_idgen.settings.config import SettingsError, read_settings
-from django_idgen.sources.history import holder, who_issued
+from django_idgen.sources.history import who_issued
 from tests.ports import free_port
 from tests.redis_servers import cache_alias
 from tests.server_tools import at_once
@@ -321,7 +322,7 @@ def test_what_was_taken_from_the_pool_is_written_into_the_history(
         assert "SegmentExhausted" in raised.value.done["errors"]["tea"]
         assert raised.value.done["history"] == 1
         found = [row.holder for row in who_issued("tea", first, database=server_alias)]
-        assert found[:2] == [holder(), "pool"]
+        assert found[:2] == [process_label(), "pool"]
         forget_redis(redis, server_alias)
 
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from django_idgen.core.files import NumberFile
 from django_idgen.core.loader import InlineLoader
 from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_loads import Growth
+from django_idgen.core.segment_generator import Growth
 from django_idgen.core.tag_generator import COUNTER_BITS, SerialGenerator
 from django_idgen.sources.file import FileSource
 from tests.servers import fast_directory

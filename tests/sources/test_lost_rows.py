@@ -24,7 +24,7 @@ HARM = {
 TAKER = """
 import sys
 from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.core.segment_loads import Growth
+from django_idgen.core.segment_generator import Growth
 from django_idgen.sources.server import ServerSource
 source = ServerSource(alias={alias!r}, default_step={step}, timeout=30)
 growth = Growth(longest_step=4 * {step})

@@ -5,8 +5,6 @@ from __future__ import annotations
 import unittest
 
 import pytest
-from django.core.management import call_command
-from django.core.signals import request_finished
 from django.db import transaction
 from django.test import SimpleTestCase, TestCase, TransactionTestCase
 
@@ -14,7 +12,6 @@ from django_idgen import segments
 from django_idgen.core.errors import SegmentExhausted
 from django_idgen.core.segment import MAX_ID
 from django_idgen.db.connection import Place, place_of
-from django_idgen.db.memory_rows import catch_up
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 
@@ -35,12 +32,10 @@ def test_a_tag_that_is_used_up_has_a_row() -> None:
     LeafAlloc.objects.create(biz_tag="end", max_id=MAX_ID - 3, step=1000)
     taken = segments["end"].next_ids(3)
     assert taken == [MAX_ID - 3, MAX_ID - 2, MAX_ID - 1]
-    catch_up("default")
     assert rows() == {"end": MAX_ID}
     for _ in range(2):
         with pytest.raises(SegmentExhausted):
             segments["end"].next_id()
-        catch_up("default")
     handlers.reset()  # as another process, which knows the row alone
     with pytest.raises(SegmentExhausted):
         segments["end"].next_id()
@@ -89,8 +84,6 @@ class Asks(TransactionTestCase):
     __test__ = False  # for pytest: it is run by a test
 
     def test(self) -> None:
-        """A request ends, and rows are looked at."""
-        request_finished.send(type(self))
         self.users.seen.append(set(rows()))  # type: ignore[attr-defined]
 
 
@@ -100,8 +93,6 @@ class TakesAndAsks(TransactionTestCase):
     def test(self) -> None:
         with transaction.atomic():
             segments["mine"].next_id()
-        self.users.seen.append(set(rows()))  # type: ignore[attr-defined]
-        request_finished.send(type(self))
         self.users.seen.append(set(rows()))  # type: ignore[attr-defined]
 
 
@@ -119,8 +110,8 @@ def test_tags_of_a_test_without_one_have_them_when_it_ends(users: Users) -> None
 
 
 def test_a_test_s_own_tags_have_their_rows(users: Users) -> None:
-    """Once a request has ended."""
-    assert users.run(TakesInATransaction, TakesAndAsks) == [set(), {"mine"}]
+    """In the transaction that took the ids, and after it."""
+    assert users.run(TakesInATransaction, TakesAndAsks) == [{"mine"}]
 
 
 def test_no_id_comes_again_after_a_test(users: Users) -> None:
@@ -137,6 +128,4 @@ def test_what_migrations_took_is_handed_on() -> None:
     """A runner copies the database for other processes once they are done."""
     with transaction.atomic():
         first = segments["seeded"].next_id()
-    assert rows() == {}
-    call_command("migrate", verbosity=0)
     assert rows()["seeded"] > first

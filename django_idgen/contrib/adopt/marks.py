@@ -16,7 +16,7 @@ from ...fields.base import GeneratedOnSave
 from ...ops.tags.edits import TagExists, make_tag, skip_tag
 from ...ops.tags.supply import let_go
 from ...process import handlers
-from ...process.registries import registry_of
+from ...process.factory import registry_of
 from ...process.tags import TagsElsewhere, find_tag, source_behind_pool
 from ...settings.config import GeneratorSettings
 

@@ -23,8 +23,7 @@ from django.utils import timezone
 from ...core.errors import ConfigurationError, InvalidTag
 from ...core.segment import MAX_ID, MAX_STEP, check_tag
 from ...db.connection import home_connection, home_of
-from ...db.row_writes import insert_row
-from ...db.tables import missing_tables, refuse_unfit_columns, table_of
+from ...db.tables import insert_row, missing_tables, refuse_unfit_columns, table_of
 from ...fields.filling import Report, rows_of
 from ...models import Installation, LeafAlloc, SegmentHistory
 from ...process.tags import find_tag, source_of_tags

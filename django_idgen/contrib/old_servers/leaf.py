@@ -33,7 +33,6 @@ from ...core.clock import in_zone, unix_us
 from ...core.errors import InvalidTag, SegmentError, TimeOutOfRange
 from ...core.layout import BitLayout
 from ...core.segment import Segment
-from ...db.memory_rows import catch_up
 from ...models import LeafAlloc
 from ...process.handlers import current_settings, segments
 from ...process.tags import is_row_of, tag_databases
@@ -134,7 +133,6 @@ class Leaf(OldServer):
         self.door.need(request, VIEW)
         found: list[Sequence[object]] = []
         for alias in tag_databases():
-            catch_up(alias)
             rows = LeafAlloc.objects.using(alias).order_by("biz_tag").values_list(*SHOWN)
             found.extend(
                 (alias, *row)

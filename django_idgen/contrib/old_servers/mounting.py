@@ -38,7 +38,7 @@ from rest_framework.views import APIView
 from ...core.generator import Generator
 from ...core.layout import BitLayout, parse_layout
 from ...core.segment import check_tag
-from ...db.atomic_requests import never_atomic
+from ...db.transactions import never_atomic
 from ...process.handlers import current_settings, generators, segments
 from ...rest.authentication import (
     TOKENS,

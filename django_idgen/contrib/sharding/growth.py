@@ -31,8 +31,7 @@ from django.db.models.functions import Greatest
 from ...core.errors import ConfigurationError
 from ...core.segment import ALONE, MAX_DELTA, Shard
 from ...db import dialects
-from ...db.row_writes import update_row
-from ...db.tables import missing_columns, missing_tables
+from ...db.tables import missing_columns, missing_tables, update_row
 from ...models import Installation, LeafAlloc
 
 __all__ = ["Growth"]

@@ -13,12 +13,8 @@ from ...core.segment import MAX_DELTA, STEP, Demand, Segment, Shard
 from ...core.tag_generator import TagGenerator
 from ...db.connection import place_of
 from ...db.sqlite import database_of
-from ...sources.alias import AliasSource
-from ...sources.database import DatabaseSource
-from ...sources.health import Health
-from ...sources.router import Route
-from ...sources.row_opening import ShardUnknown, Sharing
-from ...sources.server import FAILOVER_SKIP, ServerSource
+from ...sources.database import AliasSource, DatabaseSource, Route
+from ...sources.server import FAILOVER_SKIP, ServerSource, ShardUnknown, Sharing
 
 __all__ = ["SKIP_AFTER", "ShardGroup", "ShardedSource", "TicketGenerator"]
 
@@ -85,13 +81,12 @@ class ShardedSource(DatabaseSource):
     def _members_on(self, route: Route) -> Sequence[AliasSource]:
         if len(route) == 1:
             return super()._members_on(route)
-        return [self._place(alias, Shard(len(route), place)) for place, alias in enumerate(route)]
+        return [self._member(alias, Shard(len(route), place)) for place, alias in enumerate(route)]
 
     def _group(self, route: Route) -> ShardGroup:
         found = self._groups.get(route)
         if found is None:
-            members = [(source, self._health_of(source)) for source in self._members_on(route)]
-            found = self._groups.setdefault(route, ShardGroup(members))
+            found = self._groups.setdefault(route, ShardGroup(self._members_on(route)))
         return found
 
 
@@ -107,12 +102,12 @@ class ShardGroup:
     :class:`ConfigurationError` where the databases were told otherwise.
     """
 
-    def __init__(self, members: Sequence[tuple[AliasSource, Health]]) -> None:
+    def __init__(self, members: Sequence[AliasSource]) -> None:
         self._members = list(members)
         self._turns = count(random.randrange(len(self._members)))  # nosec B311  # whose turn is first is no secret
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        first = self._members[0][0]
+        first = self._members[0]
         if place_of(first.database).in_process:
             # In a test that keeps its marks in memory one place has all ids.
             return first.fetch(tag, floor=floor, demand=demand)
@@ -126,25 +121,25 @@ class ShardGroup:
                 failures.append(error)
         raise self._failed(tag, failures)
 
-    def _attempts(self) -> Iterator[tuple[tuple[AliasSource, Health], float | None]]:
+    def _attempts(self) -> Iterator[tuple[AliasSource, float | None]]:
         """First those that are up, each for a moment; then all of them, for as long as it takes."""
         turn = next(self._turns) % len(self._members)
         members = self._members[turn:] + self._members[:turn]
         for member in members:
-            if member[1].is_up():
+            if member.health.is_up():
                 yield member, SKIP_AFTER
         for member in members:
             yield member, None
 
     def _fetch_from(
         self,
-        member: tuple[AliasSource, Health],
+        source: AliasSource,
         timeout: float | None,
         tag: str,
         floor: int,
         demand: Demand,
     ) -> Segment:
-        source, health = member
+        health = source.health
         server = _server(source)
         try:
             with health.attempt():
@@ -167,7 +162,7 @@ class ShardGroup:
         A database that is down may have given out, alone, the very ids that the
         others would.
         """
-        states = {source.database: self._share(source, write=False) for source, _ in self._members}
+        states = {source.database: self._share(source, write=False) for source in self._members}
         new = [alias for alias, state in states.items() if state is Sharing.NEW]
         used = [alias for alias, state in states.items() if state is Sharing.USED]
         if new and used:
@@ -177,14 +172,14 @@ class ShardGroup:
                 f"has never heard of them. Going on would repeat ids. 'manage.py idgen_grow "
                 f"{' '.join(states)}' makes its rows above those of the others."
             )
-        for source, _ in self._members:
+        for source in self._members:
             self._share(source, write=True)
 
     def _share(self, source: AliasSource, *, write: bool) -> Sharing:
         try:
             return _server(source).share(write=write)
         except SegmentUnavailable as error:
-            names = ", ".join(repr(member.database) for member, _ in self._members)
+            names = ", ".join(repr(member.database) for member in self._members)
             raise NotAgreed(
                 f"Databases {names} are to share their tags for the first time, but "
                 f"{source.database!r} can't be asked whether it gives out ids alone: "

@@ -15,7 +15,6 @@ from django.utils.translation import gettext as _
 from ...core.errors import IdgenError
 from ...core.segment import check_tag
 from ...db.connection import home_connection, home_of
-from ...db.memory_rows import catch_up
 from ...db.tables import missing_tables
 from ...fields import SegmentSource
 from ...models import LeafAlloc, SegmentHistory
@@ -121,7 +120,6 @@ def tag_readings(
     more = 0
     for alias in [alias for alias in aliases if alias not in asked.away]:
         try:
-            catch_up(alias)
             # A savepoint, where the caller is in a transaction that an error would end.
             with transaction.atomic(using=home_of(alias)):
                 found, further = _rows(alias, number, wanted)

@@ -15,8 +15,8 @@ from ...core.clock import moment
 from ...core.errors import IdgenError, InvalidId, RegistryUnavailable
 from ...core.layout import BitLayout, IdParts
 from ...core.stored import Era
+from ...process.factory import registry_of
 from ...process.handlers import current_settings, generator_settings
-from ...process.registries import registry_of
 from ...settings.config import GeneratorSettings
 from ..worker_map import PastLease, who_held
 

@@ -9,7 +9,7 @@ from django.db import connections
 
 from ...core.clock import SYSTEM_CLOCK
 from ...db import dialects
-from ...process.registries import lease_databases
+from ...process.factory import lease_databases
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt

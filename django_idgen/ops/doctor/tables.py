@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from django.db import connections
 
 from ...db.tables import MODELS, table_of, unfit_columns
-from ...process.registries import lease_databases
+from ...process.factory import lease_databases
 from ...process.tags import source_behind_pool
 from .findings import Finding, Severity, Unexamined
 from .project import Project

@@ -22,7 +22,7 @@ from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.generator import Generator
 from ...core.keeper import LeaseKeeper
 from ...core.loader import process_lock
-from ...db.forking import no_fork
+from ...db.sqlite import no_fork
 from ...process import handlers
 from .definitions import BUCKETS, PROCESS, Definition
 

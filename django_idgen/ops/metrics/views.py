@@ -13,7 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_safe
 
-from ...db.atomic_requests import never_atomic
+from ...db.transactions import never_atomic
 from .collectors import ProcessCollector
 from .process import is_multiprocess
 from .switch import Switched, start

@@ -25,8 +25,7 @@ from ...core.errors import ConfigurationError, IdgenError, InvalidTag, SegmentUn
 from ...core.segment import MAX_ID, check_step, check_tag
 from ...db.connection import Place, home_connection, home_of, own_connection, place_of
 from ...db.dialects import Now
-from ...db.row_writes import insert_row, why_alike
-from ...db.tables import make_missing_tables, missing_tables
+from ...db.tables import insert_row, make_missing_tables, missing_tables, why_alike
 from ...db.transactions import Transactions
 from ...models import Installation, LeafAlloc
 from ...process import handlers

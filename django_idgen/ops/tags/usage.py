@@ -27,7 +27,6 @@ from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.segment import check_tag
 from ...db.connection import home_connection
 from ...db.dialects import SecondsOf
-from ...db.memory_rows import catch_up
 from ...db.tables import missing_tables
 from ...models import LeafAlloc, SegmentHistory
 from ...process.tags import source_behind_pool
@@ -149,7 +148,6 @@ def _stored(moment: datetime) -> datetime:
 
 def _taken(alias: str, tag: str, edges: Sequence[datetime], unit: int) -> Counter[int]:
     """By the place of the bucket: how many ids, less those that came back into the pool."""
-    catch_up(alias)
     rows = SegmentHistory.objects.using(alias).filter(
         tag=tag, taken_at__gte=_stored(edges[0]), taken_at__lt=_stored(edges[-1])
     )

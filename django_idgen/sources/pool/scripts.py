@@ -1,9 +1,9 @@
-"""The scripts that keep the pool inside Redis: one a call, each in one round trip.
+"""The Lua scripts of the pool: one script and one round trip for each call.
 
-A tag's pool is one hash, so that losing any of it loses all, or leaves a gap. It is
-stamped with the server's present life (``run_id`` and ``master_replid``): what was put
-in under another one is thrown away unread, since a restart, a restored file or a
-replica that took over may have brought back what had been handed out.
+A tag's pool is one hash, so that Redis loses all of it or leaves a gap. It is
+stamped with the server's life (``run_id`` and ``master_replid``). Ids from
+another life are thrown away unread, since a restart, a restored file or a
+replica that took over may bring back ids that were given out.
 """
 
 from __future__ import annotations
@@ -15,56 +15,56 @@ from secrets import token_hex
 
 from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import SegmentUnavailable
+from ...core.lease import process_label
 from ...core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
 from ...core.source import Stock
 from ...db.redis_client import OwnRedis, run_script
-from ..history import holder
 
 __all__ = ["POOL", "Notes", "PoolScripts", "Popped", "Pushed", "history_of", "key_of"]
 
 MAX_RANGES = 256
-"""Of one tag. Those that adjoin are one; of more than that the shortest are thrown away."""
+"""Ranges of one tag, adjacent ones joined. Of more ranges, the shortest are thrown away."""
 PUSHED_AT_ONCE = 64
 KEYS_AT_ONCE = 200
 DIGITS = 19
 POOL = "pool"
-"""The holder, in the history, of what lies in the pool."""
+"""The holder, in the history, of ids in the pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Popped:
-    """What a pop came to."""
+    """The result of a pop."""
 
     segment: Segment | None = None
     highest: int = 0
-    """The end of the highest range that was ever pooled: what is fetched starts there."""
+    """The end of the highest range that was ever in the pool: a fetch starts there."""
     dropped: int = 0
-    """Ids that were thrown away, as they were put in under another life of the server."""
+    """Ids from another life of the server that were thrown away."""
     life: str = ""
-    """The pool's life: see :meth:`PoolScripts.push`; "" if that isn't known."""
+    """The pool's life: see :meth:`PoolScripts.push`; "" if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a push came to."""
+    """The result of a push."""
 
     taken: int = 0
-    """Ids that there was room for."""
+    """Ids that were added."""
     dropped: int = 0
     refused: bool = False
-    """Whether nothing was put in, as the pool has another life."""
+    """Whether nothing was added because the pool has another life."""
     life: str = ""
-    """The pool's life, if something was put in."""
+    """The pool's life, if something was added."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Who had which range, in order."""
+    """Notes on who got which range, in order."""
 
     life: str
-    """Which list they are of: it is begun anew after a flush."""
+    """The life of their list, which starts over after a flush."""
     upto: int
-    """The number of the last one."""
+    """The number of the last note."""
     words: Sequence[Sequence[str]]
     """Tag, first id, end, delta, seconds, microseconds and holder of each."""
 
@@ -72,8 +72,8 @@ class Notes:
 class PoolScripts:
     """Calls the scripts. Thread-safe.
 
-    Every method raises :class:`SegmentUnavailable` where no answer came, and
-    :class:`ConfigurationError` where the server's access rules are in the way.
+    Every method raises :class:`SegmentUnavailable` without an answer, and
+    :class:`ConfigurationError` if the server's access rules refuse the call.
     """
 
     def __init__(self, own: OwnRedis, *, history: bool = False) -> None:
@@ -81,10 +81,10 @@ class PoolScripts:
         self._history = history
 
     def pop(self, owner: str, tag: str, *, floor: int, demand: Demand) -> Popped:
-        """Take the lowest ids at or above ``floor`` (up to ``MAX_ID``) that suit ``demand``."""
+        """Take the lowest ids at or above ``floor`` (at most ``MAX_ID``) that meet ``demand``."""
         wanted = (demand.times, demand.at_least, LONGEST_STEP)
         at = SYSTEM_CLOCK.wall_ns() // 1000
-        given = (_text(floor), *wanted, tag, holder(), at, token_hex(8))
+        given = (_text(floor), *wanted, tag, process_label(), at, token_hex(8))
         status, *words = self._call("pop", self._keys(owner, tag), *given)
         highest, dropped = int(words[0]), int(words[1])
         if status == "none":
@@ -103,11 +103,11 @@ class PoolScripts:
         max_ids: int,
         life: str,
     ) -> Pushed:
-        """Add ``ranges``, of which none is empty, to the pool whose life is still ``life``.
+        """Add ``ranges``, none of them empty, to the pool if its life is still ``life``.
 
-        Pausing a tag clears its pool, which has another life from then on. A caller that had
-        the life before its database granted the ids, or said that the tag is not paused, puts
-        in none of a tag that was paused since. "" stands for a pool that has not begun.
+        Pausing a tag clears its pool and gives it another life. A caller reads the life before
+        the database grants the ids, or says that the tag is not paused. So it can't add ids of a
+        tag that was paused since. "" stands for a pool that has not begun.
         """
         pushed, fresh = Pushed(), token_hex(8)
         for first in range(0, len(ranges), PUSHED_AT_ONCE):
@@ -123,7 +123,7 @@ class PoolScripts:
         return pushed
 
     def stock(self, owners: Sequence[tuple[str, str]]) -> list[Stock]:
-        """What lies there of each (owner, tag)."""
+        """The stock of each (owner, tag)."""
         found: list[Stock] = []
         for first in range(0, len(owners), KEYS_AT_ONCE):
             some = owners[first : first + KEYS_AT_ONCE]
@@ -132,21 +132,21 @@ class PoolScripts:
         return found
 
     def clear(self, owners: Sequence[tuple[str, str]], *, keep_highest: bool = False) -> int:
-        """Throw away what lies there of each (owner, tag); returns of how many something did.
+        """Throw away the ids of each (owner, tag); how many of them had some.
 
-        ``keep_highest``: what is fetched goes on above all that was ever here.
+        ``keep_highest``: later fetches are above all ids that were ever here.
         """
         keys = [key_of(owner, tag) for owner, tag in owners]
         _, count = self._call("clear", keys, token_hex(8), int(keep_highest))
         return int(count)
 
     def notes(self, owner: str, most: int) -> Notes:
-        """The oldest notes of who had which range, up to ``most``; they stay there."""
+        """The oldest notes, up to ``most``. They stay in Redis."""
         _, life, upto, *words = self._call("notes", [history_of(owner)], most)
         return Notes(life, int(upto), [json.loads(word) for word in words])
 
     def noted(self, owner: str, notes: Notes) -> bool:
-        """Strike out ``notes``, which are kept elsewhere by now."""
+        """Delete ``notes``, which are rows of the history now."""
         return bool(self._call("noted", [history_of(owner)], notes.life, notes.upto))
 
     def _keys(self, owner: str, tag: str) -> list[str]:
@@ -178,12 +178,12 @@ class PoolScripts:
 
 
 def key_of(owner: str, tag: str) -> str:
-    """The key of a tag's hash. What another version keeps otherwise has another prefix."""
+    """The key of a tag's hash. A version with another format has another prefix."""
     return f"django_idgen:pool1:{{{owner}}}:{tag}"
 
 
 def history_of(owner: str) -> str:
-    """The key of the notes on who had which range."""
+    """The key of the notes on who got which range."""
     return f"django_idgen:poolhistory1:{{{owner}}}"
 
 

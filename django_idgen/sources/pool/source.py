@@ -1,66 +1,74 @@
-"""Segments kept ready in Redis, in front of the source that they come from.
+"""Segments kept ready in Redis, in front of another source.
 
-What processes have left over, and what was fetched ahead of need, lies in the pool;
-a process takes from there, else from the source behind it. So nothing is wasted by
-restarts, and a database outage of some minutes is not felt.
+The pool has ids that processes gave back, and ids that were fetched ahead.
+A process takes ids from the pool, else from the source behind it. So restarts waste
+nothing, and processes get through a database outage of some minutes.
 
-Redis may forget all of it at any time: that is a gap. It must never bring anything
-back: see :mod:`.scripts`. What was pushed or popped without an answer is given up.
+Redis may lose all of it at any time: that is a gap. It must never bring back ids:
+see :mod:`.scripts`. A push or pop without an answer is given up.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.db import connections, transaction
+from django.utils.timezone import get_default_timezone, make_naive
 
 from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.generator import Emit
-from ...core.loader import AnyLoader
+from ...core.loader import AnyLoader, LoaderPool
 from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag, joined
 from ...core.source import Source, Stock
+from ...db.connection import home_of
 from ...db.installation import NOBODY
 from ...db.redis_client import OwnRedis
+from ...models import SegmentHistory
 from ...signals import emit as emit_signal
-from ..fetch_threads import FetchThreads
-from .history import carry_over
-from .link import PoolLink
-from .scripts import MAX_RANGES, PoolScripts, Popped, Pushed
+from .scripts import MAX_RANGES, Notes, PoolScripts, Popped, Pushed
 
-__all__ = ["MAX_IDS", "TIMEOUT", "PoolSource"]
+__all__ = ["BATCH", "MAX_IDS", "RETRY_AFTER", "TIMEOUT", "PoolLink", "PoolSource", "carry_over"]
 
 TIMEOUT = 0.2
 """Seconds; well below the time that a caller with nothing left waits."""
 MAX_IDS = 20_000_000
-"""Ids of one tag: 20 minutes of 16,000 a second. So many are lost with the Redis."""
+"""Ids of one tag: 20 minutes at 16,000 a second. The most that is lost with the Redis."""
 LARGEST_POOL = 1_000_000_000
 TRIES = 3
-"""Others may begin the pool, or have it cleared, at the same moment."""
+"""Attempts to push: another process may begin or clear the pool at the same moment."""
 OWNER_AGE = 60.0
-"""Seconds after which a fetch looks whether its database is still the same one."""
+"""Seconds after which a fetch checks whether its database is still the same one."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """What this process has had of a tag."""
+    """What this process last fetched of a tag."""
 
     owner: str
     since: int
-    """What lies below came from another owner; 0 if there was none."""
+    """Ids below came from another owner; 0 if none did."""
     step: int
     life: str
-    """The pool's, before the last ids were had, or the tag was last found not to be paused."""
+    """The pool's life before the last fetch, or before the last check that it is not paused."""
 
 
 class PoolSource(Source):
-    """A pool in the Redis of the cache ``alias`` (django-redis'), before ``source``. Thread-safe.
+    """A pool in the Redis of the cache ``alias``, in front of ``source``. Thread-safe.
 
-    ``timeout`` (seconds, 0.01 to 60) bounds each call to Redis; after a failure the pool
-    is left alone for a minute, and ids come from ``source``. ``max_ids`` (1 to 1e9)
-    bounds what lies ready there of each tag, and what is given back.
+    ``timeout`` (seconds, 0.01 to 60) bounds each call to Redis. After a failure the pool
+    is not used for a minute, and ids come from ``source``. ``max_ids`` (1 to 1e9)
+    bounds the ids of each tag in the pool, and those that are given back.
 
     An edited step counts from the next fetch of any process from ``source``.
     """
@@ -87,11 +95,11 @@ class PoolSource(Source):
         self.source = source
         self.alias = alias
         self.max_ids = _checked_max_ids(max_ids)
-        self._loader = FetchThreads(lambda: source.loader.background)
+        self._loader = LoaderPool(lambda: source.loader.background, on_idle=connections.close_all)
         self._own = own or OwnRedis(alias, timeout=_checked_timeout(timeout))
         _ = self._own.client  # so that a wrong alias fails at once
         self.history = source.history
-        """Whether it is written down who has which range."""
+        """Whether each range leaves a history row."""
         self._scripts = PoolScripts(self._own, history=self.history)
         self._emit = emit
         self._link = PoolLink(alias, clock=clock, emit=emit)
@@ -99,20 +107,19 @@ class PoolSource(Source):
 
     @property
     def loader(self) -> AnyLoader:
-        """Some threads, where the source behind the pool has any."""
+        """Several threads, if the source behind the pool has one."""
         return self._loader
 
     @property
     def behind(self) -> Source:
-        """The source that the pool is filled from."""
+        """The source behind the pool."""
         return self.source.behind
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """The lowest ids of the pool at or above ``floor``; else a segment of the source.
 
-        From the pool there may be fewer than ``demand`` asks for, but for ``at_least``.
-        See :meth:`Source.fetch` for what it raises, and for
-        :class:`ConfigurationError` :meth:`..PoolLink.ask`.
+        A segment from the pool may be shorter than ``demand`` asks for, but has ``at_least``.
+        Raises as :meth:`Source.fetch` and :meth:`PoolLink.ask` do.
         """
         owner = self.source.owner(check_tag(tag))
         popped = self._pop(owner, tag, floor, demand)
@@ -125,29 +132,29 @@ class PoolSource(Source):
         return segment
 
     def _behind(self, tag: str, floor: int, demand: Demand, popped: Popped) -> tuple[Segment, str]:
-        """A segment of the source behind the pool, which has none; and the pool's life."""
+        """A segment of the source behind an empty pool, and the pool's life."""
         segment = self.source.fetch(tag, floor=max(floor, popped.highest), demand=demand)
         return segment, popped.life
 
     def give_back(self, tag: str, ranges: Sequence[range]) -> None:
-        """Put ids into the pool that came from here and were not given out. Never raises."""
+        """Put unused ids that were fetched here into the pool. Never raises."""
         known = self._fetched.get(tag)
         if known is None or not known.owner or self.source.owner(tag) != known.owner:
             return
         whole = joined(each for each in ranges if each and each[0] >= known.since)
         longest = sorted(whole, key=len, reverse=True)[:MAX_RANGES]
-        # "Never raises": where it can't be told whether the tag is paused, they are a gap.
+        # A gap, if it is unknown whether the tag is paused.
         with suppress(SegmentUnavailable, ConfigurationError):
             if longest and (pushed := self._put_in(known, tag, longest, max_ids=self.max_ids)).life:
                 self._fetched[tag] = replace(self._fetched[tag], life=pushed.life)
 
     def _put_in(self, had: _Fetched, tag: str, ranges: Sequence[range], *, max_ids: int) -> Pushed:
-        """Put ids into the pool, unless their tag is paused."""
+        """Push ids, unless their tag is paused."""
         push = partial(self._push, had.owner, tag, ranges, step=had.step, max_ids=max_ids)
         pushed = push(life=had.life) if had.life else Pushed(refused=True)
         for _ in range(TRIES if pushed.refused else 0):
-            # It was cleared or lost, or begins now. The life is read first: a pause that comes
-            # in between ends it.
+            # The pool was cleared or lost, or begins now. Its life is read first: a pause in
+            # between ends that life.
             found = self._link.demand(lambda: self._scripts.stock([(had.owner, tag)]))
             if self.source.is_paused(tag):
                 return Pushed()
@@ -159,14 +166,14 @@ class PoolSource(Source):
     # --- keeping a stock --------------------------------------------------------------
 
     def stock(self, tags: Iterable[str]) -> Mapping[str, int]:
-        """How many ids of each of ``tags`` lie in the pool.
+        """How many ids of each of ``tags`` are in the pool.
 
-        Raises :class:`SegmentUnavailable` if Redis can't be asked.
+        Raises :class:`SegmentUnavailable` if Redis does not answer.
         """
         return {tag: stock.ids for tag, stock in self.stocks(tags).items()}
 
     def stocks(self, tags: Iterable[str]) -> Mapping[str, Stock]:
-        """As :meth:`stock`, with all that is known of it."""
+        """The stock of each of ``tags``. Raises as :meth:`stock`."""
         owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
         pooled = [(owner, tag) for owner, tag in owners if owner]
         found = self._link.demand(lambda: self._scripts.stock(pooled)) if pooled else []
@@ -174,11 +181,11 @@ class PoolSource(Source):
         return stocks | {tag: stock for (_, tag), stock in zip(pooled, found, strict=True)}
 
     def clear(self, tags: Iterable[str], *, keep_highest: bool = False) -> None:
-        """Throw away what lies in the pool of ``tags``: a gap. What was fetched before stays out.
+        """Throw away the pool's ids of ``tags``: a gap. Ids that were fetched before can't get in.
 
-        For tags that are paused; and for when the database was restored to an earlier state
-        while the pool could not be asked, or ``max_id`` was lowered by hand. Raises
-        :class:`SegmentUnavailable` if Redis can't be asked.
+        For paused tags; and after the database was restored to an earlier state
+        while Redis was down, or ``max_id`` was lowered by hand. Raises
+        :class:`SegmentUnavailable` if Redis does not answer.
         """
         owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
         pooled = [(owner, tag) for owner, tag in owners if owner]
@@ -186,12 +193,11 @@ class PoolSource(Source):
             self._link.demand(lambda: self._scripts.clear(pooled, keep_highest=keep_highest))
 
     def drain_history(self) -> int:
-        """Move what Redis has noted on who popped which range into the history's rows.
+        """Move the notes of Redis on who popped which range into the history's rows.
 
-        Returns how many rows were written. May come late, be doubled, or be killed; Redis
+        Returns how many rows were written. May run late, twice at once, or be killed: Redis
         keeps the last 50,000 notes of a database. Raises
-        :class:`SegmentUnavailable` if Redis can't be asked, and what the
-        database says.
+        :class:`SegmentUnavailable` if Redis does not answer, and the database's errors.
         """
         if not self.history:
             return 0
@@ -199,14 +205,14 @@ class PoolSource(Source):
         return sum(carry_over(self._link, self._scripts, owner, alias) for alias, owner in owners)
 
     def refill(self, tag: str, ids_wanted: int) -> int:
-        """Fetch ids of ``tag`` until ``ids_wanted`` (at most ``max_ids``) lie ready in the pool.
+        """Fetch ids of ``tag`` until the pool has ``ids_wanted`` (at most ``max_ids``).
 
-        Those count that every process can use which has asked so far: what lies below the
-        floor of one is for newcomers, and may be as much again.
+        Counts the ids that every process which has asked so far can use. Ids below the floor of
+        one of them are for new processes, and may be as many again.
 
-        Returns how many were put in. Two at once put in too many, and repeat nothing; one
-        that is killed leaves a gap of a fetch. Raises what :meth:`fetch` does, and
-        :class:`SegmentUnavailable` if Redis can't be asked.
+        Returns how many were added. Two at once add too many, but repeat nothing. One
+        that is killed leaves a gap of a fetch. Raises as :meth:`fetch` does, and
+        :class:`SegmentUnavailable` if Redis does not answer.
         """
         if not self.source.owner(check_tag(tag)):
             return 0
@@ -223,14 +229,14 @@ class PoolSource(Source):
     # --- looking ----------------------------------------------------------------------
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """As of the source behind it, and of Redis: each can have ids while the other is down."""
+        """Redis, and the probes of the source behind it. One of them is enough for ids."""
         return {f"redis {self._own.alias}": self._ping, **self.source.probes()}
 
     def _ping(self) -> None:
         self._own.ask(lambda client: client.ping(), unavailable=SegmentUnavailable)
 
     def memory(self) -> int:
-        """Bytes that the Redis uses, for whatever. Raises as :meth:`stock`."""
+        """The bytes that the Redis uses in all. Raises as :meth:`stock`."""
         info = self._own.ask(lambda client: client.info("memory"), unavailable=SegmentUnavailable)
         return int(info["used_memory"])
 
@@ -309,3 +315,121 @@ def _checked_max_ids(value: object) -> int:
             f"'max_ids' must be a whole number of 1 to {LARGEST_POOL}, not {value!r}."
         )
     return value  # type: ignore[return-value]
+
+
+RETRY_AFTER = 60.0
+"""Seconds for which a Redis that did not answer is left alone."""
+
+
+class PoolLink:
+    """Calls Redis, one call at a time, and not for :data:`RETRY_AFTER` after a failure.
+
+    So an unreachable Redis costs a process one timeout a minute. Thread-safe.
+    It emits ``pool_unavailable`` and ``pool_available``.
+    """
+
+    def __init__(self, alias: str, *, clock: Clock, emit: Emit) -> None:
+        self.alias = alias
+        self._clock = clock
+        self._emit = emit
+        self._answered = False
+        self._failure: Exception | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Replace the parent's lock after a fork."""
+        self._lock = threading.Lock()
+        self._retry_at = 0.0
+
+    def ask(self, call: Callable[[], T]) -> T | None:
+        """Return ``call()``; ``None`` while Redis is down.
+
+        Raises :class:`ConfigurationError` for a server that refuses its first call. Once it has
+        answered, ids go on without it.
+        """
+        with self._lock:
+            if self._failure is not None and self._clock.stopwatch() < self._retry_at:
+                return None
+            before = self._failure
+            answer = self._tried(call)
+            after = self._failure
+        if after is not None:
+            self._emit("pool_unavailable", alias=self.alias, error=after)
+        elif before is not None:
+            self._emit("pool_available", alias=self.alias)
+        return answer
+
+    def _tried(self, call: Callable[[], T]) -> T | None:
+        self._failure = None
+        try:
+            answer = call()
+        except (SegmentUnavailable, ConfigurationError) as error:
+            if isinstance(error, ConfigurationError) and not self._answered:
+                raise
+            self._failure = error
+            self._retry_at = self._clock.stopwatch() + RETRY_AFTER
+            return None
+        self._answered = True
+        return answer
+
+    def demand(self, call: Callable[[], T]) -> T:
+        """Like :meth:`ask`, but raises :class:`SegmentUnavailable` while Redis is down."""
+        answer = self.ask(call)
+        if answer is None:
+            failure = self._failure
+            raise SegmentUnavailable(
+                f"The pool in the Redis of CACHES[{self.alias!r}] can't be asked at the moment; "
+                f"it is tried again {RETRY_AFTER:g} s after a failure."
+            ) from failure
+        return answer
+
+
+BATCH = 500
+"""Notes that are moved in one transaction."""
+
+
+def carry_over(link: PoolLink, scripts: PoolScripts, owner: str, alias: str) -> int:
+    """Move the notes of ``owner`` into the history's rows in ``alias``; returns how many.
+
+    A pop must not wait for the database. So the script notes in Redis who popped which ids, and
+    the process that fills the pool moves the notes. A note that is moved twice, since a process
+    was killed in between, is still one row. Runs in the calling thread, on its ordinary
+    connection. Raises what Redis (:class:`SegmentUnavailable`) and the database say.
+    """
+    moved = 0
+    while (notes := link.demand(partial(scripts.notes, owner, BATCH))).upto:
+        moved += _insert(notes, alias) if notes.words else 0
+        link.demand(partial(scripts.noted, owner, notes))
+    return moved
+
+
+def _insert(notes: Notes, alias: str) -> int:
+    rows = [_row(words) for words in notes.words]
+    times = [row.taken_at for row in rows]
+    with transaction.atomic(using=home_of(alias)):
+        there = SegmentHistory.objects.using(alias).filter(taken_at__range=(min(times), max(times)))
+        known = set(there.values_list("tag", "start", "stop", "holder", "taken_at"))
+        new = [
+            row
+            for row in rows
+            if (row.tag, row.start, row.stop, row.holder, row.taken_at) not in known
+        ]
+        SegmentHistory.objects.using(alias).bulk_create(new)
+    return len(new)
+
+
+def _row(words: Sequence[str]) -> SegmentHistory:
+    tag, start, stop, delta, seconds, micros, holder = words
+    return SegmentHistory(
+        tag=tag,
+        start=int(start),
+        stop=int(stop),
+        delta=int(delta),
+        holder=holder,
+        taken_at=_moment(int(seconds), int(micros)),
+    )
+
+
+def _moment(seconds: int, micros: int) -> datetime:
+    moment = datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=micros)
+    return moment if settings.USE_TZ else make_naive(moment, get_default_timezone())

@@ -17,10 +17,10 @@ from django_idgen.contrib.sharding.source import SKIP_AFTER
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import ConfigurationError, SegmentUnavailable
 from django_idgen.core.loader import Loader
-from django_idgen.core.segment import Segment
+from django_idgen.core.segment import Segment, Shard
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.models import Installation, LeafAlloc
-from django_idgen.sources import health
+from django_idgen.sources import database
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
 from tests.server_tools import at_once
@@ -127,8 +127,8 @@ def test_a_dead_database_is_tried_again_in_the_background(
     with away(shards[0]):
         [source.fetch("t") for _ in range(2)]
     assert {source.fetch("t").start % 2 for _ in range(4)} == {1}
-    monkeypatch.setattr(health, "RETRY_AFTER", 0.0)
-    source._health[shards[0]]._retry_at = 0.0
+    monkeypatch.setattr(database, "RETRY_AFTER", 0.0)
+    source._by_alias[shards[0], Shard(2, 0)].health._retry_at = 0.0
     deadline = SYSTEM_CLOCK.stopwatch() + 30
     while source.fetch("t").start % 2 == 1:
         assert SYSTEM_CLOCK.stopwatch() < deadline

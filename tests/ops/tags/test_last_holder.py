@@ -10,11 +10,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from django_idgen import segments
+from django_idgen.core.lease import process_label
 from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.database import DatabaseSource
-from django_idgen.sources.history import holder
-from django_idgen.sources.row_opening import Floor
+from django_idgen.sources.server import Floor
 from tests.places import STEP, make_tables, place
 
 __all__ = ["place"]
@@ -32,7 +32,7 @@ def test_a_fetch_says_who_when_and_how_many(place: str) -> None:
     for demand, ids in ((Demand(), STEP), (Demand(at_least=50), 50), (Demand(times=4), 4 * STEP)):
         source.fetch("t", demand=demand)
         found = row(place)
-        assert (found.holder, found.fetched_ids) == (holder(), ids)
+        assert (found.holder, found.fetched_ids) == (process_label(), ids)
         assert found.fetched_at is not None
         assert before < found.fetched_at < timezone.now() + timedelta(seconds=5)
 
@@ -43,7 +43,7 @@ def test_the_careful_path_says_it_too(server_alias: str) -> None:
     source.fetch("t")
     LeafAlloc.objects.using(server_alias).update(max_id=MAX_ID - 4, holder="")
     segment = source.fetch("t")
-    assert (row(server_alias).holder, row(server_alias).fetched_ids) == (holder(), 4)
+    assert (row(server_alias).holder, row(server_alias).fetched_ids) == (process_label(), 4)
     assert len(segment.ids()) == 4
 
 
@@ -84,16 +84,13 @@ def test_on_sqlite_it_costs_the_caller_no_query(place: str) -> None:
         segments["t"].next_ids(3 * STEP)
         assert len(queries) == 0
     segments["t"].next_ids(3 * STEP)
-    assert row(place).holder == holder()
+    assert row(place).holder == process_label()
 
 
 @pytest.mark.django_db(transaction=True)
 def test_in_memory_it_is_written_with_the_row() -> None:
-    """When a request has ended, or ``migrate`` is done."""
-    from django_idgen.db.memory_rows import catch_up
-
+    """As on a server."""
     segments["memory.holder"].next_id()
-    catch_up("default")
     found = row("default", "memory.holder")
-    assert (found.holder, found.fetched_ids) == (holder(), 1000)
+    assert (found.holder, found.fetched_ids) == (process_label(), 1000)
     assert found.fetched_at is not None

@@ -11,12 +11,12 @@ from django.test import override_settings
 
 from django_idgen import segments
 from django_idgen.core.errors import SegmentUnavailable, TagPaused
+from django_idgen.core.lease import process_label
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.preloading import preload_segments
 from django_idgen.ops.tags.edits import PoolStillOpen, pause_tag, resume_tag
 from django_idgen.ops.tags.outlook import outlook
 from django_idgen.process import handlers
-from django_idgen.sources.history import holder
 from django_idgen.sources.pool.scripts import key_of
 from django_idgen.sources.pool.source import PoolSource
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, redis_farm
@@ -290,14 +290,14 @@ def test_the_last_holder_is_whoever_took_from_the_pool(
     pooled: PoolSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the one who fetched for it: that is known without a further question."""
-    monkeypatch.setattr("django_idgen.sources.pool.scripts.holder", lambda: "taker 1:7")
+    monkeypatch.setattr("django_idgen.sources.pool.scripts.process_label", lambda: "taker 1:7")
     pooled.fetch("t")
     now = outlook("t")
     assert (now.holder, now.fetched_ids, now.pooled) == ("taker 1:7", 20, 20)
     pooled.fetch("t")
     pooled.fetch("t")
     now = outlook("t")
-    assert (now.holder, now.fetched_ids, now.pooled) == (holder(), 20, 0)
+    assert (now.holder, now.fetched_ids, now.pooled) == (process_label(), 20, 0)
 
 
 def test_events_say_nothing_of_it(redis: str) -> None:

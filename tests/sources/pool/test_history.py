@@ -9,12 +9,12 @@ from django.db import DatabaseError, connections
 from django.test import override_settings
 
 from django_idgen.core.errors import SegmentUnavailable
+from django_idgen.core.lease import process_label
 from django_idgen.models import SegmentHistory
 from django_idgen.sources import history
 from django_idgen.sources.database import DatabaseSource
-from django_idgen.sources.pool.history import BATCH
 from django_idgen.sources.pool.scripts import history_of
-from django_idgen.sources.pool.source import PoolSource
+from django_idgen.sources.pool.source import BATCH, PoolSource
 
 from .shop import PATIENT, OwnedSource, pool
 
@@ -36,7 +36,7 @@ def holders(process: PoolSource, number: int) -> list[str]:
 
 def test_the_last_row_is_of_who_issued_it(noted: PoolSource) -> None:
     """First whoever fetched it, then the pool, then whoever took it from there."""
-    me = history.holder()
+    me = process_label()
     noted.fetch("t")
     noted.give_back("t", [range(4, 11)])
     assert noted.drain_history() == 1
@@ -78,7 +78,7 @@ def test_what_cannot_be_written_stays_in_redis(
     """A database that is away loses no note."""
     noted.refill("t", 50)
     with monkeypatch.context() as patched:
-        patched.setattr("django_idgen.sources.pool.history._insert", _database_fails)
+        patched.setattr("django_idgen.sources.pool.source._insert", _database_fails)
         with pytest.raises(DatabaseError):
             noted.drain_history()
     assert noted.fetch("t").start == 1  # and the pool itself is as good as ever

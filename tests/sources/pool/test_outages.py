@@ -12,8 +12,7 @@ import pytest
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.core.segment import STEP, Demand
 from django_idgen.core.segment_allocator import SegmentAllocator
-from django_idgen.sources.pool.link import RETRY_AFTER
-from django_idgen.sources.pool.source import PoolSource
+from django_idgen.sources.pool.source import RETRY_AFTER, PoolSource
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, eventually
 from tests.wires import SCRIPT, LossyWire
 
