@@ -16,14 +16,24 @@ from django_idgen.core import errors
 from django_idgen.ops.metrics import definitions
 from tests import servers, warm
 from tests.console import NOT_RUN, Console, lines
+from tests.redis_servers import redis_farm
+from tests.walkthrough import Walkthrough
 
 ROOT = Path(__file__).parent.parent
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+FOLLOWED = {
+    "quickstart": ["quickstart"],
+    "celery": ["quickstart", "celery"],
+    "tutorial": ["tutorial"],
+}
+"""Pages that are followed in a project of their own, and those that a reader followed before."""
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 PIP = re.compile(r"[`/\n]pip install (?:-q )?(?:\"([^\"]+)\"|([\w/.-]+))")
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 WITH_CODE = [page for page in PAGES if PYTHON.search(page.read_text())]
-WITH_COMMANDS = [page for page in PAGES if list(lines(page.read_text()))]
+WITH_COMMANDS = [
+    page for page in PAGES if page.stem not in FOLLOWED and list(lines(page.read_text()))
+]
 
 # A project named as in the pages: one app, "shop", and an in-memory database.
 PROJECT = """
@@ -117,6 +127,25 @@ def test_the_commands_on_a_page_run(page: Path, tmp_path: Path, django_db_blocke
             console.end()
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_page_can_be_followed_in_a_new_project(name: str, tmp_path: Path) -> None:
+    """What a reader pastes into files and a terminal, step by step, works and prints that."""
+    for program in ("bash", "curl"):
+        if shutil.which(program) is None:
+            servers.absent(f"No {program} on the PATH.")
+    with redis_farm() as farm, Walkthrough(tmp_path / "home", farm.server().port) as reader:
+        for page in FOLLOWED[name]:
+            reader.follow(ROOT / "docs" / f"{page}.md")
+        assert reader.followed > 3
+
+
+def test_each_file_that_a_page_shows_is_one_that_is_followed() -> None:
+    """A block with a title is a file of a new project, and no other test looks at it."""
+    shown = {page.stem for page in PAGES if "```python title=" in page.read_text("utf-8")}
+    assert shown <= set(FOLLOWED)
+
+
 def test_what_pages_have_pip_install_is_there() -> None:
     """The project itself, its clone or one of its extras; nothing is installed for it."""
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -140,6 +169,10 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     """No page is written and then forgotten."""
     linked = set(LINK.findall((ROOT / "README.md").read_text()))
     assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= linked
+    for index in (ROOT / "docs").glob("*/index.md"):
+        assert f"docs/{index.parent.name}/index.md" in linked
+        below = {page.name for page in index.parent.glob("*.md")} - {"index.md"}
+        assert below <= set(LINK.findall(index.read_text("utf-8")))
 
 
 def script(name: str) -> Any:
