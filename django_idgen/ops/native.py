@@ -33,7 +33,7 @@ from ..db.connection import Place, place_of
 from ..db.dialects import server_identity
 from ..fields import SegmentSource
 from ..fields.filling import rows_of
-from ..process.tags import source_behind_pool, stands_at
+from ..process.tags import next_free_id, source_behind_pool
 
 __all__ = [
     "LENGTH",
@@ -216,7 +216,7 @@ class NativeColumn(ABC):
         identity = self._identity()
         if position.server and identity and position.server != identity:
             return "another server has taken over, which may have missed some"
-        if source_behind_pool().keeps_rows and stands_at(self.tag) <= position.ids[-1]:
+        if source_behind_pool().keeps_rows and next_free_id(self.tag) <= position.ids[-1]:
             return "the tag was put back to below its end"
         return ""
 

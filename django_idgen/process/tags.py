@@ -37,10 +37,10 @@ __all__ = [
     "is_fetched_from",
     "is_row_of",
     "known_tag",
+    "next_free_id",
     "source_behind_pool",
     "source_in_use",
     "source_of_tags",
-    "stands_at",
     "table_is_missing",
     "tag_databases",
     "taken_of_new",
@@ -230,7 +230,7 @@ def known_tag(tag: str) -> Tag:
     return found
 
 
-def stands_at(tag: str) -> int:
+def next_free_id(tag: str) -> int:
     """The first id of ``tag`` that none of its databases has given out; 1 for a new tag."""
     known = find_tag(tag)
     mark: int = source_of_tags().marks(tag).max_id(tag)

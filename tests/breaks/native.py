@@ -50,8 +50,8 @@ BREAKS = (
         "a sequence and a tag that was put back give the same ids",
         "I1",
         FILE,
-        "stands_at(self.tag) <= position.ids[-1]",
-        "stands_at(self.tag) < 1",
+        "next_free_id(self.tag) <= position.ids[-1]",
+        "next_free_id(self.tag) < 1",
         (f"{UPKEEP}::test_a_tag_that_was_put_back_meets_no_sequence",),
     ),
     Break(

@@ -18,7 +18,7 @@ from ...checks import generic_keys, holds_ours, narrow_columns
 from ...fields import SegmentSource
 from ...fields.base import GeneratedOnSave
 from ...fields.relations import id_held_by
-from ...process.tags import stands_at
+from ...process.tags import next_free_id
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt, unexamined
 
@@ -109,4 +109,4 @@ def _finding(narrow: Narrow) -> Finding:
 
 
 def _fits_yet(narrow: Narrow) -> bool:
-    return narrow.tag is not None and stands_at(narrow.tag) <= narrow.highest
+    return narrow.tag is not None and next_free_id(narrow.tag) <= narrow.highest

@@ -16,7 +16,7 @@ from ...core.errors import SegmentUnavailable
 from ...core.stored import Stored, StoredBook, Successor
 from ...db.connection import Place, place_of
 from ...models import LeafAlloc
-from ...process.tags import find_tag, source_behind_pool, stands_at
+from ...process.tags import find_tag, next_free_id, source_behind_pool
 from ...settings.config import GeneratorSettings
 from ..tags.edits import edit_rows
 from ..tags.supply import let_go
@@ -149,7 +149,7 @@ def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator
     route = source_behind_pool().route(tag)
     if not all(alias in project.up() and project.has(alias, "LeafAlloc") for alias in route):
         return
-    mark = stands_at(tag)
+    mark = next_free_id(tag)
     if mark <= FAR or find_tag(tag) is None:
         return
     top = _top(project, columns)
@@ -200,4 +200,4 @@ def _lower_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> str:
     for alias in source_behind_pool().route(tag):
         rows = LeafAlloc.objects.using(alias).filter(pk=tag, max_id__gt=target)
         edit_rows(alias, partial(rows.update, max_id=target, measured_at=None))
-    return f"it stands at {stands_at(tag)}"
+    return f"it stands at {next_free_id(tag)}"

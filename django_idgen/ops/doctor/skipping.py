@@ -19,7 +19,7 @@ from ...core.segment import MAX_ID
 from ...core.stored import Stored, StoredBook, Successor
 from ...db.connection import Place, place_of
 from ...models import Installation, LeafAlloc
-from ...process.tags import is_row_of, stands_at, tag_databases
+from ...process.tags import is_row_of, next_free_id, tag_databases
 from ...settings.config import GeneratorSettings
 from ..native import renew_native
 from ..tags.edits import edit_rows, skip_tag
@@ -50,7 +50,7 @@ class TagSkip:
         self.tag = tag
         self._project = project
         self._how_far = how_far
-        self.before = stands_at(tag)
+        self.before = next_free_id(tag)
         self.after = min(self._target(), MAX_ID)
 
     @property
@@ -71,13 +71,13 @@ class TagSkip:
         """Skip, and leave nothing below in the pool. Raises what :func:`skip_tag` does."""
         if self._how_far.to is None:
             # It may have gone on since: what is to be skipped is counted from there.
-            self.before = stands_at(self.tag)
+            self.before = next_free_id(self.tag)
             self.after = min(self._target(), MAX_ID)
         if self.is_due:
             skip_tag(self.tag, most=MAX_ID, to=self.after)
         cleared = let_go(self.tag)
         pool = {None: "", True: ", its pool is empty", False: ", its pool could NOT be emptied"}
-        stands = f"tag {self.tag!r}: stands at {stands_at(self.tag)}{pool[cleared.pool]}"
+        stands = f"tag {self.tag!r}: stands at {next_free_id(self.tag)}{pool[cleared.pool]}"
         # Sequences of the database were put back with it.
         return "\n".join([stands, *renew_native(self.tag)])
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...core.errors import SegmentUnavailable
 from ...core.segment import MAX_ID, Shard
 from ...models import Installation
-from ...process.tags import find_tag, source_behind_pool, source_of_tags, stands_at
+from ...process.tags import find_tag, next_free_id, source_behind_pool, source_of_tags
 from ..tags.edits import raise_tag
 from ..tags.supply import let_go
 from .findings import Finding, Fix, Severity, Unexamined
@@ -118,7 +118,7 @@ def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator
         NAME,
         Severity.ERROR,
         f"tag {tag!r}",
-        f"It stands at {stands_at(tag)}, but {column.words} has id {top}.",
+        f"It stands at {next_free_id(tag)}, but {column.words} has id {top}.",
         "The next ids of the tag are, or come to, those of rows that are there.",
         todo,
         fix,
@@ -131,7 +131,7 @@ def _past(tag: str, top: int) -> int:
     One that was in use may have been put back to an earlier state: then ids past those of
     the rows are in queues, logs and transactions by now.
     """
-    distance = usual_skip(tag) if stands_at(tag) > 1 else 0
+    distance = usual_skip(tag) if next_free_id(tag) > 1 else 0
     return min(top + 1 + distance, MAX_ID)
 
 
@@ -148,4 +148,4 @@ def _raise(project: Project, tag: str, columns: Sequence[IdColumn]) -> str:
         )
     cleared = let_go(tag)
     pool = {None: "", True: "; its pool was emptied", False: "; its pool could NOT be emptied"}
-    return f"it stands at {stands_at(tag)}{pool[cleared.pool]}"
+    return f"it stands at {next_free_id(tag)}{pool[cleared.pool]}"

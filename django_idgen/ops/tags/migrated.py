@@ -21,7 +21,7 @@ from django.db.migrations.operations.base import Operation
 from ...core.errors import IdgenError
 from ...fields import SegmentSource
 from ...process import handlers
-from ...process.tags import TagsElsewhere, find_tag, highest_in, stands_at
+from ...process.tags import TagsElsewhere, find_tag, highest_in, next_free_id
 from .edits import raise_tag
 
 __all__ = ["after_migrate", "before_migrate"]
@@ -68,16 +68,16 @@ def _in_words() -> Iterator[None]:
 
 def _follow_former(former: Former) -> None:
     for tag, before in former.items():
-        stands = max(map(stands_at, before))
+        stands = max(map(next_free_id, before))
         needed = tag in handlers.segments.fields or find_tag(tag) is not None
-        if needed and stands > stands_at(tag):
+        if needed and stands > next_free_id(tag):
             _raise(tag, stands, f"where {' and '.join(sorted(before))} stood")
 
 
 def _follow_tables() -> None:
     for tag, fields in list(handlers.segments.fields.items()):
         top = max(map(highest_in, fields), default=0)
-        if top and stands_at(tag) <= top:
+        if top and next_free_id(tag) <= top:
             _raise(tag, top + 1, "above the rows of its table")
 
 
