@@ -62,6 +62,6 @@ def _start_metrics() -> None:
     # What is wrong, or missing, is for the checks to say.
     with suppress(ConfigurationError, ImportError):
         if are_wanted() and handlers.current_settings().metrics is not None:
-            from .ops.metrics.switch import start
+            from .ops.metrics.exporter import start
 
             start()

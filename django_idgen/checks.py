@@ -1,27 +1,27 @@
-"""System checks: what would go wrong, named before it does.
+"""System checks: problems, reported before they cause harm.
 
-E002 to E007, E009 and W009 are made by the fields themselves (:mod:`.fields.base`). What a project
-may leave unused registers its own: Redis (:mod:`.db.redis_checks`), metrics
-(:mod:`.ops.metrics`), the libraries that write ids as JSON (:mod:`.strings.registration`). The
-views of an old server have an attribute that :func:`check_mounts` calls.
+The fields themselves make E002 to E007, E009 and W009 (:mod:`.fields.base`). Optional features
+register their own checks: Redis (:mod:`.db.redis_checks`), metrics (:mod:`.ops.metrics`), the
+libraries that write ids as JSON (:mod:`.strings.registration`). The views of an old server have an
+attribute that :func:`check_mounts` calls.
 
 ========  ======================================================================
-E001      ``settings.IDGEN`` asks for something that can't work
+E001      ``settings.IDGEN`` is wrong
 E002      a field names a generator that ``IDGEN["GENERATORS"]`` doesn't have
 E003      a field's segment tag can't be used
 E004      a field's ``eager`` is neither True nor False
 E005      a field of this app was given a ``default`` or a ``db_default``
 E006      a field is used without ``"django_idgen"`` in ``INSTALLED_APPS``
 E007      a field's ``text_form`` or ``prefix`` can't be used
-E008      ``IDGEN["METRICS"]`` is there, and prometheus_client is not
-E009      a field has ``scramble``, and there is no key for it
+E008      ``IDGEN["METRICS"]`` is set, but prometheus_client is not installed
+E009      a field has ``scramble``, but there is no key for it
 W001      ``DEFAULT_AUTO_FIELD`` is a field of this app, for every app at once
 W002      a ``GenericForeignKey`` keeps ids in a column of 32 bits or fewer
 W003      a column in the database that has to hold ids has 32 bits or fewer
 W004      the time bits of a generator's layout are used up within five years
 W005      the Redis that django_idgen relies on is used as a cache, too
 W006      the Redis that django_idgen relies on evicts keys
-W007      an old server's URLs are mounted for anybody
+W007      an old server's URLs are open to everyone
 W008      templates write ids with thousand separators
 W009      an id field is neither a key nor in a unique constraint
 W011      an old server's URLs give snowflakes with another epoch than its own
@@ -87,7 +87,7 @@ AnyModel = type[models.Model]
 
 
 def register() -> None:
-    """Register the checks of this module (called when the app is ready)."""
+    """Register the checks of this module; called when the app is ready."""
     register_check(check_settings, "django_idgen")
     register_check(check_exhaustion, "django_idgen")
     register_check(check_default_auto_field, Tags.models)
@@ -98,7 +98,7 @@ def register() -> None:
 
 
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:
-    """E001. Builds what the settings describe, which opens no connection."""
+    """E001. Builds everything that the settings describe, without opening a connection."""
     try:
         read = wiring().read_settings()
         for entry in read.generators.values():
@@ -112,11 +112,11 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
 
 
 def check_exhaustion(**_kwargs: Any) -> list[CheckMessage]:
-    """W004. Long enough before the end that a move can be planned."""
+    """W004. Early enough to plan a move."""
     try:
         entries = wiring().read_settings().generators.values()
     except SettingsError:
-        return []  # E001 says so
+        return []  # E001 reports it
     now = datetime.now(UTC)
     soon = now + EXHAUSTION_NOTICE
     return [
@@ -145,7 +145,7 @@ def check_default_auto_field(**_kwargs: Any) -> list[CheckMessage]:
     try:
         ours = issubclass(import_string(settings.DEFAULT_AUTO_FIELD), GeneratedOnSave)
     except (ImportError, TypeError):
-        return []  # Django says so
+        return []  # Django reports it
     if not ours:
         return []
     return [
@@ -161,7 +161,7 @@ def check_default_auto_field(**_kwargs: Any) -> list[CheckMessage]:
 def check_generic_keys(
     app_configs: Sequence[AppConfig] | None = None, **_kwargs: Any
 ) -> list[CheckMessage]:
-    """W002. Only where some model has a key of this app, which a generic key may point at."""
+    """W002. Only if a model has a key of this app, which a generic key may refer to."""
     if not _has_ids(lambda field: field.primary_key):
         return []
     return [
@@ -179,7 +179,7 @@ def check_generic_keys(
 
 
 def check_thousand_separators(**_kwargs: Any) -> list[CheckMessage]:
-    """W008. Where a project has no templates of Django's, nothing groups digits."""
+    """W008. Only Django's own templates group digits."""
     if not settings.USE_THOUSAND_SEPARATOR or not _has_ids() or not _has_django_templates():
         return []
     return [
@@ -203,20 +203,17 @@ def _has_django_templates() -> bool:
     try:
         kinds = [import_string(str(entry["BACKEND"])) for entry in settings.TEMPLATES]
     except (ImportError, KeyError):
-        return False  # Django says so itself
+        return False  # Django reports it
     return any(issubclass(kind, DjangoTemplates) for kind in kinds)
 
 
 def check_mounts(**_kwargs: Any) -> list[CheckMessage]:
-    """What mounted views say of themselves: ``view.idgen_check(prefix)``, once for each place.
-
-    W007 and W011 come so from the URLs of old servers.
-    """
+    """W007 and W011: calls ``view.idgen_check(prefix)`` of each mounted view that has it."""
     if not getattr(settings, "ROOT_URLCONF", None):
         return []
     try:
         checks = dict.fromkeys(_checks_in(get_resolver(), ""))
-    except Exception:  # noqa: BLE001  (a URL conf that can't be loaded is Django's to report)
+    except Exception:  # noqa: BLE001  (Django reports a URL conf that can't be loaded)
         return []
     found: list[CheckMessage] = []
     for check, prefix in checks:
@@ -239,11 +236,11 @@ def check_columns(
     databases: Sequence[str] | None = None,
     **_kwargs: Any,
 ) -> list[CheckMessage]:
-    """W003. Skips a database or table that it can't read: what needs it reports that."""
+    """W003. Skips a database or table that it can't read; its users report that."""
     found: list[CheckMessage] = []
     for alias in databases or ():
         connection = connections[alias]
-        # SQLite's integers have 64 bits, whatever the column is called.
+        # SQLite's integers have 64 bits, whatever the type of the column.
         if connection.vendor != "sqlite":
             models_here = [m for m in _models(app_configs) if router.allow_migrate_model(alias, m)]
             with suppress(DatabaseError):
@@ -255,7 +252,7 @@ def check_columns(
 
 
 def _narrow_columns(connection: BaseDatabaseWrapper, model: AnyModel) -> list[CheckMessage]:
-    # A foreign table's server may be down, and a caller's transaction goes on.
+    # The server of a foreign table may be down; the caller's transaction must survive that.
     with suppress(DatabaseError), transaction.atomic(using=connection.alias):
         return [
             _narrow_column(connection.alias, model, field.column, kind)
@@ -267,9 +264,9 @@ def _narrow_columns(connection: BaseDatabaseWrapper, model: AnyModel) -> list[Ch
 def narrow_columns(
     connection: BaseDatabaseWrapper, model: AnyModel, holds: Callable[[Any], bool]
 ) -> Iterator[tuple[Any, str]]:
-    """Field and kind of each column of 32 bits or fewer whose field ``holds`` ids of this app.
+    """Field and type of each column of 32 bits or fewer whose field ``holds`` ids of this app.
 
-    The table of ``model`` has to be there, if any field holds such ids.
+    If a field does, the table of ``model`` must exist.
     """
     wanted = {f.column: f for f in model._meta.local_concrete_fields if holds(f)}
     if not wanted:
@@ -279,7 +276,7 @@ def narrow_columns(
         columns = introspection.get_table_description(cursor, model._meta.db_table)
     for column in columns:
         if column.name in wanted:
-            # Django raises for a type that it doesn't know: an array, or money.
+            # Django raises for a type that it doesn't know, such as an array or money.
             with suppress(KeyError):
                 kind = introspection.get_field_type(column.type_code, column)
                 if kind in NARROW:
@@ -303,16 +300,16 @@ def _models(app_configs: Sequence[AppConfig] | None) -> list[AnyModel]:
 
 
 def generic_keys(model: AnyModel) -> Iterator[tuple[Any, Any]]:
-    """Each ``GenericForeignKey`` of a model, and the field that keeps its ids."""
+    """Each ``GenericForeignKey`` of a model, and the field that has its ids."""
     for field in model._meta.private_fields:
-        # By its shape: contenttypes need not be installed. Its class is GenericForeignKey.
+        # Recognised by its attributes, since contenttypes need not be installed.
         name = getattr(field, "fk_field", None)
         if name and hasattr(field, "ct_field"):
-            # One that doesn't exist is contenttypes' to report.
+            # contenttypes reports a field that doesn't exist.
             with suppress(FieldDoesNotExist):
                 yield field, model._meta.get_field(name)
 
 
 def holds_ours(field: Any) -> bool:
-    """Whether ids of this app stand in the column of ``field``."""
+    """Whether the column of ``field`` holds ids of this app."""
     return id_held_by(field) is not None

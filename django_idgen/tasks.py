@@ -1,16 +1,14 @@
 """Periodic tasks for Celery, and their schedule: ``app.conf.beat_schedule = {**BEAT_SCHEDULE}``.
 
-``renew_worker_leases`` keeps the worker ids of processes that are blocked,
-``preload_segments`` keeps ids ready for when the database is down, ``extend_native`` extends
-the sequences of ``idgen_native``, and ``prune_history`` deletes old rows. Each may come late,
-run twice at once, or be killed in its middle; none needs a result backend; each returns what
-it did, as JSON.
+``renew_worker_leases`` keeps the worker ids of blocked processes, ``preload_segments`` keeps ids
+ready for an outage of the database, ``extend_native`` extends the sequences of ``idgen_native``,
+and ``prune_history`` deletes old rows. Each may come late, run twice at once, or be killed half
+way. None needs a result backend. Each returns what it did, as JSON.
 
-What the tasks do is in :mod:`.ops.upkeep`, :mod:`.ops.preloading` and :mod:`.ops.native`;
-``manage.py idgen_upkeep`` does the same without Celery. This module can be imported
-before Django is set up (from the project's ``celery.py`` or its settings), and where
-Celery is not installed: then only the use of a name says so, since other task queues
-import every app's ``tasks``, too.
+The work is in :mod:`.ops.upkeep` and :mod:`.ops.native`; ``manage.py idgen_upkeep`` does the same
+without Celery. This module can be imported before Django is set up (from the project's
+``celery.py`` or its settings). It can also be imported without Celery, since other task queues
+import every app's ``tasks``, too; then the use of a name raises an error.
 """
 
 from __future__ import annotations
@@ -39,25 +37,25 @@ __all__ = [
 
 _NEEDS_CELERY = __all__
 RENEWED_A_WINDOW = 3
-"""How often in a window: one run may be lost, and one be late."""
+"""Renewals in a window: one run may be lost, and one late."""
 LONGEST_INTERVAL = 60.0
 PRELOADED_EVERY = 60.0
-"""Seconds: so much of the outage to be survived may be used up when it begins."""
+"""Seconds; an outage may begin so long after a run."""
 EXTENDED_EVERY = 60.0
 PRUNED_EVERY = 86_400.0
 CLOCKS_DIFFER = 10.0
-"""Seconds. Beat says when a task expires, by its clock, and the worker looks at its own."""
+"""Seconds. Beat sets the expiry by its own clock, and the worker checks it by another one."""
 
 
 def renewed_every() -> float:
     """Seconds between two renewals: a third of the shortest window, 60 at most.
 
-    A whole number from one second on, as django-celery-beat has it.
+    A whole number from one second on, as django-celery-beat requires.
     """
     try:
         windows = [entry.window for entry in read_settings().generators.values()]
     except ImproperlyConfigured:
-        windows = [DEFAULT_WINDOW]  # the checks say what is wrong with the settings
+        windows = [DEFAULT_WINDOW]  # the checks report wrong settings
     seconds = min(LONGEST_INTERVAL, min(windows) / RENEWED_A_WINDOW)
     return float(int(seconds)) if seconds >= 1 else seconds
 
@@ -65,13 +63,13 @@ def renewed_every() -> float:
 def _task(work: str, expires: float, time_limit: int) -> Any:
     """The task of ``work``, a "module.function" of :mod:`.ops`, imported when it runs.
 
-    An older message asks for nothing that a newer one doesn't: it expires when the next
-    one comes. Said of the task, too, since django-celery-beat drops the schedule's.
+    A message expires when the next one comes, which asks for the same. The task itself has
+    ``expires``, too, since django-celery-beat drops that of the schedule.
     """
     module, name = work.split(".")
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        # Not before Django is set up.
+        # Imported here, since Django may not be set up before.
         found = import_module(f"{__package__}.ops.{module}")
         function: Callable[..., Any] = getattr(found, name)
         return function(*args, **kwargs)
@@ -96,7 +94,7 @@ if shared_task is not None:
     _renewal_expires = max(_renewed_every, CLOCKS_DIFFER)
 
     renew_worker_leases = _task("upkeep.renew_worker_leases", _renewal_expires, 60)
-    preload_segments = _task("preloading.preload_segments", PRELOADED_EVERY, 60)
+    preload_segments = _task("upkeep.preload_segments", PRELOADED_EVERY, 60)
     extend_native = _task("native.extend_native", EXTENDED_EVERY, 60)
     prune_history = _task("upkeep.prune_history", PRUNED_EVERY, 600)
 
@@ -114,6 +112,6 @@ else:
         if name in _NEEDS_CELERY:
             raise ConfigurationError(
                 f"{__name__}.{name} needs Celery: pip install 'django-idgen[celery]'. Without it, "
-                f"have 'manage.py idgen_upkeep' run once a minute."
+                f"run 'manage.py idgen_upkeep' once a minute."
             )
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,16 +1,26 @@
-"""Views for load balancers and orchestrators; plain Django.
+"""Liveness and readiness, for load balancers and orchestrators; plain Django views.
 
-``path("health/live", django_idgen.ops.health.live)`` says that the process answers requests,
-and asks nothing else. ``path("health/ready", django_idgen.ops.health.ready)`` says, with status 200
-or 503, whether it can give out ids: see :mod:`.readiness`.
+``path("health/live", django_idgen.ops.health.live)`` says that the process answers requests. It
+asks nothing else. ``path("health/ready", django_idgen.ops.health.ready)`` says, with status 200
+or 503, whether the process can give out ids.
 
-Both are open, since an orchestrator can't log in; so they tell little. Staff sees the
-details.
+Both are open, since an orchestrator can't log in, so they tell little. Staff sees the details.
+
+========================  ==========================================================
+``segments``              no database (or pool) of the segment source answers
+``generator:<alias>``     its registry does not answer; it lost its lease; its window is
+                          nearly over and can't be renewed; it was refused (clock,
+                          settings, no free worker id)
+``settings``              ``IDGEN`` is wrong
+========================  ==========================================================
+
+Nothing here takes an id or a worker id. A generator that no id was asked of is not checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import DatabaseError
@@ -19,13 +29,26 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
 
+from ..core.errors import ConfigurationError, RegistryUnavailable
+from ..core.errors import LeaseExpired as Expired
+from ..core.keeper import LeaseKeeper
 from ..db.transactions import never_atomic
-from .readiness import Readiness, readiness
+from ..process import handlers
+from .probes import Outcome, Probe, Probes
 
-__all__ = ["RETRY_AFTER", "describe", "live", "ready"]
+__all__ = ["RETRY_AFTER", "Part", "Readiness", "describe", "live", "readiness", "ready"]
 
 RETRY_AFTER = "5"
-"""Seconds after which one that is not ready may be asked again."""
+"""Seconds after which a client may ask again."""
+MAX_AGE = 3.0
+"""Seconds that an answer counts."""
+WITHIN = 0.8
+"""Seconds to wait for an answer: an orchestrator itself waits one second."""
+REMEMBERED = 60.0
+"""Seconds that a refusal counts. Then a caller may try again: without one it would last."""
+
+
+# --- views --------------------------------------------------------------------------
 
 
 @csrf_exempt
@@ -52,7 +75,7 @@ def ready(request: HttpRequest) -> HttpResponse:
 
 
 def describe(found: Readiness, user: Callable[[], Any]) -> dict[str, Any]:
-    """What to tell; ``user`` is asked only where the database is not known to hang."""
+    """The answer to a client. ``user`` is only called if the database is not known to hang."""
     content: dict[str, Any] = {"ready": found.ready}
     if not found.ready:
         content["failing"] = list(found.failing)
@@ -67,4 +90,113 @@ def _is_staff(user: Callable[[], Any]) -> bool:
     try:
         return bool(getattr(user(), "is_staff", False))
     except DatabaseError:
-        return False  # who can't be told is not
+        return False
+
+
+# --- readiness ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing that ids depend on."""
+
+    name: str
+    ready: bool
+    detail: str
+    """For staff: it names hosts and settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether this process can give out ids, and the parts that decide it."""
+
+    parts: tuple[Part, ...]
+    answered: bool = True
+    """Whether every probe gave an answer, be it an error."""
+
+    @property
+    def ready(self) -> bool:
+        return all(part.ready for part in self.parts)
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        return tuple(part.name for part in self.parts if not part.ready)
+
+
+_probes = Probes()
+
+
+def readiness(*, max_age: float = MAX_AGE, within: float = WITHIN) -> Readiness:
+    """The readiness of this process. Thread-safe; never raises.
+
+    ``max_age`` and ``within``: see :meth:`.Probes.outcomes`.
+    """
+    try:
+        of_source = handlers.segments.allocator().source.probes()
+        keepers = _keepers_in_use()
+        of_generators = {alias: keeper.registry.probes() for alias, keeper in keepers.items()}
+    except (ConfigurationError, ImportError) as error:
+        return Readiness((Part("settings", False, str(error)),))
+    wanted = dict(of_source)
+    for probes in of_generators.values():
+        wanted |= probes
+    outcomes = _probes.outcomes(wanted, max_age=max_age, within=within)
+    failure = _failure(of_source, outcomes)
+    parts = [Part("segments", failure is None, failure or "The source answers.")]
+    for alias, keeper in keepers.items():
+        parts.append(_of_generator(alias, keeper, of_generators[alias], outcomes))
+    return Readiness(tuple(parts), all(outcome.answered for outcome in outcomes.values()))
+
+
+def _keepers_in_use() -> dict[str, LeaseKeeper]:
+    """The keepers of the generators that ids were asked of."""
+    return {
+        alias: made.keeper
+        for alias, made in handlers.generators.made().items()
+        if made.keeper and (made.keeper.lease or made.keeper.trouble)
+    }
+
+
+def _of_generator(
+    alias: str, keeper: LeaseKeeper, probes: Mapping[str, Probe], outcomes: Mapping[str, Outcome]
+) -> Part:
+    why = _failure(probes, outcomes) or _refusal(keeper, bool(probes)) or _shortage(keeper, probes)
+    lease = keeper.lease
+    held = (
+        "no lease" if lease is None else f"worker {lease.worker}, {keeper.seconds_left:.0f} s left"
+    )
+    return Part(f"generator:{alias}", why is None, f"{why} ({held})" if why else held)
+
+
+def _failure(probes: Iterable[str], outcomes: Mapping[str, Outcome]) -> str | None:
+    """Why all of ``probes`` failed; None if one succeeded, or there is none."""
+    found = [outcomes[name] for name in probes]
+    if not found or any(outcome.error is None for outcome in found):
+        return None
+    return " ".join(str(outcome.error) for outcome in found)
+
+
+def _refusal(keeper: LeaseKeeper, has_probes: bool) -> str | None:
+    """Why the process has no usable lease."""
+    if keeper.lost and keeper.seconds_left > 0:
+        return "The lease is lost; a new one is taken when its window is over."
+    trouble = keeper.trouble
+    if trouble is None or keeper.seconds_left > 0:
+        return None
+    passes = isinstance(trouble, (RegistryUnavailable, Expired)) and has_probes
+    lasts = isinstance(trouble, ConfigurationError)
+    if lasts or (not passes and keeper.seconds_since_trouble < REMEMBERED):
+        return str(trouble)
+    return None  # the registry answers by now, or it is time to try again
+
+
+def _shortage(keeper: LeaseKeeper, probes: Mapping[str, Probe]) -> str | None:
+    """Why the window may end before it is renewed."""
+    space = keeper.namespace
+    third = space.window_ticks * space.tick_us / 3e6
+    # A holder that renews nothing, or whose registry answers, gets the next lease when it asks.
+    if keeper.seconds_left > third or not keeper.renewal_failed or keeper.lost:
+        return None
+    if probes and keeper.seconds_left == 0:
+        return None
+    return "The window is nearly over, and the last attempt to renew it failed."

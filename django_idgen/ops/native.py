@@ -1,13 +1,14 @@
 """Ids for rows that other programs insert: a sequence of the database, over ids of the tag.
 
 psql, ETL and triggers leave the id out, and the column's default takes it from a sequence of
-PostgreSQL or MariaDB. What the sequence may give is a segment of the tag, granted to it alone:
-it never meets an id that Django gives. It does not cycle. Its next segment is set long before
-it ends; what is left of the one before goes on where the two adjoin, and is skipped elsewhere.
+PostgreSQL or MariaDB. The range of the sequence is a segment of the tag, granted to it alone, so
+it never repeats an id that Django gives. The sequence does not cycle. Its next segment is set
+long before the present one ends. If the two adjoin, the sequence simply goes on; else the rest of
+the former is skipped.
 
-Each segment is set once, right after it was fetched: whatever is lost on the way, and whoever
-comes late, is a gap. The sequence is not owned by the column: ``TRUNCATE ... RESTART IDENTITY``
-and Django's ``sqlsequencereset`` would put one that is owned back to where it began.
+Each segment is set once, right after it was fetched: anything lost or late on the way leaves a
+gap. The sequence is not owned by the column: ``TRUNCATE ... RESTART IDENTITY`` and Django's
+``sqlsequencereset`` would reset an owned one to its start.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from django.db import DatabaseError, connections, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import split_identifier, truncate_name
 
-from ..core.errors import ConfigurationError, IdgenError, SegmentUnavailable, UpkeepFailed
+from ..core.errors import ConfigurationError, IdgenError, SegmentUnavailable
 from ..core.segment import HIGHEST, LONGEST_STEP, MAX_STEP, Demand
 from ..db.connection import Place, place_of
 from ..db.dialects import server_identity
 from ..fields import SegmentSource
 from ..fields.filling import rows_of
 from ..process.tags import next_free_id, source_behind_pool
+from .upkeep import Results
 
 __all__ = [
     "LENGTH",
     "NativeColumn",
     "Position",
-    "aside",
     "extend_native",
     "native_column",
+    "on_own_connection",
     "renew_native",
     "segment_fields",
     "unsupported",
@@ -50,16 +52,16 @@ __all__ = [
 T = TypeVar("T")
 
 LENGTH = 100_000
-"""Ids of a segment, where none are asked for."""
+"""Ids of a segment by default."""
 LEAST = 100
-DUE = 2
-"""The next segment is due when less than one part in so many of the last one is left."""
-FAST = 4
-"""So little left means that segments are used up faster than expected: they double."""
+LOW = 2
+"""The next segment is set when less than 1/LOW of the last one is left."""
+VERY_LOW = 4
+"""With less than 1/VERY_LOW left, segments are used up faster than expected: they double."""
 LOCK_SECONDS = 2
-"""A writer that wants an id waits behind us, as long as we wait for a transaction to end."""
+"""A writer that wants an id waits as long as we wait for a transaction to end."""
 PREFIX = "idgen_native_"
-"""Begins the names of our sequences. Their comment is the identity of their server."""
+"""The prefix of our sequences. Their comment is the identity of their server."""
 MOST_CACHED = 1000
 
 _CALL = re.compile(r"nextval\((?:'((?:[^']|'')+)'::regclass|([^()]+))\)", re.IGNORECASE)
@@ -69,18 +71,18 @@ _LOCK_TIMEOUT = "55P03", 1205
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a sequence stands. Frozen."""
+    """The state of a sequence."""
 
     name: str
-    """As SQL has it, quoted."""
+    """Quoted for SQL."""
     ids: range
-    """All that it may give, and may have given."""
+    """All ids that it may give or may have given."""
     newest: int
-    """The first id of the segment that was granted last."""
+    """The first id of its latest segment."""
     following: int
-    """It gives no id below this any more."""
+    """Its next id, or one above it."""
     server: str
-    """The identity of the server that it was set on; "" if that is not known."""
+    """The identity of the server that set it; "" if unknown."""
 
     @property
     def left(self) -> int:
@@ -88,15 +90,14 @@ class Position:
 
     @property
     def length(self) -> int:
-        """How many ids were granted last."""
+        """How many ids its latest segment has."""
         return len(range(self.newest, self.ids.stop, self.ids.step))
 
     @property
-    def is_due(self) -> bool:
-        return self.left * DUE < self.length
+    def runs_low(self) -> bool:
+        return self.left * LOW < self.length
 
-    @property
-    def words(self) -> str:
+    def __str__(self) -> str:
         by = f" by {self.ids.step}" if self.ids.step > 1 else ""
         return f"{self.ids[0]} to {self.ids[-1]}{by}, {self.left} left"
 
@@ -104,8 +105,8 @@ class Position:
 class NativeColumn(ABC):
     """The column of ``field``, a :class:`SegmentSource`, on an open connection to its database.
 
-    Each change is one statement, or one transaction, under a lock that keeps other changes
-    away. Raises :class:`IdgenError` and what the database says.
+    Each change is one statement or one transaction, under a lock against other changes. Raises
+    :class:`IdgenError` and database errors.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper, field: Any) -> None:
@@ -119,8 +120,7 @@ class NativeColumn(ABC):
         self._digest = blake2b(named.encode(), digest_size=8).digest()
         self._key = int.from_bytes(self._digest, "big", signed=True)
 
-    @property
-    def words(self) -> str:
+    def __str__(self) -> str:
         return (
             f"{self.plain_table}.{self.plain_column} in {self.connection.alias!r} "
             f"(tag {self.tag!r})"
@@ -129,95 +129,92 @@ class NativeColumn(ABC):
     # --- changes ----------------------------------------------------------------------
 
     def install(self, length: int | None = None) -> str:
-        """Give the column its default; what was done, in words. Does nothing where it has it."""
-        wanted = _checked(LENGTH if length is None else length)
-        with self._alone():
+        """Give the column its default, if it has none; returns what was done."""
+        wanted = _check_length(LENGTH if length is None else length)
+        with self._locked():
             default = self._default()
             if default is None:
-                raise ConfigurationError(
-                    f"There is no {self.words}. Run 'manage.py migrate' first."
-                )
+                raise ConfigurationError(f"There is no {self}. Run 'manage.py migrate' first.")
             position = self.position()
             if position is not None:
-                return f"{self.words}: has its sequence already, {position.words}"
+                return f"{self}: has its sequence already, {position}"
             if default:
                 raise ConfigurationError(
-                    f"{self.words} has a default already ({default}), which other programs may "
-                    f"rely on. Drop it first; after idgen_adopt, finish its stages first."
+                    f"{self} has a default already ({default}), which other programs may rely on. "
+                    f"Drop it first; after idgen_adopt, finish its stages first."
                 )
-            # Of two columns (a.b_c and a_b.c) each has one of its own.
+            # The digest tells the columns a.b_c and a_b.c apart.
             plain = truncate_name(f"{PREFIX}{self.plain_table}_{self.plain_column}", 50)
             plain = f"{plain}_{self._digest.hex()[:8]}"
             name = self.connection.ops.quote_name(plain)
             self._create(name, self._take(wanted, None))
             made = self._position_of(name)
-        return f"{self.words}: takes from sequence {plain}, {made.words}"
+        return f"{self}: takes from sequence {plain}, {made}"
 
     def extend(self, length: int | None = None, *, renew: bool = False) -> str:
-        """Set the next segment if it is due, or to ``renew``; what was done, or "" for nothing."""
-        wanted = 0 if length is None else _checked(length)
-        with self._alone():
+        """Set the next segment if the last one runs low, or to ``renew``; returns what was done."""
+        wanted = 0 if length is None else _check_length(length)
+        with self._locked():
             position = self.position()
             if position is None:
-                raise ConfigurationError(f"{self.words} has no sequence of ours to extend.")
-            why = "as you asked" if renew else self.wrong_with(position)
-            if not why and not position.is_due:
+                raise ConfigurationError(f"{self} has no sequence of idgen_native.")
+            why = "as you asked" if renew else self.problem(position)
+            if not why and not position.runs_low:
                 return ""
             if not wanted:
                 wanted = max(position.length, LEAST)
-                if position.left * FAST < wanted:
+                if position.left * VERY_LOW < wanted:
                     wanted = max(wanted, min(2 * wanted, LONGEST_STEP))
             ids = self._take(wanted, position)
             adjoins = ids.step == position.ids.step and ids[0] == position.ids[-1] + ids.step
             if adjoins and not why:
                 self._set(position.name, range(position.ids[0], ids.stop, ids.step), ids[0])
-                return f"{self.words}: goes on to {ids[-1]}, nothing is skipped{self._reserve}"
+                return f"{self}: goes on to {ids[-1]}, nothing is skipped{self._reserve}"
             self._set(position.name, ids, ids[0], restart=True)
             if position.server != self._identity():
                 self._note(position.name)
         because = f" ({why})" if why else ""
         return (
-            f"{self.words}: goes on with {ids[0]} to {ids[-1]}; of those before, up to "
+            f"{self}: goes on with {ids[0]} to {ids[-1]}; of those before, up to "
             f"{position.left} are skipped{because}{self._reserve}"
         )
 
     def remove(self) -> str:
-        """Take the default from the column, and drop the sequence; what was done, in words."""
-        with self._alone():
+        """Remove the column's default, and drop the sequence; returns what was done."""
+        with self._locked():
             position = self.position()
             if position is None:
-                return f"{self.words}: has no sequence of ours"
+                return f"{self}: has no sequence of idgen_native"
             self._run(f"ALTER TABLE {self.table} ALTER COLUMN {self.column} DROP DEFAULT")
             self._run(f"DROP SEQUENCE {position.name}")
-        return f"{self.words}: has no default any more; {position.left} ids are skipped"
+        return f"{self}: has no default any more; {position.left} ids are skipped"
 
     # --- looking ----------------------------------------------------------------------
 
-    def state(self) -> str:
-        """Where it stands, for people."""
-        position = self.position()
-        return f"{self.words}: {'no sequence' if position is None else position.words}"
+    def describe(self) -> str:
+        """The column and its sequence, for people."""
+        return f"{self}: {self.position() or 'no sequence'}"
 
     def position(self) -> Position | None:
-        """Where the sequence of the column's default stands; None if that is none of ours."""
+        """The state of the column's sequence; None without one of ours."""
         found = _CALL.fullmatch(self._default() or "")
         if found is None:
             return None
         name = (found[1] or found[2]).replace("''", "'")
         return self._position_of(name) if PREFIX in name else None
 
-    def wrong_with(self, position: Position) -> str:
-        """Why the sequence must leave its segment at once, in words; "" if it need not."""
-        # The rows first: what the sequence gives meanwhile is not above where it stands then.
+    def problem(self, position: Position) -> str:
+        """Why the sequence must leave its segment at once; "" if it need not."""
+        # The rows first: ids given meanwhile are not above the position read after them.
         rows = self._highest(position.following, position.ids[-1])
         now = self._position_of(position.name)
         if rows >= now.following:
-            return f"the table has id {rows}, which it would come to"
+            return f"the table has id {rows}, which it would give again"
         identity = self._identity()
         if position.server and identity and position.server != identity:
             return "another server has taken over, which may have missed some"
         if source_behind_pool().keeps_rows and next_free_id(self.tag) <= position.ids[-1]:
-            return "the tag was put back to below its end"
+            return "the tag was reset to below its end"
         return ""
 
     def _highest(self, first: int, last: int) -> int:
@@ -228,7 +225,7 @@ class NativeColumn(ABC):
         return int(self._run(sql)[0][0] or 0)
 
     def _take(self, length: int, position: Position | None) -> range:
-        """A segment of the tag above all that the sequence had, and above the table's rows."""
+        """A segment of the tag above all ids of the sequence, and above the table's rows."""
         source: Any = source_behind_pool()
         if source.keeps_rows and any(place_of(each).in_process for each in source.route(self.tag)):
             raise ConfigurationError(
@@ -241,14 +238,14 @@ class NativeColumn(ABC):
         ids: range = source.fetch(self.tag, floor=floor, demand=demand).ids()
         if ids[0] < floor or len(ids) < 2:
             raise SegmentUnavailable(
-                f"The source of tag {self.tag!r} gave ids from {ids[0]} on, {len(ids)} of them, "
-                f"where two or more from {floor} on were asked for."
+                f"The source of tag {self.tag!r} gave {len(ids)} ids from {ids[0]} on, instead of "
+                f"two or more from {floor} on."
             )
         return ids
 
     def _identity(self) -> str:
         with transaction.atomic(using=self.connection.alias):
-            # Without what would have to be quoted in a comment.
+            # Without characters that a comment would have to quote.
             return re.sub(r"['\\%]", "", server_identity(self.connection))
 
     def _run(self, sql: str, params: list[Any] | None = None) -> list[Any]:
@@ -263,8 +260,8 @@ class NativeColumn(ABC):
 
     def _busy(self) -> SegmentUnavailable:
         return SegmentUnavailable(
-            f"{self.words} is in use: another command extends it, or a transaction that is open "
-            f"for long has taken ids from it. Run it again when that has ended."
+            f"{self} is in use: another command extends it, or a long transaction has taken ids "
+            f"from it. Run it again when that has ended."
         )
 
     def _position_of(self, name: str) -> Position:
@@ -280,29 +277,29 @@ class NativeColumn(ABC):
         self._run(f"ALTER TABLE {self.table} ALTER COLUMN {self.column} SET DEFAULT {sql}")
 
     def _set(self, name: str, ids: range, start: int, *, restart: bool = False) -> None:
-        # All in one statement: no id comes out of anything in between.
+        # In one statement, so that no id comes from a half-changed sequence.
         again = f" RESTART WITH {start:d}" if restart else ""
         self._run(f"ALTER SEQUENCE {name} {_bounds(ids, start)}{again}")
 
-    # --- what databases differ in -------------------------------------------------------
+    # --- what differs between databases -------------------------------------------------------
 
     @abstractmethod
-    def _alone(self) -> Any:
-        """A block in which no other process changes the sequence; a transaction if DDL can be."""
+    def _locked(self) -> Any:
+        """A block in which no other process changes the sequence; a transaction if DDL allows."""
 
     @abstractmethod
     def _default(self) -> str | None:
-        """The column's default as SQL, "" if it has none; None if there is no such column."""
+        """The column's default as SQL, "" without one; None if there is no such column."""
 
     @abstractmethod
     def _create(self, name: str, ids: range) -> None:
-        """Make the sequence, in the place of what an earlier try has left; set the default."""
+        """Make the sequence, instead of one that an earlier try left; set the default."""
 
     _position_sql: str
     """From the sequence ``{}``: its bounds, increment and start, its next value, its comment."""
     _comment_sql: str
     _reserve = ""
-    """What is to be said of ids that the server holds in reserve."""
+    """A note on ids that the server holds in reserve."""
 
 
 class _Postgres(NativeColumn):
@@ -314,7 +311,7 @@ class _Postgres(NativeColumn):
     _comment_sql = "COMMENT ON SEQUENCE {} IS {}"
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         outermost = not self.connection.in_atomic_block
         with transaction.atomic(using=self.connection.alias):
             if outermost:  # a migration waits as long as its user wants
@@ -340,7 +337,7 @@ class _Postgres(NativeColumn):
 
 
 class _MariaDB(NativeColumn):
-    # Its next value is past what the server holds in reserve (CACHE).
+    # Its next value is past the ids that the server holds in reserve (CACHE).
     _position_sql = (
         "SELECT minimum_value, maximum_value, increment, start_value, next_not_cached_value, "
         "(SELECT table_comment FROM information_schema.tables WHERE table_schema = database() "
@@ -350,11 +347,11 @@ class _MariaDB(NativeColumn):
     _reserve = "; MariaDB also skips what it held in reserve"
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         if self._run("SELECT @@wsrep_on")[0][0]:
             raise ConfigurationError(
-                f"{self.words}: on a Galera cluster each node counts its sequences on its own. "
-                f"Have the other programs take ids from the REST API."
+                f"{self}: the nodes of a Galera cluster count their sequences separately. Let the "
+                f"other programs take ids from the REST API."
             )
         if self._run(f"SELECT GET_LOCK('idgen {self._key}', {LOCK_SECONDS})")[0][0] != 1:
             raise self._busy()
@@ -373,7 +370,7 @@ class _MariaDB(NativeColumn):
         return str(found[0][0]) if found else None
 
     def _create(self, name: str, ids: range) -> None:
-        # What the server holds in reserve is skipped when it stops, and by each change.
+        # The reserve is skipped when the server stops, and by each change.
         cache = max(1, min(MOST_CACHED, len(ids) // LEAST))
         bounds = _bounds(ids, ids[0])
         self._run(f"CREATE OR REPLACE SEQUENCE {name} {bounds} CACHE {cache:d} NOCYCLE")
@@ -388,15 +385,15 @@ def _bounds(ids: range, start: int) -> str:
 
 
 def _literal(text: str) -> str:
-    # DDL takes no parameters everywhere.
+    # Not every database takes parameters in DDL.
     return "'" + text.replace("'", "''") + "'"
 
 
 # --- which columns, and where ---------------------------------------------------------
 
 
-def _checked(length: object) -> int:
-    """Return ``length`` if a segment can be so long, else raise :class:`ConfigurationError`."""
+def _check_length(length: object) -> int:
+    """Return ``length`` if a segment can have so many ids, or raise :class:`ConfigurationError`."""
     if type(length) is not int or not LEAST <= length <= MAX_STEP:
         raise ConfigurationError(
             f"A length must be a whole number of {LEAST} to {MAX_STEP}, not {length!r}."
@@ -414,7 +411,7 @@ def native_column(connection: BaseDatabaseWrapper, field: Any) -> NativeColumn |
 
 
 def unsupported(connection: BaseDatabaseWrapper, way_out: str = "") -> ConfigurationError:
-    """What is said of a database that has no sequences."""
+    """The error for a database that has no sequences."""
     return ConfigurationError(
         f"Database {connection.alias!r} is {connection.display_name}, whose columns can't take "
         f"their default from a sequence: PostgreSQL's and MariaDB's can.{way_out} Other programs "
@@ -423,7 +420,7 @@ def unsupported(connection: BaseDatabaseWrapper, way_out: str = "") -> Configura
 
 
 def segment_fields(tag: str | None = None) -> list[Any]:
-    """The fields of the project whose ids come from ``tag``, or from any, each with its table."""
+    """The fields of the project whose ids come from ``tag``, or from any tag."""
     return [
         field
         for model in apps.get_models(include_auto_created=True)
@@ -432,8 +429,8 @@ def segment_fields(tag: str | None = None) -> list[Any]:
     ]
 
 
-def aside(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
-    """What ``work`` returns, run on a connection of its own, outside of callers' transactions."""
+def on_own_connection(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
+    """Run ``work`` on a connection of its own, outside of the caller's transaction."""
 
     def run() -> T:
         connection = connections[alias]
@@ -449,11 +446,11 @@ def aside(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T:
 
 
 def renew_native(tag: str) -> list[str]:
-    """Have each sequence of ``tag`` leave its segment; what was done, in words."""
+    """Make each sequence of ``tag`` leave its segment; returns what was done."""
     return [
-        words
+        line
         for alias, fields in _fields_by_alias(tag).items()
-        for words in aside(alias, partial(_renew, fields))
+        for line in on_own_connection(alias, partial(_renew, fields))
     ]
 
 
@@ -466,23 +463,19 @@ def _renew(fields: list[Any], connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def extend_native() -> dict[str, dict[str, Any]]:
-    """Extend each sequence that is due, in the databases that the models' rows are written to.
+    """Extend each sequence that runs low, in the databases that the models are written to.
 
-    May come late, run twice at once, or be killed: at worst a gap. Returns, by
+    May come late, run twice at once, or be killed: at worst that leaves a gap. Returns, by
     "table.column", ``{"left": ids}`` or ``{"extended": what was done}``. Raises
-    :class:`UpkeepFailed`, after all others were extended, if that failed for one.
+    :class:`UpkeepFailed` for a sequence that failed, after extending all others.
     """
-    done: dict[str, dict[str, Any]] = {}
-    failures: list[Exception] = []
+    results = Results()
     for alias, fields in _fields_by_alias().items():
         try:
-            aside(alias, partial(_extend_all, fields, done, failures))
+            on_own_connection(alias, partial(_extend_all, fields, results))
         except (IdgenError, DatabaseError) as error:
-            failures.append(error)
-            done[f"database {alias}"] = {"error": f"{type(error).__name__}: {error}"}
-    if failures:
-        raise UpkeepFailed("Sequences were not all extended", done) from failures[0]
-    return done
+            results.failed(f"database {alias}", error)
+    return results.all("Sequences were not all extended")
 
 
 def _fields_by_alias(tag: str | None = None) -> dict[str, list[Any]]:
@@ -495,20 +488,14 @@ def _fields_by_alias(tag: str | None = None) -> dict[str, list[Any]]:
     return found
 
 
-def _extend_all(
-    fields: list[Any],
-    done: dict[str, dict[str, Any]],
-    failures: list[Exception],
-    connection: BaseDatabaseWrapper,
-) -> None:
+def _extend_all(fields: list[Any], results: Results, connection: BaseDatabaseWrapper) -> None:
     for field in fields:
         column = native_column(connection, field)
         if column is None or (position := column.position()) is None:
             continue
         name = f"{column.plain_table}.{column.plain_column}"
         try:
-            words = column.extend()
-            done[name] = {"extended": words} if words else {"left": position.left}
+            extended = column.extend()
+            results.done[name] = {"extended": extended} if extended else {"left": position.left}
         except (IdgenError, DatabaseError) as error:
-            failures.append(error)
-            done[name] = {"error": f"{type(error).__name__}: {error}"}
+            results.failed(name, error)

@@ -1,7 +1,7 @@
-"""How everything stands, as one document: ``manage.py idgen_status``, and the metrics.
+"""The state of everything, as one document: for ``manage.py idgen_status`` and the metrics.
 
-Nothing here takes an id or a worker id. Databases, Redis and registries are asked in
-threads of their own, and what doesn't answer in time is said to be so; the rest goes on.
+Takes no id and no worker id. Databases, Redis and registries are asked in threads of their own.
+If one does not answer in time, its entry says so, and the rest is complete.
 
 ::
 
@@ -9,12 +9,12 @@ threads of their own, and what doesn't answer in time is said to be so; the rest
      "generators": [
        {"alias", "namespace", "layout", "epoch", "exhausted_at", "exhausted_in": seconds,
         "registry", "window": seconds,
-        "seen": whether worker ids can be seen from here,
+        "seen": whether this project can see the worker ids,
         "workers": {"total", "free", "held", "lapsing", "lapsed", "reserved", "unknown"} or null,
         "holders": [{"worker", "state", "holder", "acquired_at", "seen_at", "until",
                      "window_left": seconds, "clock_offset": seconds}],
         "unseen": [{"first", "last", "why"}],
-        "error": why it could not be asked, or null}],
+        "error": why the registry did not answer, or null}],
      "tags": [
        {"database", "total": tags there, "fetch_rate": ids a second of all of them,
         "list": [{"tag", "database", "max_id", "step", "paused", "fetch_rate", "holder",
@@ -25,8 +25,8 @@ threads of their own, and what doesn't answer in time is said to be so; the rest
      "databases": [{"alias", "vendor", "seconds": to answer, "behind": [missing columns],
                     "error"}]}
 
-What is not known is null. Moments are in ISO 8601, UTC. Names may be added, and none will
-change its meaning as long as ``version`` is the same.
+Unknown values are null. Times are in ISO 8601, UTC. Names may be added, and none changes its
+meaning as long as ``version`` is the same.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from django.utils.timezone import make_aware
 
 from ..core.clock import is_aware
 from ..core.errors import NotSeenFromHere, SegmentUnavailable
+from ..core.inspection import WorkerEntry, WorkerState
 from ..db.connection import home_connection, place_of
 from ..db.tables import missing_columns, missing_tables
 from ..models import LeafAlloc
@@ -51,9 +52,9 @@ from ..process import handlers
 from ..process.factory import registry_kind
 from ..process.tags import is_row_of, source_behind_pool, source_in_use
 from ..settings.config import DEFAULT_ALIAS, GeneratorSettings
-from .readiness import Ask, Outcome, Probes
+from .probes import Outcome, Probe, Probes
 from .tags.outlook import TagOutlook, outlooks
-from .worker_map import WorkerEntry, WorkerState, worker_map
+from .workers import worker_map
 
 __all__ = ["MOST_TAGS", "VERSION", "WITHIN", "status"]
 
@@ -61,7 +62,6 @@ VERSION = 1
 MOST_TAGS = 50
 WITHIN = 5.0
 """Seconds."""
-UNKNOWN_TAGS: dict[str, Any] = {"total": None, "fetch_rate": None, "list": []}
 Document = dict[str, Any]
 IN_USE = (WorkerState.HELD, WorkerState.OVERDUE, WorkerState.EXPIRED)
 
@@ -77,65 +77,64 @@ def status(
 ) -> Document:
     """The document above. Thread-safe.
 
-    ``generators``: aliases, all unless given; ``tags``: those alone. ``most_tags`` bounds
-    the list of each database (None: all). What is shared is waited for ``within``
-    seconds in all. With your own ``probes``, answers up to ``max_age`` seconds old
-    are used again, and one that hangs is not asked a second time.
+    ``generators`` and ``tags``: only these. ``most_tags`` bounds the list of each database
+    (None: all). ``within``: seconds to wait for all answers together. With your own ``probes``,
+    answers up to ``max_age`` seconds old are used again, and one that hangs is not asked a
+    second time.
 
-    Raises :class:`SettingsError`, and nothing where something does not answer.
+    Raises :class:`SettingsError`.
     """
     settings = handlers.current_settings()
     for alias in generators or ():
-        handlers.generator_settings(alias)
-    aliases = [alias for alias in settings.generators if generators is None or alias in generators]
-    pool = _pool_alias()
-    wanted: dict[str, Ask] = {
-        **{f"generator {alias}": partial(_ask_workers, alias) for alias in aliases},
-        **{
-            f"tags {alias}": partial(_ask_tags, alias, tags, most_tags)
-            for alias in _tag_databases_in_use()
-        },
-        **{f"database {alias}": partial(_ask_database, alias) for alias in _databases_in_use()},
-        **({} if pool is None else {"pool": _ask_pool}),
+        handlers.generator_settings(alias)  # raises for an unknown one
+    entries = [
+        each
+        for alias, each in settings.generators.items()
+        if generators is None or alias in generators
+    ]
+    of_tags = list(source_behind_pool().databases())
+    databases = _databases_in_use(of_tags)
+    pool: Any = source_in_use()
+    wanted: dict[str, Probe] = {
+        **{f"generator {each.alias}": partial(_read_workers, each.alias) for each in entries},
+        **{f"tags {alias}": partial(_read_tags, alias, tags, most_tags) for alias in of_tags},
+        **{f"database {alias}": partial(_read_database, alias) for alias in databases},
+        **({"pool": lambda: {"memory": pool.memory()}} if pool.is_pool else {}),
     }
-    answers = _answers(wanted, probes or Probes(), max_age=max_age, within=within)
+    answers = _run(wanted, databases, probes or Probes(), max_age=max_age, within=within)
+
+    def with_answer(name: str, entry: Document) -> Document:
+        return {**entry, **(answers[name].value or {}), "error": answers[name].error}
+
+    no_tags: Document = {"total": None, "fetch_rate": None, "list": []}
     return {
         "version": VERSION,
         "at": datetime.now(UTC).isoformat(),
         "generators": [
-            _with(_generator_entry(settings.generators[each]), answers[f"generator {each}"])
-            for each in aliases
+            with_answer(f"generator {each.alias}", _generator(each)) for each in entries
         ],
-        "tags": [
-            _with({"database": each, **UNKNOWN_TAGS}, answers[f"tags {each}"])
-            for each in _tag_databases_in_use()
-        ],
-        "pool": None if pool is None else _with({"alias": pool, "memory": None}, answers["pool"]),
+        "tags": [with_answer(f"tags {each}", {"database": each, **no_tags}) for each in of_tags],
+        "pool": with_answer("pool", {"alias": str(pool.alias), "memory": None})
+        if pool.is_pool
+        else None,
         "databases": [
-            _with(_database(each), answers[f"database {each}"]) for each in _databases_in_use()
+            with_answer(
+                f"database {alias}",
+                {
+                    "alias": alias,
+                    "vendor": connections[alias].vendor,
+                    "seconds": None,
+                    "behind": [],
+                },
+            )
+            for alias in databases
         ],
     }
 
 
-def _database(alias: str) -> Document:
-    return {"alias": alias, "vendor": connections[alias].vendor, "seconds": None, "behind": []}
-
-
-def _with(entry: Document, answer: Outcome) -> Document:
-    return {**entry, **(answer.value or {}), "error": answer.error}
-
-
-# --- what there is ------------------------------------------------------------------
-
-
-def _tag_databases_in_use() -> list[str]:
-    """The aliases of the databases that tags are fetched from; none if they are elsewhere."""
-    return list(source_behind_pool().databases())
-
-
-def _databases_in_use() -> list[str]:
-    """The aliases of all databases that ids depend on, of those in ``DATABASES``."""
-    found = dict.fromkeys(_tag_databases_in_use())
+def _databases_in_use(of_tags: Collection[str]) -> list[str]:
+    """The aliases in ``DATABASES`` of all databases that ids depend on."""
+    found = dict.fromkeys(of_tags)
     for entry in handlers.current_settings().generators.values():
         found |= dict.fromkeys(_databases_of(entry.leases.options))
     return [alias for alias in found if alias in connections.settings]
@@ -148,24 +147,17 @@ def _databases_of(options: Mapping[str, Any]) -> list[str]:
     return [alias for each in nested for alias in _databases_of(each)]
 
 
-def _pool_alias() -> str | None:
-    """The alias in ``CACHES`` of the pool; None where there is none."""
-    source: Any = source_in_use()
-    return str(source.alias) if source.is_pool else None
-
-
 # --- generators ---------------------------------------------------------------------
 
 
-def _generator_entry(settings: GeneratorSettings) -> Document:
-    """What settings say of a generator. Asks nothing."""
+def _generator(settings: GeneratorSettings) -> Document:
+    """The entry of a generator as the settings have it."""
     layout = settings.layout
-    epoch = datetime.fromtimestamp(layout.epoch_us / 1e6, UTC)
     return {
         "alias": settings.alias,
         "namespace": settings.namespace,
         "layout": str(layout),
-        "epoch": epoch.isoformat(),
+        "epoch": datetime.fromtimestamp(layout.epoch_us / 1e6, UTC).isoformat(),
         "exhausted_at": layout.exhausted_at.isoformat(),
         "exhausted_in": (layout.exhausted_at - datetime.now(UTC)).total_seconds(),
         "registry": registry_kind(settings.leases),
@@ -174,12 +166,10 @@ def _generator_entry(settings: GeneratorSettings) -> Document:
         "holders": [],
         "unseen": [],
         "seen": True,
-        "error": None,
     }
 
 
-def _ask_workers(alias: str) -> Document:
-    """What the registry of a generator says of its worker ids."""
+def _read_workers(alias: str) -> Document:
     try:
         found = worker_map(alias)
     except NotSeenFromHere:
@@ -208,11 +198,11 @@ def _holder(entry: WorkerEntry) -> Document:
     }
 
 
-# --- tags ---------------------------------------------------------------------------
+# --- tags and databases ---------------------------------------------------------------
 
 
-def _ask_tags(alias: str, chosen: Collection[str] | None, most: int | None) -> Document:
-    """The tags of a database, those first that are used the most."""
+def _read_tags(alias: str, chosen: Collection[str] | None, most: int | None) -> Document:
+    """The tags of a database, busiest first."""
     if missing_tables(home_connection(alias), ["LeafAlloc"]):
         return {"total": 0, "fetch_rate": 0.0, "list": []}
     every: QuerySet[LeafAlloc] = LeafAlloc.objects.using(alias)
@@ -220,10 +210,10 @@ def _ask_tags(alias: str, chosen: Collection[str] | None, most: int | None) -> D
         every = every.filter(pk__in=chosen)
     rows = [row for row in every.order_by("-rate", "biz_tag")[:most] if is_row_of(row.pk, alias)]
     found = sorted(outlooks(rows, alias).values(), key=lambda one: (-one.rate, one.tag))
-    counted = every.aggregate(rate=Sum("rate"))
+    stored_rate = every.aggregate(rate=Sum("rate"))["rate"] or 0.0
     return {
         "total": every.count(),
-        "fetch_rate": max(counted["rate"] or 0.0, sum(one.rate for one in found)),
+        "fetch_rate": max(stored_rate, sum(one.rate for one in found)),
         "list": [_tag(one) for one in found],
     }
 
@@ -234,75 +224,61 @@ def _tag(one: TagOutlook) -> Document:
     return {**known, "fetched_at": _iso(one.fetched_at)}
 
 
-# --- places -------------------------------------------------------------------------
-
-
-def _ask_database(alias: str) -> Document:
-    """Whether it answers, how fast, and what of our tables it lacks."""
+def _read_database(alias: str) -> Document:
     connection = connections[alias]
     began = perf_counter()
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
         cursor.fetchone()
-    return {"seconds": perf_counter() - began, "behind": _behind(alias)}
-
-
-def _behind(alias: str) -> list[str]:
-    """Columns that a migration has yet to add."""
-    return missing_columns(home_connection(alias))
-
-
-def _ask_pool() -> Document:
-    """How much memory the pool's Redis uses (bytes)."""
-    source: Any = source_in_use()
-    return {"memory": source.memory()}
+    return {
+        "seconds": perf_counter() - began,
+        "behind": missing_columns(home_connection(alias)),
+    }
 
 
 def _iso(moment: datetime | None) -> str | None:
     if moment is None:
         return None
-    # Without time zones a row has the project's time.
+    # A naive time is in the project's time zone.
     return (moment if is_aware(moment) else make_aware(moment)).astimezone(UTC).isoformat()
 
 
 # --- asking ---------------------------------------------------------------------------
 
 
-def _answers(
-    wanted: Mapping[str, Ask], probes: Probes, *, max_age: float, within: float
+def _run(
+    wanted: Mapping[str, Probe],
+    databases: Collection[str],
+    probes: Probes,
+    *,
+    max_age: float,
+    within: float,
 ) -> dict[str, Outcome]:
-    if not _must_be_asked_here(set(_databases_in_use())):
-        apart = {name: partial(_asked_apart, ask) for name, ask in wanted.items()}
-        return probes.outcomes(apart, max_age=max_age, within=within)
-    return {name: _asked_here(ask) for name, ask in wanted.items()}
+    # In a transaction (of a test, say), or with a database in memory, another thread would
+    # see other data than the caller.
+    if any(connections[each].in_atomic_block or place_of(each).in_process for each in databases):
+        return {name: _outcome_here(probe) for name, probe in wanted.items()}
+    apart = {name: partial(_call_and_close, probe) for name, probe in wanted.items()}
+    return probes.outcomes(apart, max_age=max_age, within=within)
 
 
-def _must_be_asked_here(aliases: set[str]) -> bool:
-    """Whether another thread would see other databases than the calling one does.
-
-    So it is in a transaction, as tests have around them, and with a database in memory.
-    """
-    return any(connections[each].in_atomic_block or place_of(each).in_process for each in aliases)
-
-
-def _asked_apart(ask: Ask) -> Any:
+def _outcome_here(probe: Probe) -> Outcome:
     try:
-        return _asked(ask)
+        return Outcome(value=_call(probe))
+    except Exception as error:  # noqa: BLE001 - as in the threads of :class:`Probes`
+        return Outcome(str(error))
+
+
+def _call_and_close(probe: Probe) -> Any:
+    try:
+        return _call(probe)
     finally:
         connections.close_all()  # those of this thread
 
 
-def _asked_here(ask: Ask) -> Outcome:
+def _call(probe: Probe) -> Any:
     try:
-        return Outcome(value=_asked(ask))
-    except Exception as error:  # noqa: BLE001 - as in a thread of :class:`Probes`
-        return Outcome(str(error))
-
-
-def _asked(ask: Ask) -> Any:
-    """What it returns; a database's error says what to do."""
-    try:
-        return ask()
+        return probe()
     except DatabaseError as error:
         raise SegmentUnavailable(
             f"{' '.join(str(error).split())} If a table or a column is missing, run 'manage.py "

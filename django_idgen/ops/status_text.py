@@ -1,4 +1,4 @@
-"""A status for people: tables that fit the terminal."""
+"""A status as text: tables that fit the terminal."""
 
 from __future__ import annotations
 
@@ -14,26 +14,40 @@ __all__ = ["render", "span", "table"]
 Document = dict[str, Any]
 GAP = "  "
 NARROWEST = 8
-"""Columns that a cell keeps, however narrow the terminal is."""
+"""The least width of a cell, in columns."""
 UNITS = ((86400 * 365.25, "y"), (86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-STATES = ("held", "lapsing", "lapsed", "free", "reserved", "unknown")
-SHOWN = {state: state for state in STATES} | {"lapsing": "overdue", "lapsed": "expired"}
-"""The words for states whose names in JSON are others."""
+STATES = {
+    "held": "held",
+    "lapsing": "overdue",
+    "lapsed": "expired",
+    "free": "free",
+    "reserved": "reserved",
+    "unknown": "unknown",
+}
+"""The states of worker ids: the name in JSON, and the one that is shown."""
 MOST_HOLDERS = 20
+TAG_COLUMNS = (
+    "TAG",
+    "NEXT ID",
+    "STEP",
+    "FETCH RATE",
+    "SEGMENT",
+    "POOL",
+    "POOL LASTS",
+    "IDS LAST",
+    "HOLDER",
+)
 
 
-def render(
-    found: Document, *, width: int, before: Document | None = None, every: bool = False
-) -> str:
-    """The document of :func:`~django_idgen.ops.status.status` in words.
+def render(found: Document, *, width: int, every: bool = False) -> str:
+    """The document of :func:`~django_idgen.ops.status.status` as text.
 
-    ``width``: of the terminal, in columns. With ``before``, an earlier document, a column
-    says how many ids a second were handed out since. ``every``: name all holders.
+    ``width``: of the terminal, in columns. ``every``: show all holders.
     """
     parts = [
         [_clock(found["at"])],
         *(_generator(entry, width, every) for entry in found["generators"]),
-        *(_tags(entry, width, found, before) for entry in found["tags"]),
+        *(_tags(entry, width) for entry in found["tags"]),
         [] if found["tags"] else ["TAGS: kept elsewhere, by the service that lends them"],
         [line for place in _places(found) for line in _wrapped(place, width)],
     ]
@@ -44,7 +58,7 @@ def render(
 
 
 def _generator(entry: Document, width: int, every: bool) -> list[str]:
-    words = [
+    texts = [
         f"GENERATOR {entry['alias']}: namespace {entry['namespace']}, {entry['layout']}",
         f"  ids until {_clock(entry['exhausted_at'])[:10]} ({_left(entry['exhausted_in'])})",
         f"  worker ids from {entry['registry']}: {_workers(entry)}",
@@ -53,7 +67,7 @@ def _generator(entry: Document, width: int, every: bool) -> list[str]:
             for part in entry["unseen"]
         ),
     ]
-    lines = [line for each in words for line in _wrapped(each, width)]
+    lines = [line for each in texts for line in _wrapped(each, width)]
     holders = entry["holders"]
     shown = holders if every else holders[:MOST_HOLDERS]
     if shown:
@@ -67,91 +81,52 @@ def _generator(entry: Document, width: int, every: bool) -> list[str]:
 
 def _workers(entry: Document) -> str:
     if entry["error"] is not None:
-        return f"can't be asked. {_line(entry['error'])}"
+        return _cannot(entry)
     if not entry["seen"]:
         return "can't be seen from here"
     counts = entry["workers"]
-    words = [f"{counts[each]} {SHOWN[each]}" for each in STATES if counts[each]]
-    return f"{', '.join(words)} (of {counts['total']})"
+    texts = [f"{counts[each]} {shown}" for each, shown in STATES.items() if counts[each]]
+    return f"{', '.join(texts)} (of {counts['total']})"
 
 
 def _holder(each: Document) -> Sequence[str]:
-    offset = each["clock_offset"]
+    offset, seen = each["clock_offset"], each["seen_at"]
+    ago = 0.0 if seen is None else (datetime.now(UTC) - _moment(seen)).total_seconds()
     return (
         str(each["worker"]),
-        SHOWN[each["state"]],
+        STATES[each["state"]],
         each["holder"],
         span(each["window_left"]),
         "" if offset is None else f"{offset:+.3f} s",
-        _ago(each["seen_at"]),
+        "" if seen is None else f"{span(max(ago, 0.0))} ago",
     )
 
 
-def _tags(entry: Document, width: int, found: Document, before: Document | None) -> list[str]:
+def _tags(entry: Document, width: int) -> list[str]:
     title = f"TAGS in database {entry['database']}"
     if entry["error"] is not None:
-        return _wrapped(f"{title}: can't be asked. {_line(entry['error'])}", width)
-    shown = entry["list"]
-    if not shown:
+        return _wrapped(f"{title}: {_cannot(entry)}", width)
+    if not entry["list"]:
         return [f"{title}: none"]
-    head = [
-        "TAG",
-        "NEXT ID",
-        "STEP",
-        "FETCH RATE",
-        "SEGMENT",
-        "POOL",
-        "POOL LASTS",
-        "IDS LAST",
-        "HOLDER",
-    ]
-    now = {} if before is None else _rates_between(before, found, entry["database"])
-    rows = [_tag(each) for each in shown]
-    if before is not None:
-        head.insert(4, "FETCHED/S")
-        for row, each in zip(rows, shown, strict=True):
-            row.insert(4, _number(now.get(each["tag"])))
     lines = [f"{title}: {entry['total']}, {_number(entry['fetch_rate'])} ids fetched a second"]
-    lines += table(head, rows, width, indent="  ")
-    if len(shown) < entry["total"]:
-        lines.append(f"  ... and {entry['total'] - len(shown)} that are used less: see --all")
+    lines += table(TAG_COLUMNS, [_tag(each) for each in entry["list"]], width, indent="  ")
+    if (left_out := entry["total"] - len(entry["list"])) > 0:
+        lines.append(f"  ... and {left_out} that are used less: see --all")
     return lines
 
 
-def _tag(each: Document) -> list[str]:
-    return [
+def _tag(each: Document) -> Sequence[str]:
+    return (
         each["tag"] + (" (paused)" if each["paused"] else ""),
         str(each["max_id"]),
         str(each["step"]),
-        _number(each["fetch_rate"] or None),
+        _number(each["fetch_rate"]) if each["fetch_rate"] else "",
         span(each["segment_left"]),
         "" if each["pooled"] is None else str(each["pooled"]),
         span(each["pool_left"]),
         _left(each["range_left"]),
         each["holder"],
-    ]
-
-
-def _rates_between(before: Document, found: Document, database: str) -> dict[str, float]:
-    """Ids a second that were handed out to processes between two looks, by tag."""
-    seconds = (_moment(found["at"]) - _moment(before["at"])).total_seconds()
-    former = {each["tag"]: each for each in _listed(before, database)}
-    if seconds <= 0:
-        return {}
-    return {
-        each["tag"]: max(_gone(former[each["tag"]], each) / seconds, 0.0)
-        for each in _listed(found, database)
-        if each["tag"] in former
-    }
-
-
-def _gone(before: Document, now: Document) -> int:
-    pooled = (now["pooled"] or 0) - (before["pooled"] or 0)
-    return int(before["ids_left"] - now["ids_left"] - pooled)
-
-
-def _listed(found: Document, database: str) -> Iterable[Document]:
-    return (tag for part in found["tags"] if part["database"] == database for tag in part["list"])
+    )
 
 
 def _places(found: Document) -> Iterable[str]:
@@ -161,7 +136,7 @@ def _places(found: Document) -> Iterable[str]:
         state = (
             f"{ids} ids ready of the tags above, Redis uses {pool['memory'] / 1e6:.1f} MB"
             if pool["error"] is None
-            else f"can't be asked. {_line(pool['error'])}"
+            else _cannot(pool)
         )
         yield f"POOL {pool['alias']}: {state}"
     for entry in found["databases"]:
@@ -170,11 +145,15 @@ def _places(found: Document) -> Iterable[str]:
 
 def _database(entry: Document) -> str:
     if entry["error"] is not None:
-        return f"can't be asked. {_line(entry['error'])}"
+        return _cannot(entry)
     answer = f"answers in {entry['seconds'] * 1000:.1f} ms"
     if not entry["behind"]:
         return answer
     return f"{answer}, and lacks {', '.join(entry['behind'])}: run 'manage.py migrate django_idgen'"
+
+
+def _cannot(entry: Document) -> str:
+    return f"can't be asked. {_line(entry['error'])}"
 
 
 # --- tables -------------------------------------------------------------------------
@@ -183,10 +162,7 @@ def _database(entry: Document) -> str:
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], width: int, indent: str = ""
 ) -> list[str]:
-    """Lines of ``width`` columns at most; of the widest cells the end is cut off.
-
-    Columns without a single value are left out.
-    """
+    """Lines of at most ``width`` columns, without empty columns; the widest cells are cut."""
     cells = [tuple(map(_line, row)) for row in rows]
     used = [place for place in range(len(head)) if any(row[place] for row in cells)]
     lines = [[row[place] for place in used] for row in (tuple(head), *cells)]
@@ -213,22 +189,22 @@ def _fitted(cell: str, width: int) -> str:
 
 
 def _width(cell: str) -> int:
-    """Columns of a terminal: of Chinese characters, each takes two."""
+    """Columns on a terminal: a Chinese character takes two."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in cell)
     return len(cell) + wide - sum(unicodedata.combining(character) != 0 for character in cell)
 
 
 def _line(text: str) -> str:
-    """On one line, and nothing in it that a terminal would take for an order."""
-    words = " ".join(str(text).split())
-    return "".join(character if character.isprintable() else "?" for character in words)
+    """``text`` on one line, without control characters."""
+    line = " ".join(str(text).split())
+    return "".join(character if character.isprintable() else "?" for character in line)
 
 
 # --- values -------------------------------------------------------------------------
 
 
 def span(seconds: float | None) -> str:
-    """A duration in the unit that suits it: ``"2.5 min"``; nothing if it isn't known."""
+    """A duration in a suitable unit: ``"2.5 min"``; empty if unknown."""
     if seconds is None:
         return ""
     if not math.isfinite(seconds) or seconds > 1000 * UNITS[0][0]:
@@ -243,9 +219,7 @@ def _left(seconds: float | None) -> str:
     return "ended" if seconds is not None and seconds <= 0 else span(seconds)
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
+def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -255,9 +229,3 @@ def _moment(text: str) -> datetime:
 
 def _clock(text: str) -> str:
     return f"{_moment(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _ago(text: str | None) -> str:
-    if text is None:
-        return ""
-    return f"{span(max((datetime.now(UTC) - _moment(text)).total_seconds(), 0.0))} ago"

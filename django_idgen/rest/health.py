@@ -12,8 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 
-from ..ops.health import RETRY_AFTER, describe
-from ..ops.readiness import readiness
+from ..ops.health import RETRY_AFTER, describe, readiness
 from .base import IdgenView
 from .serializers import Answer, Operation
 

@@ -12,11 +12,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ..core.errors import NotSeenFromHere, WorkerOutOfRange
+from ..core.inspection import WorkerEntry
 from ..db.connection import home_connection
 from ..db.tables import missing_tables
 from ..models import WorkerLease
-from ..ops.lease_state import told_by_themselves
-from ..ops.worker_map import WorkerEntry, release_worker, worker_map
+from ..ops.workers import entries_from_rows, release_worker, worker_map
 from ..process.factory import lease_databases
 from ..process.handlers import current_settings
 from .base import ManagementView
@@ -217,7 +217,7 @@ def _leases() -> Iterator[dict[str, Any]]:
         known = set().union(*(namespaces[each.alias] for each in users))
         # Namespaces that no generator here uses any more.
         rows = WorkerLease.objects.using(database).exclude(namespace__in=known)
-        for entry in told_by_themselves(rows, database).values():
+        for entry in entries_from_rows(rows, database).values():
             yield _document(None, entry)
 
 

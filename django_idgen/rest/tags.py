@@ -29,7 +29,6 @@ from ..core.segment import MAX_STEP, check_tag
 from ..db.connection import Place, place_of
 from ..models import LeafAlloc
 from ..ops.tags import edits as tag_edits
-from ..ops.tags import supply as tag_supply
 from ..ops.tags.change_log import Change, record
 from ..process.handlers import current_settings, segments
 from ..process.tags import (
@@ -565,14 +564,14 @@ class PreloadView(OneTagView):
     def post(self, request: Request, tag: str, **_kwargs: str) -> Response:  # noqa: ARG002
         found = self.found(tag)
         self.read()
-        ready = tag_supply.load_ahead(tag)
-        pooled = tag_supply.fill_pool(found.first)
+        ready = tag_edits.preload_here(tag)
+        pooled = tag_edits.fill_pool(found.first)
         return self.respond(
             {
                 "tag": tag,
                 "process": process_label(),
                 "ready": ready,
-                "held": tag_supply.held_here(tag),
+                "held": tag_edits.held_here(tag),
                 "pooled": pooled,
             }
         )
@@ -602,7 +601,7 @@ class SkipView(OneTagView):
             if error.is_too_far:
                 raise ValidationError({next(iter(wanted)): [str(error)]}) from error
             raise Refusal(409, "not_lowered", str(error)) from error
-        gone = tag_supply.let_go(tag)
+        gone = tag_edits.clear_tag(tag)
         record(request.user, tag, "skipped", max_id=(before.max_id, skipped.max_id))
         return self.respond(
             {**document_of(skipped), "cleared": gone.held, "pool_cleared": gone.pool}
@@ -625,7 +624,7 @@ class ClearView(OneTagView):
     def post(self, request: Request, tag: str, **_kwargs: str) -> Response:
         self.found(tag)
         self.read()
-        cleared = tag_supply.clear_here(tag)
+        cleared = tag_edits.clear_here(tag)
         record(request.user, tag, "cleared")
         return self.respond({"tag": tag, "process": process_label(), "cleared": cleared})
 

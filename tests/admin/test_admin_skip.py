@@ -15,7 +15,6 @@ from django.test import Client
 from django_idgen import segments
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
-from django_idgen.ops.tags import supply as tag_supply
 from tests import servers
 from tests.admin.test_admin import TAGS, ToServer
 from tests.contrib.sharding.conftest import _shards, shards
@@ -90,7 +89,7 @@ def test_one_that_stands_higher_elsewhere_is_not_set_back(
         tag_edits.make_tag("t", step=5)
         LeafAlloc.objects.using(shards[1]).update(max_id=900)
         (words,) = raised(admin_client, 500)
-        assert "900 already, and never goes back" in words
+        assert "is 900. A tag never goes back" in words
         assert [(row.max_id, row.step) for row in rows("t", shards[:2])] == [(1, 5), (900, 5)]
 
 
@@ -116,11 +115,11 @@ def test_the_pool_is_emptied(
     shown_at(postgres, monkeypatch, settings)
     with project(redis, postgres) as pool:
         tag = tag_edits.make_tag("t", step=20)
-        tag_supply.fill_pool(tag.first)
+        tag_edits.fill_pool(tag.first)
         assert len(raised(admin_client, 5000)) == 1
         assert pool.stock(["t"])["t"] == 0
         assert segments["t"].next_id() == 5000
-        monkeypatch.setattr(tag_supply, "clear_pool", lambda tag: False)
+        monkeypatch.setattr(tag_edits, "clear_pool", lambda tag: False)
         words = " ".join(raised(admin_client, 6000))
         assert "can't be emptied" in words
         pool.clear(["t"])
@@ -133,7 +132,7 @@ def test_what_the_pool_loses_is_said_before(
     shown_at(postgres, monkeypatch, settings)
     with project(redis, postgres) as pool:
         tag = tag_edits.make_tag("t", step=20)
-        tag_supply.fill_pool(tag.first)
+        tag_edits.fill_pool(tag.first)
         pooled = pool.stock(["t"])["t"]
         out = StringIO()
         call_command("idgen_skip", "t", to=5000, dry_run=True, stdout=out)

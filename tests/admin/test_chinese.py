@@ -19,9 +19,9 @@ from django.utils import translation
 from django_idgen import generators
 from django_idgen.admin.words import count_words, duration_words, pool_words, rate_words
 from django_idgen.admin.workers.map import clock_offset, state_name, time_left
+from django_idgen.core.inspection import WorkerState
 from django_idgen.fields.forms import IdFormField
 from django_idgen.models import AccessToken, LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
-from django_idgen.ops.worker_map import WorkerState
 from django_idgen.rest.tokens import make_token
 from tests import servers
 from tests.admin.test_admin_skip import shown_at

@@ -26,16 +26,10 @@ from django_idgen.admin.workers.map import (
     sorted_entries,
     time_left,
 )
+from django_idgen.core.inspection import WorkerEntry, WorkerMap, WorkerState
 from django_idgen.core.lease import Lease
 from django_idgen.models import WorkerLease
-from django_idgen.ops.worker_map import (
-    WorkerEntry,
-    WorkerMap,
-    WorkerState,
-    release_worker,
-    who_held,
-    worker_map,
-)
+from django_idgen.ops.workers import release_worker, who_held, worker_map
 from django_idgen.process import handlers
 from tests import servers
 from tests.admin.people import staff

@@ -14,7 +14,6 @@ from django_idgen import segments
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags import edits as tag_steps
-from django_idgen.ops.tags import supply as tag_supply
 from tests.admin.test_admin_skip import one, shown_at
 from tests.contrib.sharding.conftest import _shards, shards
 from tests.ops.test_tag_edits import source_of
@@ -135,9 +134,9 @@ def test_the_list_shows_what_lies_in_the_pool(
     """How many ids, and how long they last at the tag's rate."""
     shown_at(postgres, monkeypatch, settings)
     with project(redis, postgres) as pool:
-        assert tag_supply.load_ahead("t") is not None
+        assert tag_edits.preload_here("t") is not None
         LeafAlloc.objects.update(rate=1.0)
-        tag_supply.fill_pool(stored("t"))
+        tag_edits.fill_pool(stored("t"))
         ids = pool.stock(["t"])["t"]
         assert f"{ids:,} ids (" in page(admin_client)
         pool.clear(["t"])

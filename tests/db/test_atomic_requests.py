@@ -13,8 +13,8 @@ from django.urls import include, path
 
 import django_idgen.ops.metrics
 from django_idgen.contrib.old_servers import cosid, finger_mark, go_leaf, leaf, tinyid
-from django_idgen.ops import health, readiness
-from django_idgen.ops.readiness import Probes
+from django_idgen.ops import health
+from django_idgen.ops.probes import Probes
 from django_idgen.process import handlers
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 
@@ -73,7 +73,7 @@ def client(
 ) -> Iterator[Client]:
     """Of a project with two databases, of which the second one, now dead, wraps requests."""
     settings.ROOT_URLCONF = __name__
-    monkeypatch.setattr(readiness, "_probes", Probes())
+    monkeypatch.setattr(health, "_probes", Probes())
     handlers.reset()
     with pointing_at(dead, ALIAS, migrated=False):
         connections.settings[ALIAS]["ATOMIC_REQUESTS"] = True

@@ -89,7 +89,7 @@ def test_a_project_without_time_zones_has_tokens_that_end(zone: str, settings: A
 )
 def test_what_is_no_time_is_refused(text: str) -> None:
     """With examples of what is."""
-    with pytest.raises(CommandError, match="is no time: give a number and s, m, h, d or w"):
+    with pytest.raises(CommandError, match="is not a duration: give a number and s, m, h, d or w"):
         run("create", "shop", "--tags", "a", f"--expires={text}")
     assert not AccessToken.objects.exists()
 
@@ -97,7 +97,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("shop",), "could do nothing"),
+        (("shop",), "without rights is useless"),
         (("", "--tags", "a"), "name"),
         (("x" * 101, "--tags", "a"), "name"),
         (("shop", "--tags", ""), "'' is no pattern"),
@@ -182,7 +182,7 @@ def test_revoking_ends_all_of_a_client_or_one() -> None:
     assert [works(each) for each in (one, two, other)] == [False, True, True]
     assert run("revoke", "shop")[0].startswith("1 revoked.")
     assert [works(each) for each in (one, two, other)] == [False, False, True]
-    assert run("revoke", "shop")[0].startswith("Nothing to do")
+    assert run("revoke", "shop")[0].startswith("There is nothing to do")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_idgen.core.errors import ConfigurationError
-from django_idgen.ops.preloading import Consumption, Forecast, check_outage
+from django_idgen.ops.upkeep import Consumption, Forecast, check_outage
 from django_idgen.sources.server import Rate
 
 OUTAGE = 1200.0

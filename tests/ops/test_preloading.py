@@ -16,8 +16,8 @@ from django_idgen.core.errors import ConfigurationError, SegmentUnavailable, Upk
 from django_idgen.core.lease import process_label
 from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.models import LeafAlloc
-from django_idgen.ops import preloading
-from django_idgen.ops.preloading import preload_segments
+from django_idgen.ops import upkeep
+from django_idgen.ops.upkeep import preload_segments
 from django_idgen.process import handlers
 from django_idgen.settings.config import SettingsError, read_settings
 from django_idgen.sources.history import who_issued
@@ -228,7 +228,7 @@ def test_a_run_that_is_killed_leaves_a_gap_at_worst(pooled: str) -> None:
     pass_time(pooled)
     killed_while_waiting(
         pooled,
-        "from django_idgen.ops.preloading import preload_segments; preload_segments()",
+        "from django_idgen.ops.upkeep import preload_segments; preload_segments()",
         "SELECT biz_tag FROM leaf_alloc WHERE biz_tag = 'tea' FOR UPDATE",
     )
     done = preload_segments()["tags"]["tea"]
@@ -252,10 +252,8 @@ def test_a_run_without_time_leaves_the_rest_to_the_next(
     """It says how many tags it did not come to."""
     steady(pooled)
     source().clear(["tea"])
-    in_time = preloading.Preloading
-    monkeypatch.setattr(
-        preloading, "Preloading", lambda pool, outage: in_time(pool, outage, budget=-1)
-    )
+    in_time = upkeep.Preloading
+    monkeypatch.setattr(upkeep, "Preloading", lambda pool, outage: in_time(pool, outage, budget=-1))
     done = preload_segments()
     assert (done["left"], done["tags"]["tea"]["after"]) == (1, 0)
 

@@ -16,8 +16,9 @@ from django.test import RequestFactory, override_settings
 from django_idgen import generators, next_id, segments
 from django_idgen.core.errors import ClockSkewed, LeaseLost, NamespaceMismatch, NoFreeWorker
 from django_idgen.core.keeper import LeaseKeeper
-from django_idgen.ops import health, readiness
-from django_idgen.ops.readiness import Probes, Readiness
+from django_idgen.ops import health, probes
+from django_idgen.ops.health import Readiness
+from django_idgen.ops.probes import Probes
 from django_idgen.sources.memory import MemorySource
 from tests.places import idgen_on, place
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
@@ -32,17 +33,17 @@ PATIENCE = 60
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """No answer of another test's database counts."""
-    monkeypatch.setattr(readiness, "_probes", Probes())
+    monkeypatch.setattr(health, "_probes", Probes())
 
 
 def now() -> Readiness:
     """How it stands, asked anew, and waited for."""
-    return readiness.readiness(max_age=0, within=PATIENCE)
+    return health.readiness(max_age=0, within=PATIENCE)
 
 
 def until(fits: Callable[[Readiness], bool], within: float = 0.8) -> Readiness:
     deadline = time.monotonic() + PATIENCE
-    while not fits(found := readiness.readiness(max_age=0, within=within)):
+    while not fits(found := health.readiness(max_age=0, within=within)):
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
     return found
@@ -166,7 +167,7 @@ def test_a_question_that_was_broken_off_is_no_good_answer(kind: type[BaseExcepti
         raise kind
 
     # Not in a thread of its own, whose end would be heard of in another test.
-    probe = readiness._Probe(end, time.monotonic)
+    probe = probes._Call(end, time.monotonic)
     with pytest.raises(kind):
         probe._run()
     assert probe.outcome(time.monotonic(), PATIENCE).error
@@ -198,7 +199,7 @@ def test_a_database_that_hangs_is_noticed_in_a_bounded_time(own: PostgresServer)
     """A real one, stopped: not ready, without a wait that lasts; ready again when it goes on."""
     until(lambda found: found.ready)
     own.pause()
-    found = readiness.readiness(max_age=0, within=0.5)
+    found = health.readiness(max_age=0, within=0.5)
     assert set(found.failing) == {"segments", "generator:default"}
     assert not found.answered
     own.resume()
@@ -278,7 +279,7 @@ def test_a_refusal_does_not_last(place: str, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ClockSkewed):
         generator.next_id()
     assert not now().ready
-    monkeypatch.setattr(readiness, "REMEMBERED", 0.0)
+    monkeypatch.setattr(health, "REMEMBERED", 0.0)
     assert now().ready
 
 

@@ -20,7 +20,6 @@ from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentUnavailable
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
-from django_idgen.ops.tags import supply as tag_supply
 from django_idgen.process import handlers
 from django_idgen.process import tags as tag_rows
 from django_idgen.rest.tags import TagList
@@ -350,15 +349,15 @@ def test_a_pool_is_filled_and_emptied(postgres: str, redis: str) -> None:
     """Loading ahead puts a step there; a skip leaves nothing of what was."""
     with project(redis, postgres) as pool:
         tag = tag_edits.make_tag("pooled", step=20)
-        assert tag_supply.fill_pool(tag.first) == 20
+        assert tag_edits.fill_pool(tag.first) == 20
         assert pool.stock(["pooled"])["pooled"] == 20
-        assert tag_supply.load_ahead("pooled")
+        assert tag_edits.preload_here("pooled")
         assert segments["pooled"].next_id() == 1
-        held = tag_supply.held_here("pooled")
-        assert tag_supply.clear_here("pooled") == held > 0
+        held = tag_edits.held_here("pooled")
+        assert tag_edits.clear_here("pooled") == held > 0
         assert pool.stock(["pooled"])["pooled"] >= held
         tag_edits.skip_tag("pooled", most=MOST, to=5000)
-        assert tag_supply.clear_pool("pooled") is True
+        assert tag_edits.clear_pool("pooled") is True
         assert pool.stock(["pooled"])["pooled"] == 0
         assert segments["pooled"].next_id() == 5000
         pool.clear(["pooled"])
@@ -367,5 +366,5 @@ def test_a_pool_is_filled_and_emptied(postgres: str, redis: str) -> None:
 def test_without_a_pool_there_is_none(place: str) -> None:
     """None, not a number."""
     tag = tag_edits.make_tag("t", step=5)
-    assert tag_supply.fill_pool(tag.first) is None
-    assert tag_supply.clear_pool("t") is None
+    assert tag_edits.fill_pool(tag.first) is None
+    assert tag_edits.clear_pool("t") is None

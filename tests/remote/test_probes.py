@@ -10,8 +10,8 @@ from django.test import override_settings
 
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, SegmentUnavailable
 from django_idgen.leases.http import HttpLeases
-from django_idgen.ops import readiness
-from django_idgen.ops.readiness import Probes
+from django_idgen.ops import health
+from django_idgen.ops.probes import Probes
 from django_idgen.process import handlers
 from django_idgen.process.factory import build_registry
 from django_idgen.process.handlers import current_settings
@@ -120,11 +120,11 @@ def _saying(said: Said) -> Script:
 # --- a process that has its ids from services ------------------------------------------
 
 
-def ready(urls: list[str], monkeypatch: pytest.MonkeyPatch) -> readiness.Readiness:
-    monkeypatch.setattr(readiness, "_probes", Probes())
+def ready(urls: list[str], monkeypatch: pytest.MonkeyPatch) -> health.Readiness:
+    monkeypatch.setattr(health, "_probes", Probes())
     source = {"BACKEND": BACKENDS["source"], "OPTIONS": {"base_urls": urls, "token": SECRET}}
     with override_settings(IDGEN={"SEGMENTS": {"SOURCE": source}}):
-        return readiness.readiness(max_age=0, within=PATIENCE)
+        return health.readiness(max_age=0, within=PATIENCE)
 
 
 def test_a_process_whose_services_are_away_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from django.test import Client
 from django.urls import URLPattern, get_resolver
 
 from django_idgen.models import AccessToken, LeafAlloc
-from django_idgen.ops.metrics import views
-from django_idgen.ops.metrics.switch import Switched
+from django_idgen.ops.metrics import exporter
+from django_idgen.ops.metrics.exporter import Exporter
 from django_idgen.rest.tokens import make_token
 from django_idgen.settings.config import MetricsSettings
 from tests import servers
@@ -46,8 +46,8 @@ def _everything(no_tags: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -
     settings.DATABASE_ROUTERS = [f"{__name__}.ToPostgres"]
     settings.IDGEN = {"GENERATORS": {"default": {}, "second": {}}}
     settings.DEBUG = False
-    switched = Switched(MetricsSettings(token=METRICS, shared=False))
-    monkeypatch.setattr(views, "start", lambda: switched)
+    switched = Exporter(MetricsSettings(token=METRICS, shared=False))
+    monkeypatch.setattr(exporter, "start", lambda: switched)
     forget()
     for database in ("default", "postgres"):
         LeafAlloc.objects.using(database).create(biz_tag="orders")

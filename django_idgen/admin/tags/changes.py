@@ -21,7 +21,7 @@ from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError
 from ...core.segment import MAX_ID
 from ...models import LeafAlloc
-from ...ops.tags import supply
+from ...ops.tags import edits
 from ...ops.tags.change_log import Change, describe, record
 from ...ops.tags.edits import (
     PoolStillOpen,
@@ -121,9 +121,9 @@ def _preload(row: LeafAlloc, outcomes: Outcomes) -> None:
         text = _("“%(tag)s” was not preloaded: this project takes no ids from its row.")
         outcomes.warn(text % {"tag": row.pk})
         return
-    ready = supply.load_ahead(row.pk)
-    pooled = supply.fill_pool(row)
-    values = {"tag": row.pk, "held": count_words(supply.held_here(row.pk))}
+    ready = edits.preload_here(row.pk)
+    pooled = edits.fill_pool(row)
+    values = {"tag": row.pk, "held": count_words(edits.held_here(row.pk))}
     if not ready:
         text = _("“%(tag)s”: its next segment has not come in time; this process has %(held)s.")
         outcomes.warn(text % values)
@@ -171,7 +171,7 @@ def _skip(request: HttpRequest, row: LeafAlloc, target: int, outcomes: Outcomes)
     before = known_tag(row.pk).max_id
     skip_tag(row.pk, to=target, most=MAX_ID)
     note(request, row.pk, "skipped", max_id=(before, target))
-    if supply.let_go(row.pk).pool is False:
+    if edits.clear_tag(row.pk).pool is False:
         text = _("The pool of “%(tag)s” can't be emptied: lower ids may come out of it yet.")
         outcomes.warn(text % {"tag": row.pk})
 

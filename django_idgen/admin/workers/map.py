@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ...ops.worker_map import WorkerEntry, WorkerMap, WorkerState
+from ...core.inspection import WorkerEntry, WorkerMap, WorkerState
 
 __all__ = [
     "MOST_CELLS",

@@ -24,9 +24,9 @@ from django.utils.translation import gettext_lazy
 
 from ...core.clock import in_zone
 from ...core.errors import IdgenError
+from ...core.inspection import WorkerEntry, WorkerMap, WorkerState
 from ...models import NamespaceRecord, WorkerLease
-from ...ops.lease_state import told
-from ...ops.worker_map import WorkerEntry, WorkerMap, WorkerState, release_worker, worker_map
+from ...ops.workers import entries_of_rows, release_worker, worker_map
 from ...process.handlers import current_settings
 from ...settings.config import SettingsError
 from ..base import ReadOnlyAdmin, SafeChangeList
@@ -87,7 +87,7 @@ class EntryList(SafeChangeList):
         super().get_results(request)
         # A queryset keeps its rows: these are the ones that are shown.
         rows = cast("Iterable[WorkerLease]", self.result_list)
-        entries = told(rows, self.root_queryset.db)
+        entries = entries_of_rows(rows, self.root_queryset.db)
         for row in rows:
             row.idgen_entry = entries[row.pk]  # type: ignore[attr-defined]
 
@@ -320,7 +320,7 @@ class NamespaceRecordAdmin(ReadOnlyAdmin):
 def _entry(lease: WorkerLease) -> WorkerEntry:
     found: WorkerEntry | None = getattr(lease, "idgen_entry", None)
     if found is None:  # not one of a list
-        found = told([lease], lease._state.db or DEFAULT_DB_ALIAS)[lease.pk]
+        found = entries_of_rows([lease], lease._state.db or DEFAULT_DB_ALIAS)[lease.pk]
         lease.idgen_entry = found  # type: ignore[attr-defined]
     return found
 

@@ -13,8 +13,7 @@ from ...core.segment import MAX_ID, Demand, Segment
 from ...core.stored import Stored, layout_of
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
-from ...ops.tags.edits import TagExists, make_tag, skip_tag
-from ...ops.tags.supply import let_go
+from ...ops.tags.edits import TagExists, clear_tag, make_tag, skip_tag
 from ...process import handlers
 from ...process.factory import registry_of
 from ...process.tags import TagsElsewhere, find_tag, source_behind_pool
@@ -62,7 +61,7 @@ def raise_tag(tag: str, first: int, *, step: int = 0, description: str = "") -> 
         )
     if min(row.max_id for row in found.rows.values()) < first:
         skip_tag(tag, most=MAX_ID, to=max(first, found.max_id))
-        if let_go(tag).pool is False:
+        if clear_tag(tag).pool is False:
             raise ConfigurationError(
                 f"Tag {tag!r} now begins at {first}, but lower ids lie in its pool in Redis, which "
                 f"can't be asked just now. Run this again when it answers."

@@ -1,4 +1,4 @@
-"""``manage.py idgen_adopt``: move tables over to our fields, and tags over from other servers."""
+"""``manage.py idgen_adopt``: move tables to our fields, and tags from other servers to ours."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ INTEGERS = (models.AutoField, models.BigAutoField, models.SmallAutoField, Genera
 
 class Command(BaseCommand):
     help = (
-        "Have the ids of a table that is in use come from django_idgen: APP.MODEL. Run it again "
-        "after each stage: it finds out how far the table is, and says what to do next. With "
-        "--from, take over the tags of a running Leaf or TinyID, whose tables are in DATABASE."
+        "Move the ids of a table in use to django_idgen: APP.MODEL. Run it again after each stage: "
+        "it finds out the present stage, and says what to do next. With --from, take over the tags "
+        "of a running Leaf or TinyID, whose tables are in DATABASE."
     )
     requires_system_checks: list[str] = []  # noqa: RUF012
 
@@ -41,18 +41,18 @@ class Command(BaseCommand):
             "--margin",
             type=int,
             metavar="IDS",
-            help="how many ids the old counter (with --from: the old server) may give out yet",
+            help="how many ids the old counter (with --from: the old server) may still give out",
         )
         parser.add_argument(
             "--at-once",
             action="store_true",
-            help="for a site that is stopped while it migrates: one migration does it all",
+            help="for a site that is stopped while it migrates: one migration does everything",
         )
         parser.add_argument("--keep-as", metavar="NAME", default="", help="for a UUID key")
-        parser.add_argument("--back", action="store_true", help="the way back")
-        parser.add_argument("--status", action="store_true", help="only say how far it is")
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
-        parser.add_argument("--yes", action="store_true", help="do it without asking")
+        parser.add_argument("--back", action="store_true", help="undo it")
+        parser.add_argument("--status", action="store_true", help="only show the present stage")
+        parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
+        parser.add_argument("--yes", action="store_true", help="don't ask")
         parser.add_argument("--from", choices=KINDS, dest="kind", help="the server to take over")
         parser.add_argument("--into", metavar="ALIAS", help="with --from: where our tags are")
 
@@ -70,7 +70,9 @@ class Command(BaseCommand):
 
     def _adopt(self, options: dict[str, Any]) -> None:
         if len(options["target"]) > 1 or options["into"]:
-            raise ConfigurationError("Name one APP.MODEL. (--into, and several, go with --from.)")
+            raise ConfigurationError(
+                "Name one APP.MODEL. (--into and several targets need --from.)"
+            )
         asked = Options(
             kind=options["field"],
             generator=options["generator"],
@@ -95,7 +97,7 @@ class Command(BaseCommand):
         if [node for node in unapplied if node not in switches]:
             names = ", ".join(f"{app}.{name}" for app, name in unapplied[:5])
             raise ConfigurationError(
-                f"Database {project.alias!r} has migrations to come: {names}. Run 'manage.py "
+                f"Database {project.alias!r} has unapplied migrations: {names}. Run 'manage.py "
                 f"migrate' first."
             )
 
@@ -136,7 +138,7 @@ class Command(BaseCommand):
             raise CommandError(f"Left out: {' '.join(reasons)}")
         if met := takeover.met():
             raise CommandError(
-                f"The old server has come to ids that were given out here, too: {', '.join(met)}."
+                f"The old server has reached ids that were given out here, too: {', '.join(met)}."
             )
 
     def _may_go_on(self, options: dict[str, Any]) -> bool:

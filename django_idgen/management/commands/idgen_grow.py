@@ -1,4 +1,4 @@
-"""``manage.py idgen_grow``: have more databases share the tags of segments."""
+"""``manage.py idgen_grow``: spread the tags of segments over more databases."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from django_idgen.core.errors import ConfigurationError
 
 class Command(BaseCommand):
     help = (
-        "Have the tags of segments be shared by more databases than now, while ids are being "
-        "taken. Name all of them, those in use first, as the 'databases' option will have them: "
-        "their number must be a multiple of those in use. Without --yes it says what it would do."
+        "Spread the tags of segments over more databases, while ids are being taken. Name all "
+        "databases in the order that the 'databases' option will have, those in use first. Their "
+        "number must be a multiple of those in use. Without --yes it only shows what it would do."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("databases", nargs="+", help="aliases of DATABASES, in their order")
+        parser.add_argument("databases", nargs="+", help="aliases in DATABASES, in order")
         parser.add_argument("--yes", action="store_true", help="do it")
         parser.add_argument(
             "--finish",
             action="store_true",
-            help="when every process has the new list: refuse those that have the old one",
+            help="once every process has the new list: refuse processes with the old one",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -32,17 +32,17 @@ class Command(BaseCommand):
             self._grow(Growth(options["databases"]), options)
         except (ConfigurationError, Error) as error:
             raise CommandError(
-                f"{' '.join(str(error).split())} What was done so far holds; run it again to go on."
+                f"{' '.join(str(error).split())} Run it again to continue."
             ) from error
 
     def _grow(self, growth: Growth, options: dict[str, Any]) -> None:
         if options["finish"]:
             growth.finish()
-            self.stdout.write("Processes that know of fewer databases are refused from now on.")
+            self.stdout.write("From now on, processes that know fewer databases are refused.")
             return
         plan = growth.plan()
         if not plan:
-            self.stdout.write("Nothing is to be done.")
+            self.stdout.write("There is nothing to do.")
             return
         self.stdout.write("\n".join(plan))
         if not options["yes"]:
@@ -51,6 +51,6 @@ class Command(BaseCommand):
         growth.run(self.stdout.write)
         names = ", ".join(map(repr, growth.databases))
         self.stdout.write(
-            f"Done. Now give all processes 'databases': [{names}], in this order, and at last run "
-            f"this command with --finish."
+            f"Done. Now give all processes 'databases': [{names}], in this order. Then run this "
+            f"command with --finish."
         )

@@ -14,8 +14,8 @@ from django_idgen.core.errors import ConfigurationError, IdgenError
 from django_idgen.ops.native import (
     LENGTH,
     NativeColumn,
-    aside,
     native_column,
+    on_own_connection,
     segment_fields,
     unsupported,
 )
@@ -25,9 +25,9 @@ Work = Callable[[NativeColumn], str]
 
 class Command(BaseCommand):
     help = (
-        "Give the id columns of a tag a default of the database's own (a sequence of PostgreSQL or "
+        "Give the id columns of a tag a default in the database (a sequence of PostgreSQL or "
         "MariaDB), so that psql, ETL and triggers can leave the id out. Its ids are a segment of "
-        "the tag, and never meet those that Django gives. Without a tag: list the sequences."
+        "the tag, and never repeat those that Django gives. Without a tag: list the sequences."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -38,14 +38,14 @@ class Command(BaseCommand):
         parser.add_argument(
             "--length",
             type=int,
-            help=f"ids to set aside at a time (default: {LENGTH}, then as many as last time)",
+            help=f"ids to reserve at a time (default: {LENGTH}, then as many as last time)",
         )
         action = parser.add_mutually_exclusive_group()
         for name, help_text in (
-            ("list", "show the sequences, and what is left of them"),
-            ("extend", "set the next segment of those that are half used up"),
+            ("list", "show the sequences, and how many ids are left"),
+            ("extend", "set the next segment of sequences that are half used up"),
             ("renew", "leave the present segment, as after a restore of the database"),
-            ("remove", "take the default away, and drop the sequence"),
+            ("remove", "remove the default, and drop the sequence"),
         ):
             action.add_argument(f"--{name}", action="store_true", help=help_text)
 
@@ -56,7 +56,7 @@ class Command(BaseCommand):
         try:
             lines = 0
             for field in _fields(tag):
-                # At once: one that fails leaves done what was done before.
+                # Written at once: after a failure it shows what was done.
                 for line in self._done(field, work, options):
                     self.stdout.write(line)
                     lines += 1
@@ -72,9 +72,9 @@ class Command(BaseCommand):
         if options["renew"]:
             return lambda column: column.extend(length, renew=True)
         if options["extend"]:
-            return lambda column: column.extend(length) or column.state()
+            return lambda column: column.extend(length) or column.describe()
         if options["tag"] is None or options["list"]:
-            return NativeColumn.state
+            return NativeColumn.describe
         return lambda column: column.install(length)
 
     def _done(self, field: Any, work: Work, options: dict[str, Any]) -> Iterator[str]:
@@ -83,16 +83,16 @@ class Command(BaseCommand):
             raise ConfigurationError(f"There is no database {alias!r}.")
         known = router.allow_migrate_model(alias, field.model)
         if known and connections[alias].vendor in {"postgresql", "mysql"}:
-            words = aside(alias, partial(_on, field, work, every=options["tag"] is None))
-            if words:
-                yield words
+            run = partial(_run, field, work, every=options["tag"] is None)
+            if done := on_own_connection(alias, run):
+                yield done
         elif options["tag"] is not None:
             if known:
                 raise unsupported(connections[alias])
             raise ConfigurationError(f"{field.model._meta.label} has no table in {alias!r}.")
 
 
-def _on(field: Any, work: Work, connection: BaseDatabaseWrapper, *, every: bool) -> str:
+def _run(field: Any, work: Work, connection: BaseDatabaseWrapper, *, every: bool) -> str:
     column = native_column(connection, field)
     if column is None and not every:
         raise unsupported(connection)

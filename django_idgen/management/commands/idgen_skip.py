@@ -1,4 +1,4 @@
-"""``manage.py idgen_skip``: go past what may have been given out, after a restore or a failover."""
+"""``manage.py idgen_skip``: skip past ids that may be out, after a restore or a failover."""
 
 from __future__ import annotations
 
@@ -9,35 +9,29 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_idgen.core.clock import is_aware, unix_us
-from django_idgen.ops.doctor.project import FAILURES, Project, words_of
-from django_idgen.ops.doctor.skipping import (
-    GeneratorSkip,
-    HowFar,
-    TagSkip,
-    all_tags,
-    raise_new_tags,
-)
+from django_idgen.ops.doctor.project import FAILURES, Project, one_line
+from django_idgen.ops.doctor.skipping import GeneratorSkip, TagSkip, all_tags, raise_new_tags
 from django_idgen.process.tags import TagUnknown, find_tag
-from django_idgen.settings.config import SettingsError, read_settings
+from django_idgen.settings.config import GeneratorSettings, SettingsError, read_settings
 
-from .idgen_doctor import agreed
+from .idgen_doctor import is_confirmed
 
 
 class Command(BaseCommand):
     help = (
-        "Skip past ids that may have been given out: after a database was put back to an earlier "
-        "state, or another server took over that may have missed the last writes. Tags skip as "
-        "far as a failover would by default; generators open a new generation past every window "
-        "that may have been lent. Shows first what it would do, and asks."
+        "Skip past ids that may have been given out: after a database was restored to an earlier "
+        "state, or another server took over that may have missed the last writes. By default tags "
+        "skip as far as a failover would; generators open a new generation past every window that "
+        "may have been lent. Shows first what it will do, and asks."
     )
-    # It has to run in a project that they find fault with.
+    # It has to run in a project that they find errors in.
     requires_system_checks: list[str] = []  # noqa: RUF012
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("tags", nargs="*", metavar="TAG")
         parser.add_argument("--all", action="store_true", help="all tags, and those made later")
         far = parser.add_mutually_exclusive_group()
-        far.add_argument("--by", type=int, metavar="N", help="so many ids further")
+        far.add_argument("--by", type=int, metavar="N", help="this many ids further")
         far.add_argument("--to", type=int, metavar="N", help="the next id is N, or one above it")
         far.add_argument(
             "--past-table", action="store_true", help="past the highest id of the tag's tables"
@@ -47,19 +41,16 @@ class Command(BaseCommand):
             type=float,
             metavar="H",
             default=0.0,
-            help="what was put back is so old: skip twice what each tag uses in that time, too",
+            help="the age of the restored state: also skip twice what each tag uses in that time",
         )
         parser.add_argument(
-            "--generators",
-            nargs="*",
-            metavar="ALIAS",
-            help="these generators, or all of them",
+            "--generators", nargs="*", metavar="ALIAS", help="these generators, or all of them"
         )
         parser.add_argument(
             "--until",
             metavar="DATETIME",
-            help="until then the other server may have lent worker ids (ISO 8601, with its zone); "
-            "now, unless that is later",
+            help="until when the other server may have lent worker ids (ISO 8601, with its zone); "
+            "at least until now",
         )
         parser.add_argument("--dry-run", action="store_true", help="only show what it would do")
         parser.add_argument("--yes", action="store_true", help="don't ask")
@@ -73,49 +64,48 @@ class Command(BaseCommand):
         try:
             self._skip(project, options)
         except FAILURES as error:
-            raise CommandError(words_of(error)) from error
+            raise CommandError(one_line(error)) from error
         finally:
             project.close()
 
     def _skip(self, project: Project, options: dict[str, Any]) -> None:
-        how_far = HowFar(options["by"], options["to"], options["past_table"], options["hours_ago"])
-        tags = [TagSkip(project, tag, how_far) for tag in _tags(project, options)]
+        distance = {key: options[key] for key in ("by", "to", "past_table", "hours_ago")}
+        tags = [TagSkip(project, tag, **distance) for tag in _tags(project, options)]
+        until_us = _until_us(options["until"])
         generators = [
-            GeneratorSkip(project, entry, _until_us(options))
-            for entry in _entries(project, options)
+            GeneratorSkip(project, entry, until_us) for entry in _entries(project, options)
         ]
-        for tag in tags:
-            self.stdout.write(tag.words())
-        for generator in generators:
-            self.stdout.write("\n".join(generator.words()))
-        for own, alias in _own_tags(project).items():
-            if options["all"] or own in options["tags"]:
+        skips: list[GeneratorSkip | TagSkip] = [*tags, *generators]
+        for each in skips:
+            self.stdout.write(each.describe())
+        for tag, alias in _own_tags(project).items():
+            if options["all"] or tag in options["tags"]:
                 self.stdout.write(self.style.WARNING(f"NOT skipped: {_by_hand(alias)}"))
-        due = [tag for tag in tags if tag.is_due]
-        if not due and not any(each.books for each in generators):
-            self.stdout.write("Nothing is to be done.")
+        tags = [tag for tag in tags if tag.skips]
+        if not tags and not any(each.books for each in generators):
+            self.stdout.write("There is nothing to do.")
             return
-        self.stdout.write("Skipped ids are never given out. Processes keep what they hold already.")
+        self.stdout.write("Skipped ids are never given out. Processes keep the ids they hold.")
         if options["dry_run"]:
             self.stdout.write("Nothing was done: --dry-run.")
             return
-        if not (options["yes"] or agreed()):
+        if not (options["yes"] or is_confirmed()):
             raise CommandError("Nothing was done.")
-        self._apply(due, generators, options)
+        self._apply(tags, generators, and_new_tags=options["all"])
 
     def _apply(
-        self, tags: list[TagSkip], generators: list[GeneratorSkip], options: dict[str, Any]
+        self, tags: list[TagSkip], generators: list[GeneratorSkip], *, and_new_tags: bool
     ) -> None:
         failures = []
-        # Generators first: while they go on, ids may repeat that nothing else tells apart.
+        # Generators first: their ids may repeat until then, and nothing else prevents it.
         skips: list[GeneratorSkip | TagSkip] = [*generators, *tags]
         for each in skips:
             try:
                 self.stdout.write(each.apply())
             except FAILURES as error:
-                failures.append(words_of(error))
+                failures.append(one_line(error))
         by = max((tag.after - tag.before for tag in tags), default=0)
-        if options["all"] and by > 0:
+        if and_new_tags and by > 0:
             for alias in raise_new_tags(by):
                 self.stdout.write(f"database {alias!r}: new tags start {by} further")
         if failures:
@@ -150,45 +140,42 @@ def _tags(project: Project, options: dict[str, Any]) -> list[str]:
 
 
 def _own_tags(project: Project) -> dict[str, str]:
-    """Tags that a generator keeps in a source of its own, with its alias."""
+    """The aliases of generators that keep a tag in a source of their own, by the tag."""
     return {
         str(entry.backend.options.get("tag", alias)): alias
         for alias, entry in project.settings.tag_generators.items()
     }
 
 
-def _entries(project: Project, options: dict[str, Any]) -> list[Any]:
-    names = options["generators"]
-    if names is None:
-        return []
-    known = project.settings.generators
-    for name in names:
+def _entries(project: Project, options: dict[str, Any]) -> list[GeneratorSettings]:
+    names, known = options["generators"], project.settings.generators
+    for name in names or ():
         if name in project.settings.tag_generators:
             raise CommandError(_by_hand(name))
         if name not in known:
             raise CommandError(
                 f"There is no generator {name!r}. There are {', '.join(map(repr, known))}."
             )
+    if names is None:
+        return []
     return [entry for alias, entry in known.items() if not names or alias in names]
 
 
 def _by_hand(alias: str) -> str:
     return (
-        f"Generator {alias!r} keeps its tag in a source of its own, and idgen_skip reaches those "
-        f"of IDGEN['SEGMENTS'] alone. Stop its processes, then raise the mark by hand: max_id of "
-        f"the tag's row in each of its databases, or the first number in its file."
+        f"Generator {alias!r} keeps its tag in a source of its own, and idgen_skip only reaches "
+        f"the source of IDGEN['SEGMENTS']. Stop its processes, then raise the mark by hand: max_id "
+        f"of the tag's row in each of its databases, or the first number in its file."
     )
 
 
-def _until_us(options: dict[str, Any]) -> int | None:
-    if not options["until"]:
+def _until_us(text: str | None) -> int | None:
+    if not text:
         return None
-    until: datetime | None = None
     with suppress(ValueError):
-        until = datetime.fromisoformat(options["until"])
-    if until is None or not is_aware(until):
-        raise CommandError(
-            f"--until must be such as 2026-05-01T12:00:00Z, with its zone, not "
-            f"{options['until']!r}."
-        )
-    return unix_us(until)
+        until = datetime.fromisoformat(text)
+        if is_aware(until):
+            return unix_us(until)
+    raise CommandError(
+        f"--until must be a time such as 2026-05-01T12:00:00Z, with its zone, not {text!r}."
+    )

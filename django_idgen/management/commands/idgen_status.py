@@ -1,4 +1,4 @@
-"""``manage.py idgen_status``: how generators, leases, tags, pools and databases stand."""
+"""``manage.py idgen_status``: the state of generators, leases, tags, pools and databases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...core.errors import ConfigurationError, InvalidTag
 from ...core.segment import check_tag
-from ...ops.readiness import Probes
+from ...ops.probes import Probes
 from ...ops.status import MOST_TAGS, WITHIN, status
 from ...ops.status_text import render
 from ...settings.config import SettingsError
@@ -20,7 +20,7 @@ from ...settings.config import SettingsError
 __all__ = ["Command"]
 
 CLEARED = "\x1b[H\x1b[2J"
-"""Puts a terminal's cursor to the top of an empty screen."""
+"""Clears a terminal."""
 WATCHED_EVERY = 2.0
 LONGEST = 86_400.0
 """Seconds."""
@@ -29,8 +29,8 @@ LONGEST = 86_400.0
 class Command(BaseCommand):
     help = (
         "Show generators and who holds their worker ids, tags and how long their ids last, the "
-        "pool, and the databases. Takes no id. It shows what is down; the exit code is "
-        "0 nevertheless (see idgen_doctor for monitoring)."
+        "pool, and the databases. Takes no id. The exit code is 0 even if something is down (see "
+        "idgen_doctor for monitoring)."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -41,16 +41,15 @@ class Command(BaseCommand):
             type=_seconds,
             const=WATCHED_EVERY,
             metavar="SECONDS",
-            help=f"look again every so many seconds ({WATCHED_EVERY:g} unless given), and show how "
-            f"many ids were fetched in between; Ctrl-C ends it",
+            help=f"repeat every so many seconds (default: {WATCHED_EVERY:g}) until Ctrl-C",
         )
         parser.add_argument(
             "--generator",
             action="append",
             metavar="ALIAS",
-            help="of these generators alone; may be given several times",
+            help="only these generators; may be given several times",
         )
-        parser.add_argument("--tag", nargs="+", action="extend", help="of these tags alone")
+        parser.add_argument("--tag", nargs="+", action="extend", help="only these tags")
         parser.add_argument(
             "--all", action="store_true", help=f"all tags, not just the {MOST_TAGS} busiest"
         )
@@ -63,48 +62,43 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        self._json, self._every = options["json"], options["all"]
-        # Of several documents each is on a line of its own.
-        self._indent = 2 if options["watch"] is None else None
-        self._options: dict[str, Any] = {
+        asked: dict[str, Any] = {
             "generators": options["generator"],
             "tags": options["tag"],
             "most_tags": None if options["all"] or options["tag"] else MOST_TAGS,
             "within": options["timeout"],
-            # So that one that hangs is not asked again beside itself, look after look.
-            "probes": Probes(),
+            "probes": Probes(),  # kept, so that one that hangs is not asked again beside itself
         }
         try:
             for tag in options["tag"] or ():
                 check_tag(tag)
             if options["watch"] is None:
-                self._show(None)
+                self._show(asked, options)
             else:
-                self._watch(options["watch"])
+                self._watch(asked, options)
         except (SettingsError, InvalidTag, ConfigurationError) as error:
             raise CommandError(str(error)) from error
 
-    def _watch(self, seconds: float) -> None:
-        before: dict[str, Any] | None = None
+    def _watch(self, asked: dict[str, Any], options: dict[str, Any]) -> None:
         try:
             while True:
-                before = self._show(before, clear=not self._json and self.stdout.isatty())
+                self._show(asked, options)
                 self.stdout.flush()
-                time.sleep(seconds)
+                time.sleep(options["watch"])
         except KeyboardInterrupt:
             self.stdout.write("")
-        except BrokenPipeError:  # its reader has seen enough
+        except BrokenPipeError:  # its reader has ended
             pass
 
-    def _show(self, before: dict[str, Any] | None, *, clear: bool = False) -> dict[str, Any]:
-        found = status(**self._options)
-        if self._json:
-            self.stdout.write(json.dumps(found, indent=self._indent))
+    def _show(self, asked: dict[str, Any], options: dict[str, Any]) -> None:
+        found, watched = status(**asked), options["watch"] is not None
+        if options["json"]:
+            # Each of several documents is on a line of its own.
+            self.stdout.write(json.dumps(found, indent=None if watched else 2))
         else:
             width = shutil.get_terminal_size((100, 24)).columns
-            text = render(found, width=width, before=before, every=self._every)
-            self.stdout.write(CLEARED + text if clear else text)
-        return found
+            text = render(found, width=width, every=options["all"])
+            self.stdout.write(CLEARED + text if watched and self.stdout.isatty() else text)
 
 
 def _seconds(text: str) -> float:

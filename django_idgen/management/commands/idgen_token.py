@@ -1,4 +1,4 @@
-"""``manage.py idgen_token``: access tokens for ids over HTTP, made, replaced and revoked."""
+"""``manage.py idgen_token``: make, replace and revoke access tokens for the HTTP API."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ RIGHTS = ("tags", "generators", "leases")
 
 class Command(BaseCommand):
     help = (
-        "Access tokens for ids over HTTP. The secret of a new one goes to the standard output, "
-        "alone and once: it is stored nowhere."
+        "Access tokens for ids over HTTP. The secret of a new token is written to the standard "
+        "output, alone and once: it is stored nowhere."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
         create = actions.add_parser("create", help="make a token, and print its secret")
-        create.add_argument("name", help="who will have it")
+        create.add_argument("name", help="the client")
         for right, what in zip(RIGHTS, ("take ids of", "take ids of", "borrow from"), strict=True):
             create.add_argument(
                 f"--{right}",
@@ -52,10 +52,10 @@ class Command(BaseCommand):
                 action="extend",
                 default=[],
                 metavar="PATTERN",
-                help=f"what it may {what}; '*' stands for any characters",
+                help=f"what it may {what}; '*' matches any characters",
             )
         create.add_argument(
-            "--expires", type=duration, metavar="TIME", help="such as 12h, 90d; never unless given"
+            "--expires", type=duration, metavar="TIME", help="such as 12h, 90d (default: never)"
         )
         rotate = actions.add_parser("rotate", help="replace a client's token without a pause")
         rotate.add_argument("name")
@@ -64,22 +64,22 @@ class Command(BaseCommand):
             type=duration,
             default=timedelta(hours=1),
             metavar="TIME",
-            help="how long the former one goes on working (30m, 1h, 7d); 1h unless given",
+            help="how long the former one still works, such as 30m or 7d (default: 1h)",
         )
         revoke = actions.add_parser("revoke", help="refuse all tokens of a client, or one of them")
         which = revoke.add_mutually_exclusive_group(required=True)
         which.add_argument("name", nargs="?")
-        which.add_argument("--id", type=int, help="of one token: see 'list'")
+        which.add_argument("--id", type=int, help="a single token: see 'list'")
         hand_over = actions.add_parser(
-            "hand-over", help="give CosId instances of one client to another, which goes on as they"
+            "hand-over", help="give the CosId instances of one client to another"
         )
-        hand_over.add_argument("name", help="who has them from now on")
+        hand_over.add_argument("name", help="the client that gets them")
         giver = hand_over.add_mutually_exclusive_group(required=True)
-        giver.add_argument("--from", dest="giver", metavar="NAME", help="who had them until now")
+        giver.add_argument("--from", dest="giver", metavar="NAME", help="the client that has them")
         giver.add_argument(
             "--from-open", action="store_true", help="those of open mounts, which have no owner"
         )
-        hand_over.add_argument("--instance", metavar="ID", help="the one of this instance id alone")
+        hand_over.add_argument("--instance", metavar="ID", help="only the one of this instance id")
         actions.add_parser("list", help="show all tokens, without their secrets")
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -107,16 +107,16 @@ class Command(BaseCommand):
         rights = {right: options[right] for right in RIGHTS}
         if not any(rights.values()):
             raise CommandError(
-                "Such a token could do nothing. Say with --tags, --generators or --leases what it "
-                "is for; --tags '*' is for all tags."
+                "A token without rights is useless. Give --tags, --generators or --leases; "
+                "--tags '*' allows all tags."
             )
         expires = options["expires"]
         expires_at = None if expires is None else timezone.now() + expires
         token, secret = make_token(options["name"], **rights, expires_at=expires_at)
         self._show(token, secret)
-        with override(None):  # as all else that a command says
-            for words in misnamed(token):
-                self.stderr.write(words)
+        with override(None):  # commands write English
+            for warning in misnamed(token):
+                self.stderr.write(warning)
 
     def _rotate(self, options: dict[str, Any]) -> None:
         try:
@@ -141,9 +141,9 @@ class Command(BaseCommand):
         revoked = revoke_tokens(chosen)
         age = current_settings().rest.token_max_age
         self.stdout.write(
-            f"{revoked} revoked. A process that has seen one lately refuses it within {age:g} s."
+            f"{revoked} revoked. Processes that know one refuse it within {age:g} s."
             if revoked
-            else "Nothing to do: revoked or expired before."
+            else "There is nothing to do: revoked or expired before."
         )
 
     def _hand_over(self, options: dict[str, Any]) -> None:
@@ -161,12 +161,11 @@ class Command(BaseCommand):
             return found
 
         registries = [REGISTRIES[alias] for alias in current_settings().generators]
-        # Only such a one can have lent to an instance.
         count = sum(each.rename_holders(rename) for each in registries if each.knows_holders)
         self.stdout.write(
-            f"{name!r} has {count} CosId instances more."
+            f"{name!r} got {count} CosId instances."
             if count
-            else "Nothing to do: there is no such CosId instance that holds a machine id."
+            else "There is nothing to do: no such CosId instance holds a machine id."
         )
 
     def _list(self, _options: dict[str, Any]) -> None:
@@ -195,7 +194,7 @@ def duration(text: str) -> timedelta:
     seconds = int(found[1]) * UNITS[found[2]] if found else -1
     if not 0 <= seconds <= LONGEST:
         raise ArgumentTypeError(
-            f"{text!r} is no time: give a number and s, m, h, d or w, such as 30m, 12h or 7d, of "
+            f"{text!r} is not a duration: give a number and s, m, h, d or w, such as 30m or 7d; "
             f"100 years at most"
         )
     return timedelta(seconds=seconds)

@@ -1,4 +1,4 @@
-"""What the Celery tasks do, once: for cron, or any other scheduler."""
+"""``manage.py idgen_upkeep``: the Celery tasks, once, for cron or any other scheduler."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ...core.errors import IdgenError
 from ...ops.native import extend_native
-from ...ops.preloading import preload_segments
-from ...ops.upkeep import KEPT_DAYS, prune_history, renew_worker_leases
+from ...ops.upkeep import (
+    KEPT_DAYS,
+    preload_segments,
+    prune_history,
+    renew_worker_leases,
+)
 
 __all__ = ["Command"]
 
 
 class Command(BaseCommand):
     help = (
-        "Renew the worker ids of processes that can't do it just now, keep ids ready in the pool, "
-        "extend the sequences of idgen_native, and delete old history: once. Have it run every "
-        "minute, unless Celery beat does the same."
+        "Renew the worker ids of blocked processes, keep ids ready in the pool, extend the "
+        "sequences of idgen_native, and delete old history, once. Run it every minute, unless "
+        "Celery beat runs the tasks."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -29,31 +33,27 @@ class Command(BaseCommand):
             "--outage",
             type=float,
             metavar="SECONDS",
-            help="without a database, that the ids in the pool are to last (default: the setting)",
+            help="how long the ids in the pool last without the database (default: the setting)",
         )
         parser.add_argument(
             "--days",
             type=float,
             default=KEPT_DAYS,
-            help=f"that the history is kept (default: {KEPT_DAYS:g})",
+            help=f"how long the history is kept (default: {KEPT_DAYS:g})",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        jobs: list[tuple[str, Callable[[], Any]]] = [
-            ("renew_worker_leases", renew_worker_leases),
-            ("preload_segments", partial(preload_segments, options["outage"])),
-            ("extend_native", extend_native),
-            ("prune_history", partial(prune_history, options["days"])),
-        ]
-        failures = [failure for name, job in jobs if (failure := self._run(name, job))]
+        jobs: dict[str, Callable[[], Any]] = {
+            "renew_worker_leases": renew_worker_leases,
+            "preload_segments": partial(preload_segments, options["outage"]),
+            "extend_native": extend_native,
+            "prune_history": partial(prune_history, options["days"]),
+        }
+        failures = []
+        for name, job in jobs.items():
+            try:
+                self.stdout.write(f"{name}: {json.dumps(job())}")
+            except IdgenError as error:
+                failures.append(f"{name}: {error}")
         if failures:
             raise CommandError("\n".join(failures))
-
-    def _run(self, name: str, job: Callable[[], Any]) -> str:
-        """Run one job and say what came of it; returns what went wrong, if anything did."""
-        try:
-            done = job()
-        except IdgenError as error:
-            return f"{name}: {error}"
-        self.stdout.write(f"{name}: {json.dumps(done)}")
-        return ""

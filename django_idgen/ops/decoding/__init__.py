@@ -1,12 +1,12 @@
-"""Ids taken apart: what a number, or the text of one, can be an id of.
+"""Decoding: what a number, or its text, can be an id of.
 
 >>> for reading in readings("ord_0ISQUWhLyEa"):
 ...     print(reading.id, reading.spelling.why)
 
-A reading is one number that the text may mean. It says what each generator takes that
-number for (:class:`SnowflakeReading`), and which tags may have given it out
-(:class:`SegmentReading`). A prefix of one of the project's fields names the model: then
-only the generators and tags of such fields are asked, and whether its row is there.
+A reading is one number that the text may mean. It has the parts that each generator reads in
+that number (:class:`SnowflakeReading`), and the tags that may have given it out
+(:class:`SegmentReading`). A prefix of one of the project's fields names the model: then only the
+generators and tags of such fields are read, and the model's row is looked up.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RowFound:
-    """Whether a model has a row with the id. Frozen."""
+    """The row of a model with the id, if there is one."""
 
     field: GeneratedOnSave
     row: models.Model | None
@@ -66,13 +66,13 @@ class RowFound:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One number that the text may mean, and what it is an id of. Frozen."""
+    """One number that the text may mean, and what it can be an id of."""
 
     spelling: Spelling
     snowflakes: tuple[SnowflakeReading, ...]
     segments: TagReadings
     rows: tuple[RowFound, ...] = ()
-    """Of the models whose prefix it has."""
+    """One for each model whose prefix it has."""
 
     @property
     def id(self) -> int:
@@ -88,53 +88,40 @@ def readings(
     now: datetime | None = None,
     offline: bool = False,
 ) -> list[Reading]:
-    """Everything that ``given`` can be; the likeliest first.
+    """All readings of ``given``; the likeliest first.
 
-    ``generator`` and ``tag`` leave out all others, ``form`` (one of :data:`FORMS`) all other
-    ways to read the text. ``now`` is for doubts about ids of the future. ``offline`` asks no
-    database, Redis or service, and reads all by today's layouts; else the reading names one
-    that can't be reached, and an id made before a change of layout is read by its own.
+    ``generator`` and ``tag``: only these. ``form`` (one of :data:`FORMS`): only this way to read
+    the text. ``now`` decides whether an id lies in the future. ``offline`` asks no database,
+    Redis or service, and reads everything by today's layouts. Otherwise an id made before a
+    change of layout is read by its own layout, and a reading names what does not answer.
 
-    Raises :class:`InvalidId` for what is no id, :class:`SettingsError`
-    for a generator that there is not, and :class:`InvalidTag`.
+    Raises :class:`InvalidId` for what is not an id, :class:`SettingsError` for an unknown
+    generator, and :class:`InvalidTag`.
     """
     moment = datetime.now(UTC) if now is None else now
     if tag is not None:
         check_tag(tag)
-    reader = _Reader(generator, tag, moment, offline)
-    return [reader.read(spelling) for spelling in spellings(given, form=form)]
+    # They remember what does not answer, for all spellings.
+    registries = None if offline else Registries()
+    databases = TagDatabases()
+    found = []
+    for spelling in spellings(given, form=form):
+        aliases, tags = _candidates(spelling, generator, tag)
+        segments = TagReadings()
+        rows: tuple[RowFound, ...] = ()
+        if not offline:
+            rows = tuple(_rows(spelling))
+            if tags != []:
+                segments = tag_readings(spelling.id, tags, databases=databases)
+        snowflakes = snowflake_readings(spelling.id, aliases, now=moment, registries=registries)
+        found.append(Reading(spelling, snowflakes, segments, rows))
+    return found
 
 
-class _Reader:
-    """Reads one spelling after the other; asks what can't be reached only once."""
-
-    def __init__(
-        self, generator: str | None, tag: str | None, now: datetime, offline: bool
-    ) -> None:
-        self._generator = generator
-        self._tag = tag
-        self._now = now
-        self._offline = offline
-        self._registries = None if offline else Registries()
-        self._databases = TagDatabases()
-
-    def read(self, spelling: Spelling) -> Reading:
-        aliases, tags = _asked(spelling, self._generator, self._tag)
-        online = not self._offline
-        return Reading(
-            spelling,
-            snowflake_readings(spelling.id, aliases, now=self._now, registries=self._registries),
-            tag_readings(spelling.id, tags, databases=self._databases)
-            if online and tags != []
-            else TagReadings(),
-            tuple(_rows(spelling)) if online else (),
-        )
-
-
-def _asked(
+def _candidates(
     spelling: Spelling, generator: str | None, tag: str | None
 ) -> tuple[list[str] | None, list[str] | None]:
-    """The aliases and tags that it may be of; None for all."""
+    """The aliases and tags that the id may come from; None for all."""
     if generator is not None or tag is not None:
         return [generator] if generator else [], [tag] if tag else []
     if not spelling.is_named:
@@ -149,7 +136,7 @@ def _rows(spelling: Spelling) -> Iterable[RowFound]:
         alias = router.db_for_read(field.model)
         rows = field.model._base_manager.using(alias)
         try:
-            # A savepoint, where the caller is in a transaction that an error would end.
+            # A savepoint, so that an error does not break the caller's transaction.
             with transaction.atomic(using=alias):
                 row = rows.filter(**{field.attname: spelling.id}).first()
             yield RowFound(field, row)

@@ -1,4 +1,4 @@
-"""Which segment an id came from: by the history, else by what was given out so far."""
+"""The segment that an id came from, by the history, or by the ids given out so far."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
-from django.apps import apps
 from django.db import DatabaseError, transaction
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
@@ -18,36 +17,37 @@ from ...db.connection import home_connection, home_of
 from ...db.tables import missing_tables
 from ...fields import SegmentSource
 from ...models import LeafAlloc, SegmentHistory
+from ...process import handlers
 from ...process.tags import is_row_of, tag_databases
 
 __all__ = ["Grant", "SegmentReading", "Standing", "TagDatabases", "TagReadings", "tag_readings"]
 
 MOST_TAGS = 50
-"""Tags shown for an id; where there are thousands, any small id may be of most of them."""
+"""Tags shown for an id; with thousands of tags, a small id may belong to most of them."""
 
 
 class Standing(Enum):
     """Whether an id was given out under a tag."""
 
     GRANTED = "granted"
-    """The history has the range that it was in."""
+    """The history has its range."""
     POSSIBLE = "possible"
-    """Ids up to a higher one were given out; no history says to whom."""
+    """The tag has given out higher ids; the history does not have its range."""
     AHEAD = "ahead"
     """The tag has not reached it yet."""
     UNKNOWN = "unknown"
-    """There is no such tag (yet)."""
+    """There is no such tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A range of ids that was handed out, with the id in it. Frozen."""
+    """A range of ids that was handed out and contains the id."""
 
     database: str
     holder: str
     start: int
     stop: int
-    """Not included."""
+    """Exclusive."""
     delta: int
     taken_at: datetime
     row: int
@@ -55,45 +55,44 @@ class Grant:
 
     @property
     def last(self) -> int:
-        """The last id of the range."""
         return range(self.start, self.stop, self.delta)[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentReading:
-    """An id as one of ``tag``. Frozen."""
+    """An id, read as one of ``tag``."""
 
     tag: str
     standing: Standing
     max_id: int
-    """The first id that none of its databases gave out yet; 1 for a tag that there is not."""
+    """The first id that none of its databases has given out; 1 without such a tag."""
     grants: tuple[Grant, ...] = ()
-    """Latest first. More than one is a repeat, but for a pool: see ``history.who_issued``."""
+    """Latest first. More than one is a repeat, except with a pool: see ``history.who_issued``."""
     fields: tuple[SegmentSource, ...] = ()
     """The fields of installed models that take their ids from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TagReadings:
-    """An id as one of each tag. Frozen."""
+    """An id, read as one of each tag."""
 
     tags: tuple[SegmentReading, ...] = ()
     """Those of the history first, then those of installed models."""
     more: int = 0
-    """How many further tags it may be of."""
+    """How many further tags may have given it out."""
     notes: tuple[str, ...] = field(default=())
     """What could not be read, and why."""
 
 
 class TagDatabases:
-    """The databases that have tags, and why one can't be reached: each is tried once."""
+    """The databases that have tags. One that does not answer is only tried once."""
 
     def __init__(self) -> None:
-        self.away: dict[str, str] = {}
+        self.errors: dict[str, str] = {}
 
     @cached_property
     def found(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Their aliases, and notes of what is in the way of knowing them."""
+        """Their aliases; or none, and notes that say why."""
         try:
             found = tag_databases()
         except (DatabaseError, IdgenError) as error:
@@ -106,21 +105,21 @@ class TagDatabases:
 def tag_readings(
     number: int, tags: Iterable[str] | None = None, *, databases: TagDatabases | None = None
 ) -> TagReadings:
-    """The tags (of ``tags``; else all) that ``number`` was, or may have been, given out under.
+    """The tags (among ``tags``, if given) that gave out ``number``, or may have.
 
-    A database that can't be reached becomes a note; with the same ``databases`` it is not
-    tried again. Raises :class:`InvalidTag`.
+    A database that does not answer becomes a note; with the same ``databases`` it is not tried
+    again. Raises :class:`InvalidTag`.
     """
     asked = databases or TagDatabases()
-    aliases, met = asked.found
+    aliases, notes_found = asked.found
     wanted = None if tags is None else [check_tag(tag) for tag in tags]
-    notes = [*met, *asked.away.values()]
+    notes = [*notes_found, *asked.errors.values()]
     rows: dict[str, dict[str, LeafAlloc]] = {}
     grants: dict[str, list[Grant]] = {}
     more = 0
-    for alias in [alias for alias in aliases if alias not in asked.away]:
+    for alias in [alias for alias in aliases if alias not in asked.errors]:
         try:
-            # A savepoint, where the caller is in a transaction that an error would end.
+            # A savepoint, so that an error does not break the caller's transaction.
             with transaction.atomic(using=home_of(alias)):
                 found, further = _rows(alias, number, wanted)
                 granted = _grants(alias, number, wanted or [row.pk for row in found])
@@ -130,8 +129,8 @@ def tag_readings(
             for tag, grant in granted:
                 grants.setdefault(tag, []).append(grant)
         except (DatabaseError, IdgenError) as error:
-            asked.away[alias] = _away(alias, error)
-            notes.append(asked.away[alias])
+            asked.errors[alias] = _error_note(alias, error)
+            notes.append(asked.errors[alias])
     names = dict.fromkeys([*rows, *grants, *(wanted or ())])
     readings = [_reading(tag, number, rows.get(tag, {}), grants.get(tag, [])) for tag in names]
     if wanted is None:
@@ -139,7 +138,7 @@ def tag_readings(
     return TagReadings(tuple(sorted(readings, key=_rank)), more, tuple(notes))
 
 
-def _away(alias: str, error: Exception) -> str:
+def _error_note(alias: str, error: Exception) -> str:
     words = " ".join(str(error).split())
     return _("Database “%(database)s” can't be asked: %(error)s") % {
         "database": alias,
@@ -148,12 +147,12 @@ def _away(alias: str, error: Exception) -> str:
 
 
 def _rows(alias: str, number: int, wanted: list[str] | None) -> tuple[list[LeafAlloc], int]:
-    """The rows of the tags, those of fields first, and how many more there are."""
+    """The rows of the tags, first those that fields name, and how many more there are."""
     rows = LeafAlloc.objects.using(alias).only("pk", "max_id", "delta", "remainder")
     if wanted is not None:
         return [row for row in rows.filter(pk__in=wanted) if is_row_of(row.pk, alias)], 0
     past = rows.filter(max_id__gt=number)
-    own = list(past.filter(pk__in=_fields_by_tag())[:MOST_TAGS])
+    own = list(past.filter(pk__in=list(handlers.segments.fields))[:MOST_TAGS])
     others = past.exclude(pk__in=[row.pk for row in own])
     room = MOST_TAGS - len(own)
     found = own + list(others.order_by("max_id", "pk")[:room])
@@ -177,7 +176,7 @@ def _grants(alias: str, number: int, tags: Sequence[str]) -> list[tuple[str, Gra
 def _reading(
     tag: str, number: int, rows: dict[str, LeafAlloc], grants: list[Grant]
 ) -> SegmentReading:
-    fields = tuple(_fields_by_tag().get(tag, ()))
+    fields = tuple(handlers.segments.fields.get(tag, ()))
     max_id = max((row.max_id for row in rows.values()), default=1)
     latest = tuple(sorted(grants, key=lambda grant: grant.taken_at, reverse=True))
     return SegmentReading(tag, _standing(number, rows, grants), max_id, latest, fields)
@@ -198,12 +197,3 @@ def _standing(number: int, rows: dict[str, LeafAlloc], grants: list[Grant]) -> S
 def _rank(reading: SegmentReading) -> tuple[bool, bool, int, str]:
     granted = reading.standing is Standing.GRANTED
     return (not granted, not reading.fields, reading.max_id, reading.tag)
-
-
-def _fields_by_tag() -> dict[str, list[SegmentSource]]:
-    found: dict[str, list[SegmentSource]] = {}
-    for model in apps.get_models():
-        for each in model._meta.local_concrete_fields:
-            if isinstance(each, SegmentSource):
-                found.setdefault(each.resolved_tag, []).append(each)
-    return found

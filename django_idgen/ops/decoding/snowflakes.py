@@ -1,4 +1,4 @@
-"""What an id means to each generator of the settings: its parts, its bits, its holder."""
+"""An id read by each generator of the settings: its parts, its bits, its holder."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from django.utils.translation import gettext as _
 
 from ...core.clock import moment
 from ...core.errors import IdgenError, InvalidId, RegistryUnavailable
+from ...core.inspection import PastLease
 from ...core.layout import BitLayout, IdParts
 from ...core.stored import Era
 from ...process.factory import registry_of
 from ...process.handlers import current_settings, generator_settings
 from ...settings.config import GeneratorSettings
-from ..worker_map import PastLease, who_held
+from ..workers import who_held
 
 __all__ = [
     "BitField",
@@ -34,47 +35,47 @@ __all__ = [
 
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 AT_THE_EPOCH = timedelta(hours=1)
-"""Any small number reads as a time in it; a project's own ids of that hour are few."""
+"""Any small number reads as a time in that hour, in which a project makes few ids."""
 WINDOWS_AHEAD = 4
-"""Windows that a stamp may be ahead of the time: after a loss, by the stride and its own."""
+"""How many windows a stamp may be ahead of the time: after a loss, by the stride and its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class BitField:
-    """Some bits of an id, as its layout names them. Frozen."""
+    """A field of a layout, with its bits in an id."""
 
     name: str
     bits: int
     offset: int
-    """How many bits lie below it."""
+    """The number of bits below it."""
     value: int
     parts: tuple[BitField, ...] = ()
-    """Those of a worker id with named parts, highest first."""
+    """The named parts of a worker id, highest first."""
 
     @property
     def digits(self) -> str:
-        """Its bits, highest first."""
+        """Its bits as text."""
         return f"{self.value:0{self.bits}b}" if self.bits else ""
 
 
 @dataclass(frozen=True, slots=True)
 class SnowflakeReading:
-    """An id as one of the generator ``alias``. Frozen."""
+    """An id, read as one of the generator ``alias``."""
 
     alias: str
     namespace: str
     layout: BitLayout
-    """Today's, or an earlier one that only this id can be of."""
+    """Today's layout, or the earlier one that the id was made with."""
     parts: IdParts | None
-    """None where the layout has no such id."""
+    """None if the layout has no such id."""
     fields: tuple[BitField, ...]
     """Highest bits first; empty without ``parts``."""
     doubts: tuple[str, ...]
-    """Why it can hardly be an id of this generator, in words."""
+    """Why it is hardly an id of this generator."""
     past_lease: PastLease | None = None
-    """Who held the worker id at that time, if known."""
+    """Who held the worker id then, if known."""
     past_lease_unknown: str = ""
-    """Why its holder is not known."""
+    """Why the holder is unknown."""
 
     @property
     def is_plausible(self) -> bool:
@@ -88,12 +89,11 @@ def snowflake_readings(
     now: datetime,
     registries: Registries | None = None,
 ) -> tuple[SnowflakeReading, ...]:
-    """What each generator (of ``aliases``; else all that make snowflakes) takes ``number`` for.
+    """``number`` read by each generator (of ``aliases``, or all that make snowflakes).
 
-    Plausible ones first, and of those the ones with a known holder of the worker id.
-    ``registries`` say that, and whether the id was made before the layout or the epoch was
-    changed; the reading names one that can't be reached. Raises :class:`SettingsError` for
-    an unknown alias.
+    First the plausible readings, and of those first the ones whose holder is known.
+    ``registries`` know the holders, and former layouts and epochs. A reading names a registry
+    that does not answer. Raises :class:`SettingsError` for an unknown alias.
     """
     settings = current_settings().generators
     chosen = settings if aliases is None else aliases
@@ -107,17 +107,16 @@ def snowflake_readings(
 
 
 def has_parts(entry: GeneratorSettings) -> bool:
-    """Whether ids of this generator can be taken apart."""
     return bool(entry.backend.load().has_parts)
 
 
 def snowflake_reading(
     number: int, entry: GeneratorSettings, *, now: datetime, registries: Registries | None = None
 ) -> SnowflakeReading:
-    """What the generator of ``entry`` takes ``number`` for; see :func:`snowflake_readings`."""
+    """``number`` read by the generator of ``entry``; see :func:`snowflake_readings`."""
     era = registries.era(number, entry) if registries else None
     moved = era is not None and era.layout.fingerprint() != entry.layout.fingerprint()
-    layout = era.layout if era and moved else entry.layout  # today's names its parts
+    layout = era.layout if era and moved else entry.layout  # today's names worker parts
     try:
         parts = layout.unpack(number)
     except InvalidId as error:
@@ -157,28 +156,28 @@ def _ahead(entry: GeneratorSettings) -> timedelta:
 
 
 class Registries:
-    """Asks the registries of generators; one that can't be reached only once.
+    """Asks the registries of generators. One that does not answer is only tried once.
 
-    To find that out may take seconds. Not thread-safe.
+    Not thread-safe.
     """
 
     def __init__(self) -> None:
-        self._away: dict[str, str] = {}
+        self._unavailable: dict[str, str] = {}
         self._eras: dict[str, tuple[Era, ...]] = {}
 
     def era(self, number: int, entry: GeneratorSettings) -> Era | None:
-        """Under which earlier settings of its namespace ``number`` can have been made.
+        """The earlier settings of the namespace that can have made ``number``, if any.
 
-        No id of today's settings can: see :mod:`...core.stored`.
+        Ids of today's settings are never among their ids: see :mod:`...core.stored`.
         """
         if entry.alias not in self._eras:
             self._eras[entry.alias] = self._read(entry)
         return next((era for era in self._eras[entry.alias] if _has(era, number)), None)
 
     def past_lease(self, alias: str, parts: IdParts) -> tuple[PastLease | None, str]:
-        """Who held the worker id at that time; or why that is not known."""
-        if alias in self._away:
-            return None, self._away[alias]
+        """Who held the worker id then; or why that is unknown."""
+        if alias in self._unavailable:
+            return None, self._unavailable[alias]
         try:
             found = who_held(alias, parts.worker, parts.tick)
         except (IdgenError, DatabaseError) as error:
@@ -196,10 +195,10 @@ class Registries:
         return tuple(found)
 
     def _note(self, alias: str, error: Exception) -> str:
-        words = " ".join(str(error).split())
+        text = " ".join(str(error).split())
         if isinstance(error, RegistryUnavailable):
-            self._away[alias] = words
-        return words
+            self._unavailable[alias] = text
+        return text
 
 
 def _has(era: Era, number: int) -> bool:
@@ -213,7 +212,7 @@ def _has(era: Era, number: int) -> bool:
 
 
 def bit_fields(layout: BitLayout, parts: IdParts) -> tuple[BitField, ...]:
-    """The fields of an id that have bits, highest first."""
+    """The fields of an id, highest bits first."""
     offset, found = layout.bits, []
     for name, bits in layout.fields:
         offset -= bits
@@ -238,7 +237,7 @@ def _worker_parts(layout: BitLayout, parts: IdParts, offset: int) -> tuple[BitFi
 
 
 def parts_document(parts: IdParts) -> dict[str, Any]:
-    """The parts of an id for JSON: itself as text, its time in ISO 8601 and in ms."""
+    """The parts of an id for JSON: the id as text, its time in ISO 8601 and in ms."""
     return {
         "id": str(parts.id),
         "time": _text(parts.created),

@@ -1,7 +1,7 @@
-"""What a text may mean: every number that it can be read as, and why.
+"""Every number that a text can be read as, and why.
 
 A text of 13 digits and letters may be base36 or Crockford's base32: both are read. Only
-digits alone that don't begin with 0 are decimal in every form (see :mod:`...core.encoding`).
+plain digits without a leading 0 are decimal in every form (see :mod:`...core.encoding`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["FORMS", "LONGEST_TEXT", "Spelling", "label", "spellings"]
 
 FORMS = tuple(ALPHABETS)
 LONGEST_TEXT = 10_000
-"""Characters that are looked at."""
+"""Characters; longer texts are refused."""
 
 _GROUPED = re.compile(
     r"[1-9][0-9]{0,2}(?P<by>[-_ ,.'’\u00a0\u2009\u202f])(?:[0-9]{2,3}(?P=by))*[0-9]{3}", re.ASCII
@@ -33,12 +33,12 @@ _LETTERED = tuple(TextForm(alphabet) for alphabet in ALPHABETS if alphabet != "d
 
 _Fields = tuple[GeneratedOnSave, ...]
 _Known = dict[TextForm, _Fields]
-"""The fields of installed models, by the form in which they write their ids."""
+"""The fields of installed models, by the text form of their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One number that the text may mean. Frozen."""
+    """One number that the text may mean."""
 
     id: int
     text: str
@@ -46,13 +46,13 @@ class Spelling:
     """One of :data:`FORMS`."""
     prefix: str
     why: str
-    """In words, for people."""
+    """For people."""
     fields: tuple[GeneratedOnSave, ...] = ()
-    """The fields of installed models that write their ids so; none for plain digits."""
+    """The fields of installed models with this form; none for plain digits."""
 
     @property
     def is_named(self) -> bool:
-        """Whether the prefix names the fields: then the id is of no other."""
+        """Whether a prefix names the fields: then the id belongs to no other."""
         return bool(self.prefix)
 
 
@@ -60,7 +60,7 @@ def spellings(given: object, *, form: str | None = None) -> list[Spelling]:
     """Every way to read ``given``, an int or the text of an id; the likeliest first.
 
     With ``form`` (one of :data:`FORMS`) only that one is tried, with any prefix of the
-    project's fields. Raises :class:`InvalidId` where there is none.
+    project's fields. Raises :class:`InvalidId` if there is none.
     """
     if isinstance(given, bool) or not isinstance(given, int | str):
         kind = "nothing" if given is None else f"a {type(given).__name__}"
@@ -75,9 +75,7 @@ def spellings(given: object, *, form: str | None = None) -> list[Spelling]:
     if len(text) > LONGEST_TEXT:
         raise InvalidId(given, f"it has {len(text)} characters, and at most {LONGEST_TEXT} do")
     found = [
-        spelling
-        for spelling in (*_prefixed(text, known), *_decimal(text), *_lettered(text, known))
-        if form in (None, spelling.form)
+        each for each in (*_decimal(text), *_lettered(text, known)) if form in (None, each.form)
     ]
     if not found:
         raise InvalidId(given, _reason(text, form, known))
@@ -85,7 +83,7 @@ def spellings(given: object, *, form: str | None = None) -> list[Spelling]:
 
 
 def label(field: GeneratedOnSave) -> str:
-    """``shop.Order.id``: how a field is named to people."""
+    """``shop.Order.id``: the name of a field for people."""
     return f"{field.model._meta.label}.{field.name}"
 
 
@@ -97,19 +95,6 @@ def _forms() -> _Known:
                 with suppress(ConfigurationError):  # a check reports it
                     found.setdefault(field.text, []).append(field)
     return {text_form: tuple(fields) for text_form, fields in found.items()}
-
-
-def _prefixed(text: str, known: _Known) -> Iterator[Spelling]:
-    for text_form, fields in known.items():
-        if text_form.prefix and text.startswith(text_form.prefix):
-            with suppress(InvalidId):
-                number = text_form.parse(text)
-                why = _("%(form)s after “%(prefix)s”, the prefix of %(fields)s") % {
-                    "form": text_form.alphabet,
-                    "prefix": text_form.prefix,
-                    "fields": ", ".join(map(label, fields)),
-                }
-                yield Spelling(number, text, text_form.alphabet, text_form.prefix, why, fields)
 
 
 def _decimal(text: str) -> Iterator[Spelling]:
@@ -124,25 +109,32 @@ def _decimal(text: str) -> Iterator[Spelling]:
 
 
 def _lettered(text: str, known: _Known) -> Iterator[Spelling]:
-    if _is_digits(text) and text[0] != "0":
-        return  # decimal, in every form
-    scrambled = (each for each in known if not each.takes_numbers and not each.prefix)
-    for text_form in (*_LETTERED, *scrambled):
-        with suppress(InvalidId):
-            number = text_form.parse(text)
-            fields = known.get(text_form, ())
-            values: dict[str, object] = {"count": text_form.width, "form": text_form.alphabet}
-            if fields:
-                values["fields"] = ", ".join(map(label, fields))
-                why = _("%(count)d digits of %(form)s, as %(fields)s writes its ids")
-            else:
-                why = _(
-                    "%(count)d digits of %(form)s, which no field of this project is written in"
-                )
-            yield Spelling(number, text, text_form.alphabet, "", why % values, fields)
+    forms: _Known = dict.fromkeys(_LETTERED, ())
+    forms |= {each: fields for each, fields in known.items() if not each.is_plain}
+    is_decimal = _is_digits(text) and text[0] != "0"  # in every form without a prefix
+    for text_form, fields in forms.items():
+        if text_form.prefix or not is_decimal:
+            with suppress(InvalidId):
+                number = text_form.parse(text)
+                why = _why(text_form, fields)
+                yield Spelling(number, text, text_form.alphabet, text_form.prefix, why, fields)
 
 
-# --- a text that is no id -------------------------------------------------------------------
+def _why(text_form: TextForm, fields: _Fields) -> str:
+    values: dict[str, object] = {
+        "count": text_form.width,
+        "form": text_form.alphabet,
+        "prefix": text_form.prefix,
+        "fields": ", ".join(map(label, fields)),
+    }
+    if text_form.prefix:
+        return _("%(form)s after “%(prefix)s”, the prefix of %(fields)s") % values
+    if fields:
+        return _("%(count)d digits of %(form)s, as %(fields)s writes its ids") % values
+    return _("%(count)d digits of %(form)s, which no field of this project is written in") % values
+
+
+# --- a text that is not an id -------------------------------------------------------------------
 
 
 def _reason(text: str, form: str | None, known: _Known) -> str:

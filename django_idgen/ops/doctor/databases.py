@@ -1,4 +1,4 @@
-"""Examination ``databases``: rows of tags that don't agree with their database, or each other."""
+"""Examination ``databases``: databases that disagree about a tag, or whose server changed."""
 
 from __future__ import annotations
 
@@ -15,115 +15,100 @@ from ...process.tags import source_behind_pool
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
 
-__all__ = ["NAME", "examine"]
+__all__ = ["examine"]
 
-NAME = "databases"
 _USED = Q(max_id__gt=1) | Q(largest_step__gt=0)
 SHOWN = 5
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
-    """What differs between databases that share tags, or that took over from another server."""
+    """A finding for each database that disagrees with the settings, its rows or the others."""
     source: Any = source_behind_pool()
     if not source.keeps_rows:
         return
     aliases = [
         alias
         for alias in source.databases()
-        if alias in project.up()
+        if alias in project.reachable()
         and place_of(alias) is Place.SERVER
         and project.has(alias, "LeafAlloc", "Installation")
     ]
     shared = [] if source.is_routed else list(source.databases())
     for alias in aliases:
-        yield from attempt(NAME, f"database {alias!r}", _of_database(project, alias, shared))
+        yield from attempt(f"database {alias!r}", _of_database(project, alias, shared))
     if len(shared) > 1 and set(shared) == set(aliases):
-        yield from _missing(shared)
+        yield from _missing_rows(shared)
 
 
 def _of_database(project: Project, alias: str, shared: Sequence[str]) -> Iterator[Finding]:
+    subject = f"database {alias!r}"
     installation = Installation.objects.using(alias).filter(pk=1).first()
     if installation is None:
-        yield _emptied(alias)
+        yield Finding(
+            Severity.WARNING,
+            subject,
+            "The installation's row is gone: the tables were emptied.",
+            "The next fetch or lease skips ahead, as after a loss.",
+            "Find out what emptied them; 'manage.py flush' leaves these tables alone.",
+        )
         return
     shard = Shard(installation.delta, installation.remainder)
     wanted = Shard(len(shared), shared.index(alias)) if len(shared) > 1 else shard
     if shard != wanted and not (shard == ALONE and not _rows(alias).filter(_USED).exists()):
-        yield _other_shard(alias, shard, wanted)
-    yield from _other_rows(alias, shard)
-    yield from _other_server(project, alias)
+        yield Finding(
+            Severity.ERROR,
+            subject,
+            f"Its tags are made with {shard}, but 'databases' in the settings gives it {wanted}.",
+            "Processes with these settings are refused: ids would repeat.",
+            "Restore the list, in its order; 'manage.py idgen_grow' moves the rows to a longer "
+            "one.",
+        )
+    yield from _rows_of_another_shard(alias, shard)
+    yield from _rows_of_another_server(project, alias)
 
 
 def _rows(alias: str) -> Any:
     return LeafAlloc.objects.using(alias)
 
 
-def _emptied(alias: str) -> Finding:
-    return Finding(
-        NAME,
-        Severity.WARNING,
-        f"database {alias!r}",
-        "The row of the installation is gone: the tables were emptied.",
-        "The next fetch, or lease, reckons with a loss: it skips ahead.",
-        "See who did it; 'manage.py flush' leaves these tables alone.",
-    )
-
-
-def _other_shard(alias: str, shard: Shard, wanted: Shard) -> Finding:
-    return Finding(
-        NAME,
-        Severity.ERROR,
-        f"database {alias!r}",
-        f"Its tags are made with {shard}, but by 'databases' of the settings it has {wanted}.",
-        "Processes with these settings are refused: ids would repeat.",
-        "Restore the list, in its order; 'manage.py idgen_grow' moves the rows to a longer one.",
-    )
-
-
-def _other_rows(alias: str, shard: Shard) -> Iterator[Finding]:
+def _rows_of_another_shard(alias: str, shard: Shard) -> Iterator[Finding]:
     others = _rows(alias).filter(_USED).exclude(delta=shard.delta, remainder=shard.remainder)
     rows = list(others.values_list("pk", "delta", "remainder")[: SHOWN + 1])
     if rows:
-        words = "; ".join(f"{tag!r} has {Shard(delta, rest)}" for tag, delta, rest in rows[:SHOWN])
+        shown = "; ".join(f"{tag!r} has {Shard(delta, rest)}" for tag, delta, rest in rows[:SHOWN])
         yield Finding(
-            NAME,
             Severity.ERROR,
             f"database {alias!r}",
-            f"Tags don't have its {shard}: {words}{' and more' if len(rows) > SHOWN else ''}.",
-            "Their ids may be those of another database.",
-            "See where the rows come from. 'manage.py idgen_grow' goes on where it stopped.",
+            f"Tags don't have its {shard}: {shown}{' and more' if len(rows) > SHOWN else ''}.",
+            "Their ids may repeat those of another database.",
+            "Find out where the rows come from. 'manage.py idgen_grow' continues where it stopped.",
         )
 
 
-def _other_server(project: Project, alias: str) -> Iterator[Finding]:
+def _rows_of_another_server(project: Project, alias: str) -> Iterator[Finding]:
     with project.reading(home_of(alias)) as connection:
         server = dialects.server_identity(connection)
-    others = _rows(alias).exclude(server="").exclude(server=server)
-    count = others.count() if server else 0
+    count = _rows(alias).exclude(server="").exclude(server=server).count() if server else 0
     if count:
         yield Finding(
-            NAME,
             Severity.INFO,
             f"database {alias!r}",
             f"{count} tags were last used on another server than {server}.",
-            "A server that took over may have missed fetches: the next one of each tag skips "
-            "ahead on its own.",
-            "If it is a backup that was put back, run 'manage.py idgen_skip --all' now.",
+            "A server that took over may have missed fetches, so the next fetch of each tag skips "
+            "ahead.",
+            "If it is a restored backup, run 'manage.py idgen_skip --all' now.",
         )
 
 
-def _missing(shared: Sequence[str]) -> Iterator[Finding]:
+def _missing_rows(shared: Sequence[str]) -> Iterator[Finding]:
     tags = {alias: set(_rows(alias).filter(_USED).values_list("pk", flat=True)) for alias in shared}
-    every = set().union(*tags.values())
     for alias in shared:
-        lacking = sorted(every - tags[alias])
+        lacking = sorted(set().union(*tags.values()) - tags[alias])
         if lacking:
             yield Finding(
-                NAME,
                 Severity.INFO,
                 f"database {alias!r}",
                 f"It has given out no ids of {len(lacking)} tags that others have, such as "
                 f"{', '.join(map(repr, lacking[:SHOWN]))}.",
-                "It makes the row when it is first asked; if it had one, it was lost.",
-                "",
+                "The first fetch from it makes the row. If it had rows before, they were lost.",
             )

@@ -1,4 +1,4 @@
-"""Examination ``exhaustion``: when ids, or the columns that hold them, come to their end."""
+"""Examination ``exhaustion``: layouts, tags and columns that run out of ids."""
 
 from __future__ import annotations
 
@@ -12,103 +12,84 @@ from ...core.clock import moment
 from ...core.segment import MAX_ID
 from ...models import LeafAlloc
 from ...process.tags import is_row_of, source_behind_pool
-from .columns import Narrow, narrow_in
+from .columns import NarrowColumn, narrow_columns_in
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
 
-__all__ = ["ERROR_YEARS", "NAME", "WARNING_YEARS", "examine"]
+__all__ = ["examine"]
 
-NAME = "exhaustion"
 WARNING_YEARS = 5.0
 ERROR_YEARS = 1.0
 YEAR = 365.25 * 86_400
 HIGH = MAX_ID // 2
-"""A tag past it is looked at whether its rate is known or not."""
+"""A tag above it is reported even if its rate is unknown."""
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
-    """A finding for each layout, tag or column that is used up within a few years."""
+    """A finding for each layout, tag or column that runs out within a few years."""
     yield from _layouts(project)
     if not source_behind_pool().keeps_rows:
         return
-    narrow = _narrow_by_tag(project)
-    for alias in project.up():
+    narrow: dict[str, list[NarrowColumn]] = defaultdict(list)
+    for alias in project.reachable():
+        for each in narrow_columns_in(project, alias):
+            if isinstance(each, NarrowColumn) and each.tag is not None:
+                narrow[each.tag].append(each)
+    for alias in project.reachable():
         if project.has(alias, "LeafAlloc"):
-            yield from attempt(NAME, f"database {alias!r}", _tags(alias, narrow))
+            yield from attempt(f"database {alias!r}", _tags(alias, narrow))
 
 
 def _layouts(project: Project) -> Iterator[Finding]:
     now = moment(project.now_us())
-    for entry in project.generators():
+    for entry in project.generators:
         end = entry.layout.exhausted_at
         years = (end - now) / timedelta(seconds=YEAR)
         if years < WARNING_YEARS:
             longer = entry.layout.longer
             yield Finding(
-                NAME,
                 _severity(years),
                 f"generator {entry.alias!r}",
                 f"It has no ids after {end:%Y-%m-%d}: the time bits of its layout "
                 f"({entry.layout}) end there.",
-                "From then on no id can be had.",
-                "Choose a later EPOCH, or a LAYOUT with more time bits or longer ticks"
-                f"{longer and f', such as {longer}'}, in time, and have idgen_doctor --fix move "
-                "the namespace. An alias that only decodes old ids can stay as it is.",
+                "After that it gives out no ids.",
+                "In time, choose a later EPOCH, or a LAYOUT with more time bits or longer ticks"
+                f"{longer and f', such as {longer}'}, and run idgen_doctor --fix to move the "
+                "namespace. An alias that only decodes old ids can stay as it is.",
             )
 
 
-def _narrow_by_tag(project: Project) -> dict[str, list[Narrow]]:
-    found: dict[str, list[Narrow]] = defaultdict(list)
-    for alias in project.up():
-        for narrow in narrow_in(project, alias):
-            if isinstance(narrow, Narrow) and narrow.tag is not None:
-                found[narrow.tag].append(narrow)
-    return found
-
-
-def _tags(alias: str, narrow: dict[str, list[Narrow]]) -> Iterator[Finding]:
+def _tags(alias: str, narrow: dict[str, list[NarrowColumn]]) -> Iterator[Finding]:
     wanted = Q(rate__gt=0) | Q(max_id__gt=HIGH) | Q(pk__in=list(narrow))
     rows = LeafAlloc.objects.using(alias).filter(wanted)
     names = ("biz_tag", "max_id", "rate", "delta")
     for tag, max_id, rate, delta in rows.values_list(*names).iterator(chunk_size=2000):
         if not is_row_of(tag, alias):
             continue
-        pace = rate * max(delta, 1) * YEAR
-        yield from _end_of(tag, alias, (MAX_ID - max_id), pace, max_id)
+        a_year = rate * max(delta, 1) * YEAR
+        years = (MAX_ID - max_id) / a_year if a_year else None
+        if max_id > HIGH or (years is not None and years < WARNING_YEARS):
+            lasts = "" if years is None else f", which last {_span(years)} at its present rate"
+            yield Finding(
+                Severity.WARNING if years is None else _severity(years),
+                f"tag {tag!r} in database {alias!r}",
+                f"Its next id is {max_id}, and {MAX_ID - max_id} ids are left{lasts}.",
+                "Ids end at 2**63-1.",
+                "If it was raised by mistake, see the examination 'marks'; else plan for another "
+                "tag.",
+            )
         for each in narrow.get(tag, ()):
-            yield from _end_of_column(tag, each, each.highest - max_id, pace)
-
-
-def _end_of(tag: str, alias: str, left: int, pace: float, max_id: int) -> Iterator[Finding]:
-    years = _years(left, pace)
-    if max_id <= HIGH and (years is None or years >= WARNING_YEARS):
-        return
-    lasts = "" if years is None else f", which last {_span(years)} at its present rate"
-    yield Finding(
-        NAME,
-        Severity.WARNING if years is None else _severity(years),
-        f"tag {tag!r} in database {alias!r}",
-        f"It stands at {max_id}, and has {left} ids left{lasts}.",
-        "Ids end at 2**63-1.",
-        "If it was raised by mistake, see the examination 'marks'; else plan for another tag.",
-    )
-
-
-def _end_of_column(tag: str, narrow: Narrow, left: int, pace: float) -> Iterator[Finding]:
-    years = _years(left, pace)
-    if years is not None and left >= 0 and years < WARNING_YEARS:
-        yield Finding(
-            NAME,
-            _severity(years),
-            narrow.words,
-            f"It holds ids up to {narrow.highest}; tag {tag!r} comes to that in {_span(years)}.",
-            "From then on no row can be written.",
-            "Change the column to bigint before that.",
-        )
-
-
-def _years(left: int, pace: float) -> float | None:
-    return left / pace if pace > 0 else None
+            left = each.highest - max_id
+            if a_year and 0 <= left < WARNING_YEARS * a_year:
+                years = left / a_year
+                yield Finding(
+                    _severity(years),
+                    str(each),
+                    f"It holds ids up to {each.highest}; tag {tag!r} reaches that in "
+                    f"{_span(years)}.",
+                    "After that no row can be written.",
+                    "Change the column to bigint before that.",
+                )
 
 
 def _span(years: float) -> str:

@@ -9,58 +9,50 @@ from ...core.errors import InvalidId
 from ...core.stored import Stored, StoredBook, Successor
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Fix, Severity, Unexamined
-from .id_columns import IdColumn, snowflake_columns
-from .move import Move, differing, moment_of
-from .project import Project, attempt
+from .move import difference, moment_of
+from .project import IdColumn, Project, attempt
 
-__all__ = ["NAME", "examine"]
+__all__ = ["examine"]
 
-NAME = "future"
 PLAUSIBLE_US = 24 * 3_600_000_000
-"""As far ahead of the time ids may begin to mend it; what lies further is one row's fault."""
+"""The fix opens a generation at most so far ahead; a row further ahead is a fault by itself."""
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each column whose highest id lies past the time, or past all marks."""
-    for column in snowflake_columns(project, project.up()):
+    for column in project.snowflake_columns(project.reachable()):
         entry = project.settings.generators.get(column.field.generator)
-        if entry is None or not entry.layout.time_is_top:
-            continue
-        yield from attempt(NAME, column.words, _of_column(project, entry, column))
+        if entry is not None and entry.layout.time_is_top:
+            yield from attempt(str(column), _of_column(project, entry, column))
 
 
 def _of_column(project: Project, entry: GeneratorSettings, column: IdColumn) -> Iterator[Finding]:
     with project.reading(column.alias):
-        top = column.highest()  # before the marks: what it was lent under is there, then
+        top = column.highest()  # before the marks, which then cover it
     if top is None:
         return
     try:
         parts = entry.layout.unpack(top)
     except InvalidId as error:
-        yield _foreign(entry, column, top, str(error))
+        yield Finding(
+            Severity.ERROR,
+            str(column),
+            f"Its highest id is {top}: {error}",
+            f"It is not an id of generator {entry.alias!r} ({entry.layout}). Another program "
+            f"writes ids there, or it was made under other settings. Today's ids may reach it "
+            f"one day.",
+            "Find out where that row comes from, and give it an id of the generator.",
+        )
         return
-    books = Move(project, entry).books
-    book = next((each for each in books if parts.worker in each.namespace.workers), None)
-    stored = None if book is None or book.key[0] == "static" else book.read()
-    if book is not None and stored is not None:
-        if differing(stored.fingerprint, book.namespace.fingerprint):
-            return  # another examination says so
+    books = [each for each in project.books(entry) if parts.worker in each.namespace.workers]
+    stored = books[0].read() if books and books[0].key[0] != "static" else None
+    if stored is not None:
+        if difference(books[0], stored):
+            return  # the examination "settings" reports it
         if parts.tick >= stored.highest:
-            yield _past_marks(project, entry, column, top, parts.tick, book)
+            yield _past_marks(project, entry, column, top, parts.tick, books[0])
             return
-    yield from _ahead(project, entry, column, parts.tick, is_marked=stored is not None)
-
-
-def _foreign(entry: GeneratorSettings, column: IdColumn, top: int, why: str) -> Finding:
-    return Finding(
-        NAME,
-        Severity.ERROR,
-        column.words,
-        f"Its highest id is {top}: {why}",
-        f"It is no id of generator {entry.alias!r} ({entry.layout}). Somebody else writes ids "
-        f"there, or it was made under other settings: one day those of today may come to it.",
-        "See where that row comes from, and give it an id of the generator.",
-    )
+    yield from _ahead_of_time(project, entry, column, parts.tick, is_marked=stored is not None)
 
 
 def _past_marks(
@@ -72,51 +64,48 @@ def _past_marks(
     book: StoredBook,
 ) -> Finding:
     space = book.namespace
-    ahead_us = space.epoch_us + tick * space.tick_us - project.now_us()
     fix = None
     todo = (
-        "See where that row comes from: it lies too far ahead of the time to go past it. Give it "
-        "an id of the generator."
+        "Find out where that row comes from. It lies too far ahead of the time to continue past "
+        "it. Give it an id of the generator."
     )
-    if ahead_us < PLAUSIBLE_US:
+    if space.epoch_us + tick * space.tick_us - project.now_us() < PLAUSIBLE_US:
         todo = (
-            "See whether somebody else stamps ids of this layout (other code, another database's "
-            "fleet), or whether the database was put back to an earlier state. Then run it with "
-            "--fix, or 'manage.py idgen_skip --generators'."
+            "Find out whether another program makes ids of this layout (other code, another "
+            "database's fleet), or the database was restored to an earlier state. Then run it "
+            "with --fix, or 'manage.py idgen_skip --generators'."
         )
         does = f"Opens a new generation past it: from {moment_of(space, tick + 1)} on."
         fix = Fix(does, partial(_go_past, project, entry, column))
     return Finding(
-        NAME,
         Severity.ERROR,
-        column.words,
+        str(column),
         f"Its highest id, {top}, was made at {moment_of(space, tick)}, past everything that "
         f"{book.place} has ever lent of namespace {space.name!r}.",
-        "Ids come from somewhere else, or the marks were lost: they would repeat.",
+        "Ids come from somewhere else, or the marks were lost: ids would repeat.",
         todo,
         fix,
     )
 
 
-def _ahead(
+def _ahead_of_time(
     project: Project, entry: GeneratorSettings, column: IdColumn, tick: int, *, is_marked: bool
 ) -> Iterator[Finding]:
     layout = entry.layout
     ahead = (layout.epoch_us + tick * layout.tick_us - project.now_us()) / 1e6
     reach = entry.backend.load().reach(layout, entry.backend.options)
-    usual = entry.window + entry.skew_limit + reach
-    if ahead <= usual:
-        return
-    yield Finding(
-        NAME,
-        Severity.INFO if is_marked else Severity.WARNING,
-        column.words,
-        f"Its latest ids are stamped {ahead:.0f} s ahead of the time.",
-        "After a loss of marks, or a skip, that is as it should be, and passes."
-        if is_marked
-        else "What was lent can't be seen from here.",
-        "" if is_marked else "See whether a clock is wrong, or somebody else makes ids there.",
-    )
+    if ahead > entry.window + entry.skew_limit + reach:
+        yield Finding(
+            Severity.INFO if is_marked else Severity.WARNING,
+            str(column),
+            f"Its latest ids are stamped {ahead:.0f} s ahead of the time.",
+            "That is normal after a loss of marks, or a skip, and passes."
+            if is_marked
+            else "This project can't see what was lent.",
+            ""
+            if is_marked
+            else "Find out whether a clock is wrong, or another program makes ids there.",
+        )
 
 
 def _go_past(project: Project, entry: GeneratorSettings, column: IdColumn) -> str:
@@ -126,7 +115,7 @@ def _go_past(project: Project, entry: GeneratorSettings, column: IdColumn) -> st
         return "the row is gone"
     parts = entry.layout.unpack(top)
     done = []
-    for book in Move(project, entry).books:
+    for book in project.books(entry):
         if parts.worker in book.namespace.workers:
             stored = book.rewrite(partial(_past, book, parts.tick + 1))
             book.enter()

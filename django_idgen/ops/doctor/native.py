@@ -6,23 +6,21 @@ from collections.abc import Iterator
 from functools import partial
 
 from django.db import router
+from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ..native import NativeColumn, aside, native_column
+from ..native import native_column, on_own_connection
 from .findings import Finding, Fix, Severity, Unexamined
-from .id_columns import IdColumn, segment_columns
-from .project import Project, attempt
+from .project import IdColumn, Project, attempt
 
-__all__ = ["NAME", "examine"]
-
-NAME = "native"
+__all__ = ["examine"]
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each sequence of ``idgen_native`` that has to be extended."""
-    for column in segment_columns(project, project.up()):
-        # Not on a replica: there the sequence is another server's.
+    for column in project.segment_columns(project.reachable()):
+        # Not on a replica, whose sequence belongs to the primary.
         if column.alias == router.db_for_write(column.field.model):
-            yield from attempt(NAME, column.words, _of_column(project, column))
+            yield from attempt(str(column), _of_column(project, column))
 
 
 def _of_column(project: Project, column: IdColumn) -> Iterator[Finding]:
@@ -31,25 +29,22 @@ def _of_column(project: Project, column: IdColumn) -> Iterator[Finding]:
         position = None if native is None else native.position()
         if native is None or position is None:
             return
-        wrong = native.wrong_with(position)
-    if not wrong and not position.is_due:
-        return
-    serious = bool(wrong) or not position.left
-    yield Finding(
-        NAME,
-        Severity.ERROR if serious else Severity.WARNING,
-        native.words,
-        f"Its sequence {position.name} gives {position.words}{wrong and f', but {wrong}'}.",
-        "Ids would repeat." if wrong else "Rows that other programs insert will be refused.",
-        "See that Celery beat runs 'extend_native' (django_idgen.tasks.BEAT_SCHEDULE), or cron "
-        "'manage.py idgen_upkeep'; until then 'manage.py idgen_native --extend'.",
-        Fix("Gives it another segment of the tag.", partial(_extended, column)),
-    )
+        problem = native.problem(position)
+    if problem or position.runs_low:
+        yield Finding(
+            Severity.ERROR if problem or not position.left else Severity.WARNING,
+            str(native),
+            f"Its sequence {position.name} gives {position}{problem and f', but {problem}'}.",
+            "Ids would repeat." if problem else "Rows that other programs insert will be refused.",
+            "Make sure that Celery beat runs 'extend_native' (django_idgen.tasks.BEAT_SCHEDULE), "
+            "or cron 'manage.py idgen_upkeep'; until then run 'manage.py idgen_native --extend'.",
+            Fix("Gives it another segment of the tag.", partial(_extend, column)),
+        )
 
 
-def _extended(column: IdColumn) -> str:
-    def extend(connection: object) -> str:
-        native: NativeColumn | None = native_column(connection, column.field)  # type: ignore[arg-type]
+def _extend(column: IdColumn) -> str:
+    def extend(connection: BaseDatabaseWrapper) -> str:
+        native = native_column(connection, column.field)
         return "" if native is None else native.extend()
 
-    return aside(column.alias, extend) or "it was extended meanwhile"
+    return on_own_connection(column.alias, extend) or "it was extended meanwhile"

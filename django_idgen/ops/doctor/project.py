@@ -1,37 +1,47 @@
-"""What is examined: the settings, the databases that can be asked, and what is in them."""
+"""The project under examination: its settings, its databases, and the columns that hold our ids."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+from django.apps import apps
+from django.db import DataError, connections, router, transaction
 from django.db import Error as AnyDatabaseError
-from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import F, Max, Min
 
 from ...core.clock import SYSTEM_CLOCK
 from ...core.errors import IdgenError
+from ...core.segment import Shard
+from ...core.stored import StoredBook
 from ...db.connection import Place, home_connection, is_there, own_connection, place_of
 from ...db.sqlite import database_of, file_beside
 from ...db.tables import missing_columns, table_names, table_of
+from ...fields import SegmentSource, SnowflakeSource
 from ...process import factory
 from ...settings.config import GeneratorSettings, IdgenSettings
-from .findings import Affirmed, Finding, Unexamined
+from .findings import Finding, Unexamined
 
-__all__ = ["FAILURES", "Project", "attempt", "unexamined", "words_of"]
+__all__ = ["FAILURES", "IdColumn", "Project", "attempt", "one_line"]
 
 FAILURES = (IdgenError, AnyDatabaseError, OSError)
-"""What can stop an examination, or a fix."""
+"""What can stop an examination or a fix."""
 PATIENCE = 15.0
-"""Seconds to wait for a database that doesn't answer."""
+"""Seconds to wait for a database that does not answer."""
 
 
 class Project:
-    """A project's settings, and its databases as far as they can be asked.
+    """A project's settings and the databases that answer.
 
-    What was found out once (a database that does not answer, its tables) is not asked again. Makes
-    no table, file or row. Used by one thread.
+    It remembers which databases did not answer and which tables exist. It creates no table,
+    file or row. Not thread-safe.
+
+    ``databases``: the aliases to examine, all by default. ``assurances``: the options
+    (:data:`OTHERS_STOPPED`, :data:`TRUST_TABLES`) that the operator gave. ``moved_from``: the
+    aliases of databases that the namespaces were moved from.
     """
 
     def __init__(
@@ -39,52 +49,61 @@ class Project:
         settings: IdgenSettings,
         *,
         databases: Sequence[str] | None = None,
-        affirmed: Affirmed | None = None,
+        assurances: Collection[str] = (),
+        moved_from: Collection[str] = (),
         now_us: Callable[[], int] = lambda: SYSTEM_CLOCK.wall_ns() // 1000,
     ) -> None:
         self.settings = settings
-        self.databases = tuple(connections.settings) if databases is None else tuple(databases)
-        self.affirmed = affirmed or Affirmed()
+        self.generators = list(settings.generators.values())
+        self.databases = list(connections.settings if databases is None else databases)
+        self.assurances = frozenset(assurances)
+        self.moved_from = frozenset(moved_from)
         self.now_us = now_us
-        self._away: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
         self._tables: dict[str, frozenset[str]] = {}
-        self._lacking: dict[str, dict[str, list[str]]] = {}
+        self._lacking: dict[tuple[str, str], list[str]] = {}
         self._registries: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """Close the registries. May be called twice."""
+        made, self._registries = self._registries, {}
+        for registry in made.values():
+            registry.close()
 
     # --- databases ------------------------------------------------------------
 
-    def up(self) -> list[str]:
-        """The databases that can be asked."""
-        return [alias for alias in self.databases if self.why_away(alias) is None]
+    def reachable(self) -> list[str]:
+        """The databases to examine that answer."""
+        return [alias for alias in self.databases if not self.connection_error(alias)]
 
-    def everywhere(self) -> list[str]:
-        """All databases that can be asked, also those that are not to be examined.
+    def all_reachable(self) -> list[str]:
+        """The databases of the whole project that answer.
 
-        A proof that an id is nowhere, or a record, has to look into all of them.
+        A proof that an id is nowhere has to look into all of them.
         """
-        return [alias for alias in connections.settings if self.why_away(alias) is None]
+        return [alias for alias in connections.settings if not self.connection_error(alias)]
 
-    def unseen(self) -> list[str]:
-        """The databases, of all that there are, that can't be asked."""
-        return [alias for alias in connections.settings if self.why_away(alias) is not None]
+    def all_unreachable(self) -> list[str]:
+        """The databases of the whole project that do not answer."""
+        return [alias for alias in connections.settings if self.connection_error(alias)]
 
-    def why_away(self, alias: str) -> str | None:
-        """Why ``alias`` can't be asked; None if it can."""
-        if alias not in self._away:
+    def connection_error(self, alias: str) -> str:
+        """Why the database does not answer; empty if it does."""
+        if alias not in self._errors:
             try:
-                self._see(alias)
-                self._away[alias] = ""
+                self._read_tables(alias)
+                self._errors[alias] = ""
             except FAILURES as error:
-                self._away[alias] = words_of(error)
-        return self._away[alias] or None
+                self._errors[alias] = one_line(error)
+        return self._errors[alias]
 
-    def _see(self, alias: str) -> None:
+    def _read_tables(self, alias: str) -> None:
         database = database_of(alias)
         if database is not None and not database.exists():
-            self._tables[alias] = frozenset()  # asking would make the file
+            self._tables[alias] = frozenset()  # a connection would create the file
             return
         if place_of(alias) is Place.SERVER and (database is None or file_beside(database).exists()):
-            # On a connection that gives up in time, whatever the project has set.
+            # On a connection that gives up in time, whatever timeout the project has set.
             own_connection(alias).run(_ping, timeout=PATIENCE)
         found = set(table_names(connections[alias]))
         if is_there(alias):
@@ -92,65 +111,108 @@ class Project:
         self._tables[alias] = frozenset(found)
 
     def tables(self, alias: str) -> frozenset[str]:
-        """The names of the tables in a database that is up."""
+        """The names of the tables in a reachable database."""
         return self._tables.get(alias, frozenset())
 
     def has(self, alias: str, *models: str) -> bool:
-        """Whether a database that is up has the whole tables of our ``models``."""
+        """Whether a reachable database has the complete tables of our ``models``."""
         here = self.tables(alias)
-        return all(table_of(name) in here and not self.lacks(alias, name) for name in models)
+        return all(table_of(name) in here and not self.missing(alias, name) for name in models)
 
-    def lacks(self, alias: str, model: str) -> list[str]:
+    def missing(self, alias: str, model: str) -> list[str]:
         """``table.column`` of each column that the table of ``model`` lacks."""
-        known = self._lacking.setdefault(alias, {})
-        if model not in known:
-            missing = table_of(model) not in self.tables(alias)
-            known[model] = [] if missing else missing_columns(home_connection(alias), [model])
-        return known[model]
+        key = alias, model
+        if key not in self._lacking:
+            exists = table_of(model) in self.tables(alias)
+            self._lacking[key] = missing_columns(home_connection(alias), [model]) if exists else []
+        return self._lacking[key]
 
     @contextmanager
     def reading(self, alias: str) -> Iterator[BaseDatabaseWrapper]:
-        """The calling thread's connection; a statement that fails spoils nothing around it."""
+        """The thread's connection; a failing statement does not break a surrounding transaction."""
         with transaction.atomic(using=alias):
             yield connections[alias]
 
     # --- generators -----------------------------------------------------------
 
-    def generators(self) -> list[GeneratorSettings]:
-        """Those of the settings, by alias."""
-        return list(self.settings.generators.values())
+    def books(self, entry: GeneratorSettings) -> list[StoredBook]:
+        """The books of a generator's registry; none if this project does not store them."""
+        if entry.alias not in self._registries:
+            self._registries[entry.alias] = factory.build_registry(entry)
+        return list(self._registries[entry.alias].books())
 
-    def registry(self, entry: GeneratorSettings) -> Any:
-        """The registry of an entry, made once. Raises :class:`SettingsError`."""
-        found = self._registries.get(entry.alias)
-        if found is None:
-            found = self._registries[entry.alias] = factory.build_registry(entry)
-        return found
+    # --- columns ----------------------------------------------------------------
 
-    def close(self) -> None:
-        """Free what was opened. May be called twice."""
-        made, self._registries = self._registries, {}
-        for registry in made.values():
-            registry.close()
+    def segment_columns(self, aliases: Iterable[str]) -> Iterator[IdColumn]:
+        """The columns in ``aliases`` (reachable databases) whose ids come from a tag."""
+        return self._columns(aliases, SegmentSource)
+
+    def snowflake_columns(self, aliases: Iterable[str]) -> Iterator[IdColumn]:
+        """The columns in ``aliases`` (reachable databases) whose ids come from a generator."""
+        return self._columns(aliases, SnowflakeSource)
+
+    def _columns(self, aliases: Iterable[str], kind: type) -> Iterator[IdColumn]:
+        for model in apps.get_models(include_auto_created=True):
+            fields = [each for each in model._meta.local_concrete_fields if isinstance(each, kind)]
+            for field in fields:
+                for alias in aliases:
+                    exists = model._meta.db_table in self.tables(alias)
+                    if exists and router.allow_migrate_model(alias, model):
+                        yield IdColumn(field, alias)
 
 
-def attempt(
-    name: str, subject: str, found: Iterable[Finding | Unexamined]
-) -> Iterator[Finding | Unexamined]:
-    """What examination ``name`` finds of ``subject``, and what stopped it there, if anything."""
+@dataclass(frozen=True, slots=True)
+class IdColumn:
+    """A field that holds our ids, in one database.
+
+    Its queries raise :class:`django.db.Error`, also for values that are not integers.
+    """
+
+    field: Any
+    alias: str
+
+    def __str__(self) -> str:
+        model = self.field.model._meta
+        return f"{model.label}.{self.field.name} (table {model.db_table!r}, {self.alias!r})"
+
+    def highest(self) -> int | None:
+        return self._aggregate(Max)
+
+    def lowest(self) -> int | None:
+        return self._aggregate(Min)
+
+    def highest_of(self, shard: Shard, least: int) -> int | None:
+        """The highest id of ``shard`` that is at least ``least``."""
+        if shard.delta == 1:
+            top = self.highest()
+            return top if top is not None and top >= least else None
+        name = self.field.attname
+        # Few rows lie above the mark, if any.
+        rows = self._rows().filter(**{f"{name}__gte": least})
+        return self._aggregate(Max, rows.alias(of=F(name) % shard.delta).filter(of=shard.remainder))
+
+    def _aggregate(self, aggregate: Any, rows: Any = None) -> int | None:
+        rows = self._rows() if rows is None else rows
+        try:
+            found = rows.aggregate(found=aggregate(self.field.attname))["found"]
+            return None if found is None else int(found)
+        except (ValueError, TypeError, OverflowError) as error:
+            # The model says bigint, but the table has text or money.
+            raise DataError(f"{self} holds a value that is not an id: {error}") from error
+
+    def _rows(self) -> Any:
+        return self.field.model._base_manager.using(self.alias).order_by()
+
+
+def attempt(subject: str, found: Iterable[Finding | Unexamined]) -> Iterator[Finding | Unexamined]:
+    """Yield what an examination finds about ``subject``, and the error that stops it, if any."""
     try:
         yield from found
     except FAILURES as error:
-        yield unexamined(name, subject, error)
+        yield Unexamined(subject, one_line(error))
 
 
-def unexamined(name: str, subject: str, error: BaseException) -> Unexamined:
-    """What stopped an examination."""
-    return Unexamined(name, subject, words_of(error))
-
-
-def words_of(error: BaseException) -> str:
-    """An error in one line."""
+def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -1,14 +1,13 @@
-"""Skips past what a database that was put back, or a server that failed, may have given out.
+"""Skips past the ids that a restored database, or a failed server, may have given out.
 
-A database that is restored to an earlier state gives out again what it had given out since.
-A tag skips as far as a failover would, or further; a namespace opens a new generation, whose
-fence lies past every window that may have been lent.
+A database that is restored to an earlier state gives out again what it gave out since. A tag
+skips as far as a failover would, or further. A namespace opens a new generation, whose fence lies
+past every window that may have been lent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 
 from django.db.models import F
@@ -22,44 +21,60 @@ from ...models import Installation, LeafAlloc
 from ...process.tags import is_row_of, next_free_id, tag_databases
 from ...settings.config import GeneratorSettings
 from ..native import renew_native
-from ..tags.edits import edit_rows, skip_tag
+from ..tags.edits import clear_tag, edit_rows, skip_tag
 from ..tags.outlook import outlook
-from ..tags.supply import let_go
-from .move import Move, differing, moment_of
+from .move import difference, moment_of
 from .project import Project
-from .tags import columns_by_tag, highest_behind, usual_skip
+from .tags import columns_by_tag, failover_skip, highest_taken
 
-__all__ = ["GeneratorSkip", "HowFar", "TagSkip", "all_tags", "raise_new_tags"]
-
-
-@dataclass(frozen=True, slots=True)
-class HowFar:
-    """How far tags are to skip: one of these, or as far as a failover would. Frozen."""
-
-    by: int | None = None
-    to: int | None = None
-    past_table: bool = False
-    hours_ago: float = 0.0
-    """How old what was put back is; at twice a tag's rate."""
+__all__ = ["GeneratorSkip", "TagSkip", "all_tags", "raise_new_tags"]
 
 
 class TagSkip:
-    """A skip of one tag, in all of its databases."""
+    """A skip of one tag, in all of its databases, as far as a failover would.
 
-    def __init__(self, project: Project, tag: str, how_far: HowFar) -> None:
+    ``by`` or ``to`` or ``past_table`` say otherwise. ``hours_ago``: the age of the restored state,
+    in which the tag may have used ids at twice its rate.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        tag: str,
+        *,
+        by: int | None = None,
+        to: int | None = None,
+        past_table: bool = False,
+        hours_ago: float = 0.0,
+    ) -> None:
         self.tag = tag
         self._project = project
-        self._how_far = how_far
-        self.before = next_free_id(tag)
-        self.after = min(self._target(), MAX_ID)
+        self._by, self._to = by, to
+        self._past_table, self._hours_ago = past_table, hours_ago
+        self._plan()
+
+    def _plan(self) -> None:
+        self.before = next_free_id(self.tag)
+        if self._to is not None:
+            after = self._to
+        elif self._by is not None:
+            after = self.before + self._by
+        elif self._past_table:
+            columns = columns_by_tag(self._project, self._project.reachable()).get(self.tag, [])
+            top = highest_taken(self._project, self.tag, columns)
+            after = self.before if top is None else top[0] + 1
+        else:
+            after = self.before + failover_skip(self.tag, self._hours_ago)
+        self.after = min(after, MAX_ID)
 
     @property
-    def is_due(self) -> bool:
+    def skips(self) -> bool:
+        """Whether there is anything to skip."""
         return self.after > self.before
 
-    def words(self) -> str:
-        """What it comes to, for people."""
-        if not self.is_due:
+    def describe(self) -> str:
+        """What it will do, for people."""
+        if not self.skips:
             return f"tag {self.tag!r}: stays at {self.before}"
         lost = f"{self.after - self.before} ids are skipped"
         pooled = outlook(self.tag).pooled
@@ -68,30 +83,15 @@ class TagSkip:
         return f"tag {self.tag!r}: {self.before} -> {self.after} ({lost})"
 
     def apply(self) -> str:
-        """Skip, and leave nothing below in the pool. Raises what :func:`skip_tag` does."""
-        if self._how_far.to is None:
-            # It may have gone on since: what is to be skipped is counted from there.
-            self.before = next_free_id(self.tag)
-            self.after = min(self._target(), MAX_ID)
-        if self.is_due:
+        """Skip, and clear the pool. Raises what :func:`skip_tag` does."""
+        if self._to is None:
+            self._plan()  # the tag may have gone on since: the skip counts from its next id now
+        if self.skips:
             skip_tag(self.tag, most=MAX_ID, to=self.after)
-        cleared = let_go(self.tag)
-        pool = {None: "", True: ", its pool is empty", False: ", its pool could NOT be emptied"}
-        stands = f"tag {self.tag!r}: stands at {next_free_id(self.tag)}{pool[cleared.pool]}"
-        # Sequences of the database were put back with it.
-        return "\n".join([stands, *renew_native(self.tag)])
-
-    def _target(self) -> int:
-        how_far = self._how_far
-        if how_far.to is not None:
-            return how_far.to
-        if how_far.by is not None:
-            return self.before + how_far.by
-        if how_far.past_table:
-            columns = columns_by_tag(self._project).get(self.tag, [])
-            top = highest_behind(self._project, self.tag, columns)
-            return self.before if top is None else top[0] + 1
-        return self.before + usual_skip(self.tag, how_far.hours_ago)
+        note = clear_tag(self.tag).pool_note
+        skipped = f"tag {self.tag!r}: its next id is {next_free_id(self.tag)}{note}"
+        # Sequences of the database were restored with it.
+        return "\n".join([skipped, *renew_native(self.tag)])
 
 
 def all_tags() -> Iterator[str]:
@@ -105,12 +105,12 @@ def all_tags() -> Iterator[str]:
 
 
 def raise_new_tags(by: int) -> list[str]:
-    """Have tags start ``by`` further that are made from now on: some may have been lost whole."""
+    """Start new tags ``by`` ids higher, in all databases: the loss may have taken whole tags."""
     done = []
     for alias in tag_databases():
         if place_of(alias) is Place.SERVER:
             rows = Installation.objects.using(alias).filter(pk=1)
-            # Never past what the column holds, not even in between.
+            # No intermediate result exceeds what the column holds.
             raised = Greatest(F("first_id"), Least(F("first_id"), MAX_ID - by) + by)
             edit_rows(alias, partial(rows.update, first_id=raised))
             done.append(alias)
@@ -120,47 +120,52 @@ def raise_new_tags(by: int) -> list[str]:
 class GeneratorSkip:
     """A new generation of a generator's namespace, in each of its books.
 
-    ``until_us``: until when somebody else may have lent, µs since 1970; at least until now.
-    Raises :class:`ConfigurationError` where the settings differ from what is stored.
+    ``until_us``: until when another server may have lent, µs since 1970; at least until now.
+    Raises :class:`ConfigurationError` if the settings differ from what is stored.
     """
 
     def __init__(self, project: Project, entry: GeneratorSettings, until_us: int | None) -> None:
         self._project = project
-        self._until_us = until_us
+        self._until_us = until_us or 0
         self.entry = entry
-        self.books: Sequence[StoredBook] = Move(project, entry).books
+        self.books = project.books(entry)
         for book in self.books:
-            self._check(book)
+            stored = book.read()
+            if stored is not None and (different := difference(book, stored)):
+                raise ConfigurationError(
+                    f"{_name(book)} was opened with {different}. Run 'manage.py idgen_doctor' "
+                    f"first."
+                )
 
-    def words(self) -> list[str]:
-        """What it comes to, for people; a line a book."""
+    def describe(self) -> str:
+        """What it will do, for people; a line a book."""
         if not self.books:
-            return [f"generator {self.entry.alias!r}: its worker ids are not lent from here"]
-        return [self._words(book) for book in self.books]
+            return f"generator {self.entry.alias!r}: its worker ids are not lent from here"
+        return "\n".join(map(self._describe, self.books))
 
     def apply(self) -> str:
         """Do it. Raises what the books raise."""
         done = []
         for book in self.books:
-            stored = book.rewrite(partial(self._past, book))
+            stored = book.rewrite(partial(self._successor, book))
             book.enter()
             done.append(f"{_name(book)}: {_state(stored)}")
         return "\n".join(done)
 
-    def _past(self, book: StoredBook, stored: Stored, now_us: int) -> Successor:
+    def _successor(self, book: StoredBook, stored: Stored, now_us: int) -> Successor:
         return Successor.after(stored, self._fence(book, stored, now_us), book.namespace.workers)
 
     def _fence(self, book: StoredBook, stored: Stored, now_us: int) -> int:
-        # The rule of core.lease.loss_fence, past what somebody else may have lent.
+        # The rule of core.lease.loss_fence, past what another server may have lent.
         space = book.namespace
         longest = max(stored.longest, space.reach_ticks)
-        last = space.tick_at(max(now_us, self._until_us or 0)) + space.skew_ticks
+        last = space.tick_at(max(now_us, self._until_us)) + space.skew_ticks
         return max(stored.highest, last + max(0, stored.lead - longest)) + longest
 
-    def _words(self, book: StoredBook) -> str:
+    def _describe(self, book: StoredBook) -> str:
         stored = book.read()
         if stored is None:
-            return f"{_name(book)}: nothing was lent yet; it begins past the longest window"
+            return f"{_name(book)}: nothing was lent yet; it starts past the longest window"
         now_us = self._project.now_us()
         fence = self._fence(book, stored, now_us)
         ahead = (fence - book.namespace.tick_at(now_us)) * book.namespace.tick_us / 1e6
@@ -168,19 +173,8 @@ class GeneratorSkip:
             f"{_name(book)}: {_state(stored)} -> generation {stored.generation + 1}, "
             f"from tick {fence} on ({moment_of(book.namespace, fence)}): holders use up "
             f"their windows and take others; ids are stamped up to {ahead:.0f} s ahead, until the "
-            f"time comes up to them"
+            f"time catches up"
         )
-
-    def _check(self, book: StoredBook) -> None:
-        stored = book.read()
-        if stored is None:
-            return
-        other = differing(stored.fingerprint, book.namespace.fingerprint)
-        if other is not None:
-            raise ConfigurationError(
-                f"{_name(book)} was opened with {other[0]}={other[1]!r}, not {other[2]!r}. Run "
-                f"'manage.py idgen_doctor' first."
-            )
 
 
 def _name(book: StoredBook) -> str:

@@ -6,82 +6,60 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from django.db import connections
 
 from ...db.sqlite import database_of, file_beside
 from .findings import Finding, Severity, Unexamined
-from .project import Project, unexamined
+from .project import Project, attempt
 
-__all__ = ["NAME", "examine"]
+__all__ = ["examine"]
 
-NAME = "sqlite"
 _LAZY = re.compile(r"synchronous\s*=\s*['\"]?(normal|off|0|1)\b", re.IGNORECASE)
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
-    """What there is to say of each id file."""
-    for alias in project.up():
+    """A finding for each id file that is gone, or whose loss the database would not share."""
+    for alias in project.reachable():
         database = database_of(alias)
-        if database is None or "django_idgen_identity" not in project.tables(alias):
-            continue
-        try:
-            yield from _of_database(alias, database, file_beside(database))
-        except OSError as error:
-            yield unexamined(NAME, f"database {alias!r}", error)
+        if database is not None and "django_idgen_identity" in project.tables(alias):
+            yield from attempt(f"database {alias!r}", _of_database(alias, database))
 
 
-def _of_database(alias: str, database: Path, path: Path) -> Iterator[Finding]:
+def _of_database(alias: str, database: Path) -> Iterator[Finding]:
+    path, subject = file_beside(database), f"database {alias!r}"
     if not path.exists():
-        yield _gone(alias, path)
+        yield Finding(
+            Severity.WARNING,
+            subject,
+            f"Its id file {str(path)!r} is gone.",
+            "The next process makes a new one, in which tags begin a distance above the rows of "
+            "their tables: there may have been ids that no row has.",
+            "Move the file along with the database; find out what deletes it.",
+        )
         return
-    yield from _permissions(alias, database, path)
-    if _LAZY.search(str(connections.settings[alias].get("OPTIONS") or "")):
-        yield _lazy(alias)
-
-
-def _finding(alias: str, severity: Severity, **words: Any) -> Finding:
-    return Finding(NAME, severity, f"database {alias!r}", **words)
-
-
-def _gone(alias: str, path: Path) -> Finding:
-    return _finding(
-        alias,
-        Severity.WARNING,
-        what=f"Its id file {str(path)!r} is gone.",
-        why="The next process makes a new one, in which tags begin a distance above the rows of "
-        "their tables: there may have been ids that no row has.",
-        todo="Move the file along with the database; see what deletes it.",
-    )
-
-
-def _permissions(alias: str, database: Path, path: Path) -> Iterator[Finding]:
     refused = [each for each in (path, path.parent) if not os.access(each, os.W_OK)]
     if refused:
-        yield _finding(
-            alias,
+        yield Finding(
             Severity.ERROR,
-            what=f"This user may not write to {', '.join(map(repr, map(str, refused)))}.",
-            why="No id can be had where the file, and SQLite's journal, can't be written.",
-            todo="Give the user of the site both rights.",
+            subject,
+            f"This user may not write to {', '.join(map(repr, map(str, refused)))}.",
+            "Ids need write access to the file and, for SQLite's journal, to its directory.",
+            "Give the user of the site both rights.",
         )
     if path.stat().st_dev != database.stat().st_dev:
-        yield _finding(
-            alias,
+        yield Finding(
             Severity.WARNING,
-            what=f"The id file {str(path)!r} is on another file system than the database.",
-            why="A snapshot or a backup of the one doesn't have the other.",
-            todo="Keep both on one file system.",
+            subject,
+            f"The id file {str(path)!r} is on another file system than the database.",
+            "A snapshot or backup of one does not contain the other.",
+            "Keep both on one file system.",
         )
-
-
-def _lazy(alias: str) -> Finding:
-    return _finding(
-        alias,
-        Severity.INFO,
-        what="It is written with PRAGMA synchronous below FULL.",
-        why="A power cut may take its last transactions, but nothing of the id file: ids of "
-        "those rows are not given out again.",
-        todo="",
-    )
+    if _LAZY.search(str(connections.settings[alias].get("OPTIONS") or "")):
+        yield Finding(
+            Severity.INFO,
+            subject,
+            "It is written with PRAGMA synchronous below FULL.",
+            "A power cut may lose its last transactions, but nothing of the id file: the ids of "
+            "those rows are not given out again.",
+        )

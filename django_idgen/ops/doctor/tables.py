@@ -1,6 +1,6 @@
-"""Examination ``tables``: our own tables, whole in each database that has to do with ids.
+"""Examination ``tables``: whether each database that we use has our tables, complete.
 
-The table of tags may be another program's: its columns must hold what ours do.
+The table of tags may belong to another program: its columns must hold what ours do.
 """
 
 from __future__ import annotations
@@ -15,49 +15,42 @@ from ...process.tags import source_behind_pool
 from .findings import Finding, Severity, Unexamined
 from .project import Project
 
-__all__ = ["NAME", "examine"]
-
-NAME = "tables"
+__all__ = ["examine"]
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
-    """A finding for each database whose tables are missing, lack columns, or don't fit."""
-    used = _used()
-    for alias in project.up():
-        there = [name for name in MODELS if table_of(name) in project.tables(alias)]
+    """A finding for each database whose tables are missing, incomplete or don't fit."""
+    source = source_behind_pool()
+    used = {*lease_databases(), *(() if source.is_routed else source.databases())}
+    for alias in project.reachable():
+        existing = [name for name in MODELS if table_of(name) in project.tables(alias)]
         # The file beside a SQLite database is made on first use.
-        if not there and alias in used and connections[alias].vendor != "sqlite":
-            yield _unmade(alias)
-        # A table of Leaf's alone is another project's.
-        if alias in used or set(there) - {"LeafAlloc"}:
-            yield from _half_made(project, alias, there)
-            if "LeafAlloc" in there:
+        if not existing and alias in used and connections[alias].vendor != "sqlite":
+            yield Finding(
+                Severity.ERROR,
+                f"database {alias!r}",
+                "It has none of our tables yet.",
+                "Ids need them.",
+                _migrate(alias),
+            )
+        # A database with Leaf's table alone belongs to another project.
+        if alias in used or set(existing) - {"LeafAlloc"}:
+            yield from _incomplete(project, alias, existing)
+            if "LeafAlloc" in existing:
                 yield from _unfit(project, alias)
 
 
-def _used() -> set[str]:
-    source = source_behind_pool()
-    return {*lease_databases(), *(() if source.is_routed else source.databases())}
-
-
-def _unmade(alias: str) -> Finding:
-    return Finding(
-        NAME,
-        Severity.ERROR,
-        f"database {alias!r}",
-        "It has none of our tables yet.",
-        "Ids can't be taken before they are there.",
-        _migrate(alias),
-    )
-
-
-def _half_made(project: Project, alias: str, there: list[str]) -> Iterator[Finding]:
-    missing = [table_of(name) for name in MODELS if name not in there] if there else []
-    columns = [column for name in there for column in project.lacks(alias, name)]
-    if columns:
-        yield _lacking(alias, columns + missing, Severity.ERROR, "Ids can't be taken with these.")
-    elif missing:
-        yield _lacking(alias, missing, Severity.ERROR, "What needs them fails.")
+def _incomplete(project: Project, alias: str, existing: list[str]) -> Iterator[Finding]:
+    columns = [column for name in existing for column in project.missing(alias, name)]
+    tables = [table_of(name) for name in MODELS if existing and name not in existing]
+    if columns or tables:
+        yield Finding(
+            Severity.ERROR,
+            f"database {alias!r}",
+            f"It is half-migrated: it lacks {', '.join([*columns, *tables])}.",
+            "Ids can't be taken from it." if columns else "Features that need them fail.",
+            _migrate(alias),
+        )
 
 
 def _unfit(project: Project, alias: str) -> Iterator[Finding]:
@@ -65,24 +58,12 @@ def _unfit(project: Project, alias: str) -> Iterator[Finding]:
         wrong = unfit_columns(connection)
     if wrong:
         yield Finding(
-            NAME,
             Severity.ERROR,
             f"table {table_of('LeafAlloc')!r} in database {alias!r}",
             f"Its columns don't fit: {'; '.join(wrong)}.",
-            "Ids can't be taken with these, or would repeat.",
-            "Stop what writes to it, and change that.",
+            "Ids can't be taken from it, or would repeat.",
+            "Stop what writes to it, and change the columns.",
         )
-
-
-def _lacking(alias: str, what: list[str], severity: Severity, why: str) -> Finding:
-    return Finding(
-        NAME,
-        severity,
-        f"database {alias!r}",
-        f"It is half-migrated: it lacks {', '.join(what)}.",
-        why,
-        _migrate(alias),
-    )
 
 
 def _migrate(alias: str) -> str:

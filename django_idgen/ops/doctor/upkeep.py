@@ -1,4 +1,4 @@
-"""Examination ``upkeep``: whether what a scheduler has to do is being done."""
+"""Examination ``upkeep``: whether a scheduler keeps the pool filled."""
 
 from __future__ import annotations
 
@@ -11,35 +11,32 @@ from ..tags.outlook import outlooks
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
 
-__all__ = ["NAME", "examine"]
+__all__ = ["examine"]
 
-NAME = "upkeep"
-LOOKED_AT = 1000
-"""Tags whose stock is asked for: those used most."""
+MOST_TAGS = 1000
+"""The busiest tags, whose stock is read."""
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
-    """A finding for each database whose tags are in use, while none lie ready in the pool."""
+    """A finding for each database whose tags are in use while the pool has none of their ids."""
     if not source_in_use().is_pool:
         return
     for alias in source_behind_pool().databases():
-        if alias in project.up() and project.has(alias, "LeafAlloc"):
-            yield from attempt(NAME, f"database {alias!r}", _of_database(alias))
+        if alias in project.reachable() and project.has(alias, "LeafAlloc"):
+            yield from attempt(f"database {alias!r}", _of_database(alias))
 
 
 def _of_database(alias: str) -> Iterator[Finding]:
     outage = handlers.current_settings().segments.outage
     used = LeafAlloc.objects.using(alias).filter(rate__gt=0, paused=False).order_by("-rate")
-    rows = [row for row in used[:LOOKED_AT] if row.rate * outage >= 1 and is_row_of(row.pk, alias)]
-    looks = outlooks(rows, alias)
-    empty = [tag for tag, look in looks.items() if look.pooled == 0]
-    if looks and len(empty) == len(looks):
+    rows = [row for row in used[:MOST_TAGS] if row.rate * outage >= 1 and is_row_of(row.pk, alias)]
+    found = outlooks(rows, alias)
+    if found and all(each.pooled == 0 for each in found.values()):
         yield Finding(
-            NAME,
             Severity.WARNING,
             f"database {alias!r}",
-            f"A pool is configured, but of none of the {len(empty)} tags in use ids lie in it.",
-            "An outage of the database is felt at once.",
-            "See that Celery beat runs 'preload_segments' (django_idgen.tasks.BEAT_SCHEDULE), or "
-            "cron 'manage.py idgen_upkeep'.",
+            f"A pool is configured, but it has no ids of the {len(found)} tags in use.",
+            "An outage of the database stops ids at once.",
+            "Make sure that Celery beat runs 'preload_segments' "
+            "(django_idgen.tasks.BEAT_SCHEDULE), or cron 'manage.py idgen_upkeep'.",
         )

@@ -1,4 +1,4 @@
-"""Examination ``workers``: how many worker ids are left, for how long, and who let go of theirs."""
+"""Examination ``workers``: how many worker ids are left, for how long, and overdue holders."""
 
 from __future__ import annotations
 
@@ -6,73 +6,69 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from ...core.errors import IdgenError, NotSeenFromHere
-from ..worker_map import WorkerEntry, WorkerMap, WorkerState, worker_map
+from ...core.inspection import WorkerEntry, WorkerMap, WorkerState
+from ..workers import worker_map
 from .findings import Finding, Severity, Unexamined
-from .project import Project, unexamined
+from .project import Project, one_line
 
-__all__ = ["NAME", "examine", "maps"]
+__all__ = ["examine", "worker_maps"]
 
-NAME = "workers"
-NEARLY = 0.9
-"""Of the worker ids: so many held are a warning."""
-LONG_AGO = timedelta(days=1)
+NEARLY_ALL = 0.9
+"""A warning if so large a share of the worker ids is held."""
 USED_UP = 0.8
-"""Of the worker ids that are lent once: so many used are a warning."""
+"""A warning if so large a share of the worker ids that are lent once is used."""
+LONG_AGO = timedelta(days=1)
 SOON_DAYS = 90
 NEXT_DAYS = 7
 LAST_DAYS = 7
-"""Over which the rate of their use is measured."""
-_HELD = (WorkerState.HELD, WorkerState.OVERDUE)
+"""The days over which their consumption is measured."""
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
-    """What there is to say of each generator's worker ids."""
-    for found in maps(project, NAME):
+    """The findings about each generator's worker ids."""
+    for found in worker_maps(project):
         if isinstance(found, Unexamined):
             yield found
             continue
+        subject = f"generator {found.alias!r}"
         for part, why in found.unseen.items():
-            words = f"generator {found.alias!r}, worker ids {part.start} to {part.stop - 1}"
-            yield Unexamined(NAME, words, why)
+            yield Unexamined(f"{subject}, worker ids {part.start} to {part.stop - 1}", why)
         if found.kind != "static":
-            yield from _left(found)
+            yield from _left(found, subject)
         for workers in found.once:
-            yield from _used_up(found, workers)
-        yield from _overdue(found)
-        yield from _expired(found)
+            yield from _used_up(found, workers, subject)
+        yield from _overdue(found, subject)
+        yield from _expired(found, subject)
 
 
-def maps(project: Project, name: str) -> Iterator[WorkerMap | Unexamined]:
-    """The worker ids of each generator whose registry can be seen from here."""
-    for entry in project.generators():
+def worker_maps(project: Project) -> Iterator[WorkerMap | Unexamined]:
+    """The worker ids of each generator whose registry shows them."""
+    for entry in project.generators:
         try:
             yield worker_map(entry.alias)
         except NotSeenFromHere:
             continue
         except IdgenError as error:
-            yield unexamined(name, f"generator {entry.alias!r}", error)
+            yield Unexamined(f"generator {entry.alias!r}", one_line(error))
 
 
-def _left(found: WorkerMap) -> Iterator[Finding]:
+def _left(found: WorkerMap, subject: str) -> Iterator[Finding]:
     counts = found.counts()
     total = sum(len(part) for part in found.lent)
-    held = sum(counts[state] for state in _HELD)
-    left = total - held
-    if total < 2 or held < NEARLY * total:
-        return
-    yield Finding(
-        NAME,
-        Severity.WARNING if left else Severity.ERROR,
-        f"generator {found.alias!r}",
-        f"Of its {total} worker ids {held} are held, and {left} left.",
-        "A process that starts gets none when there is none left.",
-        "Stop processes that are idle, share generators between threads, or choose a layout with "
-        "more worker bits. Worker ids of processes that were killed come free when their "
-        "windows are over.",
-    )
+    held = counts[WorkerState.HELD] + counts[WorkerState.OVERDUE]
+    if total > 1 and held >= NEARLY_ALL * total:
+        yield Finding(
+            Severity.WARNING if held < total else Severity.ERROR,
+            subject,
+            f"Of its {total} worker ids {held} are held, and {total - held} left.",
+            "When none is left, a process that starts can't make ids.",
+            "Stop processes that are idle, share generators between threads, or choose a layout "
+            "with more worker bits. Worker ids of killed processes become free when their windows "
+            "are over.",
+        )
 
 
-def _used_up(found: WorkerMap, workers: range) -> Iterator[Finding]:
+def _used_up(found: WorkerMap, workers: range, subject: str) -> Iterator[Finding]:
     # Not by the number of rows: old ones may be deleted.
     lent = [each for each in found.entries.values() if each.worker in workers]
     if not lent:
@@ -81,49 +77,45 @@ def _used_up(found: WorkerMap, workers: range) -> Iterator[Finding]:
     left = len(workers) - used
     a_day = _lent_a_day(lent, found.read_at)
     days = left / a_day if a_day else None
-    soon = days is not None and days < SOON_DAYS
-    if used < USED_UP * len(workers) and not soon:
+    if used < USED_UP * len(workers) and (days is None or days >= SOON_DAYS):
         return
     lasts = "" if days is None else f": about {days:.0f} days at the rate of the last {LAST_DAYS}"
     yield Finding(
-        NAME,
         Severity.WARNING if left and (days is None or days >= NEXT_DAYS) else Severity.ERROR,
-        f"generator {found.alias!r}",
+        subject,
         f"Of its {len(workers)} worker ids, each of which is lent once, {used} "
         f"({used / len(workers):.0%}) are used, and {left} left{lasts}.",
-        "From then on a process that starts gets none.",
-        "Set 'recycle': True in OPTIONS of LEASES: then the worker id that is free longest is lent "
-        "again, from the end of its last window. Or choose a layout with more worker bits, or "
-        "DatabaseLeases, which lend those of ended processes at once: idgen_doctor --fix moves "
-        "the namespace.",
+        "When none is left, a process that starts can't make ids.",
+        "Set 'recycle': True in OPTIONS of LEASES: then the worker id that has been free longest "
+        "is lent again, from the end of its last window. Or choose a layout with more worker bits, "
+        "or DatabaseLeases, which lend the worker ids of ended processes at once: idgen_doctor "
+        "--fix moves the namespace.",
     )
 
 
 def _lent_a_day(lent: Iterable[WorkerEntry], now: datetime) -> float:
-    """How many worker ids were lent a day of late; at least a day is looked at."""
+    """How many worker ids were lent a day recently, measured over at least one day."""
     since = now - timedelta(days=LAST_DAYS)
     moments = [each.acquired_at for each in lent if each.acquired_at is not None]
     span = now - max(since, min(moments, default=now))
     return sum(at >= since for at in moments) / max(1.0, span / timedelta(days=1))
 
 
-def _overdue(found: WorkerMap) -> Iterator[Finding]:
+def _overdue(found: WorkerMap, subject: str) -> Iterator[Finding]:
     entries = [each for each in found.entries.values() if each.state is WorkerState.OVERDUE]
     if entries:
         names = ", ".join(f"{each.worker} ({each.holder or 'unknown'})" for each in entries[:5])
         more = f" and {len(entries) - 5} more" if len(entries) > 5 else ""
         yield Finding(
-            NAME,
             Severity.INFO,
-            f"generator {found.alias!r}",
+            subject,
             f"The renewal of {len(entries)} leases is overdue: worker ids {names}{more}.",
-            "The processes were killed, or are blocked; in that case the scheduled renewal "
-            "(Celery beat, or idgen_upkeep) keeps their worker ids for them.",
-            "",
+            "The processes were killed, or are blocked. For a blocked process, the scheduled "
+            "renewal (Celery beat, or idgen_upkeep) keeps the worker id.",
         )
 
 
-def _expired(found: WorkerMap) -> Iterator[Finding]:
+def _expired(found: WorkerMap, subject: str) -> Iterator[Finding]:
     old = [
         each
         for each in found.entries.values()
@@ -134,10 +126,8 @@ def _expired(found: WorkerMap) -> Iterator[Finding]:
     ]
     if old:
         yield Finding(
-            NAME,
             Severity.INFO,
-            f"generator {found.alias!r}",
-            f"{len(old)} leases expired more than a day ago without being given back.",
-            "Their processes were killed, or their machines went away. The worker ids are free.",
-            "",
+            subject,
+            f"{len(old)} leases expired more than a day ago and were never released.",
+            "Their processes were killed, or their machines disappeared. The worker ids are free.",
         )

@@ -1,4 +1,4 @@
-"""Collectors for a registry of prometheus_client, be it the default one or a view's own."""
+"""Collectors for a registry of prometheus_client: the default one, or the view's own."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from ...core.errors import IdgenError
 from ...settings.config import MetricsSettings
-from ..readiness import Probes
+from ..probes import Probes
 from ..status import status
 from .definitions import DERIVED, PREFIX, PROCESS, SHARED, Definition
 from .process import ProcessMetrics
 
-# After ours, which says what to do where it is missing.
+# After our modules, which explain what to do if it is missing.
 from prometheus_client.metrics_core import Metric  # isort: skip
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead  # isort: skip
 from prometheus_client.samples import Sample  # isort: skip
@@ -37,18 +37,18 @@ TAG_FIGURES = {
     "tag_pool_ids": "pooled",
     "tag_pool_seconds": "pool_left",
 }
-"""Metrics, and what they are called in a status."""
+"""Metrics, and their names in a status."""
 OF_A_LEASE: Final = frozenset(
     PREFIX + name for name in ("lease_seconds_left", "worker_id", "clock_offset_seconds")
 )
-"""They say something only of a process that holds a lease."""
+"""Only meaningful for a process that holds a lease."""
 BUFFER_SECONDS: Final = DERIVED["segment_buffer_seconds"]
 
 
 class ProcessCollector:
-    """The figures of this process, or of all with ``files``, brought up to date by each scrape.
+    """The figures of this process, updated by each scrape. Thread-safe.
 
-    Thread-safe. ``files``: read what all processes write to ``PROMETHEUS_MULTIPROC_DIR``.
+    ``files``: those of all processes, from ``PROMETHEUS_MULTIPROC_DIR``.
     """
 
     def __init__(self, process: ProcessMetrics, *, files: bool = False) -> None:
@@ -63,42 +63,42 @@ class ProcessCollector:
         if not self._files:
             yield from _published(self._process.collect())
             return
-        _bury_the_dead()
+        _remove_dead()
         files: Any = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
         yield from _published(files.collect())
 
 
-def _bury_the_dead() -> None:
-    """Remove the gauges of processes that were killed: they would stay as they were for ever."""
+def _remove_dead() -> None:
+    """Remove the gauges of killed processes, which would stay for ever."""
     if os.name != "posix":
-        return  # there is no asking whether a process lives
+        return  # can't tell which processes live
     directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR", "")
     found = {path.stem.rpartition("_")[2] for path in Path(directory).glob("gauge_live*_*.db")}
     for pid in found:
-        if pid.isdecimal() and not _lives(int(pid)):
-            with suppress(FileNotFoundError):  # another scrape was quicker
+        if pid.isdecimal() and not _is_alive(int(pid)):
+            with suppress(FileNotFoundError):  # another scrape was faster
                 mark_process_dead(int(pid))  # type: ignore[no-untyped-call]
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it is another user's
+    except OSError:  # another user's process
         return True
     return True
 
 
 class SharedCollector:
-    """What all processes have in common, asked every few seconds at most. Thread-safe."""
+    """The figures that all processes share. Thread-safe."""
 
     def __init__(self, settings: MetricsSettings) -> None:
         self._settings = settings
         self.forget()
 
     def forget(self) -> None:
-        """In the child of a fork: who is being asked is the parent's."""
+        """In the child of a fork: the running probes are the parent's."""
         self._probes = Probes()
 
     def describe(self) -> list[Metric]:
@@ -114,7 +114,7 @@ class SharedCollector:
                 probes=self._probes,
             )
         except (IdgenError, ImportError) as error:
-            logger.warning("IDGEN can't work, so there is nothing to measure: %s", error)
+            logger.warning("IDGEN is wrong, so there are no shared metrics: %s", error)
             _add(families["up"], 0, "settings")
         else:
             for entry in found["generators"]:
@@ -154,7 +154,7 @@ def _add_places(families: Families, found: Document) -> None:
 
 
 def _add(family: Metric, value: float | None, *labels: str) -> None:
-    """A sample, unless its value is not known: then there is none."""
+    """Add a sample, unless its value is unknown."""
     if value is not None:
         names = SHARED[family.name.removeprefix("django_idgen_")].labels
         family.add_sample(family.name, dict(zip(names, labels, strict=True)), float(value))
@@ -164,11 +164,11 @@ def _add(family: Metric, value: float | None, *labels: str) -> None:
 
 
 def _published(families: Iterable[Metric]) -> Iterator[Metric]:
-    """Those of ``families`` that are ours, and what follows from them."""
+    """Our metrics among ``families``, and those derived from them."""
     ours = {family.name: family for family in families if family.name.startswith(PREFIX)}
     held = {_key(s.labels) for s in _samples(ours, "lease_held") if s.value}
     for name, family in ours.items():
-        # Processes that write to files do not say when a counter began.
+        # Processes that write to files have no time when a counter began.
         family.samples = [
             sample
             for sample in family.samples

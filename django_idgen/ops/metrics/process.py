@@ -1,10 +1,10 @@
-"""What this process gave out and holds, as metrics of prometheus_client.
+"""The ids that this process gave out and holds, as metrics of prometheus_client.
 
-Nothing is added to the giving out of ids. Generators count on their slow path; these counts
-are read at a *look*: when a scrape comes, or (where processes write to the files of
-``PROMETHEUS_MULTIPROC_DIR``) every few seconds, and once more when a generator is closed.
-What happened in between is added to counters of the library, which never go down. A look
-takes no id and no lease, makes no generator, and does no I/O but to those files.
+Giving out an id costs nothing more. Generators count on their slow path, and a *look* reads
+their counts: at each scrape, or (if processes write to the files of ``PROMETHEUS_MULTIPROC_DIR``)
+every few seconds, and once more when a generator is closed. The difference since the last look
+is added to counters of the library, which never go down. A look takes no id and no lease, makes
+no generator, and does no I/O except to those files.
 """
 
 from __future__ import annotations
@@ -32,18 +32,16 @@ try:
 except ImportError as error:
     raise ImportError(
         "Metrics need prometheus_client, which is not installed. Install it by "
-        "'pip install django-idgen[prometheus]', or take METRICS out of IDGEN and "
-        "django_idgen.ops.metrics out of your URLs."
+        "'pip install django-idgen[prometheus]', or remove METRICS from IDGEN and "
+        "django_idgen.ops.metrics from your URLs."
     ) from error
 
 __all__ = ["EVENTS", "OTHER", "ProcessMetrics", "TagNames", "Tally", "is_multiprocess"]
 
 OTHER: Final = "other"
-"""The tag that stands for all those without a name of their own."""
+"""The name of all tags that have no series of their own."""
 SMOOTHING: Final = 60.0
 """Seconds after which an old rate counts for 1/e."""
-# After ours, which says what to do where it is missing.
-
 
 GENERATOR_COUNTS: Final[Mapping[str, str]] = {
     "ids_issued": "issued",
@@ -55,7 +53,7 @@ GENERATOR_COUNTS: Final[Mapping[str, str]] = {
     "ids_degraded": "degraded",
     "lease_renewals": "renewals",
 }
-"""Counters, and what they are called in the ``stats()`` of a generator."""
+"""Counters, and their names in the ``stats()`` of a generator."""
 TAG_COUNTS: Final[Mapping[str, str]] = {
     "segment_ids_issued": "issued",
     "segment_loads": "loads",
@@ -78,7 +76,7 @@ ERRORS: Final[Mapping[str, str]] = {
     "pool_unavailable": "SegmentUnavailable",
     "pool_dropped": "",
 }
-"""Signals, and the class of the error that they come with as a rule."""
+"""Signals, and the usual class of their error."""
 EVENTS: Final = (*ERRORS, "lease_acquired", "segment_loaded", "segment_waited")
 """The signals that are counted."""
 SHORTEST: Final = 0.05
@@ -91,7 +89,7 @@ Counts = tuple[float, ...]
 def is_multiprocess() -> bool:
     """Whether figures go to the files of ``PROMETHEUS_MULTIPROC_DIR``.
 
-    The library settles that when it is imported, and never again.
+    The library decides that once, when it is imported.
     """
     return bool(getattr(values.ValueClass, "_multiprocess", False))
 
@@ -108,7 +106,7 @@ class ProcessMetrics:
         self.forget()
 
     def forget(self) -> None:
-        """In the child of a fork: what was counted is the parent's. Takes no lock."""
+        """In the child of a fork: the counts are the parent's. Takes no lock."""
         self._lock = threading.Lock()
         self._metrics: Metrics | None = None
         self._tally = Tally()
@@ -117,14 +115,14 @@ class ProcessMetrics:
         self._since_rates: Sums[str] = Sums()
         self._rates_at = self._clock.stopwatch()
         self._aliases: set[str] = set()
-        self._pid = os.getpid()  # last: who reads it finds the rest done
+        self._pid = os.getpid()  # last: another thread that reads it finds the rest done
 
     # --- looking ------------------------------------------------------------------
 
     def look(self) -> None:
-        """Bring all up to date."""
+        """Update all metrics."""
         self._check_process()
-        # The library's lock must not be held at a fork: no one would release the child's.
+        # The library's lock must not be held at a fork: the child could never release it.
         with no_fork(), self._lock:
             metrics = self._all()
             made = handlers.generators.made()
@@ -136,7 +134,7 @@ class ProcessMetrics:
             self._look_at_tags(metrics, handlers.segments.made())
 
     def say_goodbye(self, kind: str, name: str, generator: Generator) -> None:
-        """Count what a generator did until its end: no later look will find it."""
+        """Count what a generator did until its end; later looks don't find it."""
         self._check_process()
         with no_fork(), self._lock:
             metrics = self._all()
@@ -166,7 +164,7 @@ class ProcessMetrics:
                 metrics["errors"].labels(event, kind).inc()
 
     def collect(self) -> Iterator[Metric]:
-        """All of them, as they were at the last look."""
+        """All metrics, as of the last look."""
         with self._lock:
             metrics = self._all()
         for metric in metrics.values():
@@ -181,10 +179,10 @@ class ProcessMetrics:
                     self.forget()
 
     def _all(self) -> Metrics:
-        # Not made in forget(): a fork's hook must wait for no lock of the library.
+        # Not in forget(): a fork's hook must not wait for the library's lock.
         if self._metrics is None:
             self._metrics = {name: _made(each) for name, each in PROCESS.items()}
-            # As 0 from the start: of a series that begins with 1, Prometheus sees no increase.
+            # They start at 0: Prometheus sees no increase in a series that begins with 1.
             for event, error in ERRORS.items():
                 self._metrics["errors"].labels(event, error)
         return self._metrics
@@ -200,7 +198,7 @@ class ProcessMetrics:
         metrics["lease_held"].labels(alias).set(lease is not None)
         if keeper is None or lease is None:
             return
-        keeper.keep_renewing()  # or an alert would follow on a fork, in a process that idles
+        keeper.keep_renewing()  # a fork ended its thread, and an idle process would cause an alert
         offset_us = self._clock.wall_ns() // 1000 - keeper.now_us()
         metrics["lease_seconds_left"].labels(alias).set(keeper.seconds_left)
         metrics["worker_id"].labels(alias).set(lease.worker)
@@ -217,7 +215,7 @@ class ProcessMetrics:
         self._show_buffers(metrics, held)
 
     def _read_tag(self, generator: Any) -> tuple[int, Counts]:
-        """How many ids it holds, and what its counts have grown by."""
+        """How many ids it holds, and the growth of its counts."""
         stats = generator.stats()
         grown = self._tally.since(generator, _read(stats, TAG_COUNTS))
         return getattr(stats, "remaining", 0), grown
@@ -266,13 +264,13 @@ def _made(definition: Definition) -> Any:
 
 def _add(metrics: Metrics, names: Iterable[str], label: str, counts: Counts) -> None:
     for name, count in zip(names, counts, strict=True):
-        series = metrics[name].labels(label)  # there from the first look on, if only as 0
+        series = metrics[name].labels(label)  # exists from the first look on, if only as 0
         if count:
             series.inc(count)
 
 
 def _read(stats: Any, counts: Mapping[str, str]) -> list[float]:
-    """The counts of ``stats``; 0 for what a foreign generator doesn't have."""
+    """The counts of ``stats``; 0 for those that a user's generator doesn't have."""
     return [getattr(stats, name, 0) for name in counts.values()]
 
 
@@ -280,17 +278,17 @@ def _read(stats: Any, counts: Mapping[str, str]) -> list[float]:
 
 
 class Tally:
-    """The counts of generators that are in the figures already. Not thread-safe.
+    """The counts of generators that are in the metrics already. Not thread-safe.
 
-    A generator's own counts may be read at a moment when they are a little short, so
-    that the next reading is the lower one: what was counted once is never taken back.
+    A generator's counts may be read at a moment when they are a little too low. Nothing that
+    was counted is ever taken back.
     """
 
     def __init__(self) -> None:
         self._counted: WeakKeyDictionary[Any, tuple[float, ...]] = WeakKeyDictionary()
 
     def since(self, generator: object, counts: Sequence[float]) -> tuple[float, ...]:
-        """What ``counts`` of ``generator`` have grown by; never less than 0."""
+        """The growth of ``counts`` since the last call for ``generator``; never negative."""
         before = self._counted.get(generator)
         if before is None:
             before = (0,) * len(counts)
@@ -299,10 +297,10 @@ class Tally:
 
 
 class TagNames:
-    """Which tags go by their names: ``most`` of them. Not thread-safe.
+    """The ``most`` tags that have series of their own. Not thread-safe.
 
-    Of those that are new at a look, the busiest ones come first. With ``for_good`` a name
-    once given is never taken away (where a series can't be removed).
+    Of the tags that are new at a look, the busiest ones come first. With ``for_good`` (where a
+    series can't be removed) a tag keeps its series.
     """
 
     def __init__(self, most: int, *, for_good: bool) -> None:
@@ -315,9 +313,9 @@ class TagNames:
         return tag if tag in self.named else OTHER
 
     def admit(self, used: Mapping[str, float]) -> AbstractSet[str]:
-        """Name new ones among the tags that are ``used`` so much; returns who had to go.
+        """Admit new tags, given the ids that each one ``used``; returns the tags that left.
 
-        Only tags that are not in use any more (not in ``used``) make room.
+        Only tags that are no longer in use (not in ``used``) leave.
         """
         new = sorted((tag for tag in used if tag not in self.named), key=lambda t: -used[t])
         new = new[: self.most]
@@ -331,7 +329,7 @@ class TagNames:
 
 
 class Smoothed:
-    """A rate that forgets. Not thread-safe."""
+    """An exponentially smoothed rate. Not thread-safe."""
 
     __slots__ = ("a_second",)
 
@@ -339,7 +337,7 @@ class Smoothed:
         self.a_second = math.nan
 
     def update(self, count: float, seconds: float) -> float:
-        """The rate after ``count`` more in so many seconds (more than 0)."""
+        """The rate after ``count`` more in ``seconds`` (above 0)."""
         sample = count / seconds
         if math.isnan(self.a_second):
             self.a_second = sample

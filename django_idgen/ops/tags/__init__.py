@@ -1,1 +1,1 @@
-"""Tags as people see and change them: what the admin, the API and old servers' URLs share."""
+"""Tags: changes by people, their log, forecasts and usage; fixtures and migrations."""

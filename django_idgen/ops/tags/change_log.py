@@ -1,10 +1,10 @@
-"""Who changed what of a tag: entries of the admin's own log, which its history pages show.
+"""Who changed a tag, and how: entries of the admin's log, which its history pages show.
 
-Only where the admin is installed, and for users that are rows of the project's user model:
-what a program with an access token does is in the log of the process alone.
+Only if the admin is installed, and for users in the project's user model. Changes by a program
+with an access token are in the log of the process only.
 
-An entry is kept in Django's own form, which any reader of that log knows, with what was done
-beside it. :func:`describe` says it in the reader's language.
+An entry has Django's own form, which every reader of that log knows, with the change beside it.
+:func:`describe` writes it in the reader's language.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ ACTIONS = {
     "preloaded": gettext_noop("Preloaded"),
     "cleared": gettext_noop("Cleared"),
 }
-"""What can be done to a tag, and its words."""
+"""The actions on a tag, and their labels."""
 LONGEST = 200
-"""Characters of a value that are kept."""
+"""Longer values are cut."""
 OURS = "idgen"
-"""The key of what was done, beside Django's own."""
+"""Our key in an entry, beside Django's own."""
 
 
 def record(user: Any, tag: str, action: str, **changes: Change) -> bool:
-    """Write that ``user`` did ``action`` to ``tag``: whether the admin's log has it.
+    """Log that ``user`` did ``action`` to ``tag``; True if the admin's log has it.
 
-    ``changes``: by the field, its old and its new value; those that are alike are left out.
-    Our log has it in English. What was done is not undone if this fails: then a warning
-    tells of it. Raises :class:`KeyError` for an unknown action.
+    ``changes``: the old and the new value of each field; equal ones are left out. The process'
+    log has it in English. If the admin's log fails, the action stands, and a warning is logged.
+    Raises :class:`KeyError` for an unknown action.
     """
     made = {
         field: (_kept(before), _kept(after))
@@ -71,7 +71,7 @@ def record(user: Any, tag: str, action: str, **changes: Change) -> bool:
 
 
 def describe(message: str) -> str | None:
-    """What a row's ``message`` says, in the active language; None for one that is not ours."""
+    """The text of a row's ``message`` in the active language; None if we did not write it."""
     try:
         (entry,) = json.loads(message)
         done = entry[OURS]
@@ -81,7 +81,7 @@ def describe(message: str) -> str | None:
 
 
 def _entry(action: str, changes: Mapping[str, Change]) -> dict[str, Any]:
-    """For Django: what it knows to say of an action is which fields it has changed."""
+    """An entry as Django reads it, which knows of an action only the fields that it changed."""
     done = {"action": action, "changes": changes}
     if action == "added":
         return {"added": {}, OURS: done}
@@ -112,7 +112,7 @@ def _name(field: str) -> str:
 
 
 def _kept(value: object) -> bool | str:
-    """As it is written down: a flag, or a text, which is empty for nothing."""
+    """A value as it is stored: a flag, or a text, empty for None."""
     if isinstance(value, bool):
         return value
     text = "" if value is None else str(value)
@@ -131,7 +131,7 @@ def _is_logged(user: Any) -> bool:
 
 
 def _write(user: Any, tag: str, action: str, message: str) -> None:
-    # The admin's tables are there only where it is installed.
+    # Imported here, since the admin may not be installed.
     from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
     from django.contrib.contenttypes.models import ContentType
 

@@ -1,21 +1,22 @@
-"""Tags made, changed, paused and resumed by people, so that no id comes again.
+"""Changes to tags that people make: make, change, skip, pause, resume, clear, preload.
 
-``max_id`` only goes up, in one statement that does not depend on what somebody saw before.
-A tag is made by an INSERT, never an UPDATE: a process may make it in the same moment by
-using it. Nothing deletes a tag, which would start at 1 again.
+``max_id`` only goes up, in one statement that does not depend on a value read before. A tag is
+made by an INSERT, never an UPDATE: a process may make it at the same moment by using it. Nothing
+deletes a tag, which would start at 1 again.
 
-The segment source says where a tag's rows are: in one database, in several that share it,
+The segment source says where a tag's rows are: in one database, in several that share the tag,
 or where a router leads. Each edit is a transaction on a connection of its own. A database in
-memory has the caller's connection alone, and marks outside of the rows, which are raised first.
+memory has only the caller's connection, and keeps marks outside of the rows, which are raised
+first.
 
-A fetch sees in the row that a tag is paused. Its ranges in the pool are thrown away.
+A fetch reads in the row that a tag is paused. Its ranges in the pool are thrown away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.db import DatabaseError, DataError, IntegrityError, transaction
 from django.db.models import F
@@ -38,8 +39,10 @@ from ...process.tags import (
     source_in_use,
     source_of_tags,
 )
+from ..upkeep import Forecast
 
 __all__ = [
+    "Cleared",
     "PoolStillOpen",
     "SkipRefused",
     "StepOvertaken",
@@ -47,10 +50,16 @@ __all__ = [
     "Unstorable",
     "change_row",
     "change_tag",
+    "clear_here",
+    "clear_pool",
+    "clear_tag",
     "edit_rows",
+    "fill_pool",
+    "held_here",
     "insert_tag_row",
     "make_tag",
     "pause_tag",
+    "preload_here",
     "raise_tag",
     "replace_step",
     "resume_tag",
@@ -64,59 +73,55 @@ TIMEOUT = 5.0
 
 
 class TagExists(IdgenError):
-    """A tag that was to be made is there already."""
+    """The tag to make exists already."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
-        super().__init__(f"There is a tag {tag!r} already.")
+        super().__init__(f"Tag {tag!r} exists already.")
 
 
 class Unstorable(IdgenError):
-    """The database has no place for a value, such as an emoji in a column of 3-byte UTF-8."""
+    """The database can't store a value, such as an emoji in a column of 3-byte UTF-8."""
 
 
 class SkipRefused(IdgenError):
-    """A tag was to skip ahead to where it is already, or too far at once."""
+    """The target of a skip is not ahead of the tag, or too far ahead."""
 
     def __init__(self, tag: str, *, max_id: int, wanted: int, most: int) -> None:
         self.tag = tag
         self.max_id = max_id
         self.wanted = wanted
         self.most = most
-        """How far a skip may go at once."""
-        super().__init__(self._words())
+        """How many ids one skip may pass over."""
+        end = min(max_id + most, MAX_ID)
+        super().__init__(
+            f"The next id of tag {tag!r} is {max_id}. "
+            + (
+                f"One skip passes over {most} ids at most: to {end}, not to {wanted}."
+                if self.is_too_far
+                else f"A tag never goes back, so it can't skip to {wanted}."
+            )
+        )
 
     @property
     def is_too_far(self) -> bool:
         return self.wanted > self.max_id
 
-    def _words(self) -> str:
-        if not self.is_too_far:
-            return (
-                f"Tag {self.tag!r} stands at {self.max_id} already, and never goes back: it "
-                f"can't skip to {self.wanted}."
-            )
-        end = min(self.max_id + self.most, MAX_ID)
-        return (
-            f"Tag {self.tag!r} stands at {self.max_id}, and skips {self.most} ids at once at "
-            f"most: to {end}, not to {self.wanted}."
-        )
-
 
 class StepOvertaken(IdgenError):
-    """Somebody else changed a step in between; it was left so."""
+    """Another user changed the step in the meantime; their value stays."""
 
     def __init__(self, tag: str, *, seen: int, stored: int | None) -> None:
         self.tag = tag
         self.seen = seen
         self.stored = stored
-        """The step as it is by now; None if the tag is not there any more."""
-        stands = "is gone" if stored is None else f"has a step of {stored} by now, not of {seen}"
-        super().__init__(f"Tag {tag!r} {stands}: it was not changed.")
+        """The step now; None if the tag is gone."""
+        state = "is gone" if stored is None else f"has a step of {stored} by now, not of {seen}"
+        super().__init__(f"Tag {tag!r} {state}: it was not changed.")
 
 
 class PoolStillOpen(SegmentUnavailable):
-    """A tag is paused in its databases, but ids of it may come out of its pool yet."""
+    """The tag is paused in its databases, but its pool may still give out ids."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
@@ -124,9 +129,9 @@ class PoolStillOpen(SegmentUnavailable):
 
     def __str__(self) -> str:
         return (
-            f"Tag {self.tag!r} is paused, but its pool in Redis can't be asked just now: what "
-            f"lies there may still be handed out, until the next preloading clears it. Pause "
-            f"the tag again when Redis answers."
+            f"Tag {self.tag!r} is paused, but Redis can't be asked to clear its pool. The ids in "
+            f"it may still be handed out until the next preloading clears them. Pause the tag "
+            f"again when Redis answers."
         )
 
 
@@ -136,7 +141,7 @@ class PoolStillOpen(SegmentUnavailable):
 def make_tag(tag: str, *, step: int, description: str = "", max_id: int = 1) -> Tag:
     """Make a tag whose first id is ``max_id`` or above, in all of its databases.
 
-    Raises :class:`TagExists`, also where a process makes it in this moment by using it;
+    Raises :class:`TagExists`, also if a process makes it at this moment by using it;
     :class:`InvalidTag`, :class:`ConfigurationError` for a step
     out of range, :class:`Unstorable`, :class:`TagsElsewhere` and
     :class:`SegmentUnavailable`.
@@ -156,7 +161,7 @@ def make_tag(tag: str, *, step: int, description: str = "", max_id: int = 1) -> 
         except TagExists:
             if place_of(alias) is Place.SERVER:
                 raise
-            # The row of the mark just made was written first by another process.
+            # Another process has written the row of the mark that we just made.
             change_row(alias, tag, step=step, description=description, max_id=max_id)
     return known_tag(tag)
 
@@ -179,10 +184,10 @@ def change_tag(tag: str, *, step: int | None = None, description: str | None = N
 
 
 def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = None) -> Tag:
-    """Let the tag go on at ``to``, or ``by`` ids further: no later fetch gets ids below.
+    """Continue the tag at ``to``, or ``by`` ids further: no later fetch gets ids below.
 
-    What processes and a pool hold already is not touched. ``most``: how many ids it may skip.
-    A skip to where the tag stands completes one that failed after one of several databases.
+    Processes and the pool keep what they hold. ``most``: how many ids it may skip. A skip to
+    the present next id completes one that failed after one of several databases.
     Raises :class:`SkipRefused`, :class:`TagUnknown` and :class:`SegmentUnavailable`.
     """
     known = known_tag(tag)
@@ -192,7 +197,7 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
     lowest = stands - _is_half_done(source.route(tag), known)
     if not lowest < target <= min(stands + most, MAX_ID):
         raise SkipRefused(tag, max_id=stands, wanted=target, most=most)
-    # Of a database in memory the mark stands outside of the row, and goes first.
+    # The mark of a database in memory is outside of the row, and goes first.
     source.marks(tag).raise_mark(tag, target)
     for alias in source.route(tag):
         _change_or_insert(alias, known.rows.get(alias) or _unused_row(known), max_id=target)
@@ -200,10 +205,10 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
 
 
 def raise_tag(tag: str, to: int) -> None:
-    """Let the tag go on at ``to`` or above, in all of its databases; make it if there is none.
+    """Continue the tag at ``to`` or above, in all of its databases; make it if it is missing.
 
-    Uses no connection of the caller's to a server. What processes and a pool hold already is
-    not touched. Raises :class:`TagsElsewhere`, :class:`SegmentUnavailable` and
+    Uses none of the caller's connections to a server. Processes and the pool keep what they
+    hold. Raises :class:`TagsElsewhere`, :class:`SegmentUnavailable` and
     :class:`ConfigurationError`.
     """
     source = source_of_tags()
@@ -216,7 +221,7 @@ def raise_tag(tag: str, to: int) -> None:
 
 
 def _is_half_done(route: Sequence[str], known: Tag) -> bool:
-    """Whether one of several databases would go on below the others."""
+    """Whether one of several databases would continue below the others."""
     rows = [known.rows.get(alias) for alias in route]
     return len(rows) > 1 and any(row is None or row.max_id < known.max_id for row in rows)
 
@@ -238,13 +243,13 @@ def change_row(
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if max_id is not None:
         changes["max_id"] = Greatest(F("max_id"), max_id)
-        changes["measured_at"] = None  # what is skipped was not used
+        changes["measured_at"] = None  # the skipped ids were not used
     rows = LeafAlloc.objects.using(alias).filter(pk=tag)
     return bool(rows.update(**changes, update_time=Now())) if changes else rows.exists()
 
 
 def _change_or_insert(alias: str, row: LeafAlloc, **changes: Any) -> None:
-    """Change the row of a known tag; where it is not written yet, write it."""
+    """Change the row of a known tag; insert it if it is not written yet."""
     change = partial(change_row, alias, row.pk, **changes)
     if edit_rows(alias, change):
         return
@@ -253,19 +258,18 @@ def _change_or_insert(alias: str, row: LeafAlloc, **changes: Any) -> None:
             setattr(row, name, value)
     try:
         edit_rows(alias, partial(insert_tag_row, row, alias))
-    except TagExists:  # a process was quicker
+    except TagExists:  # a process was faster
         edit_rows(alias, change)
 
 
 def replace_step(tag: str, database: str, *, seen: int, to: int) -> None:
-    """Change the step of ``tag`` from ``seen``, which ``database`` had, in all its databases.
+    """Change the step of ``tag`` from ``seen``, read in ``database``, in all its databases.
 
-    Where its ids don't come from ``database``, as of another site's rows, in that row alone
-    and in the caller's transaction. Raises :class:`StepOvertaken` and what
-    :func:`change_tag` does.
+    If its ids don't come from ``database`` (rows of another site), in that row only, and in the
+    caller's transaction. Raises :class:`StepOvertaken` and what :func:`change_tag` does.
     """
     check_step(to)
-    swap = partial(_swap, tag, database, seen, to)
+    swap = partial(_swap_step, tag, database, seen, to)
     if not is_fetched_from(tag, database):
         swap()
         return
@@ -275,7 +279,7 @@ def replace_step(tag: str, database: str, *, seen: int, to: int) -> None:
         edit_rows(alias, partial(change_row, alias, tag, step=to))
 
 
-def _swap(tag: str, alias: str, seen: int, to: int) -> None:
+def _swap_step(tag: str, alias: str, seen: int, to: int) -> None:
     rows = LeafAlloc.objects.using(alias).filter(pk=tag)
     if rows.filter(step=seen).update(step=to, update_time=Now()):
         return
@@ -290,11 +294,11 @@ def _swap(tag: str, alias: str, seen: int, to: int) -> None:
 def pause_tag(tag: str) -> Tag:
     """Stop giving out ids of ``tag``; may be repeated.
 
-    Processes use up what they hold. What lies in the pool is thrown away: a gap.
+    Processes use up what they hold. The ids in the pool are thrown away: a gap.
 
-    Raises :class:`.TagUnknown`, :class:`.TagsElsewhere`,
-    :class:`SegmentUnavailable` if one of the tag's databases can't be
-    asked (then it may be paused in some), and :class:`PoolStillOpen`.
+    Raises :class:`.TagUnknown`, :class:`.TagsElsewhere`, :class:`PoolStillOpen`, and
+    :class:`SegmentUnavailable` if one of the tag's databases does not answer. Then the tag may
+    be paused in the others.
     """
     known = known_tag(tag)
     source = source_of_tags()
@@ -302,8 +306,8 @@ def pause_tag(tag: str) -> Tag:
         # A database that has given out none of its ids makes its row at the first fetch.
         row = known.rows.get(alias) or _unused_row(known)
         _change_or_insert(alias, row, paused=True)
-        _tell_marks(alias, tag, paused=True)
-    # After that: what a process fetched before is not let into a pool that was cleared since.
+        _set_paused_mark(alias, tag, paused=True)
+    # Last, so that a range that was fetched before can't enter the pool after it was cleared.
     try:
         source_in_use().clear([tag], keep_highest=True)
     except (SegmentUnavailable, ConfigurationError) as error:
@@ -321,31 +325,107 @@ def resume_tag(tag: str) -> Tag:
     source_of_tags()
     for alias, row in known.rows.items():
         _change_or_insert(alias, row, paused=False)
-        _tell_marks(alias, tag, paused=False)
+        _set_paused_mark(alias, tag, paused=False)
     return known_tag(tag)
 
 
 def _unused_row(known: Tag) -> LeafAlloc:
-    """Of a database that gave out none of the tag's ids yet."""
+    """The row of a database that has given out none of the tag's ids yet."""
     first = known.first
     return LeafAlloc(
         biz_tag=known.name, max_id=known.max_id, step=first.step, description=first.description
     )
 
 
-def _tell_marks(alias: str, tag: str, *, paused: bool) -> None:
-    """In memory, once the row's change is committed: what is rolled back was not paused."""
+def _set_paused_mark(alias: str, tag: str, *, paused: bool) -> None:
+    """Note it in memory once the row's change is committed; a rollback pauses nothing."""
     if place_of(alias) is Place.SERVER:
         return
     marks: Any = source_of_tags().marks(tag)
     transaction.on_commit(partial(marks.set_paused, tag, paused=paused), using=alias)
 
 
+# --- the ids at hand: in this process and in the pool ----------------------------------------
+
+
+class Cleared(NamedTuple):
+    """What :func:`clear_tag` threw away."""
+
+    held: int
+    """How many ids this process held."""
+    pool: bool | None
+    """See :func:`clear_pool`."""
+
+    @property
+    def pool_note(self) -> str:
+        """What happened to the pool, for the end of a sentence."""
+        notes = {None: "", True: "; its pool is empty", False: "; its pool could NOT be emptied"}
+        return notes[self.pool]
+
+
+def preload_here(tag: str) -> bool:
+    """Load now what this process keeps ahead of ``tag``; whether it came in time.
+
+    Waits as long as a caller for an id does, and raises as for one.
+    """
+    generator: Any = handlers.segments[check_tag(tag)]
+    return bool(generator.preload(handlers.segments.allocator().timeout))
+
+
+def held_here(tag: str) -> int:
+    """How many ids of ``tag`` this process holds; 0 if it doesn't use the tag."""
+    made = handlers.segments.get(tag)
+    stats: Any = None if made is None else made.stats()
+    return 0 if stats is None else int(stats.remaining)
+
+
+def fill_pool(row: LeafAlloc) -> int | None:
+    """Fill the pool with what the tag uses in the outage of the settings, or a step at least.
+
+    Returns how many ids were added; None without a pool. Raises :class:`SegmentUnavailable`.
+    """
+    pool = source_in_use()
+    if not pool.is_pool:
+        return None
+    outage = handlers.current_settings().segments.outage
+    return pool.refill(row.pk, max(Forecast(row.pk, row.rate, 0).wanted(outage), row.step))
+
+
+def clear_tag(tag: str) -> Cleared:
+    """Clear ``tag`` in this process and in the pool, after it has skipped ahead."""
+    # In this order: this process gives its ids back to the pool.
+    return Cleared(clear_here(tag), clear_pool(tag))
+
+
+def clear_here(tag: str) -> int:
+    """Give back the ids of ``tag`` that this process holds; returns how many.
+
+    They go into the pool, or become a gap without one. Other processes keep theirs.
+    """
+    made: Any = handlers.segments.get(check_tag(tag))
+    return 0 if made is None else int(made.clear())
+
+
+def clear_pool(tag: str) -> bool | None:
+    """Throw away the ids of ``tag`` in the pool; None without a pool.
+
+    False if Redis does not answer, or refuses: then the pool may still hand them out.
+    """
+    pool = source_in_use()
+    if not pool.is_pool:
+        return None
+    try:
+        pool.clear([check_tag(tag)])
+    except (SegmentUnavailable, ConfigurationError):
+        return False
+    return True
+
+
 # --- rows, each in one transaction of its database -----------------------------------------
 
 
 def edit_rows(alias: str, body: Callable[[], T]) -> T:
-    """``body`` as one transaction of the database ``alias``.
+    """Run ``body`` as one transaction of the database ``alias``.
 
     Raises what it raises, :class:`Unstorable` and :class:`SegmentUnavailable`.
     """
@@ -378,17 +458,16 @@ def _here(alias: str, body: Callable[[], T]) -> T:
 
 
 def _unstorable(alias: str, error: Exception) -> Unstorable:
-    words = " ".join(str(error).split())
-    return Unstorable(f"Database {alias!r} can't store this: {words}")
+    return Unstorable(f"Database {alias!r} can't store this: {' '.join(str(error).split())}")
 
 
 def insert_tag_row(row: LeafAlloc, alias: str) -> None:
-    """INSERT ``row``, a tag's first one in ``alias``, with that database's part of the ids.
+    """INSERT ``row``, a tag's first one in ``alias``, with that database's shard.
 
     In the caller's transaction. Raises :class:`TagExists`, and
-    :class:`InvalidTag` where the database takes it for another tag.
+    :class:`InvalidTag` if the database takes the name for another tag's.
     """
-    # Locked as a fetch does it, before the tag: the ids must not be divided anew meanwhile.
+    # Locked before the tag, as a fetch does it: the shards must not change meanwhile.
     rows = Installation.objects.using(alias).filter(pk=1)
     installation = rows.select_for_update().first()
     if installation is not None:

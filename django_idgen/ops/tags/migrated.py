@@ -1,7 +1,7 @@
-"""What ``migrate`` does about tags: each goes on above the rows of its tables.
+"""Tags after ``migrate``: each goes on above the rows of its tables.
 
 A model that is renamed, or a field that is given another tag, takes its ids from a tag that
-knows nothing of those that were given out. The plan of ``migrate`` tells which tag knew.
+knows nothing of the ids given out before. The plan of ``migrate`` names the former tag.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ Former = dict[str, set[str]]
 
 
 def before_migrate(*, plan: Plan = (), apps: Apps | None = None, **_kwargs: Any) -> None:
-    """Receiver of ``pre_migrate``: what a migration inserts under a new name has new ids, too."""
-    with _in_words():
+    """Receiver of ``pre_migrate``: rows that a migration inserts under a new name get new ids."""
+    with _as_command_error():
         _follow_former(_former_labels(plan))
         _follow_former(_former_tags(plan, apps, backwards=False))
 
 
 def after_migrate(*, plan: Plan = (), apps: Apps | None = None, **_kwargs: Any) -> None:
-    """Receiver of ``post_migrate``: each tag goes on above the rows of its tables.
+    """Receiver of ``post_migrate``: each tag continues above the rows of its tables.
 
-    A renamed model's goes on where the one of its old name stands by now: rows that had
-    the highest ids may be deleted.
+    The tag of a renamed model continues where that of its old name is by now: the rows with the
+    highest ids may be deleted.
     """
     if plan:
-        with _in_words():
+        with _as_command_error():
             _follow_former(_former_labels(plan))
             _follow_former(_former_tags(plan, apps, backwards=True))
             _follow_tables()
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
+def _as_command_error() -> Iterator[None]:
     try:
         yield
     except TagsElsewhere:
         return  # the service that keeps them does not know the models
     except (IdgenError, DatabaseError) as error:
         raise CommandError(
-            f"Tags that are to go on above the rows of their tables could not be raised: {error} "
-            f"When that is mended, run 'manage.py migrate' again, and 'manage.py idgen_doctor "
-            f"--only tags --fix', before anybody inserts a row."
+            f"Tags could not be raised above the rows of their tables: {error} When that is "
+            f"fixed, run 'manage.py migrate' again, and 'manage.py idgen_doctor --only tags "
+            f"--fix', before a row is inserted."
         ) from error
 
 
@@ -71,7 +71,7 @@ def _follow_former(former: Former) -> None:
         stands = max(map(next_free_id, before))
         needed = tag in handlers.segments.fields or find_tag(tag) is not None
         if needed and stands > next_free_id(tag):
-            _raise(tag, stands, f"where {' and '.join(sorted(before))} stood")
+            _raise(tag, stands, f"as {' and '.join(sorted(before))} did")
 
 
 def _follow_tables() -> None:
@@ -81,8 +81,13 @@ def _follow_tables() -> None:
             _raise(tag, top + 1, "above the rows of its table")
 
 
+def _raise(tag: str, to: int, why: str) -> None:
+    raise_tag(tag, to)
+    logger.info("Tag %r continues at %d, %s.", tag, to, why)
+
+
 def _former_labels(plan: Plan) -> Former:
-    """By label of a renamed model, which is a tag as well: the labels that it had before."""
+    """The former labels of each renamed model, by its label; labels are default tags, too."""
     found: Former = {}
     for migration, operation, backwards in _operations(plan):
         if isinstance(operation, RenameModel):
@@ -95,10 +100,10 @@ def _former_labels(plan: Plan) -> Former:
 
 
 def _former_tags(plan: Plan, apps: Apps | None, *, backwards: bool) -> Former:
-    """By tag that a field is given: the one that it had.
+    """The former tag of each field that is given another one, by the new tag.
 
-    An operation states one of the two; the other one is in ``apps``, as they are before
-    the plan or, backwards, after it.
+    An operation states one of the two. The other one is in ``apps``, the state before the plan
+    or, backwards, after it.
     """
     found: Former = {}
     labels = _former_labels(plan)
@@ -131,8 +136,3 @@ def _flat(operations: Iterable[Operation]) -> Iterator[Operation]:
         yield operation
         if isinstance(operation, SeparateDatabaseAndState):
             yield from _flat(operation.state_operations)
-
-
-def _raise(tag: str, to: int, why: str) -> None:
-    raise_tag(tag, to)
-    logger.info("Tag %r goes on at %d, %s.", tag, to, why)

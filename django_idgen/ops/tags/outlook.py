@@ -1,11 +1,10 @@
-"""How a tag stands, and how long its ids last: in its last segment, in the pool, and at all."""
+"""The state of a tag, and how long its ids last: those of its last segment, the pool, and all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
 
 from django.conf import settings
 from django.utils import timezone
@@ -15,15 +14,14 @@ from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.segment import MAX_ID, Shard
 from ...core.source import Stock
 from ...models import LeafAlloc
-from ...process.tags import Tag, is_fetched_from, known_tag, source_in_use
-from .usage import rates_of
+from ...process.tags import is_fetched_from, known_tag, source_in_use
 
 __all__ = ["TagOutlook", "outlook", "outlooks"]
 
 
 @dataclass(frozen=True, slots=True)
 class TagOutlook:
-    """A tag as one database has it, and a forecast. Frozen. Times are in seconds."""
+    """A tag in one database, and a forecast. Durations are in seconds."""
 
     tag: str
     database: str
@@ -32,20 +30,20 @@ class TagOutlook:
     step: int
     paused: bool
     rate: float
-    """Ids a second that the fleet uses of this database; 0.0 if that is not known."""
+    """Ids a second that the fleet uses of this database; 0.0 if unknown."""
     holder: str
-    """Who was given ids last: a process that fetched, or took from the pool."""
+    """The process that last got ids, by a fetch or from the pool."""
     fetched_at: datetime | None
     fetched_ids: int
-    """How many that were."""
+    """How many ids it got."""
     segment_left: float | None
-    """How much longer these last at that rate, if one process used them alone."""
+    """How much longer these last at that rate, if a single process used them."""
     ids_left: int
-    """Ids up to the end of all ids, at 2**63-1."""
+    """Ids up to the last one, 2**63-1."""
     range_left: float | None
     """How long those last."""
     pooled: int | None
-    """Ids that lie in the pool; None without a pool, or if it can't be asked just now."""
+    """Ids in the pool; None without a pool, or if it does not answer."""
     pool_left: float | None
     """How long those last."""
 
@@ -55,25 +53,8 @@ def outlook(tag: str) -> TagOutlook:
 
     Raises :class:`.TagUnknown` and :class:`SegmentUnavailable`.
     """
-    return _over_all(known_tag(tag))
-
-
-def outlooks(rows: Iterable[LeafAlloc], database: str) -> dict[str, TagOutlook]:
-    """The outlooks of ``rows`` of ``database`` (an alias), by tag.
-
-    It takes one call to Redis for all of them, which ends within the pool's timeout. Raises
-    nothing on account of a pool.
-    """
-    chosen = {row.pk: row for row in rows}
-    rates = rates_of(list(chosen.values()))
-    stocks = _stocks([tag for tag in chosen if _is_of(tag, database)])
-    return {
-        tag: _outlook(row, database, rates[tag], stocks.get(tag)) for tag, row in chosen.items()
-    }
-
-
-def _over_all(tag: Tag) -> TagOutlook:
-    each = [outlooks([row], alias)[tag.name] for alias, row in tag.rows.items()]
+    known = known_tag(tag)
+    each = [outlooks([row], alias)[known.name] for alias, row in known.rows.items()]
     first = each[0]
     if len(each) == 1:
         return first
@@ -82,7 +63,7 @@ def _over_all(tag: Tag) -> TagOutlook:
     left = sum(one.ids_left for one in each)
     return replace(
         first,
-        max_id=tag.max_id,
+        max_id=known.max_id,
         paused=any(one.paused for one in each),
         rate=rate,
         holder=last.holder,
@@ -95,12 +76,24 @@ def _over_all(tag: Tag) -> TagOutlook:
     )
 
 
-def _outlook(row: LeafAlloc, database: str, rate: float, stock: Stock | None) -> TagOutlook:
+def outlooks(rows: Iterable[LeafAlloc], database: str) -> dict[str, TagOutlook]:
+    """The outlooks of ``rows`` of ``database`` (an alias), by tag.
+
+    One call to Redis for all of them, bounded by the pool's timeout. An unreachable pool raises
+    nothing.
+    """
+    chosen = {row.pk: row for row in rows}
+    stocks = _stocks([tag for tag in chosen if _is_fetched_from(tag, database)])
+    return {tag: _outlook(row, database, stocks.get(tag)) for tag, row in chosen.items()}
+
+
+def _outlook(row: LeafAlloc, database: str, stock: Stock | None) -> TagOutlook:
+    rate = _rate(row)
     shard = Shard(row.delta, row.remainder)
     first = shard.first(max(row.max_id, 1)) if shard.sound else MAX_ID
     left = len(range(first, MAX_ID, max(row.delta, 1)))
     pooled = None if stock is None else int(stock.ids)
-    last = _last_taken(row, stock)
+    holder, fetched_at, fetched_ids = _last_taken(row, stock)
     return TagOutlook(
         tag=row.pk,
         database=database,
@@ -108,10 +101,10 @@ def _outlook(row: LeafAlloc, database: str, rate: float, stock: Stock | None) ->
         step=row.step,
         paused=row.paused,
         rate=rate,
-        holder=last.holder,
-        fetched_at=last.at,
-        fetched_ids=last.ids,
-        segment_left=_segment_left(last.ids, last.at, rate),
+        holder=holder,
+        fetched_at=fetched_at,
+        fetched_ids=fetched_ids,
+        segment_left=_segment_left(fetched_ids, fetched_at, rate),
         ids_left=left,
         range_left=_lasts(left, rate),
         pooled=pooled,
@@ -119,31 +112,32 @@ def _outlook(row: LeafAlloc, database: str, rate: float, stock: Stock | None) ->
     )
 
 
-class _Taken(NamedTuple):
-    """Who was given ids last."""
+def _rate(row: LeafAlloc) -> float:
+    """The last measured rate, or less if fewer ids than that were fetched since."""
+    if row.measured_at is None:
+        return row.rate
+    seconds = (timezone.now() - row.measured_at).total_seconds()
+    fetched = row.max_id - row.measured_used
+    # Negative if the measurement is a sum over several databases.
+    if seconds <= 0 or fetched < 0:
+        return row.rate
+    return min(row.rate, fetched / max(row.delta, 1) / seconds)
 
-    holder: str
-    at: datetime | None
-    ids: int
 
+def _last_taken(row: LeafAlloc, stock: Stock | None) -> tuple[str, datetime | None, int]:
+    """Holder, time and number of the ids that were last fetched, or taken from the pool.
 
-def _last_taken(row: LeafAlloc, stock: Stock | None) -> _Taken:
-    """Who fetched last, or took from the pool, whichever was later.
-
-    A fetch for the pool has the process that fills it as its holder.
+    The holder of a fetch for the pool is the process that fills it.
     """
-    fetched = _Taken(row.holder, row.fetched_at, row.fetched_ids)
+    fetched = row.holder, row.fetched_at, row.fetched_ids
     if stock is None or not stock.taken_by:
         return fetched
-    popped = _Taken(stock.taken_by, _moment(stock.taken_us), stock.taken_ids)
-    later = fetched.at is None or (popped.at is not None and popped.at > fetched.at)
-    return popped if later else fetched
-
-
-def _moment(us: int) -> datetime:
-    """As the fields of our models have it."""
-    aware = moment(us)
-    return aware if settings.USE_TZ else timezone.make_naive(aware)
+    taken_at = moment(stock.taken_us)
+    if not settings.USE_TZ:
+        taken_at = timezone.make_naive(taken_at)
+    if row.fetched_at is not None and taken_at <= row.fetched_at:
+        return fetched
+    return stock.taken_by, taken_at, stock.taken_ids
 
 
 def _segment_left(ids: int, since: datetime | None, rate: float) -> float | None:
@@ -156,11 +150,10 @@ def _lasts(ids: int | None, rate: float) -> float | None:
     return None if ids is None or rate <= 0 else ids / rate
 
 
-def _is_of(tag: str, database: str) -> bool:
-    """Whether the ids of ``tag`` come from there; a row may be another project's."""
+def _is_fetched_from(tag: str, database: str) -> bool:
     try:
         return is_fetched_from(tag, database)
-    except ConfigurationError:  # a router that knows nothing of this tag
+    except ConfigurationError:  # a router that does not know this tag
         return False
 
 

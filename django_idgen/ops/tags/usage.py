@@ -1,11 +1,8 @@
-"""How many ids of a tag are used: of late by the hour, day or month, and how fast just now.
+"""How many ids of a tag were taken in the last hour, day or month, by the history.
 
-The history says what was taken. The database counts its rows, by minutes or quarters of an
-hour; days are put together here, as people have them: from midnight to midnight, in the
-current time zone. What lies in the pool is not taken yet: one row says that it was put in,
-and another one who took it out again. So the former count against what was fetched.
-
-The rate of just now is in the tag's rows on a server; elsewhere the history tells it.
+The database sums up its rows by minutes or quarters of an hour. Days are put together here,
+from midnight to midnight in the current time zone. Ids in the pool are not taken yet: one row
+notes that they were put in, and another one who took them out. So the former are subtracted.
 """
 
 from __future__ import annotations
@@ -28,10 +25,10 @@ from ...core.segment import check_tag
 from ...db.connection import home_connection
 from ...db.dialects import SecondsOf
 from ...db.tables import missing_tables
-from ...models import LeafAlloc, SegmentHistory
+from ...models import SegmentHistory
 from ...process.tags import source_behind_pool
 
-__all__ = ["SPANS", "Bucket", "Span", "Usage", "rates_of", "usage"]
+__all__ = ["SPANS", "Bucket", "Span", "Usage", "usage"]
 
 Span = Literal["hour", "day", "month"]
 MINUTE, QUARTER, DAY = 60, 900, 86_400
@@ -40,38 +37,38 @@ SPANS: dict[str, tuple[int, int]] = {
     "day": (96, QUARTER),
     "month": (30, DAY),
 }
-"""How many buckets, and how long one is."""
+"""How many buckets, and the seconds of one."""
 POOL = "pool"
-"""The holder of what lies in the pool: see :mod:`...sources.pool.scripts`."""
+"""The holder of ids that lie in the pool: see :mod:`...sources.pool.scripts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A stretch of time. Frozen."""
+    """A span of time."""
 
     start: datetime
     """Aware, in the current time zone (naive where the project has no time zones)."""
     seconds: float
-    """Of a month's days one may have 23 hours, and another one 25."""
+    """A day may have 23 or 25 hours."""
     ids: int
-    """How many were taken in it, by processes: those that lie in the pool are not."""
+    """How many ids processes took in it, without those in the pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The consumption of a tag. Frozen."""
+    """The consumption of a tag."""
 
     recorded: bool
     """Whether there is a history; without one all buckets are empty."""
     buckets: Sequence[Bucket]
-    """The oldest first. The last one is not over yet."""
+    """Oldest first. The last one is not over yet."""
 
 
 def usage(tag: str, span: Span, *, now: datetime | None = None) -> Usage:
-    """What was taken of ``tag``, in all of its databases, in the ``span`` up to ``now``.
+    """The ids of ``tag`` taken in the ``span`` up to ``now``, in all of its databases.
 
-    An hour has 60 buckets of a minute, a day 96 of 15 minutes, a month 30 of a day. What
-    came back into the pool counts where it is taken next.
+    An hour has 60 buckets of a minute, a day 96 of 15 minutes, a month 30 of a day. Ids that
+    came back into the pool count where they are taken next.
 
     Raises :class:`ConfigurationError` for another span,
     :class:`InvalidTag`, and :class:`SegmentUnavailable` if a
@@ -87,18 +84,17 @@ def usage(tag: str, span: Span, *, now: datetime | None = None) -> Usage:
         taken.update(_taken(alias, tag, edges, MINUTE if span == "hour" else QUARTER))
     counts = _settled([taken[place] for place in range(len(edges) - 1)])
     recorded = source.history or bool(taken)
-    return Usage(recorded, [_bucket(edges, place, ids) for place, ids in enumerate(counts)])
-
-
-def _bucket(edges: Sequence[datetime], place: int, ids: int) -> Bucket:
-    start, end = edges[place], edges[place + 1]
-    return Bucket(_shown(start), (end - start).total_seconds(), ids)
+    buckets = [
+        Bucket(_local(start), (end - start).total_seconds(), ids)
+        for start, end, ids in zip(edges, edges[1:], counts, strict=False)
+    ]
+    return Usage(recorded, buckets)
 
 
 def _settled(counts: list[int]) -> list[int]:
-    """Without what is below 0: more came back into the pool then than was fetched.
+    """``counts`` without negative ones: more came back into the pool than was fetched.
 
-    It was fetched before, and not used.
+    Those ids were fetched before and not used.
     """
     settled, owed = [], 0
     for count in reversed(counts):
@@ -111,7 +107,7 @@ def _settled(counts: list[int]) -> list[int]:
 
 
 def _edges(span: str, now: datetime) -> list[datetime]:
-    """Where the buckets begin, and the end of the last one; in UTC."""
+    """The start of each bucket, and the end of the last one; in UTC."""
     number, seconds = SPANS[span]
     if seconds == DAY:
         return _midnights(number, now)
@@ -133,23 +129,22 @@ def _utc(moment: datetime) -> datetime:
     return (timezone.make_aware(moment) if timezone.is_naive(moment) else moment).astimezone(UTC)
 
 
-def _shown(moment: datetime) -> datetime:
+def _local(moment: datetime) -> datetime:
     local = moment.astimezone(_zone())
     return local if settings.USE_TZ else local.replace(tzinfo=None)
 
 
-def _stored(moment: datetime) -> datetime:
-    """``moment`` as a query is given it."""
-    return moment if settings.USE_TZ else _shown(moment)
+def _for_query(moment: datetime) -> datetime:
+    return moment if settings.USE_TZ else _local(moment)
 
 
 # --- the database -------------------------------------------------------------------------
 
 
 def _taken(alias: str, tag: str, edges: Sequence[datetime], unit: int) -> Counter[int]:
-    """By the place of the bucket: how many ids, less those that came back into the pool."""
+    """How many ids each bucket has, by its index, less those that came back into the pool."""
     rows = SegmentHistory.objects.using(alias).filter(
-        tag=tag, taken_at__gte=_stored(edges[0]), taken_at__lt=_stored(edges[-1])
+        tag=tag, taken_at__gte=_for_query(edges[0]), taken_at__lt=_for_query(edges[-1])
     )
     seconds = SecondsOf("taken_at")
     grouped = (
@@ -174,7 +169,7 @@ def _taken(alias: str, tag: str, edges: Sequence[datetime], unit: int) -> Counte
 
 
 def _zone_of(alias: str) -> tzinfo:
-    """The zone that the database's own times are in, as it counts their seconds."""
+    """The time zone in which the database counts the seconds of its times."""
     connection = connections[alias]
     if connection.vendor == "postgresql":
         return UTC
@@ -191,32 +186,11 @@ def _has_no_table(alias: str) -> bool:
 def _net_ids() -> Sum:
     """The sum over rows of one ``delta``, as ``delta`` times the number of ids.
 
-    A multiple of it, so that no database has to divide.
+    So no database has to divide.
     """
-    # MySQL's unsigned numbers know no difference below 0.
+    # MySQL's unsigned numbers can't be negative.
     delta: Any = Cast("delta", BigIntegerField())
     beyond = F("stop") - F("start") + delta - Value(1, BigIntegerField())
     whole = beyond - beyond % delta
     put_in = whole * Value(-1, BigIntegerField())
     return Sum(Case(When(holder=POOL, then=put_in), default=whole, output_field=BigIntegerField()))
-
-
-# --- rates --------------------------------------------------------------------------------
-
-
-def rates_of(rows: Sequence[LeafAlloc]) -> dict[str, float]:
-    """Ids a second, by tag, as ``rows`` have them; 0.0 where that is not known."""
-    now = timezone.now()
-    return {row.pk: _of_row(row, now) for row in rows}
-
-
-def _of_row(row: LeafAlloc, now: datetime) -> float:
-    """The rate that was measured last, or less, if fewer ids than that were fetched since."""
-    if row.measured_at is None:
-        return row.rate
-    seconds = (now - row.measured_at).total_seconds()
-    fetched = row.max_id - row.measured_used
-    # Negative where what was used is counted over several databases.
-    if seconds <= 0 or fetched < 0:
-        return row.rate
-    return min(row.rate, fetched / max(row.delta, 1) / seconds)

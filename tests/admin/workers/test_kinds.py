@@ -13,13 +13,13 @@ from django.test import override_settings
 from django_idgen import generators, next_id
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import NotSeenFromHere, WorkerOutOfRange
-from django_idgen.core.inspection import InspectedMark
+from django_idgen.core.inspection import InspectedMark, WorkerState
 from django_idgen.core.registry import Registry
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.leases.server import ServerLeases
-from django_idgen.ops.worker_map import WorkerState, release_worker, who_held, worker_map
+from django_idgen.ops.workers import release_worker, who_held, worker_map
 from django_idgen.process import handlers
 from django_idgen.process.factory import build_namespace
 from django_idgen.settings.config import SettingsError

@@ -47,7 +47,7 @@ for thread in threads:
 RELEASE = """
 import json
 from pathlib import Path
-from django_idgen.ops.worker_map import release_worker
+from django_idgen.ops.workers import release_worker
 first = release_worker("default", {0})
 Path("{1}").touch()
 print(json.dumps([first, release_worker("default", {0})]))

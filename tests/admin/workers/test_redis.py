@@ -12,9 +12,10 @@ from django.test import override_settings
 
 from django_idgen import generators, next_id
 from django_idgen.core.errors import RegistryUnavailable
+from django_idgen.core.inspection import WorkerState
 from django_idgen.leases.redis import registry as redis_scripts
 from django_idgen.models import NamespaceRecord
-from django_idgen.ops.worker_map import WorkerState, release_worker, who_held, worker_map
+from django_idgen.ops.workers import release_worker, who_held, worker_map
 from django_idgen.process import handlers
 from tests.places import empty_sqlite
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, redis_farm

@@ -13,10 +13,9 @@ from django.test import override_settings
 
 from django_idgen import generators, next_id
 from django_idgen.admin.workers.map import state_name
-from django_idgen.core.inspection import WorkerEntry
+from django_idgen.core.inspection import WorkerEntry, WorkerState
 from django_idgen.models import NamespaceRecord, WorkerLease
-from django_idgen.ops.lease_state import told
-from django_idgen.ops.worker_map import WorkerState, worker_map
+from django_idgen.ops.workers import entries_of_rows, worker_map
 from django_idgen.process import handlers
 from tests.places import place
 from tests.redis_servers import RedisFarm, cache_alias, redis_farm
@@ -80,7 +79,7 @@ def test_a_list_of_rows_and_the_map_never_disagree(
     become(place)
     (row,) = rows(place)
     (entry,) = worker_map("default").entries.values()
-    found = told([row], place)[row.pk]
+    found = entries_of_rows([row], place)[row.pk]
     assert found.state is entry.state is state
     assert (found.until, found.seen_at, found.lease) == (entry.until, entry.seen_at, entry.lease)
     page: Any = admin.site._registry[WorkerLease]
@@ -96,7 +95,7 @@ def test_rows_that_nobody_lends_from_are_told_by_themselves(place: str, held: in
     row.id = row.key_of("another", row.worker)
 
     def now() -> WorkerEntry:
-        return told([row], place)[row.pk]
+        return entries_of_rows([row], place)[row.pk]
 
     assert (now().state, now().namespace) == (WorkerState.EXPIRED, "another")
     record.save(using=place, force_insert=True)
@@ -131,16 +130,16 @@ def test_of_a_fallback_only_what_the_database_lends_is_asked(
             server.kill()
             next_id()
             (row,) = rows(postgres)
-            found = told([row], postgres)[row.pk]
+            found = entries_of_rows([row], postgres)[row.pk]
             assert (found.state, found.namespace) == (WorkerState.HELD, "default/fallback")
             assert found.lease == worker_map("default").entries[row.worker].lease
             before = WorkerLease.objects.using(postgres).get()
             before.id, before.namespace, before.worker = f"default/{first}", "default", first
             before.generation = 0
             before.save(using=postgres, force_insert=True)
-            assert told([before], postgres)[before.pk].state is WorkerState.EXPIRED
+            assert entries_of_rows([before], postgres)[before.pk].state is WorkerState.EXPIRED
             begin = NamespaceRecord.objects.using(postgres).filter(pk="default/fallback")
             begin.update(generation=F("generation") + 1)
-            assert told([row], postgres)[row.pk].state is WorkerState.EXPIRED
+            assert entries_of_rows([row], postgres)[row.pk].state is WorkerState.EXPIRED
             assert worker_map("default").state(row.worker) is WorkerState.EXPIRED
             handlers.reset()

@@ -411,7 +411,7 @@ def test_an_administrator_hands_an_instance_over(db: None) -> None:
     assert asked(other, "patch") == asked(other, "post") == machine
     assert asked(first, "patch") == "M-03"
     assert asked(first, "post") != machine
-    assert "'taker' has 1 CosId instances more." in out.getvalue()
+    assert "'taker' got 1 CosId instances." in out.getvalue()
 
 
 def test_what_an_open_mount_lent_is_handed_over_when_it_is_closed(db: None) -> None:

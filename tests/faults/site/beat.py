@@ -8,7 +8,7 @@ import django
 
 django.setup()
 
-from django_idgen.ops import preloading  # noqa: E402 - needs the settings
+from django_idgen.ops import upkeep  # noqa: E402 - needs the settings
 from django_idgen.tasks import BEAT_SCHEDULE  # noqa: E402
 
 from .on_broker import celery_app  # noqa: E402
@@ -19,4 +19,4 @@ app.autodiscover_tasks()
 every = os.environ.get("SITE_PRELOAD_EVERY")
 if every:
     app.conf.beat_schedule["idgen-preload-segments"]["schedule"] = float(every)
-    preloading.MEASURED_EVERY = 0.5
+    upkeep.MEASURED_EVERY = 0.5

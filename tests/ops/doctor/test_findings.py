@@ -18,7 +18,7 @@ from django.test import override_settings
 
 from django_idgen import generators, segments
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
-from django_idgen.ops.doctor.examinations import EXAMINATIONS
+from django_idgen.ops.doctor import EXAMINATIONS
 from django_idgen.sources.server import FAILOVER_SKIP
 from tests.app.models import Comment, Invoice, Line, Order, Tag, Ticket
 from tests.ops.doctor.asking import doctor, findings
@@ -101,7 +101,7 @@ def test_a_tag_behind_its_table(shop: str) -> None:
     code, words = fix("tags", shop)
     assert code == 0, words
     skipped = 50 * LeafAlloc.objects.using(shop).values_list("largest_step", flat=True)[0]
-    assert f"stands at {70_001 + skipped}" in words
+    assert f"next id is {70_001 + skipped}" in words
     segments.close()
     assert Invoice.objects.using(shop).create().pk == 70_001 + skipped
 

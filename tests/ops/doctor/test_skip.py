@@ -145,7 +145,7 @@ def test_it_asks_and_shows_first(server_alias: str, monkeypatch: pytest.MonkeyPa
             skip(all=True, generators=[])
         assert backup(server_alias) == before
         monkeypatch.setattr("builtins.input", lambda _prompt: "y")
-        assert "stands at 1501" in skip("orders", by=500)
+        assert "next id is 1501" in skip("orders", by=500)
 
 
 @pytest.mark.parametrize(

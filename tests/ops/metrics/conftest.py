@@ -37,8 +37,8 @@ def script(metrics_site: Site) -> Script:
 PREAMBLE = """
 from django_idgen import generators, next_id, segments
 from django_idgen.process import handlers
-from django_idgen.ops.metrics.switch import start
-from django_idgen.ops.metrics.views import exposition
+from django_idgen.ops.metrics.exporter import start
+from django_idgen.ops.metrics.exporter import exposition
 from tests.ops.metrics.samples import Scraped
 from django.db import connection
 from django_idgen.db.tables import make_missing_tables

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import django_idgen.ops.metrics
 from django_idgen.ops.metrics.definitions import ALL, PREFIX, Definition
 
 yaml = pytest.importorskip("yaml")
@@ -73,9 +72,13 @@ UNASKED = {"segment_ids_given_back", "segment_issue_rate", "tag_segment_seconds"
 
 def test_every_metric_is_in_the_table_of_the_documentation() -> None:
     """By the name that its series has, with its kind and labels."""
-    table = django_idgen.ops.metrics.__doc__ or ""
-    rows = re.findall(r"^``(\w+)`` +(counter|gauge|histogram) +(.*)$", table, re.MULTILINE)
-    told = {name: (kind, rest) for name, kind, rest in rows}
+    table = (DOCS / "monitoring.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*`) \| (counter|gauge|histogram) \| (.*?) \|", table, re.MULTILINE)
+    told = {
+        name: (kind, labels.replace("`", ""))
+        for names, kind, labels in rows
+        for name in re.findall(r"\w+", names)
+    }
     wanted = {name_in_table(each): each for each in ALL.values()}
     assert set(told) == set(wanted)
     for name, definition in wanted.items():

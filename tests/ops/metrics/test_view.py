@@ -11,8 +11,8 @@ from django.http import HttpResponse
 from django.test import RequestFactory, override_settings
 
 from django_idgen import next_id, segments
-from django_idgen.ops.metrics import views
-from django_idgen.ops.metrics.switch import Switched
+from django_idgen.ops.metrics import exporter
+from django_idgen.ops.metrics.exporter import Exporter
 from django_idgen.settings.config import MetricsSettings
 from tests.places import idgen_on
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
@@ -28,21 +28,21 @@ TOKEN = "a-token-of-the-tests"
 def switched(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Metrics that nothing outside of the test hears of; the settings can be changed."""
     options: dict[str, Any] = {"token": TOKEN, "within": 0.5, "max_age": 0.0}
-    made: list[Switched] = []
+    made: list[Exporter] = []
 
-    def start() -> Switched:
+    def start() -> Exporter:
         if not made:
-            made.append(Switched(MetricsSettings(**options)))
+            made.append(Exporter(MetricsSettings(**options)))
         return made[0]
 
-    monkeypatch.setattr(views, "start", start)
+    monkeypatch.setattr(exporter, "start", start)
     return options
 
 
 def get(user: Any = None, **headers: str) -> HttpResponse:
     request = RequestFactory().get("/metrics", headers=headers)
     request.user = user or AnonymousUser()
-    return views.view(request)
+    return exporter.view(request)
 
 
 def scraped() -> Scraped:
@@ -81,7 +81,7 @@ def test_without_a_token_it_is_for_staff_alone(switched: dict[str, Any]) -> None
 def test_only_reading_is_allowed(switched: dict[str, Any]) -> None:
     """And no cache keeps an answer."""
     request = RequestFactory().post("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
-    assert views.view(request).status_code == 405
+    assert exporter.view(request).status_code == 405
     assert "no-store" in get(authorization=f"Bearer {TOKEN}")["Cache-Control"]
 
 
@@ -147,7 +147,7 @@ def test_a_database_that_hangs_does_not_hang_the_scrape(
 
 
 def _hang(switched: dict[str, Any], server: PostgresServer) -> None:
-    views.start().shared._settings = MetricsSettings(within=0.5, max_age=0.0)
+    exporter.start().shared._settings = MetricsSettings(within=0.5, max_age=0.0)
     server.pause()
     try:
         for _ in range(3):

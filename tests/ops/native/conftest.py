@@ -13,7 +13,7 @@ from django.db import connections
 from django.test import override_settings
 
 from django_idgen.core.errors import IdgenError
-from django_idgen.ops.native import NativeColumn, Position, aside, native_column
+from django_idgen.ops.native import NativeColumn, Position, native_column, on_own_connection
 from django_idgen.process import lifecycle
 from tests.app.models import Invoice
 from tests.places import idgen_on, using
@@ -70,7 +70,7 @@ class Shop:
             assert column is not None
             return column.extend(**options)
 
-        return aside(self.alias, work)
+        return on_own_connection(self.alias, work)
 
 
 def unless_busy(work: Callable[[], str]) -> str:

@@ -40,8 +40,8 @@ def test_what_it_says_from_the_first_to_the_last(shop: Shop) -> None:
     assert "goes on with 100021 to" not in shop.command()
     assert "(as you asked)" in shop.command(TAG, "--renew", "--length", "500")
     assert "has no default any more; 500 ids are skipped" in shop.command(TAG, "--remove")
-    assert "has no sequence of ours" in shop.command(TAG, "--remove")
-    with pytest.raises(CommandError, match="has no sequence of ours to extend"):
+    assert "has no sequence of idgen_native" in shop.command(TAG, "--remove")
+    with pytest.raises(CommandError, match="has no sequence of idgen_native"):
         shop.command(TAG, "--extend")
 
 

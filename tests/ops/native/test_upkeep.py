@@ -113,7 +113,7 @@ def test_a_sequence_that_was_put_back_leaves_its_segment(shop: Shop) -> None:
     put_back(shop, 50)
     (found,) = findings("native", database=[shop.alias])
     assert found["severity"] == "error"
-    assert "but the table has id 60, which it would come to" in found["what"]
+    assert "but the table has id 60, which it would give again" in found["what"]
     doctor("native", database=[shop.alias], fix=True, yes=True)
     assert shop.insert() == [101]
 
@@ -145,7 +145,7 @@ def test_a_tag_that_was_put_back_meets_no_sequence(shop: Shop) -> None:
     shop.insert(8)
     LeafAlloc.objects.using(shop.alias).filter(pk=TAG).update(max_id=50)
     (found,) = findings("native", database=[shop.alias])
-    assert "the tag was put back" in found["what"]
+    assert "the tag was reset" in found["what"]
     extend_native()
     assert shop.insert()[0] > 100
     assert Invoice.objects.using(shop.alias).create().pk > shop.position().ids[-1]

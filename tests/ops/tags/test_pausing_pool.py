@@ -13,9 +13,9 @@ from django_idgen import segments
 from django_idgen.core.errors import SegmentUnavailable, TagPaused
 from django_idgen.core.lease import process_label
 from django_idgen.models import LeafAlloc
-from django_idgen.ops.preloading import preload_segments
 from django_idgen.ops.tags.edits import PoolStillOpen, pause_tag, resume_tag
 from django_idgen.ops.tags.outlook import outlook
+from django_idgen.ops.upkeep import preload_segments
 from django_idgen.process import handlers
 from django_idgen.sources.pool.scripts import key_of
 from django_idgen.sources.pool.source import PoolSource
@@ -218,7 +218,9 @@ def test_a_pool_that_can_not_be_cleared_is_told_and_cleared_later(
     away: Callable[[], RedisServer],
 ) -> None:
     """The databases are paused by then; the next preloading sees to the pool."""
-    with pytest.raises(PoolStillOpen, match=r"'t' is paused, but its pool"):
+    with pytest.raises(
+        PoolStillOpen, match=r"'t' is paused, but Redis can't be asked to clear its pool"
+    ):
         pause_tag("t")
     assert LeafAlloc.objects.using("postgres").get(pk="t").paused
     source: Any = segments.allocator().source

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from rest_framework.test import APIClient
 
-from django_idgen.ops.readiness import Part, Readiness
+from django_idgen.ops.health import Part, Readiness
 from django_idgen.rest import health
 from tests.rest.tags.people import Person, client_of
 

@@ -16,7 +16,6 @@ from django_idgen.contrib.old_servers.cosid import Distributor
 from django_idgen.contrib.old_servers.mounting import Tags
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
-from django_idgen.ops.tags import supply as tag_supply
 from tests.remote.service import SECRET, one_token
 from tests.server_tools import at_once
 from tests.sources.pool.test_project import idgen_on
@@ -58,9 +57,9 @@ def turns(who: int, alias: str) -> list[int]:
                 last = cosid.take(None, TAG, step)
                 found += range(last - step + 1, last + 1)
             elif act == 4:
-                tag_supply.clear_here(TAG)
+                tag_edits.clear_here(TAG)
             else:
-                tag_supply.fill_pool(LeafAlloc.objects.using(alias).get(pk=TAG))
+                tag_edits.fill_pool(LeafAlloc.objects.using(alias).get(pk=TAG))
     finally:
         connections.close_all()
     return found

@@ -1,0 +1,187 @@
+"""The worker ids of a generator: who holds which, who held it when, and freeing one by hand.
+
+The registry (``LEASES`` of the generator's settings) decides what can be seen. A registry in a
+database or in Redis shows the worker ids of all processes. One with a configured worker id shows
+those of this host. A service that lends over HTTP shows none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError
+from django.utils.timezone import is_aware, make_aware
+
+from ..core.clock import SYSTEM_CLOCK, unix_us
+from ..core.errors import IdgenError, WorkerOutOfRange
+from ..core.inspection import (
+    InspectedMark,
+    Inspection,
+    PastLease,
+    Ticks,
+    WorkerEntry,
+    WorkerMap,
+    drawn,
+    entries_of,
+    entry_of,
+)
+from ..core.lease import Mark
+from ..core.registry import Registry
+from ..db.connection import home_connection
+from ..db.tables import missing_tables
+from ..models import NamespaceRecord, WorkerLease
+from ..process import handlers
+from ..process.factory import registry_kind, registry_of
+from ..settings.config import GeneratorSettings
+
+__all__ = [
+    "entries_from_rows",
+    "entries_of_rows",
+    "release_worker",
+    "who_held",
+    "worker_map",
+]
+
+
+def worker_map(alias: str) -> WorkerMap:
+    """All worker ids of generator ``alias``. Takes none, changes nothing.
+
+    One round trip (or transaction) for each registry, and memory for the worker ids that were
+    ever lent. If only some of a fallback's registries answer, the map has their worker ids.
+
+    Raises :class:`SettingsError` for an unknown alias, :class:`RegistryUnavailable` if no
+    registry answers, and :class:`NotSeenFromHere`.
+    """
+    entry = handlers.generator_settings(alias)
+    found = _registry_in_use(entry).inspect()
+    return drawn(alias, registry_kind(entry.leases), entry.layout.workers, found)
+
+
+def release_worker(alias: str, worker: int, lease: str | None = None) -> bool:
+    """Free ``worker`` by hand, as after its holder was killed; False if it is not held.
+
+    ``lease``: the :attr:`~..core.inspection.WorkerEntry.lease` that was shown. If another lease
+    has the worker id by now, nothing changes, and the result is False. Without ``lease`` any
+    holder loses it.
+
+    A living holder notices at its next renewal. It uses up its window and takes another lease.
+    The next holder of ``worker`` starts after that window, so that no id repeats.
+
+    Raises as :func:`worker_map`, and :class:`WorkerOutOfRange`.
+    """
+    entry = handlers.generator_settings(alias)
+    return _registry_in_use(entry).free(_checked(entry, worker), lease)
+
+
+def who_held(alias: str, worker: int, tick: int) -> PastLease | None:
+    """Who held ``worker`` at ``tick`` (of the layout); ``None`` if that isn't known.
+
+    It is unknown if the registry's option ``history`` is off, or was off then; if the rows were
+    pruned; and for a tick that was not lent yet. Raises as :func:`release_worker`.
+    """
+    entry = handlers.generator_settings(alias)
+    return _registry_in_use(entry).past_lease(_checked(entry, worker), tick)
+
+
+def _registry_in_use(entry: GeneratorSettings) -> Registry:
+    # The generator's own, if there is one: a registry in memory only knows what itself lent.
+    made = handlers.generators.made().get(entry.alias)
+    return made.keeper.registry if made and made.keeper else registry_of(entry)
+
+
+def _checked(entry: GeneratorSettings, worker: object) -> int:
+    workers = entry.layout.workers
+    if isinstance(worker, bool) or not isinstance(worker, int) or worker not in workers:
+        raise WorkerOutOfRange(worker, workers)
+    return worker
+
+
+# --- rows of WorkerLease --------------------------------------------------------------------
+
+Entries = dict[str, WorkerEntry]
+"""By the primary key of the row."""
+
+
+def entries_of_rows(rows: Iterable[WorkerLease], alias: str) -> Entries:
+    """The present state of ``rows`` of the database ``alias``, as the map shows it.
+
+    The window is in the settings, not in the rows. So this asks the registries that lend from
+    ``alias``, each for these worker ids only. Rows that no registry lends from are read alone.
+    """
+    found = entries_from_rows(rows, alias)
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for entry in found.values():
+        wanted[entry.namespace].add(entry.worker)
+    for inspection in _inspections(wanted, alias):
+        for entry in entries_of(inspection):
+            key = WorkerLease.key_of(entry.namespace, entry.worker)
+            if key in found:
+                found[key] = entry
+    return found
+
+
+def _inspections(wanted: Mapping[str, Collection[int]], alias: str) -> Iterator[Inspection]:
+    asked: set[str] = set()
+    try:
+        for entry in handlers.current_settings().generators.values():
+            for part in _registry_in_use(entry).parts():
+                name = part.namespace.name
+                here = part.uses_database and part.database == alias
+                if here and name in wanted and name not in asked:
+                    asked.add(name)
+                    yield from part.inspect(wanted[name])
+    except (IdgenError, ImproperlyConfigured, DatabaseError):
+        return  # the map shows why; the rows are shown all the same
+
+
+def entries_from_rows(rows: Iterable[WorkerLease], alias: str) -> Entries:
+    """As :func:`entries_of_rows`, but by the rows and the records of their namespaces alone.
+
+    By this host's clock, so a lease that is about to expire may be shown either way.
+    """
+    found = list(rows)
+    records = _records({row.namespace for row in found}, alias)
+    now_us = SYSTEM_CLOCK.wall_ns() // 1000
+    return {row.pk: _entry(row, records.get(row.namespace), alias, now_us) for row in found}
+
+
+def _records(names: Collection[str], alias: str) -> Mapping[str, NamespaceRecord]:
+    if not names or missing_tables(home_connection(alias), ["NamespaceRecord"]):
+        return {}
+    return NamespaceRecord.objects.using(alias).in_bulk(list(names))
+
+
+def _entry(
+    row: WorkerLease, record: NamespaceRecord | None, alias: str, now_us: int
+) -> WorkerEntry:
+    inspected = InspectedMark(
+        Mark(row.worker, row.token, row.start, row.until, row.generation, row.holder),
+        seen_us=_unix_us(row.seen_at),
+        acquired_us=_unix_us(row.acquired_at),
+        offset_us=row.clock_offset_us,
+        void=record is None or record.generation != row.generation,
+    )
+    return entry_of(
+        inspected,
+        None if record is None else _ticks(record),
+        now_us=now_us,
+        namespace=row.namespace,
+        registry="database",
+        place=alias,
+    )
+
+
+def _ticks(record: NamespaceRecord) -> Ticks | None:
+    try:
+        found = json.loads(record.fingerprint or "{}")
+        return Ticks(int(found["epoch_us"]), int(found["tick_us"]), record.largest_window)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _unix_us(at: datetime) -> int:
+    return unix_us(at if is_aware(at) else make_aware(at))
