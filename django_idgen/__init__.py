@@ -6,8 +6,8 @@
     generators["default"].next_ids(1000)
     segments["orders"].next_id()        # the tag is made on first use
 
-Importing this package loads no Django: the names above are resolved when they
-are first used, so that ``django_idgen.core`` works without it.
+Importing this package does not import Django: the names above are resolved on first
+use, so that ``django_idgen.core`` works without it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 class IdgenConfig(AppConfig):
     name = "django_idgen"
     verbose_name = _("Id generators")
-    # Ours, whatever the project's default: that may be a field of this very app.
+    # Explicit: the project's default may be a field of this app.
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
@@ -37,7 +37,7 @@ class IdgenConfig(AppConfig):
 
 
 def _before_migrate(**kwargs: Any) -> None:
-    # With all of Django's migrations, for which no server starts.
+    # Imported here: it imports Django's migrations, which no server needs.
     from .db import tables
     from .ops.tags import migrated
 
@@ -54,12 +54,12 @@ def _after_migrate(**kwargs: Any) -> None:
 
 
 def _start_metrics() -> None:
-    """Count from the start, where metrics are wanted: without a request, too."""
+    """Count from the start where metrics are on, even without a request."""
     from .core.errors import ConfigurationError
     from .process import handlers
     from .settings.config import are_wanted
 
-    # What is wrong, or missing, is for the checks to say.
+    # The checks report what is wrong or missing.
     with suppress(ConfigurationError, ImportError):
         if are_wanted() and handlers.current_settings().metrics is not None:
             from .ops.metrics.exporter import start

@@ -1,5 +1,7 @@
-"""Fixtures for users' tests. Loaded by pytest in every project that has us installed,
-so nothing of Django is imported before a fixture is used.
+"""Fixtures for users' tests.
+
+pytest loads it in every project that has this package installed. So nothing of Django is imported
+before a fixture is used.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ __all__ = ["idgen_fixed_ids", "idgen_sequential"]
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
-    """Give everything back while the streams that handlers log to are open.
+    """Give everything back while the streams of log handlers are open.
 
-    At the interpreter's exit pytest has closed those that it captured.
+    At the interpreter's exit pytest has closed the streams that it captured.
     """
     lifecycle = sys.modules.get("django_idgen.process.lifecycle")
     if lifecycle is not None:
@@ -30,7 +32,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture
 def idgen_fixed_ids() -> Iterator[Callable[..., FixedIds]]:
-    """Call it as :func:`django_idgen.testing.fixed_ids`; it lasts until the test ends."""
+    """Call it like :func:`django_idgen.testing.fixed_ids`. It lasts until the test ends."""
     from .testing import fixed_ids
 
     with ExitStack() as stack:

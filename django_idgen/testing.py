@@ -1,8 +1,8 @@
-"""For users' tests: ids that are known beforehand, and ids without a registry.
+"""For users' tests: fixed ids, and ids without a registry.
 
-Nothing here is needed for tests to work. Each of the three is a context manager
-and a decorator of functions, coroutine functions and unittest's ``TestCase``s, acts on
-the whole process (all its threads) for the duration, and can be nested.
+Tests work without it. Each of the three is a context manager
+and a decorator of functions, coroutine functions and unittest's ``TestCase``s. It acts on
+the whole process (all its threads), and can be nested.
 
 >>> with fixed_ids(7, 9):
 ...     Order.objects.create().pk
@@ -43,10 +43,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Replacement(ContextDecorator, Generic[T]):
-    """What a ``with`` does to ids, for functions, coroutine functions and test cases, too.
+    """A context manager that also decorates functions, coroutine functions and test cases.
 
-    On a test case it is begun anew for each test, before its ``setUp``: what
-    ``contextlib`` would make of a class is a function, whose tests no runner would find.
+    On a test case it starts for each test, before its ``setUp``. (``contextlib`` would turn
+    the class into a function, whose tests no runner finds.)
     """
 
     def __init__(self, name: str, begin: Callable[[], AbstractContextManager[T]]) -> None:
@@ -70,7 +70,7 @@ class Replacement(ContextDecorator, Generic[T]):
 
     def __call__(self, func: F) -> F:
         if isinstance(func, type):
-            self._have_each_test_begin_with_it(func)
+            self._decorate_setup(func)
             return func
         if iscoroutinefunction(func):
             return cast("F", self._around(func))
@@ -90,7 +90,7 @@ class Replacement(ContextDecorator, Generic[T]):
 
         return inside
 
-    def _have_each_test_begin_with_it(self, case: type) -> None:
+    def _decorate_setup(self, case: type) -> None:
         if not issubclass(case, TestCase):
             raise TypeError(
                 f"{self._name}() can't decorate {case.__qualname__}, which is no unittest.TestCase:"
@@ -117,7 +117,7 @@ def _replacement(function: Callable[P, Iterator[T]]) -> Callable[P, Replacement[
 
 
 class FixedIdsUsedUp(IdgenError):
-    """More ids were asked for than :func:`fixed_ids` was given."""
+    """A test has taken more ids than :func:`fixed_ids` was given."""
 
     def __init__(self, name: str, given: int) -> None:
         self.name = name
@@ -131,7 +131,7 @@ class FixedIdsUsedUp(IdgenError):
 class FixedIds(Generator):
     """A generator that gives ``values`` in their order. Thread-safe.
 
-    ``layout`` is that of the generator it stands for; a tag has none. Raises
+    ``layout``: that of the generator it replaces; a tag has none. Raises
     :class:`FixedIdsUsedUp` after the last value.
     """
 
@@ -141,7 +141,7 @@ class FixedIds(Generator):
         self.name = name
         self.layout = layout
         self.issued: list[int] = []
-        """What was given out so far."""
+        """The ids that were given out."""
         self._values = iter(values)
         self._lock = threading.Lock()
 
@@ -170,7 +170,7 @@ class FixedIds(Generator):
         return {"issued": len(self.issued)}
 
     def forget(self) -> None:
-        """A forked child goes on from a copy of its own."""
+        """A forked child continues with its own copy."""
         self._lock = threading.Lock()
 
 
@@ -178,10 +178,10 @@ class FixedIds(Generator):
 def fixed_ids(
     *values: int, generator: str = DEFAULT_ALIAS, tag: str | None = None
 ) -> Iterator[FixedIds]:
-    """``generators[generator]``, or ``segments[tag]``, gives just these ids, in this order.
+    """``generators[generator]``, or ``segments[tag]``, gives exactly these ids, in this order.
 
     Raises :class:`~django_idgen.core.errors.InvalidId` for a value outside
-    1..2**63-1; asking for more ids than were given raises :class:`FixedIdsUsedUp`.
+    1..2**63-1. Taking more ids raises :class:`FixedIdsUsedUp`.
     """
     for value in values:
         _check_id(value)
@@ -203,10 +203,10 @@ def sequential_ids(
 
 @_replacement
 def no_registry() -> Iterator[None]:
-    """All generators and tags work from this process' memory: no table, file or server.
+    """All generators and tags use this process's memory: no table, file or server.
 
-    Generators keep their layouts; tags start at 1. Everything begins anew on the
-    way in and on the way out, so have empty tables on both.
+    Generators keep their layouts. Tags start at 1. Everything starts over at the beginning
+    and at the end, so use it while tables are empty.
     """
     with override_settings(IDGEN=_in_memory()):
         yield
@@ -227,7 +227,7 @@ def _in_memory() -> dict[str, Any]:
 def _leases(entry: dict[str, Any], marks: MemoryMarks) -> dict[str, Any]:
     options = entry.get("LEASES", {}).get("OPTIONS", {})
     kept = {key: value for key, value in options.items() if key in LEASE_OPTIONS}
-    # One set of marks: aliases that share a namespace must not share worker ids.
+    # Shared marks: aliases that share a namespace must not share worker ids.
     return {
         "BACKEND": f"{MemoryLeases.__module__}.{MemoryLeases.__qualname__}",
         "OPTIONS": {**kept, "marks": marks},

@@ -1,6 +1,6 @@
-"""Generators of ``IDGEN["GENERATORS"]`` whose ids are those of a tag, with a source of its own.
+"""Generators of ``IDGEN["GENERATORS"]`` whose ids come from a tag, each with its own source.
 
-Under ``segments`` all tags share one source. Here each alias names the source that it wants:
+All tags of ``segments`` share one source. Here each alias names its source:
 several databases (Flickr's ticket servers), Redis (``INCRBY`` in blocks), a file of the host.
 """
 
@@ -25,14 +25,14 @@ _Base = SegmentGenerator if HAS_GIL else LockedSegmentGenerator
 
 
 class TagGenerator(_Base):  # type: ignore[misc, valid-type]
-    """Rising ids of ``tag``, which ``allocator`` alone makes. Thread-safe.
+    """Rising ids of ``tag``, the only tag of ``allocator``. Thread-safe.
 
     Raises as :class:`SegmentGenerator`.
     """
 
     __slots__ = ("_allocator",)
     default_source: ClassVar[str] = "django_idgen.sources.database.DatabaseSource"
-    """Where its ids come from if the settings name no ``SOURCE``."""
+    """The source if the settings name no ``SOURCE``."""
 
     def __init__(self, allocator: SegmentAllocator, *, tag: str) -> None:
         self._allocator = allocator

@@ -1,8 +1,8 @@
-"""Segments from files of one host: for ids that need neither a database nor a network.
+"""Segments from files of one host, without a database or a network.
 
-Each tag has a file in ``directory`` that holds two numbers: the end of what was granted, written
-ahead, and the tag's step. A process that is killed leaves a gap of one segment at most, and no
-repeat. Change a step with :meth:`FileSource.set_step`: an editor would write an old mark back.
+Each tag has a file in ``directory`` with two numbers: the end of what was granted, written
+ahead, and the tag's step. A killed process leaves a gap of at most one segment, and no
+repeat. Change a step with :meth:`FileSource.set_step`: an editor would write back an old mark.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ..core.source import Source
 __all__ = ["FileSource"]
 
 PATIENCE = 5.0
-"""Seconds that a fetch waits for other processes of the host."""
+"""Seconds that a fetch waits for another process of the host."""
 PAUSE = 0.005
 
 
 class FileSource(Source):
     """Segments of tags that are files in ``directory``. Thread-safe; for processes of one host.
 
-    The directory must exist, on a local disk, and survive a restart. A file that is deleted
-    begins at 1 again: delete none. Raises :class:`ConfigurationError`.
+    The directory must exist, on a local disk, and survive a restart. Delete no file: its tag
+    would start at 1 again. Raises :class:`ConfigurationError`.
     """
 
     wired = ("default_step",)
@@ -50,7 +50,7 @@ class FileSource(Source):
         return self._loader
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
-        """See :meth:`Source.fetch`; all of a host share the file."""
+        """See :meth:`Source.fetch`."""
         with self._locked(tag) as file:
             mark, step = self._numbers_in(file)
             start = max(mark, floor, 1)
@@ -64,13 +64,13 @@ class FileSource(Source):
         return Segment(tag, start, stop, step)
 
     def set_step(self, tag: str, step: int) -> None:
-        """Set the step of ``tag``, from the next fetch on. Raises as :meth:`fetch` does."""
+        """Set the step of ``tag`` from the next fetch on. Raises as :meth:`fetch` does."""
         with self._locked(tag) as file:
             mark, _ = self._numbers_in(file)
             file.write(max(mark, 1), check_step(step))
 
     def is_new(self, tag: str) -> bool:
-        """Whether nothing was granted of ``tag``."""
+        """Whether nothing of ``tag`` was granted."""
         return self._file(tag).peek() <= 1
 
     def _file(self, tag: str) -> NumberFile:

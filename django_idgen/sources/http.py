@@ -1,7 +1,7 @@
-"""Whole segments from a service that has the database: this process needs none.
+"""Whole segments from a service: this process needs no database.
 
-The service's native API lends them (``POST tags/<tag>/segment``); ids are then given out
-here, without asking anyone. Steps, and what follows from them, are the service's.
+The service's native API lends segments (``POST tags/<tag>/segment``), and this process gives
+their ids out. The service decides on steps.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ __all__ = ["HttpSource"]
 class HttpSource(Source):
     """Segments from the services at ``base_urls``. Thread-safe.
 
-    For the options see :class:`HttpLink`. Of several services each must stand
-    before the same databases: a second one's segments are refused. ``installation``, where
-    given, is what ``GET tags/<tag>/segment`` of the service says.
+    For the options see :class:`HttpLink`. All services must have the same databases: segments
+    of another database are refused. ``installation``, if given, is the one that
+    ``GET tags/<tag>/segment`` of the service returns.
 
     Raises :class:`ConfigurationError` for options that can't work.
     """
@@ -85,7 +85,7 @@ class HttpSource(Source):
         self._pins: dict[str, Pin] = {}
         """By tag, since a router may spread the tags over databases."""
         self._most = LONGEST_STEP
-        """Ids that the service lends in one segment."""
+        """Most ids that the service lends in one segment."""
 
     @property
     def loader(self) -> AnyLoader:
@@ -95,7 +95,7 @@ class HttpSource(Source):
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """See :meth:`Source.fetch`.
 
-        Of more ids than the service lends at once there are fewer than ``demand`` asks for.
+        The segment has no more ids than the service lends at once.
         Raises :class:`ConfigurationError` for a service of another database.
         """
         if floor > MAX_ID:
@@ -110,10 +110,9 @@ class HttpSource(Source):
         return self._granted(pin, tag, floor, body)
 
     def owner(self, tag: str, *, max_age: float = 0.0) -> str:  # noqa: ARG002
-        """Whose ids those of ``tag`` are, for a pool before this source, and for who lends on.
+        """See :meth:`Source.owner`. "" if no service answers.
 
-        "" if no service can be asked. Raises
-        :class:`ConfigurationError` where they are of several databases.
+        Raises :class:`ConfigurationError` where the services have different databases.
         """
         try:
             pin = self._pin(check_tag(tag))
@@ -122,12 +121,12 @@ class HttpSource(Source):
             return ""
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """By service: what raises unless it answers. Any one of them is enough."""
+        """By service, a function that raises unless it answers. One service is enough."""
         return self._link.probes(unavailable=SegmentUnavailable)
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
-        # But not whose ids the process had: the floors stay, too.
+        # Keeps the installation of the ids: the floors stay, too.
         self._link.abandon()
         self._loader.reset()
 
@@ -144,7 +143,7 @@ class HttpSource(Source):
         return self._link.ask(path_of(tag), body, unavailable=SegmentUnavailable).body
 
     def _again(self, pin: Pin, tag: str, floor: int, demand: Demand) -> Mapping[str, Any]:
-        """Ask for no more than a step: the service, which has said no, then tells its limit."""
+        """Ask for one step only, after a refusal: the answer has the service's limit."""
         try:
             return self._ask(pin, tag, floor, 1, demand.times)
         except Refused as error:
@@ -160,7 +159,7 @@ class HttpSource(Source):
         return found
 
     def _agreed(self, pin: Pin, tag: str) -> str:
-        """See that all services that answer lend the same ids, before the first is given out."""
+        """Check that all services that answer lend the same ids, before the first fetch."""
         for body in self._link.each(path_of(tag)):
             _check_owner(pin, tag, body)
         return pin.installation or ""
@@ -200,7 +199,7 @@ class HttpSource(Source):
 
 
 def path_of(tag: str) -> str:
-    """The path of a tag's segments; a tag may have slashes, and be nothing but dots."""
+    """The path of a tag's segments. A tag may have slashes, or only dots."""
     quoted = quote(tag, safe="")
     return f"tags/{quoted.replace('.', '%2E') if not tag.strip('.') else quoted}/segment"
 
