@@ -735,7 +735,7 @@ class SegmentGenerator(Generator):
         # A larger step helps with a slow source only.
         step = " raise the tag's step so that segments last longer," if error is None else ""
         return SegmentUnavailable(
-            f"No segment of tag {self.tag!r} could be had within {seconds:g} s "
+            f"No segment of tag {self.tag!r} arrived within {seconds:g} s "
             f"({reason}). Check that the segment source answers,{step} or raise the timeout. "
             f"The next call tries again."
         )

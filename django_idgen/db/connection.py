@@ -270,7 +270,7 @@ class OwnConnection:
             configured = dict(connections.settings[self.alias])
             if str(configured["NAME"]) != self.loader.meant:
                 # At the end of a test run: no preload for the tests reaches the real database.
-                raise OperationalError(f"it is another database than {self.loader.meant!r} by now")
+                raise OperationalError(f"the alias no longer means {self.loader.meant!r}")
             own = _new_wrapper(self.alias, configured)
             watched = own.vendor == "postgresql" and not is_prefork()
             # Where no thread can be started (interpreter shutdown) the job runs in

@@ -73,7 +73,7 @@ class Transactions:
         except (TimeoutError, CancelledError) as error:
             raise self._unavailable(
                 f"Database {self.own.alias!r} did not answer within {timeout:g} s. What it "
-                f"may still grant is given up. See what holds the server up (a locked row of "
+                f"may still grant is given up. See what blocks the server (a locked row of "
                 f"the django_idgen tables?), or raise the 'timeout' option."
             ) from error
 
@@ -111,8 +111,8 @@ class Transactions:
             if SYSTEM_CLOCK.stopwatch() > deadline:
                 break
         raise self._unavailable(
-            f"Database {self.own.alias!r}: one transaction after the other lost to a rival. "
-            f"Try again; if it lasts, see who else writes to the django_idgen tables."
+            f"Database {self.own.alias!r}: every transaction lost against another process. "
+            f"Try again. If it goes on, see which program writes to the django_idgen tables."
         )
 
     def _made_tables(self, connection: BaseDatabaseWrapper, error: DatabaseError) -> bool:

@@ -312,8 +312,8 @@ class ServerSource(Source):
             if taken.segment is not None:
                 return taken.segment
         raise SegmentUnavailable(
-            f"The row of tag {tag!r} in leaf_alloc of database {self.alias!r} changes all the "
-            f"time. See who else writes to it."
+            f"The row of tag {tag!r} in leaf_alloc of database {self.alias!r} changed during every "
+            f"attempt. See which other program writes to it."
         )
 
     def record_rate(self, tag: str, used: int, now: datetime) -> float:
