@@ -361,7 +361,7 @@ class LoaderPool:
     def reset(self) -> None:
         """After a fork: forget the threads and their jobs."""
         self._threads: list[tuple[Loader, set[object]]] = [
-            (Loader(f"idgen-thread-{number}", on_idle=self._on_idle), set())
+            (Loader(f"idgen-fetch-{number}", on_idle=self._on_idle), set())
             for number in range(POOL_SIZE)
         ]
         self._pid = os.getpid()
