@@ -14,23 +14,35 @@ worker ids; this process asks it a few times an hour, however many ids it takes.
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Mapping, Sequence
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, Unpack, cast
 from weakref import WeakSet
 
-from .core.generator import Emit, ignore, is_prefork
-from .core.layout import IdParts
-from .core.lease import process_label
+from .core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable
+from .core.generator import Emit, PreforkGenerator, ignore, is_prefork
+from .core.layout import BitLayout, IdParts
+from .core.lease import Namespace, process_label
+from .core.loader import process_lock
 from .core.segment_allocator import SegmentAllocator, Segments
 from .core.segment_generator import SegmentGenerator
 from .core.snowflake import SnowflakeGenerator
 from .leases.http import HttpLeases
 from .process import exits
-from .remote.generators import PreforkMap, RemoteGenerators
-from .remote.link import CONNECT_TIMEOUT, TIMEOUT, Token
+from .remote.link import (
+    HttpLink,
+    LinkOptions,
+    Refused,
+    leases_path,
+    number_of,
+    shows_link_options,
+    way_out,
+    word_of,
+)
 from .sources.http import HttpSource
 
 __all__ = ["Client"]
@@ -40,6 +52,7 @@ WAIT = 5.0
 """Seconds that a caller waits for a segment: long enough to come past a dead address."""
 
 
+@shows_link_options
 class Client:
     """The generators and tags of the services at ``base_urls``. Safe to share between threads.
 
@@ -64,36 +77,16 @@ class Client:
         self,
         base_urls: str | Sequence[str],
         *,
-        token: Token | None = None,
-        token_env: str | None = None,
-        token_file: str | None = None,
-        timeout: float = TIMEOUT,
-        connect_timeout: float = CONNECT_TIMEOUT,
-        verify: bool | str | ssl.SSLContext = True,
-        cert: str | Sequence[str] | None = None,
-        trust_env: bool = False,
-        installation: str | None = None,
         wait: float = WAIT,
         holder: str | None = None,
         on_event: Emit = ignore,
+        **link: Unpack[LinkOptions],
     ) -> None:
-        options: dict[str, Any] = {
-            "token": token,
-            "token_env": token_env,
-            "token_file": token_file,
-            "timeout": timeout,
-            "connect_timeout": connect_timeout,
-            "verify": verify,
-            "cert": cert,
-            "trust_env": trust_env,
-            "installation": installation,
-        }
-        self._make_allocator = partial(_allocator, base_urls, options, wait, on_event)
+        self._make_allocator = partial(_allocator, base_urls, link, wait, on_event)
         self._allocator = self._make_allocator()
         self.generators = RemoteGenerators(
             base_urls,
-            options,
-            registry=HttpLeases,
+            link,
             holder=process_label() if holder is None else holder,
             on_event=on_event,
         )
@@ -170,10 +163,167 @@ class Client:
 
 
 def _allocator(
-    base_urls: str | Sequence[str], options: Mapping[str, Any], wait: float, on_event: Emit
+    base_urls: str | Sequence[str], link: LinkOptions, wait: float, on_event: Emit
 ) -> SegmentAllocator:
-    source = HttpSource(base_urls=base_urls, **options)
+    source = HttpSource(base_urls=base_urls, **link)
     return SegmentAllocator(source, source.loader, timeout=wait, on_event=on_event)
+
+
+# --- generators ------------------------------------------------------------------------
+
+
+class PreforkMap:
+    """``map[name]`` in a process that uWSGI is about to fork: see :class:`PreforkGenerator`."""
+
+    def __init__(self, make: Callable[[str], Any], find: Callable[[str], Any]) -> None:
+        self._make = make
+        self._find = find
+
+    def __getitem__(self, name: str) -> PreforkGenerator:
+        return PreforkGenerator(partial(self._make, name), partial(self._find, name))
+
+
+class RemoteGenerators:
+    """``generators[alias]``: snowflake generators as the service has them. Thread-safe.
+
+    The service says which layout, epoch, worker ids and window they have; the first use asks it.
+    The service compares them whenever it lends, and raises :class:`NamespaceMismatch` if they
+    have changed.
+    """
+
+    def __init__(
+        self,
+        base_urls: str | Sequence[str],
+        link: LinkOptions,
+        *,
+        holder: str,
+        on_event: Emit,
+    ) -> None:
+        self._options = link
+        self._link = HttpLink(base_urls, **link)
+        self._holder = holder
+        self._on_event = on_event
+        self._closed = False
+        self._made: dict[str, SnowflakeGenerator] = {}
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()  # last: a thread that reads it finds the rest done
+
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        return self._link.base_urls
+
+    def __getitem__(self, alias: str) -> SnowflakeGenerator:
+        """The generator of ``alias``; the first use asks the service.
+
+        Raises :class:`RegistryUnavailable`, :class:`ConfigurationError` for an impossible alias,
+        or :class:`GeneratorClosed`.
+        """
+        found = self._made.get(alias)
+        return self._make(alias) if found is None else found
+
+    async def afind(self, alias: str) -> SnowflakeGenerator:
+        """As ``generators[alias]``, for coroutines: never blocks the event loop."""
+        found = self._made.get(alias)
+        if found is not None:
+            return found
+        return await asyncio.to_thread(self._make, alias)
+
+    def _make(self, alias: str) -> SnowflakeGenerator:
+        if is_prefork():
+            make = partial(self._built, alias, background=False)
+            return cast(SnowflakeGenerator, PreforkGenerator(make, partial(self._make, alias)))
+        self._check_process()
+        with self._lock:
+            if self._closed:
+                raise GeneratorClosed(f"The client is closed, so it gives out no id of {alias!r}.")
+            if alias not in self._made:
+                self._made[alias] = self._built(alias)
+            return self._made[alias]
+
+    def _built(self, alias: str, *, background: bool = True) -> SnowflakeGenerator:
+        try:
+            answer = self._link.ask(leases_path(alias), unavailable=RegistryUnavailable)
+        except Refused as error:
+            raise RegistryUnavailable(
+                f"The service does not describe its generator {alias!r}: {error}{way_out(error)}"
+            ) from error
+        layout, namespace = described(alias, answer.body)
+        return SnowflakeGenerator(
+            layout,
+            HttpLeases(namespace, base_urls=self.base_urls, generator=alias, **self._options),
+            max_ahead=namespace.ahead_ticks * layout.tick_us / 1e6,
+            skew_limit=namespace.skew_ticks * layout.tick_us / 1e6,
+            holder=self._holder,
+            background=background,
+            emit=self._on_event,
+        )
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            with process_lock():
+                if self._pid != os.getpid():
+                    self.forget()
+
+    def close(self) -> None:
+        """Give the worker ids back. May be called twice."""
+        self._check_process()
+        with self._lock:
+            self._closed = True
+            made, self._made = self._made, {}
+        for generator in made.values():
+            generator.close()
+            generator.keeper.registry.close()
+        self._link.close()
+
+    def forget(self) -> None:
+        """After a fork: each generator drops its parent's lease."""
+        self._link.abandon()
+        for generator in self._made.values():
+            generator.forget()
+        self._start_over()
+
+
+def described(alias: str, body: Mapping[str, Any]) -> tuple[BitLayout, Namespace]:
+    """The layout and the namespace in a service's description of its generator ``alias``.
+
+    Raises :class:`RegistryUnavailable` if they are impossible.
+    """
+    try:
+        layout = _layout(body["layout"])
+        first, end = body["workers"]
+        if not all(type(number) is int for number in (first, end)):
+            raise ValueError(f"'workers' is {body['workers']!r:.80}")
+        namespace = Namespace(
+            name=word_of(body, "namespace"),
+            epoch_us=layout.epoch_us,
+            tick_us=layout.tick_us,
+            max_ticks=layout.max_ticks,
+            workers=range(first, end),
+            window_ticks=number_of(body, "window_ticks", least=1),
+            skew_ticks=number_of(body, "skew_ticks"),
+            ahead_ticks=number_of(body, "ahead_ticks"),
+            fingerprint={**layout.fingerprint(), "registry": "http", "workers": [first, end]},
+        )
+    except (ConfigurationError, KeyError, TypeError, ValueError) as error:
+        raise RegistryUnavailable(
+            f"The service describes its generator {alias!r} in an impossible way: {error}. Check "
+            f"that it runs the same version of django_idgen."
+        ) from error
+    return layout, namespace
+
+
+def _layout(words: Mapping[str, Any]) -> BitLayout:
+    epoch_us = int(words["epoch_us"])
+    return BitLayout(
+        tuple((name, bits) for name, bits in words["fields"]),
+        tick_us=words["tick_us"],
+        epoch_us=epoch_us,
+        name=word_of(words, "name"),
+        worker_parts=tuple((name, bits) for name, bits in words["worker_parts"]),
+    )
 
 
 # --- the process' life ------------------------------------------------------------------

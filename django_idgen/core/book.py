@@ -1,17 +1,17 @@
-"""The rules of a namespace, over the book that it is kept in.
+"""The rules of a namespace, over the book that stores it.
 
 A *book* is the record of one namespace and the marks of its worker ids, as seen inside one
-transaction. Each rule here is a function over a :class:`Book`: the caller's store holds the
-lock, and undoes everything if a rule raises. The windows come from :mod:`.lease`.
+transaction. Each rule is a function over a :class:`Book`: the caller's store holds the lock, and
+undoes everything if a rule raises. The windows come from :mod:`.lease`.
 
-A namespace notices that something was lost when
+These signs show that a namespace has lost something:
 
-* worker rows are missing: the record says how many worker ids were ever lent;
-* its record is gone, although the installation knows its name, or marks are still there;
-* the installation's own row is gone, since then it is not known what else is;
-* another server has taken over the database, since a replica may have missed the last windows.
+* fewer rows of worker ids than the record says were ever lent;
+* no record, although the installation knows its name or marks are still there;
+* no row of the installation itself, so that more may be missing;
+* another server of the database, since a replica may have missed the last windows.
 
-Then a new *generation* begins: all older tokens are void, and no tick below its fence is lent
+Then a new *generation* begins: all older tokens are void, and it lends no tick below its fence
 (rule L7).
 """
 
@@ -75,78 +75,78 @@ __all__ = [
 
 RANDOM_TRIES = 10
 PREVIOUS_LIMIT = 64
-"""Marks of one host that are looked at for one that its processes had before."""
+"""Marks of one host to search for a worker id that its processes had before."""
 # Processes started from one image, or forked, must not all try the same worker ids.
 _random = SystemRandom()
 
 
 class LookCloser(Exception):
-    """A quick look is not enough: the transaction must begin anew, and thoroughly."""
+    """A quick look is not enough: the transaction must begin again, and thoroughly."""
 
 
 class CeilingReached(Exception):
-    """The window would end past what was lent to the registry: nothing was granted."""
+    """The window would end past the sub-lease: nothing was granted."""
 
     def __init__(self, tick: int) -> None:
         super().__init__(tick)
         self.tick = tick
-        """The window is wanted from here on."""
+        """The first tick of the window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is known of a namespace as a whole. Frozen; all moments in ticks."""
+    """What a book stores of the namespace as a whole. Frozen; all moments in ticks."""
 
     fingerprint: str
-    """JSON of :attr:`Namespace.fingerprint`; empty if it isn't known any more."""
+    """JSON of :attr:`Namespace.fingerprint`; empty if unknown."""
     generation: int
     fence: int
-    """Nothing below this tick is granted."""
+    """The first tick that may be granted."""
     largest_window: int
     workers_made: int
-    """How many worker ids were ever lent; fewer rows than that shows a loss."""
+    """How many worker ids were ever lent; fewer rows show a loss."""
     highest_until: int
     """The end of the latest window ever granted."""
     ceiling: int = 0
-    """The first tick that was not lent to a registry that can forget."""
+    """The end of the sub-lease of a registry that can forget."""
     incarnation: str = ""
-    """Which life of that registry the generation was opened for."""
+    """The life of that registry for which the generation was opened."""
     installation: str = ""
-    """Which installation wrote it."""
+    """The installation that wrote it."""
     server: str = ""
-    """Which server wrote it; empty if that isn't known."""
+    """The server that wrote it; empty if unknown."""
 
 
 class Book(ABC):
     """The record and marks of one namespace, inside one transaction."""
 
     thorough: bool = True
-    """Whether the transaction sees all of the book, and may mend it."""
+    """Whether the transaction sees all of the book and may mend it."""
     ceiling: int | None = None
-    """The first tick that it may not lend, where it lends of a sub-lease (rule L6)."""
+    """The end of its sub-lease, if it has one (rule L6)."""
     cuts: bool = False
-    """Whether it cuts a window at the ceiling; else it raises :class:`CeilingReached`."""
+    """Whether to cut a window at the ceiling, or to raise :class:`CeilingReached`."""
 
     # --- the record -------------------------------------------------------------
 
     @property
     @abstractmethod
     def reading(self) -> Reading:
-        """The registry's clock, read after the lock was taken."""
+        """The registry's clock, read under the lock."""
 
     @property
     @abstractmethod
     def installation(self) -> str:
-        """The identity of the installation that the book belongs to."""
+        """The identity of its installation."""
 
     @property
     @abstractmethod
     def server(self) -> str:
-        """The identity of the server that answers; empty if it isn't known."""
+        """The identity of its server; empty if unknown."""
 
     @abstractmethod
     def record(self) -> Record | None:
-        """The record as it stands, without a lock."""
+        """The record, without a lock."""
 
     def locked_record(self) -> Record | None:
         """The record, locked until the end of the transaction."""
@@ -157,15 +157,15 @@ class Book(ABC):
 
     @abstractmethod
     def was_opened(self) -> bool:
-        """Whether the installation remembers that the namespace had a record."""
+        """Whether the installation knows that the namespace had a record."""
 
     def recalled(self) -> Record:
-        """What the installation remembers of a record that is gone."""
+        """What the installation knows of a record that is gone."""
         return Record("", 0, 0, 0, 0, 0)
 
     @abstractmethod
     def next_generation(self, after: int) -> int:
-        """A number above ``after`` that no generation of this namespace had yet."""
+        """A number above ``after`` that no generation of the namespace has had."""
 
     @abstractmethod
     def eras(self) -> object:
@@ -173,7 +173,7 @@ class Book(ABC):
 
     @abstractmethod
     def save_eras(self, words: Sequence[Mapping[str, Any]]) -> None:
-        """Keep what was lent under earlier layouts."""
+        """Store what was lent under earlier layouts."""
 
     # --- the marks: reading -----------------------------------------------------
 
@@ -183,7 +183,7 @@ class Book(ABC):
 
     @abstractmethod
     def highest_worker(self) -> int | None:
-        """The highest worker id that has a mark; None if none has."""
+        """The highest worker id that has a mark."""
 
     @abstractmethod
     def highest_until(self) -> int:
@@ -201,20 +201,21 @@ class Book(ABC):
     def inspected(
         self, workers: Collection[int] | None = None, *, generation: int | None = None
     ) -> Iterable[InspectedMark]:
-        """All marks, or those of ``workers``; void are those of another ``generation``."""
+        """All marks, or those of ``workers``; those of another ``generation`` are void."""
 
     @abstractmethod
     def had_by(self, who: str, free_at: tuple[int, int] | None = None) -> Sequence[InspectedMark]:
-        """The marks of holders called ``who`` or ``who:...``, the one seen last first.
+        """The marks of holders called ``who`` or ``who:...``, latest seen first.
 
-        With a tick and a generation: :data:`PREVIOUS_LIMIT` of those that are free then.
+        ``free_at``, a tick and a generation: only marks that are free then, and no more than
+        :data:`PREVIOUS_LIMIT`.
         """
 
     @abstractmethod
     def earliest_free(
         self, workers: range, avoid: int | None, now: int, generation: int
     ) -> Mark | None:
-        """Of the marks that are free, the one with the lowest ``until``, then worker id."""
+        """The free mark with the lowest ``until``, then worker id."""
 
     @abstractmethod
     def lowest_missing(self, workers: range, avoid: int | None) -> int | None:
@@ -222,13 +223,13 @@ class Book(ABC):
 
     @abstractmethod
     def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        """The last one of the history that began at ``tick`` or before."""
+        """The last lease of the history that began at ``tick`` or before."""
 
     # --- the marks: writing -----------------------------------------------------
 
     @abstractmethod
     def save_lent(self, mark: Mark, *, is_new: bool) -> None:
-        """Save a mark that was lent now; ``is_new``: its worker id had none."""
+        """Save a mark that is lent now; ``is_new``: its worker id had none."""
 
     @abstractmethod
     def save_renewed(self, mark: Mark) -> None:
@@ -244,7 +245,7 @@ class Book(ABC):
 
     @abstractmethod
     def void(self, worker: int, token: str) -> bool:
-        """Take ``token`` out of its mark and leave the rest; False if it is not there."""
+        """Remove ``token`` from its mark and leave the rest; False if it is not there."""
 
     @abstractmethod
     def rename(self, worker: int, token: str, holder: str) -> bool:
@@ -252,21 +253,21 @@ class Book(ABC):
 
     @abstractmethod
     def restart_marks(self, workers: range, fence: int) -> None:
-        """Free all marks at ``fence``, whatever they were; their ticks are another layout's.
+        """Free all marks, and set them to ``fence``, since the layout of their ticks changes.
 
-        Forgets who was lent what. Those outside of ``workers`` may go.
+        Forgets the history. Marks outside of ``workers`` may go.
         """
 
     @abstractmethod
     def lower_marks(self, fence: int) -> None:
         """Free all marks, and lower those past ``fence`` to it."""
 
-    # --- rules that a store may apply in one statement --------------------------
+    # --- rules that a book may apply in one statement ---------------------------
 
     def extend_seen(
         self, namespace: Namespace, *, now: int, since_us: int, generation: int
     ) -> tuple[int, int]:
-        """Extend what is held and was seen since (µs since 1970); how many, and how far."""
+        """Extend leases whose holders were seen since (µs since 1970); how many, and how far."""
         count = highest = 0
         for seen in list(self.inspected()):
             mark = seen.mark
@@ -339,7 +340,7 @@ def lend(
 def extend(book: Book, namespace: Namespace, lease: Lease, *, last_tick: int) -> Lease | None:
     """Move the end of a held window up; None if ``lease`` no longer holds it.
 
-    Not an error: that would undo a generation that was just opened.
+    An error would undo a generation that was just opened.
     """
     record = opened_record(book, namespace)
     known = lease.token and lease.worker in namespace.workers
@@ -349,7 +350,7 @@ def extend(book: Book, namespace: Namespace, lease: Lease, *, last_tick: int) ->
     now = _now(book, namespace)
     until = _extended(book, namespace, mark, now=now, last_tick=last_tick)
     latest = max(now, min(last_tick, mark.until))
-    # Cut short it must still be of use: a later end than before, and past the latest tick.
+    # A window that is cut short must still be of use: it ends later, and past the latest tick.
     if _is_cut(namespace, latest, until) and not mark.until < until > latest:
         raise CeilingReached(latest)
     mark = replace(mark, until=until)
@@ -359,10 +360,10 @@ def extend(book: Book, namespace: Namespace, lease: Lease, *, last_tick: int) ->
 
 
 def extend_seen(book: Book, namespace: Namespace, *, idle_after: float) -> int:
-    """Extend what is held, and was seen in the last ``idle_after`` seconds; how many there were."""
+    """Extend the leases of holders seen in the last ``idle_after`` seconds; returns how many."""
     found, record = _looked_at(book, namespace)
     if not record.workers_made:
-        return 0  # a scheduler that comes by must not make its settings final
+        return 0  # a scheduler must not make its settings final
     if record != found:
         book.save_record(record)
     now_us = book.reading.registry_us
@@ -378,19 +379,19 @@ def extend_seen(book: Book, namespace: Namespace, *, idle_after: float) -> int:
 
 
 def take_back(book: Book, namespace: Namespace, lease: Lease, *, last_tick: int | None) -> bool:
-    """Free a worker id; False (and nothing changed) if ``lease`` no longer holds it."""
+    """Free a worker id; False, changing nothing, if ``lease`` no longer holds it."""
     if not lease.token or lease.worker not in namespace.workers:
         return False
     return book.take_back(lease, last_tick=last_tick)
 
 
 def lost(lease: Lease) -> LeaseLost:
-    """The error that says so, for any registry."""
+    """The error for a lease that the registry does not know."""
     return LeaseLost(
-        f"The lease of worker id {lease.worker} of namespace {lease.namespace!r} (ticks "
-        f"{lease.start} to {lease.until}) is not known to the registry any more: it was given "
-        f"back, expired and was lent to another, or its row was deleted. What is left of its "
-        f"window is still this process' own; after that acquire a new lease."
+        f"The registry no longer knows the lease of worker id {lease.worker} of namespace "
+        f"{lease.namespace!r} (ticks {lease.start} to {lease.until}): it was given back, expired "
+        f"and was lent to another, or its row was deleted. What is left of its window is still "
+        f"this process' own; after that acquire a new lease."
     )
 
 
@@ -406,11 +407,10 @@ def choose_worker(
 ) -> tuple[int, Mark | None]:
     """A free worker id, never ``avoid``, and its mark if it ever had one.
 
-    One that the process prefers comes first, then the one that the holder had last, so that a
-    restarted process goes on under its old id; then some random tries, since newcomers that
-    choose alike queue for one row; then a scan, since random tries alone fail about every
-    fourth time when 900 of 1024 ids are held.
-    Worker ids whose windows would begin after tick ``by`` come last.
+    In this order: the one that the process prefers; the one that the holder had last, so that a
+    restarted process goes on under its old id; random tries, since newcomers that choose alike
+    queue for one row; a scan, since ten random tries fail about every fourth time when 900 of
+    1024 ids are held. Worker ids whose windows would begin after tick ``by`` come last.
 
     Raises :class:`NoFreeWorker`.
     """
@@ -454,8 +454,7 @@ def _next_worker(
 ) -> tuple[int, Mark | None]:
     """The lowest worker id that was never lent; if all were, the one that is free longest.
 
-    How many were lent is known by the record: deleted rows need not be noticed here, and so
-    no start counts the rows.
+    The record knows how many were lent, so no start has to count the rows.
 
     Raises :class:`NoFreeWorker`.
     """
@@ -464,7 +463,7 @@ def _next_worker(
         return workers[record.workers_made], None
     if namespace.unused == "only":
         raise NoFreeWorker(namespace.name, workers, used=True)
-    # Rows that are missing begin at the fence of the generation that their loss has opened.
+    # Missing rows begin at the fence of the generation that their loss has opened.
     missing = book.lowest_missing(workers, avoid) if book.thorough else None
     if missing is not None:
         return missing, None
@@ -480,14 +479,14 @@ def _next_worker(
 
 
 def inspect(book: Book, workers: Collection[int] | None = None) -> list[InspectedMark]:
-    """What is stored of ``workers``, or of all."""
+    """The stored marks of ``workers``, or of all."""
     record = book.record()
     generation = -1 if record is None else record.generation
     return list(book.inspected(workers, generation=generation))
 
 
 def free_by_hand(book: Book, worker: int, lease: str | None = None) -> bool:
-    """Void the token of a worker id, of ``lease`` alone if given; see :meth:`Registry.free`."""
+    """Void the token of a worker id; see :meth:`Registry.free`."""
     mark = book.mark(worker)
     if mark is None or not mark.token or lease not in (None, name_of(mark.token)):
         return False
@@ -495,18 +494,18 @@ def free_by_hand(book: Book, worker: int, lease: str | None = None) -> bool:
 
 
 def past_lease(book: Book, worker: int, tick: int) -> PastLease | None:
-    """Who was lent ``worker`` when ``tick`` was; see :meth:`Registry.past_lease`."""
+    """Who held ``worker`` at ``tick``; see :meth:`Registry.past_lease`."""
     known = next(iter(book.inspected([worker])), None)
     if known is not None:
         if tick >= known.mark.until:
-            return None  # not promised yet
+            return None  # no holder has it yet
         if tick >= known.mark.start:
             return known.as_lease()
     return book.past_lease(worker, tick)
 
 
 def held_by(book: Book, namespace: Namespace, holder: str) -> list[Lease]:
-    """The leases in ``holder``'s name, expired or not; the earliest first."""
+    """The leases of ``holder``, expired or not; the earliest first."""
     record = book.record()
     if record is None:
         return []
@@ -517,13 +516,13 @@ def held_by(book: Book, namespace: Namespace, holder: str) -> list[Lease]:
         and seen.mark.holder == holder
         and seen.mark.generation == record.generation
     ]
-    # Of two that were lent at one moment, the one that was seen first stays first.
+    # Of two that were lent at the same moment, the one that was seen first stays first.
     current.sort(key=lambda seen: (seen.acquired_us or 0, seen.mark.start))
     return [_lease(namespace, seen.mark) for seen in current]
 
 
 def rename_holders(book: Book, rename: Callable[[str], str | None]) -> int:
-    """Give holders the label that ``rename`` says (None: leave it); how many."""
+    """Give holders the label that ``rename`` returns (None: keep it); returns how many."""
     held = [seen.mark for seen in book.inspected() if seen.mark.token]
     labels = [(mark, rename(mark.holder)) for mark in held]
     return sum(book.rename(mark.worker, mark.token, label) for mark, label in labels if label)
@@ -533,10 +532,10 @@ def rename_holders(book: Book, rename: Callable[[str], str | None]) -> int:
 
 
 def opened_record(book: Book, namespace: Namespace) -> Record:
-    """The locked record of the namespace, made if it has none, mended after a loss.
+    """The locked record of the namespace. Makes a missing one, and mends it after a loss.
 
-    Raises :class:`NamespaceMismatch`, and :class:`LookCloser` if there is something to make
-    or mend and the book was only opened for a quick look.
+    Raises :class:`NamespaceMismatch`, and :class:`LookCloser` if it would have to make or mend
+    one and the book is not :attr:`~Book.thorough`.
     """
     found, record = _looked_at(book, namespace)
     if record != found:
@@ -545,7 +544,7 @@ def opened_record(book: Book, namespace: Namespace) -> Record:
 
 
 def _looked_at(book: Book, namespace: Namespace) -> tuple[Record | None, Record]:
-    """The record as it was found, and as it has to be."""
+    """The record as stored, and as it has to be."""
     found = book.locked_record()
     if found is not None:
         check_fingerprint(namespace, found.fingerprint)
@@ -591,13 +590,13 @@ def _mended(book: Book, namespace: Namespace, found: Record | None) -> Record:
 
 
 def _needs_rows(namespace: Namespace, record: Record) -> bool:
-    """Whether the worker id of a row that is missing could be lent again."""
+    """Whether the worker id of a missing row could be lent again."""
     used_up = record.workers_made >= len(namespace.workers)
     return not namespace.unused or (namespace.unused == "first" and used_up)
 
 
 def _lent_so_far(book: Book, namespace: Namespace) -> int:
-    """How many worker ids were ever lent, by the marks alone."""
+    """How many worker ids were ever lent, according to the marks."""
     if not namespace.unused:
         return book.count()
     highest = book.highest_worker()
@@ -605,9 +604,9 @@ def _lent_so_far(book: Book, namespace: Namespace) -> int:
 
 
 def _reopened(book: Book, namespace: Namespace, known: Record) -> Record:
-    """A new generation, past whatever the lost one can have granted."""
+    """A new generation, past all that the lost one can have granted."""
     fence = max(known.fence, known.highest_until, book.highest_until())
-    # A whole record knows the end of every window that was granted: only rows are missing.
+    # A whole record knows the end of every window: only rows are missing.
     whole = known.installation == book.installation and known.server == book.server != ""
     if not whole:
         ahead = max(0, _longest_lead(book, namespace) - known.largest_window)
@@ -623,7 +622,7 @@ def _reopened(book: Book, namespace: Namespace, known: Record) -> Record:
 def _longest_lead(book: Book, namespace: Namespace) -> int:
     """How far, in ticks, any window ended past the time when its holder was last seen.
 
-    A holder that ran ahead then, after an earlier loss, may have been promised as much since.
+    A holder that ran ahead then, after an earlier loss, may have got as much since.
     """
     return max(
         (seen.mark.until - namespace.tick_at(seen.seen_us or 0) for seen in book.inspected()),
@@ -635,7 +634,7 @@ def _longest_lead(book: Book, namespace: Namespace) -> int:
 
 
 def stored_of(book: Book, record: Record) -> Stored:
-    """What the book holds, for those who look at it from outside."""
+    """The content of the book, for those outside of it."""
     return Stored(
         parsed_fingerprint(record.fingerprint),
         record.generation,
@@ -647,9 +646,9 @@ def stored_of(book: Book, record: Record) -> Stored:
 
 
 def rewrite(book: Book, namespace: Namespace, change: Change) -> Stored:
-    """Replace what is stored by ``change``: see :meth:`StoredBook.rewrite`.
+    """Replace the content of the book by ``change``: see :meth:`StoredBook.rewrite`.
 
-    ``namespace`` has the settings that are stored now. What was lost is reckoned with first.
+    ``namespace`` has the settings that are stored now. Mends a loss first.
     """
     if not book.thorough:
         raise LookCloser
@@ -665,7 +664,7 @@ def rewrite(book: Book, namespace: Namespace, change: Change) -> Stored:
         highest_until=successor.fence,
         largest_window=successor.longest,
         workers_made=_lent_so_far(book, namespace) if successor.resets else record.workers_made,
-        # A registry outside of the database gets ticks of the new generation when it asks.
+        # A registry that can forget gets ticks of the new generation when it asks.
         ceiling=0,
         incarnation="",
     )
@@ -675,7 +674,7 @@ def rewrite(book: Book, namespace: Namespace, change: Change) -> Stored:
 
 
 def _reset_marks(book: Book, successor: Successor) -> None:
-    # Else their tokens are void by the generation, and their marks below the fence.
+    # Otherwise the new generation voids the tokens, and the marks lie below the fence.
     if successor.moved:
         book.restart_marks(successor.workers, successor.fence)
     elif successor.lowered:
@@ -685,7 +684,7 @@ def _reset_marks(book: Book, successor: Successor) -> None:
 def change_sub_lease(
     book: Book, namespace: Namespace, change: SubLeaseChange, *, stride: int
 ) -> SubLease:
-    """Replace what is lent to a registry that can forget by ``change`` of it (rule L6)."""
+    """Apply ``change`` to the sub-lease of a registry that can forget (rule L6)."""
     nothing = SubLease("", 0, 0, 0)
     record = opened_record(book, reaching(namespace, nothing, now=0, stride=stride))
     before = SubLease(
@@ -696,7 +695,7 @@ def change_sub_lease(
         return after
     reach = reaching(namespace, after, now=_now(book, namespace), stride=stride).reach_ticks
     if reach > record.largest_window and not book.thorough:
-        raise LookCloser  # it has to be in the installation's memory, too, before it is used
+        raise LookCloser  # the installation has to know it, too, before it is used
     book.save_record(
         replace(
             record,
@@ -704,7 +703,7 @@ def change_sub_lease(
             fence=after.fence,
             ceiling=after.ceiling,
             incarnation=after.incarnation,
-            # Lower again, once the ceiling has come back in line with the time.
+            # It falls once the ceiling is back in line with the time.
             largest_window=reach,
             highest_until=after.ceiling,
         )
@@ -721,7 +720,7 @@ def fingerprint_text(fingerprint: Mapping[str, object]) -> str:
 
 
 def parsed_fingerprint(text: str) -> Mapping[str, Any]:
-    """The fingerprint of a record; empty if it isn't known. Raises :class:`LayoutError`."""
+    """The fingerprint of a record; empty if unknown. Raises :class:`LayoutError`."""
     try:
         found = json.loads(text) if text else {}
     except ValueError:
@@ -771,7 +770,7 @@ def _raised(record: Record, until: int) -> Record:
 
 
 def _is_current(record: Record, mark: Mark, lease: Lease) -> bool:
-    """Whether ``lease`` still stands: all that is stored of it must agree."""
+    """Whether ``lease`` is the one that is stored."""
     return (mark.token, mark.start, mark.generation, record.generation) == (
         lease.token,
         lease.start,
@@ -809,12 +808,11 @@ class SubLease:
     """What the database has lent to the current generation of a registry. Frozen."""
 
     installation: str
-    """Whose database it is."""
     generation: int
     fence: int
     """The first tick that may be lent."""
     ceiling: int
-    """The first tick that may not; only ever raised. Not past the fence: nothing is lent yet."""
+    """The first tick that may not; it only rises. Not past the fence: nothing is lent yet."""
     incarnation: str = ""
     """Which life of the registry the generation was opened for."""
 
@@ -832,9 +830,9 @@ class SubLease:
         )
 
     def opened(self, incarnation: str, *, now: int, stride: int) -> SubLease:
-        """The sub-lease of ``incarnation``, a new generation unless it has one already.
+        """The sub-lease of ``incarnation``; a new generation if it has none.
 
-        Nothing that an earlier generation may have lent lies past its ceiling.
+        An earlier generation lent nothing at or past its ceiling.
         """
         if self.is_laid and self.incarnation == incarnation:
             return self
@@ -855,11 +853,10 @@ class SubLease:
         return replace(self, ceiling=max(self.ceiling, max(self.fence, wanted) + stride))
 
     def raised_for(self, seen: SubLease, *, now: int, wanted: int, stride: int) -> SubLease:
-        """What becomes of it when a user of generation ``seen`` asks for a higher ceiling.
+        """The sub-lease after a user of generation ``seen`` asked for a higher ceiling.
 
-        Only the current generation is lifted. One that a loss of the database has
-        left without ticks goes to the process that asks first, past what that one still knows
-        to have been lent; another stays as it is.
+        Only the current generation is lifted. After a loss of the database it has no ticks; then
+        the process that asks first gets some, past all that it knows to have been lent.
         """
         if not self.is_laid:
             known = replace(self, fence=max(self.fence, seen.ceiling))
@@ -871,10 +868,10 @@ SubLeaseChange = Callable[[SubLease], SubLease]
 
 
 def reaching(namespace: Namespace, sub_lease: SubLease, *, now: int, stride: int) -> Namespace:
-    """``namespace`` with the largest window that a loss of ``sub_lease`` must reckon with (L7).
+    """``namespace`` with the largest window to reckon with after a loss of ``sub_lease`` (L7).
 
-    Since then its ceiling may have been raised, to as far past the time as it lay at
-    ``now``, or a generation may have been opened at it: that is a stride more.
+    A lost update may have raised its ceiling as far past the time as it lay at ``now``, or
+    opened a generation at it: that is a stride more.
     """
     lead = max(sub_lease.ceiling - now, stride)
     return replace(namespace, window_ticks=namespace.window_ticks + lead + stride)

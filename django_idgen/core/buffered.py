@@ -1,9 +1,9 @@
 """Ids prepared ahead, as uid-generator's cached generator has them: whole ticks in a buffer.
 
-One thread keeps the buffer filled, with ranges and not with single ids. A caller walks the
-tick that is open without a look at a clock, so ``next_id`` is an attribute: see
-:func:`.generator.walk`. The thread also looks at the clock for the callers: a tick that
-grew too old is thrown away, so that after a pause ids are of the present again.
+A thread keeps the buffer filled with ranges, one for each tick. A caller walks the open tick
+without reading a clock, so ``next_id`` is an attribute: see :func:`.generator.walk`. The thread
+reads the clock for the callers: it discards a tick that is too old, so that after a pause ids
+are of the present again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .errors import ConfigurationError
 from .generator import HAS_GIL, Emit, drop, ignore, walk
 from .layout import BitLayout, is_int
 from .loader import RepeatingThread
+from .options import check_seconds, check_whole
 from .registry import Registry
 from .snowflake import NEVER, SnowflakeGenerator, SnowflakeStats
 
@@ -34,25 +35,25 @@ __all__ = ["BufferedGenerator", "BufferedStats", "Policy"]
 logger = logging.getLogger("django_idgen")
 
 Policy = Callable[["BufferedGenerator"], object]
-"""Called with the generator whose buffer is full, or empty."""
+"""Called with the generator whose buffer is full or empty."""
 
 MAX_BOOST = 16
 RETRY = 1.0
-"""Seconds until the buffer is filled again after that failed."""
+"""Seconds until the thread tries again after it failed to fill the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class BufferedStats(SnowflakeStats):
-    """As of a snowflake generator, and of its buffer."""
+    """Counts of a snowflake generator and its buffer."""
 
     buffered: int
-    """Ids prepared and not given out yet, those of the open tick included."""
+    """Ids prepared and not issued yet, those of the open tick included."""
     capacity: int
-    """How many a full buffer has."""
+    """Ids of a full buffer."""
     dry: int
-    """Times that a caller found the buffer empty, and no tick that might be prepared."""
+    """Times that a caller found the buffer empty and had to wait for the next tick."""
     outdated: int
-    """Ids thrown away since their ticks were too old."""
+    """Ids discarded because their ticks were too old."""
 
 
 class BufferedGenerator(SnowflakeGenerator):
@@ -61,19 +62,19 @@ class BufferedGenerator(SnowflakeGenerator):
     * ``boost_power`` (0 to 16): an id's time lies at most ``2**boost_power`` ticks ahead of
       the registry's time, or behind it. (Further ahead where its lease had to start later.)
     * ``padding_factor`` (percent, 1 to 99): fill when fewer ids than this share are left.
-    * ``schedule_interval`` (seconds): fill that often, too. None: only when ids are taken.
-    * ``on_full``, ``on_empty``: called with this generator (or dotted paths to what is
-      called) when a filling ends with a full buffer, in the filling thread, and when a caller
-      finds the buffer empty and the next tick not due. What ``on_empty`` raises goes to that
-      caller; otherwise it waits for the tick, ``wait_limit`` seconds at most.
+    * ``schedule_interval`` (seconds): also fill that often. None: only as callers take ids.
+    * ``on_full``, ``on_empty``: callables, or dotted paths to them, that get this generator.
+      The filling thread calls ``on_full`` when the buffer is full. A caller that finds the
+      buffer empty before the next tick may be prepared calls ``on_empty``, which may raise;
+      else the caller waits for the tick, ``wait_limit`` seconds at most.
 
-    The other arguments are as of :class:`SnowflakeGenerator`. Thread-safe; what it raises is
-    the same, too. A process that is stopped for longer may, when it goes on, give out ids of
-    the tick that was open before its thread runs again: older, but of its lease and once only.
+    The other arguments and the errors are those of :class:`SnowflakeGenerator`. Thread-safe.
+    A process that was stopped for long may issue ids of the tick that was open before its
+    thread runs again: they are older, but inside its lease and unique.
     """
 
     next_id: Callable[[], int]
-    """As of :class:`SnowflakeGenerator`, but an attribute, which each tick sets anew."""
+    """As :meth:`SnowflakeGenerator.next_id`, but an attribute that each tick sets anew."""
 
     __slots__ = dict.fromkeys((
         "_asleep", "_buffer", "_capacity", "_dry", "_fresh_until", "_ids", "_low", "_on_empty",
@@ -104,10 +105,16 @@ class BufferedGenerator(SnowflakeGenerator):
                 f"A BufferedGenerator takes no 'batch' bits, and {layout} has some. Give them to "
                 f"'sequence', or use a SnowflakeGenerator with 'max_ahead'."
             )
-        ticks = 1 << _whole("boost_power", boost_power, 0, MAX_BOOST)
+        ticks = 1 << check_whole("boost_power", boost_power, least=0, most=MAX_BOOST)
         self._capacity = ticks * layout.sequences
-        self._low = self._capacity * _whole("padding_factor", padding_factor, 1, 99) // 100
-        self._schedule = _interval(schedule_interval)
+        self._low = (
+            self._capacity * check_whole("padding_factor", padding_factor, least=1, most=99) // 100
+        )
+        self._schedule = (
+            None
+            if schedule_interval is None
+            else check_seconds("schedule_interval", schedule_interval, most=1e9)
+        )
         self._on_full = _policy("on_full", on_full)
         self._on_empty = _policy("on_empty", on_empty)
         self._ids: Iterator[int] = iter(range(0))
@@ -127,14 +134,14 @@ class BufferedGenerator(SnowflakeGenerator):
 
     def _start_over(self) -> None:
         super()._start_over()
-        drop(self._ids)  # a caller may hold it, in an older next_id
+        drop(self._ids)  # a caller may hold it in an older next_id
         self._thread = RepeatingThread()
         self._short_lock = threading.Lock()
-        """For all below; never held while something waits. Taken after the other one."""
+        """Guards what follows; never held while a thread waits. Taken after ``_lock``."""
         self._buffer: deque[tuple[int, range]] = deque()
-        """Ticks and their ids, rising."""
+        """Ticks with their ids, rising."""
         self._ready = self._dry = self._outdated = 0
-        """Ids in the buffer, without those of the open tick; the others as in the stats."""
+        """Ids in the buffer without those of the open tick; the others as in the stats."""
         self._fresh_until = NEVER
         """Until this moment of the stopwatch the open tick is not too old."""
         self._asleep = False
@@ -154,7 +161,7 @@ class BufferedGenerator(SnowflakeGenerator):
         return self._next_ids_slowly(1, [])[0]
 
     def _next_watched(self) -> int:
-        """``next_id`` where no thread looks at the clock."""
+        """``next_id`` where no thread reads the clock."""
         if self._clock.stopwatch() < self._fresh_until:
             for value in self._ids:
                 return value
@@ -197,7 +204,7 @@ class BufferedGenerator(SnowflakeGenerator):
         if not HAS_GIL:  # pragma: no cover - free-threaded builds
             self.next_id = self._next_slowly
         elif self._thread.is_alive():
-            # A caller that keeps this attribute takes the slower way later.
+            # A caller that keeps this attribute later takes the slower way.
             self.next_id = walk(self._ids, self._next_watched)
         else:
             self.next_id = self._next_watched
@@ -205,11 +212,11 @@ class BufferedGenerator(SnowflakeGenerator):
             self._thread.wake()
 
     def _seconds_fresh(self, tick: int) -> float:
-        """How long ids of ``tick`` may still be given out; negative if no more."""
+        """How long ids of ``tick`` may still be issued; negative if no longer."""
         return self._seconds_until(tick + 1 + self._ahead)
 
     def _drop_old(self) -> None:
-        """Throw away what lies too far behind."""
+        """Discard ticks that lie too far behind."""
         if self._clock.stopwatch() < self._fresh_until:
             return
         self._drop_open()
@@ -223,14 +230,14 @@ class BufferedGenerator(SnowflakeGenerator):
         drop(self._ids)
 
     def park(self) -> None:
-        """Leave no tick open: for a while no thread looks at the clock (before a fork)."""
+        """Leave no tick open before a fork, since for a while no thread reads the clock."""
         with self._short_lock:
             self._drop_open()
 
     # --- filling -----------------------------------------------------------------
 
     def _prepare(self, refusals: int) -> None:
-        """Leave ids in the buffer; may wait for a tick, renew or acquire."""
+        """Put ids into the buffer; may wait for a tick, renew or acquire."""
         if self._fill(refusals):
             return
         with self._short_lock:
@@ -240,13 +247,15 @@ class BufferedGenerator(SnowflakeGenerator):
         self._fill(refusals, wait=True)
 
     def _fill(self, refusals: int | None = None, *, wait: bool = False) -> bool:
-        """Prepare all ticks that may be: whether the buffer has ids.
+        """Prepare all ticks that may be prepared; returns whether the buffer has ids.
 
-        ``wait``: at least one, though it is not its time yet. One thread fills at a time.
+        ``wait``: prepare at least one, and wait for its time. One thread fills at a time.
         """
         with self._lock:
             self._refusals = self.keeper.refusals if refusals is None else refusals
-            while self._ready < self._capacity and (self._is_due() or (wait and not self._ready)):
+            while self._ready < self._capacity and (
+                self._may_prepare() or (wait and not self._ready)
+            ):
                 block = self._usable_block()
                 self._block = iter(())
                 self._put(self.keeper.last_tick, block)
@@ -258,7 +267,7 @@ class BufferedGenerator(SnowflakeGenerator):
                 logger.exception("on_full of namespace %r failed.", self.keeper.namespace.name)
         return self._ready > 0
 
-    def _is_due(self) -> bool:
+    def _may_prepare(self) -> bool:
         """Whether the next tick may be prepared without waiting."""
         keeper = self.keeper
         lease = keeper.lease
@@ -280,12 +289,12 @@ class BufferedGenerator(SnowflakeGenerator):
         """One turn of the filling thread; returns the seconds until the next. Never raises."""
         with self._short_lock:
             self._drop_old()
-            # What nothing takes is not prepared again and again, unless on a schedule.
+            # Without callers it prepares nothing new, except on a schedule.
             self._asleep = self._clock.stopwatch() >= self._fresh_until
         if not self._asleep or self._schedule is not None:
             try:
                 self._fill()
-            except Exception:  # noqa: BLE001 - the keeper has told; the next caller is told
+            except Exception:  # noqa: BLE001 - signalled; the next caller gets it
                 return RETRY
             finally:
                 self._outbox.send()
@@ -324,32 +333,15 @@ class BufferedGenerator(SnowflakeGenerator):
             self._thread.stop()
 
 
-def _whole(name: str, value: object, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ConfigurationError(
-            f"{name} must be a whole number of {least} to {most}, not {value!r}."
-        )
-    return value
-
-
-def _interval(value: object) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.001 <= value < 1e9:
-        raise ConfigurationError(
-            f"schedule_interval must be a number of seconds, 0.001 or more, or None for no "
-            f"schedule, not {value!r}."
-        )
-    return float(value)
-
-
 def _policy(name: str, value: object) -> Policy | None:
     found: Any = value
     if isinstance(value, str):
         try:
             found = resolve_name(value)
         except (ValueError, ImportError, AttributeError) as error:
-            raise ConfigurationError(f"{name} is {value!r}, which can't be had: {error}") from error
+            raise ConfigurationError(
+                f"{name} is {value!r}, which can't be imported: {error}"
+            ) from error
     if found is not None and not callable(found):
         raise ConfigurationError(
             f"{name} must be a callable, a dotted path to one, or None, not {value!r}."

@@ -1,14 +1,12 @@
-"""Time, as three clocks that must not be mistaken for one another.
+"""Three clocks, and moments as whole microseconds.
 
-* the *stopwatch*: cheap, only good for asking "is this tick over?";
-* *elapsed* time: monotonic and, where the system has such a clock, counting
-  the time that the machine was suspended;
-* the *wall* clock: what the host believes the date to be. It is compared,
-  never trusted: ids are stamped with the registry's time.
+* The *stopwatch* is cheap, and only answers whether a tick is over.
+* *Elapsed* time is monotonic. Where the system has such a clock, it includes suspension.
+* The *wall* clock is the host's date. The package compares it and never trusts it: ids are
+  stamped with the registry's time.
 
-The functions are bound when this module is imported, to clocks that freezegun
-and time-machine leave alone (the wall clock under time-machine on Linux only),
-so that ids go on in tests whose clock was frozen.
+The import binds the functions, to clocks that freezegun and time-machine leave alone (the wall
+clock under time-machine on Linux only), so that ids go on in tests that freeze the clock.
 """
 
 from __future__ import annotations
@@ -39,8 +37,8 @@ __all__ = [
 
 
 def _elapsed_source() -> Callable[[], int]:
-    # clock_gettime is the one reader that neither freezegun nor time-machine
-    # replaces; CLOCK_BOOTTIME also runs while a virtual machine is suspended.
+    # Neither freezegun nor time-machine replaces clock_gettime. CLOCK_BOOTTIME also runs while
+    # a virtual machine is suspended.
     for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
         if hasattr(time, name):
             return partial(time.clock_gettime_ns, getattr(time, name))
@@ -63,9 +61,8 @@ def _wall_source() -> Callable[[], int]:
 
 
 def _unless_faked(exact: Callable[[], int], coarse: Callable[[], int]) -> Callable[[], int]:
-    # time-machine replaces the exact reader inside the interpreter, where binding
-    # it early is of no use. It leaves the coarse one alone: too far from that, the
-    # exact one is not telling the time.
+    # time-machine replaces the exact reader inside the interpreter, so binding it early does not
+    # help. It leaves the coarse one alone. An exact time far from the coarse one is false.
     def wall_ns() -> int:
         rough, fine = coarse(), exact()
         return fine if 0 <= fine - rough < _COARSENESS_NS else rough
@@ -75,24 +72,23 @@ def _unless_faked(exact: Callable[[], int], coarse: Callable[[], int]) -> Callab
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The clocks and the sleep that a generator uses. Safe to share between threads.
+    """The clocks and the sleep that a generator uses. Thread-safe.
 
-    A test passes one of its own, whose functions it drives by hand.
+    A test passes one whose functions it controls.
     """
 
     stopwatch: Callable[[], float]
-    """Seconds since an arbitrary moment; the fastest reading there is."""
+    """Seconds since an arbitrary moment; the fastest clock."""
     elapsed_ns: Callable[[], int]
-    """Nanoseconds since an arbitrary moment, suspension counted where possible."""
+    """Nanoseconds since an arbitrary moment, with suspension where possible."""
     wall_ns: Callable[[], int]
-    """Nanoseconds since 1970, as this host believes."""
+    """Nanoseconds since 1970, according to this host."""
     sleep: Callable[[float], None]
-    """Blocks the calling thread for so many seconds."""
 
     def ahead_of_us(self, reading: Reading) -> int:
-        """How far (µs) the wall clock is ahead of the registry's, as it was read; below 0: behind.
+        """How far (µs) the wall clock is ahead of the registry's clock; below 0: behind.
 
-        Within half of the reading's round trip.
+        The error is at most half of the reading's round trip.
         """
         since_us = (self.elapsed_ns() - reading.at_ns) // 1000
         return self.wall_ns() // 1000 - reading.registry_us - since_us
@@ -109,14 +105,14 @@ SYSTEM_CLOCK = Clock(
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reading of the registry's clock, with the round trip it came from."""
+    """One reading of the registry's clock, and its round trip."""
 
     registry_us: int
     """Microseconds since 1970 on the registry's clock."""
     sent_ns: int
-    """``Clock.elapsed_ns`` before the question was sent."""
+    """``Clock.elapsed_ns`` before the request."""
     received_ns: int
-    """``Clock.elapsed_ns`` after the answer came in."""
+    """``Clock.elapsed_ns`` after the answer."""
 
     @property
     def round_trip_us(self) -> int:
@@ -124,17 +120,16 @@ class Reading:
 
     @property
     def at_ns(self) -> int:
-        """The moment, on the elapsed clock, that the reading is taken to be of."""
+        """The assumed moment of the reading, on the elapsed clock."""
         return (self.sent_ns + self.received_ns) // 2
 
 
 class AnchoredClock:
     """The registry's time: its last reading plus this process' elapsed time.
 
-    A stepped wall clock changes nothing. A reading replaces the anchor only if
-    it differs by more than its own round trip (a nearer one is noise); one that
-    is further off than ``skew_limit_us`` is refused, since then one of the two
-    clocks was stepped and there is no telling which.
+    A stepped wall clock changes nothing. A reading replaces the anchor only if it differs by
+    more than its own round trip; less is noise. It refuses a reading that is further off than
+    ``skew_limit_us``, because then one of the two clocks was stepped, and it can't know which.
 
     Not thread-safe: the keeper calls it under its lock.
     """
@@ -145,7 +140,7 @@ class AnchoredClock:
         self._elapsed_ns = clock.elapsed_ns
         self._anchor: Reading | None = None
         self._lag_ns = 0
-        """What elapsed time lacks of the registry's: kept, since each new tick asks for it."""
+        """The registry's time minus elapsed time; stored, since each new tick needs it."""
         self.skew_limit_us = skew_limit_us
 
     @property
@@ -159,11 +154,10 @@ class AnchoredClock:
         return (self._elapsed_ns() + self._lag_ns) // 1000
 
     def observe(self, reading: Reading, *, restart: bool = False) -> int | None:
-        """Take ``reading`` into account.
+        """Compare ``reading`` with the expected time, and correct that if necessary.
 
-        Returns how far (µs) it lay from our own reckoning if it was refused for
-        being past the skew limit, else ``None``. With ``restart`` it is taken in
-        any case: a new lease starts on the registry's time, whatever was before.
+        Returns how far off (µs) the reading is if it is past the skew limit, and so refused;
+        else None. ``restart`` accepts any reading: a new lease starts on the registry's time.
         """
         if self._anchor is None or restart:
             self._drop_anchor_at(reading)
@@ -215,7 +209,7 @@ def aware_us(value: datetime) -> int:
 
 
 def in_zone(aware: datetime, zone: tzinfo) -> datetime:
-    """``aware`` as ``zone`` has it; in UTC where it has no date there: at the end of year 9999."""
+    """``aware`` in ``zone``; in UTC where it has no date there, at the end of the year 9999."""
     try:
         return aware.astimezone(zone)
     except (OverflowError, ValueError):

@@ -10,10 +10,10 @@ alphabet        an id of 63 bits                            read
 ``base62``      11 of ``0-9A-Za-z``                         as written
 ==============  ==========================================  ==========================
 
-All but decimal are of one width, filled up with zeros, so texts sort as their ids do; and
-no text means two ids. Digits alone that don't begin with 0 are decimal in every form, since
-much of Django writes ids so. Without a prefix, therefore, the few ids (one in ten million
-or fewer) that would be nothing but such digits are written in decimal.
+All but decimal have a fixed width, padded with zeros, so texts sort as their ids do. No text
+means two ids. A text of digits that does not begin with 0 is decimal in every form, since much
+of Django writes ids so. Without a prefix, therefore, the few ids (one in ten million or fewer)
+whose text would consist of such digits are written in decimal.
 
 Crockford's alphabet: https://www.crockford.com/base32.html
 """
@@ -60,7 +60,7 @@ _ALIASES = str.maketrans({"I": "1", "L": "1", "O": "0", "-": None})
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """How an id is written: ``prefix``, then its digits in ``alphabet``. Frozen, freely shared.
+    """How to write an id: ``prefix``, then its digits in ``alphabet``. Frozen.
 
     Raises :class:`ConfigurationError` for an alphabet that is not one of
     :data:`ALPHABETS`, or a prefix that is not a letter followed by up to 15 letters,
@@ -70,7 +70,7 @@ class TextForm:
     alphabet: str = "decimal"
     prefix: str = ""
     width: int = field(init=False, repr=False, compare=False)
-    """Digits of every id; 0 for decimal, whose ids are as long as they are."""
+    """Digits of every id; 0 for decimal, whose length varies."""
     _digits: str = field(init=False, repr=False, compare=False)
     _values: dict[str, int] = field(init=False, repr=False, compare=False)
 
@@ -93,19 +93,19 @@ class TextForm:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is what ``str()`` makes of an int."""
+        """Whether it writes an id as ``str()`` does."""
         return not self.width and not self.prefix
 
     @property
     def takes_numbers(self) -> bool:
-        """Whether :meth:`read` takes numbers beside texts of this form."""
+        """Whether :meth:`read` also accepts numbers."""
         return True
 
     @property
     def pattern(self) -> str:
-        """A regular expression, without anchors or groups, of everything that :meth:`read` reads.
+        """A regular expression, without anchors or groups, for all that :meth:`read` accepts.
 
-        It also matches some texts that are no ids, which :meth:`read` refuses.
+        It also matches some texts that :meth:`read` refuses.
         """
         body = r"[0-9A-Za-z-]+" if self.alphabet == "crockford" else r"[0-9A-Za-z]+"
         if not self.width:
@@ -121,17 +121,13 @@ class TextForm:
         return f"{value:d}" if not self.prefix and is_number(text) else self.prefix + text
 
     def parse(self, text: str) -> int:
-        """The id of a text in this very form, prefix included.
+        """The id of a text in this form, with its prefix.
 
         Raises :class:`InvalidId`.
         """
-        if not isinstance(text, str):
-            raise InvalidId(text, f"a text is a string, and this is a {type(text).__name__}")
-        if not text.startswith(self.prefix):
-            raise InvalidId(text, f"it does not begin with {self.prefix!r}")
+        digits = self._digits_of(text)
         if self.width and not self.prefix and is_number(text):
             return DECIMAL.parse(text)
-        digits = self._normalised(text[len(self.prefix) :])
         self._check_length(text, digits)
         value = self._value(text, digits)
         if not 1 <= value <= MAX_ID:
@@ -139,14 +135,14 @@ class TextForm:
         return value
 
     def read(self, value: object) -> int:
-        """The id that somebody gave: an int, its decimal digits, or its text in this form.
+        """The id of input from outside: an int, its decimal digits, or its text in this form.
 
         Raises :class:`InvalidId`.
         """
         return self.read_trusted(value)
 
     def read_trusted(self, value: object) -> int:
-        """The same of what Python, Django or staff gave: numbers are read in every form.
+        """As :meth:`read`, for input of Python, Django or staff: every form accepts numbers.
 
         Raises :class:`InvalidId`.
         """
@@ -164,12 +160,18 @@ class TextForm:
             digits.append(self._digits[digit])
         return "".join(reversed(digits))
 
-    def _normalised(self, digits: str) -> str:
+    def _digits_of(self, text: str) -> str:
+        """What follows the prefix, in the characters of the alphabet."""
+        if not isinstance(text, str):
+            raise InvalidId(text, f"a text is a string, and this is a {type(text).__name__}")
+        if not text.startswith(self.prefix):
+            raise InvalidId(text, f"it does not begin with {self.prefix!r}")
+        digits = text[len(self.prefix) :]
+        if not digits.isascii():
+            return digits
         if self.alphabet == "crockford":
-            return digits.upper().translate(_ALIASES) if digits.isascii() else digits
-        if self.alphabet == "base36":
-            return digits.lower() if digits.isascii() else digits
-        return digits
+            return digits.upper().translate(_ALIASES)
+        return digits.lower() if self.alphabet == "base36" else digits
 
     def _value(self, given: str, digits: str) -> int:
         value, base = 0, len(self._digits)
@@ -193,7 +195,7 @@ class TextForm:
 
 
 def check_id(value: object) -> None:
-    """Refuse what can't be an id. Raises :class:`InvalidId`."""
+    """Raise :class:`InvalidId` unless ``value`` can be an id."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidId(value, f"an id is an int, and this is a {type(value).__name__}")
     if not 1 <= value <= MAX_ID:
@@ -201,7 +203,7 @@ def check_id(value: object) -> None:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a decimal number as ``str()`` writes one."""
+    """Whether a text is a decimal number as ``str()`` writes it."""
     return text.isascii() and text.isdigit() and text[0] != "0"
 
 
@@ -234,7 +236,7 @@ DECIMAL = TextForm()
 # permission. A version is a letter, so no text looks like a number.
 
 VERSIONS = tuple(filter(str.isalpha, CROCKFORD))
-"""What a version of the key may be: a letter that every alphabet has."""
+"""The versions that a key may have: letters of every alphabet."""
 ROUNDS = 10
 HALF = 32
 """Bits of each half."""
@@ -245,8 +247,8 @@ LOW = (1 << HALF) - 1
 class ScrambledForm(TextForm):
     """A version, the scrambled id and a check digit in ``alphabet``, after ``prefix``.
 
-    ``name`` tells ids of one kind from others under the same key. ``keys()`` gives a secret
-    for each version, of which the last writes and all are read. Frozen, freely shared.
+    ``name`` separates the kinds of ids that share a key. ``keys()`` returns a secret for each
+    version: the last one writes, and all can be read. Frozen.
 
     Raises :class:`ConfigurationError` as :class:`TextForm` does, and for decimal.
     """
@@ -277,8 +279,8 @@ class ScrambledForm(TextForm):
         keys = self.keys()
         if not keys:
             raise ConfigurationError(
-                f"There is no key to scramble the ids of {self.name!r} with. Give "
-                f"IDGEN['SCRAMBLE_KEYS'] one."
+                f"There is no key to scramble the ids of {self.name!r}. Add one to "
+                f"IDGEN['SCRAMBLE_KEYS']."
             )
         version = list(keys)[-1]
         scrambling = _scrambling(keys[version], self.name)
@@ -288,15 +290,11 @@ class ScrambledForm(TextForm):
         return f"{self.prefix}{digits}{self._check_digit(digits, scrambling)}"
 
     def parse(self, text: str) -> int:
-        """The id of a text that :meth:`format` made, under any key that is still there.
+        """The id of a text that :meth:`format` wrote with a key that still exists.
 
         Raises :class:`InvalidId`.
         """
-        if not isinstance(text, str):
-            raise InvalidId(text, f"a text is a string, and this is a {type(text).__name__}")
-        if not text.startswith(self.prefix):
-            raise InvalidId(text, f"it does not begin with {self.prefix!r}")
-        digits = self._normalised(text[len(self.prefix) :])
+        digits = self._digits_of(text)
         self._check_length(text, digits)
         self._value(text, digits)  # every character is a digit
         keys, version = self.keys(), digits[0].upper()
@@ -312,7 +310,7 @@ class ScrambledForm(TextForm):
         return value
 
     def read(self, value: object) -> int:
-        """The id of a text that came from outside. Raises :class:`InvalidId`, also for numbers."""
+        """The id of input from outside. Raises :class:`InvalidId`, also for numbers."""
         if isinstance(value, int) or (isinstance(value, str) and is_number(value)):
             raise InvalidId(value, "a number is not taken here; give the text of the id")
         return self.read_trusted(value)
@@ -321,7 +319,7 @@ class ScrambledForm(TextForm):
         return version.lower() if self.alphabet == "base36" else version
 
     def _check_digit(self, digits: str, scrambling: _Scrambling) -> str:
-        """Luhn's, in this alphabet, moved on by what the key says: a wrong key is noticed, too."""
+        """Luhn's check digit, shifted by the key, so that it also shows a wrong key."""
         base, total = len(self._digits), scrambling.offset
         for place, digit in enumerate(reversed(digits)):
             number = self._values[digit] * (2 - place % 2)
@@ -330,7 +328,7 @@ class ScrambledForm(TextForm):
 
 
 class _Scrambling:
-    """A permutation of 64 bits, and a number for check digits. Immutable, so thread-safe."""
+    """A permutation of 64 bits, and a number for check digits. Immutable."""
 
     __slots__ = ("_rounds", "offset")
 

@@ -1,8 +1,7 @@
-"""Every way in which giving out an id can fail, as exceptions.
+"""All errors of the package.
 
-Each names the value that was wrong and the way out, and keeps its values as
-attributes, so that code can branch on them without parsing the message.
-Nothing in this package reports a failure by returning 0, -1 or ``None``.
+Each message names the wrong value and the way out. The values are also attributes, so that code
+need not parse the message. No failure is reported by returning 0, -1 or None.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 
 
 class IdgenError(Exception):
-    """Base of everything that django_idgen raises on its own account."""
+    """Base of all errors of django_idgen."""
 
 
 # --- configuration ----------------------------------------------------------
@@ -27,7 +26,7 @@ class LayoutError(ConfigurationError):
 
 
 class InvalidTag(IdgenError, ValueError):
-    """A segment tag that is empty, too long, or can't be stored."""
+    """A tag that is empty, too long, or can't be stored."""
 
     def __init__(self, tag: object, reason: str) -> None:
         self.tag = tag
@@ -35,7 +34,7 @@ class InvalidTag(IdgenError, ValueError):
 
 
 class InvalidId(IdgenError, ValueError):
-    """A value that is no id, or no id of the layout it was decoded with."""
+    """A value that is not an id, or not an id of this layout."""
 
     def __init__(self, value: object, reason: str) -> None:
         self.value = value
@@ -47,10 +46,10 @@ class TimeOutOfRange(IdgenError, ValueError):
 
 
 class NamespaceMismatch(ConfigurationError):
-    """This process' settings differ from those the namespace was opened with.
+    """The settings of this process differ from those of the namespace.
 
-    Issuing ids with a different layout, epoch, worker range or kind of
-    registry under a running namespace would repeat ids, so it is refused.
+    Another layout, epoch, worker range or kind of registry under a running namespace would
+    repeat ids.
     """
 
     def __init__(self, namespace: str, setting: str, stored: object, configured: object) -> None:
@@ -71,22 +70,22 @@ class NamespaceMismatch(ConfigurationError):
 
 
 class LeaseError(IdgenError):
-    """Base of what can happen to the lease of a worker id."""
+    """Base of all errors of leases."""
 
 
 class RegistryUnavailable(LeaseError):
-    """The lease registry could not be asked, or its answer was lost.
+    """The registry did not answer, or its answer was lost.
 
-    A lost answer counts as a lost grant: the call is never sent again.
+    A lost answer is a lost grant: no call is sent again.
     """
 
 
 class NotSeenFromHere(LeaseError):
-    """Worker ids that another process lends, or another host: look, and free them, there."""
+    """Another process or host lends these worker ids: inspect and free them there."""
 
 
 class NoFreeWorker(LeaseError):
-    """Every worker id of the range is held by somebody, or was used where each is lent once."""
+    """All worker ids of the range are held, or used where each is lent only once."""
 
     def __init__(self, namespace: str, workers: range, *, used: bool = False) -> None:
         self.namespace = namespace
@@ -115,9 +114,9 @@ class WorkerOutOfRange(LeaseError, ValueError):
 
 
 class TooFarAhead(LeaseError):
-    """A holder says that it has stamped ticks that the registry can't have granted.
+    """A holder claims to have stamped ticks that the registry can't have granted.
 
-    Nothing was lent, and nothing that is stored has moved.
+    Nothing was lent, and nothing stored has changed.
     """
 
     def __init__(self, namespace: str, tick: int, latest: int, seconds: float) -> None:
@@ -125,7 +124,7 @@ class TooFarAhead(LeaseError):
         self.tick = tick
         self.latest = latest
         """The latest tick that a window may be asked from."""
-        # All of them, so that it can be pickled: a task's exception goes to the worker's parent.
+        # All of them, for pickle: Celery sends a task's exception to the worker's parent.
         super().__init__(namespace, tick, latest, seconds)
 
     def __str__(self) -> str:
@@ -140,34 +139,33 @@ class TooFarAhead(LeaseError):
 
 
 class LeaseLost(LeaseError):
-    """The registry no longer knows this lease: it expired, or the registry forgot it.
+    """The registry no longer knows this lease: it expired, or the registry lost it.
 
-    What is left of the window is still this process' alone; after that it needs
-    a new lease.
+    What is left of the window still belongs to this process; after that it needs a new lease.
     """
 
 
 class LeaseExpired(LeaseError):
-    """The window is used up and neither renewal nor a new lease could be had."""
+    """The window is used up, and neither renewing nor acquiring a lease succeeded."""
 
 
 class LeaseTaken(LeaseError):
-    """A local lock shows that another process on this host holds the worker id."""
+    """Another process of this host holds the worker id, as a local lock shows."""
 
 
 # --- time -------------------------------------------------------------------
 
 
 class ClockError(IdgenError):
-    """Base of what can be wrong with time."""
+    """Base of all errors of time."""
 
 
 class ClockBeforeEpoch(ClockError):
-    """The clock stands before the layout's epoch, so a stamp would be negative."""
+    """The clock is before the layout's epoch, so a stamp would be negative."""
 
 
 class ClockMovedBackwards(ClockError):
-    """Time went back further than can be waited for, and no other worker id was free."""
+    """Time went back further than a caller may wait, and no other worker id was free."""
 
 
 class ClockSkewed(ClockError):
@@ -182,25 +180,24 @@ class TimeExhausted(ClockError):
 
 
 class SegmentError(IdgenError):
-    """Base of what can happen to a segment of a tag."""
+    """Base of all errors of segments."""
 
 
 class SegmentUnavailable(SegmentError):
-    """No segment could be had before the deadline; the cause is chained."""
+    """No segment came before the deadline; the cause is chained."""
 
 
 class SegmentRefused(SegmentUnavailable):
-    """The source answered that it lends nothing of the tag: no such tag, or no right to it.
+    """The source refuses to grant ids of the tag: it does not exist, or the caller has no right.
 
-    Raised at once: waiting does not change the answer. The next call asks anew.
+    Raised at once, because waiting does not help. The next call asks again.
     """
 
 
 class TagPaused(SegmentUnavailable):
     """The tag is paused: no process gets more of its ids until it is resumed.
 
-    Raised at once, without waiting for a deadline. Whoever has waited for
-    :class:`SegmentUnavailable` is served: the next call asks anew.
+    Raised at once, without waiting for a deadline. The next call asks again.
     """
 
     def __init__(self, tag: str) -> None:
@@ -216,19 +213,19 @@ class TagPaused(SegmentUnavailable):
 
 
 class SegmentExhausted(SegmentError):
-    """The tag has reached 2**63 - 1: there are no higher ids."""
+    """The tag has reached 2**63 - 1, the highest id."""
 
 
 # --- upkeep -----------------------------------------------------------------
 
 
 class UpkeepFailed(IdgenError):
-    """Of a periodic job some part failed, while the rest was done; the cause is chained."""
+    """A part of a periodic job failed; the rest is done. The cause is chained."""
 
     def __init__(self, what: str, done: Mapping[str, Any]) -> None:
         self.what = what
         self.done = done
-        """What the job would have returned, with an ``error`` in each part that failed."""
+        """What the job would have returned, with an ``error`` in each failed part."""
         # Both, so that it can be pickled: a task's exception goes to the worker's parent.
         super().__init__(what, done)
 
@@ -240,7 +237,7 @@ class UpkeepFailed(IdgenError):
 
 
 class GeneratorClosed(IdgenError):
-    """An id was asked of a generator that was closed."""
+    """The generator is closed and issues no more ids."""
 
 
 def _span(workers: range) -> str:

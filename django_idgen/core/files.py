@@ -1,4 +1,4 @@
-"""Marks in files: numbers that one process locks, and that are on the disk before they count."""
+"""Marks in files: numbers that one process locks, and writes to the disk before they count."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def check_platform(what: str) -> None:
 
 @contextlib.contextmanager
 def file_errors(what: str, directory: Path, unavailable: type[IdgenError]) -> Iterator[None]:
-    """Say what an ``OSError`` of the block means for ``what``, whose files are in ``directory``.
+    """Translate an ``OSError`` of the block, about the files of ``what`` in ``directory``.
 
-    Raises :class:`ConfigurationError` if the directory is missing or this process may not write
-    to it, and ``unavailable`` for any other ``OSError``.
+    Raises :class:`ConfigurationError` if the directory is missing or read-only, and
+    ``unavailable`` for any other ``OSError``.
     """
     place = repr(str(directory))
     try:
@@ -52,7 +52,7 @@ def file_errors(what: str, directory: Path, unavailable: type[IdgenError]) -> It
 
 
 def file_name(name: str) -> str:
-    """A name that every file system can store, another one for each ``name``."""
+    """A file name that every file system can store, unique for each ``name``."""
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", name):
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -71,8 +71,8 @@ def sync_directory(directory: Path) -> None:
 class NumberFile:
     """The file ``path``, which one process locks at a time. Every method may raise ``OSError``.
 
-    Its content is a line of ``count`` numbers, each of 20 digits: of one length, within one
-    sector of a disk, so that it is written whole or not at all. The kernel frees the lock
+    Its content is a line of ``count`` numbers of 20 digits each. The fixed length fits into one
+    sector of a disk, so that a write is complete or did not happen. The kernel frees the lock
     however the process ends.
     """
 
@@ -82,11 +82,11 @@ class NumberFile:
         self._descriptor: int | None = None
 
     def lock(self) -> bool:
-        """Lock it until it is closed; False if another holder has it. Makes the file."""
+        """Lock the file until :meth:`close`; False if another holder has it. Creates the file."""
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Deleted, or replaced, before we had it: that lock excludes no other process.
+            # A lock on a file that was deleted or replaced meanwhile excludes no other process.
             if self.still_in_place():
                 return True
         except BlockingIOError:
@@ -102,7 +102,7 @@ class NumberFile:
         return self._descriptor is not None
 
     def still_in_place(self) -> bool:
-        """Whether the path still leads to the file that is locked."""
+        """Whether the path still leads to the locked file."""
         if self._descriptor is None:
             return False
         try:
@@ -111,7 +111,7 @@ class NumberFile:
             return False
 
     def peek(self) -> int:
-        """The first number; 0 if there is none, or it is damaged. Needs no lock."""
+        """The first number; 0 if there is none or it is damaged. Needs no lock."""
         try:
             return int(self.path.read_bytes().split()[0])
         except (OSError, ValueError, IndexError):
@@ -120,7 +120,7 @@ class NumberFile:
     def read(self) -> tuple[int, ...]:
         """The numbers in the locked file; all 0 if it is new.
 
-        Raises ``ValueError`` with the content if that is something else.
+        Raises ``ValueError`` with the content if that is not numbers.
         """
         content = os.pread(self._open(), 256, 0)
         if not content:
@@ -130,7 +130,7 @@ class NumberFile:
         return tuple(map(int, content.split()))
 
     def write(self, *numbers: int) -> None:
-        """Put ``numbers`` on the disk. Only for who has the lock."""
+        """Put ``numbers`` on the disk. Needs the lock."""
         os.pwrite(self._open(), b" ".join(b"%020d" % each for each in numbers) + b"\n", 0)
         os.fsync(self._open())
 
@@ -142,7 +142,7 @@ class NumberFile:
                 os.close(descriptor)
 
     def unlock(self) -> None:
-        """Free the lock, though a child that was forked meanwhile has the file open; and close."""
+        """Free the lock, even if a forked child has the file open, and close it."""
         fcntl.flock(self._open(), fcntl.LOCK_UN)
         self.close()
 

@@ -60,57 +60,56 @@ def check_count(count: object) -> int:
 
 
 def walk(ids: Iterator[int], slow: Callable[[], int]) -> Callable[[], int]:
-    """A ``next_id`` that takes the next of ``ids``, and calls ``slow`` once they have ended.
+    """A ``next_id`` that takes the next of ``ids``, and calls ``slow`` after their end.
 
-    ``ids`` iterates over a ``range``. Two threads never get one id of it: no step of these
-    iterators runs Python code, and so none gives up the GIL, before ``ids`` has ended.
-    What ``slow`` raises reaches the caller, and the next call asks it again.
+    ``ids`` iterates over a ``range``. Two threads never get one id of it: before its end no
+    step of these iterators runs Python code, so none gives up the GIL. What ``slow`` raises
+    reaches the caller, and the next call asks it again.
     """
     return chain(ids, iter(slow, None)).__next__
 
 
 def drop(ids: Iterator[int]) -> None:
-    """End the iterator over a ``range``, for those too that hold it in a :func:`walk`."""
+    """End the iterator over a ``range``, also for callers that hold it in a :func:`walk`."""
     iterator: Any = ids
     iterator.__setstate__(sys.maxsize)
 
 
 class Generator(ABC):
-    """The base class of what gives out ids; also what can be asked of it.
+    """The base class of everything that gives out ids.
 
-    Safe to share between threads. As a context manager it is closed at the end.
+    Safe to share between threads. As a context manager it closes at the end.
     """
 
     __slots__ = ()
 
     has_parts: ClassVar[bool] = False
-    """Whether its ids can be taken apart: see :meth:`decode`."""
+    """Whether :meth:`decode` can take its ids apart."""
     has_background: ClassVar[bool] = False
-    """Whether it takes ``background``: False for one that must not start a thread."""
+    """Whether it takes ``background``, which is False where it must not start a thread."""
     keeper: LeaseKeeper | None = None
-    """What holds its worker id; None for ids that have none."""
+    """Keeps its lease; None for ids without a worker id."""
 
     @abstractmethod
     def next_id(self) -> int:
-        """The next id, 1 to 2**63-1. Raises :class:`IdgenError`, and never returns a non-id."""
+        """The next id, 1 to 2**63-1. Raises :class:`IdgenError`."""
 
     @abstractmethod
     def next_ids(self, count: int, /) -> list[int]:
         """``count`` ids (0 to :data:`MAX_BATCH`). Raises as :meth:`next_id`."""
 
     async def anext_id(self) -> int:
-        """As :meth:`next_id`, for coroutines: the event loop is never held up."""
+        """As :meth:`next_id`, for coroutines. Never blocks the event loop."""
         return await asyncio.to_thread(self.next_id)
 
     async def anext_ids(self, count: int, /) -> list[int]:
-        """As :meth:`next_ids`, for coroutines."""
         return await asyncio.to_thread(self.next_ids, count)
 
     @classmethod
     def reach(cls, layout: BitLayout, options: Mapping[str, Any]) -> float:  # noqa: ARG003
-        """How many seconds past now its ids may lie, with these options of its settings."""
+        """How many seconds past now its ids may lie with these options."""
         value = options.get("max_ahead", 0.0)
-        # What can't be one is refused by the constructor, in its own words.
+        # The constructor refuses what can't be one.
         return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else 0.0
 
     def decode(self, value: int) -> IdParts:
@@ -121,14 +120,14 @@ class Generator(ABC):
         raise ConfigurationError(f"The ids of {type(self).__name__} have no parts.")
 
     def stats(self) -> object:
-        """Counts of what it did; None if it keeps none."""
+        """Its counts; None if it keeps none."""
         return None
 
     def close(self) -> None:
-        """Give no more ids, and give back what is left. May be called twice. Never raises."""
+        """Issue no more ids, and give back what is left. May be called twice. Never raises."""
 
     def forget(self) -> None:
-        """Drop what the child of a fork inherited. No other thread uses the generator."""
+        """In the child of a fork: drop what it inherited. No other thread may use it then."""
 
     def __enter__(self) -> Self:
         return self
@@ -153,14 +152,14 @@ class Emit(Protocol):
 
 
 def ignore(name: str, /, **values: object) -> None:
-    """The listener of those who don't listen."""
+    """A listener that does nothing."""
 
 
 class Outbox:
-    """Keeps events while a lock is held, and sends them once it is not.
+    """Keeps events while a lock is held, and sends them after its release.
 
-    A listener may itself ask for an id; sent from under the generator's lock,
-    that would wait for ever. Thread-safe.
+    A listener may itself ask for an id, which would wait forever under the generator's lock.
+    Thread-safe.
     """
 
     __slots__ = ("_events", "_senders", "_sink")
@@ -174,10 +173,10 @@ class Outbox:
         self._events.append((name, values))
 
     def send(self) -> None:
-        """Send what was put, in its order. Never raises: a listener's fault is logged.
+        """Send the events in their order. Never raises: it logs the error of a listener.
 
-        What a listener causes by asking for ids is sent by the next call, so that
-        one which always causes more neither recurses nor keeps its caller.
+        A listener that asks for ids may cause more events. The next call sends those, so that
+        such a listener neither recurses nor keeps its caller.
         """
         if not self._events:
             return
@@ -194,7 +193,7 @@ class Outbox:
     def _send_one(self) -> None:
         try:
             name, values = self._events.popleft()
-        except IndexError:  # another thread was quicker
+        except IndexError:  # another thread has sent it
             return
         try:
             self._sink(name, **values)
@@ -202,7 +201,7 @@ class Outbox:
             logger.exception("A listener to the event %r failed.", name)
 
     def clear(self) -> None:
-        """Drop what was put, as the child of a fork must: its parent sends it."""
+        """In the child of a fork: drop the events, which its parent sends."""
         self._events: deque[tuple[str, dict[str, object]]] = deque()
         self._senders: set[int] = set()
 
@@ -217,20 +216,19 @@ class Outbox:
 
 def is_prefork() -> bool:
     """Whether uWSGI has loaded the application here only to fork this process."""
-    # Not imported: a thread that is importing at a fork leaves the child a held lock.
+    # Not imported here: a thread that imports at a fork leaves the child a held lock.
     uwsgi: Any = sys.modules.get("uwsgi")
     if not hasattr(uwsgi, "worker_id"):
         return False
-    # Mules and spoolers have no worker id either, but are no one's parents.
+    # Mules and spoolers have no worker id either, but they do not fork.
     return uwsgi.worker_id() == 0 and uwsgi.masterpid() in {0, os.getpid()}
 
 
 class PreforkGenerator(Generator):
     """Stands for a generator until the fork, and afterwards for the worker's own.
 
-    ``make`` builds a generator for one call, ``find`` looks up the process' own.
-    Ids of two calls before the fork may come out of order if they fall into one
-    tick. Thread-safe.
+    ``make`` builds a generator for one call, ``find`` looks up the process' own. Before the
+    fork, ids of two calls in one tick may come out of order. Thread-safe.
     """
 
     has_parts = True  # or decode() says so
@@ -241,12 +239,10 @@ class PreforkGenerator(Generator):
         self._found: Generator | None = None
 
     def next_id(self) -> int:
-        """As the generator that this one stands for."""
         own = self._own()
         return self.next_ids(1)[0] if own is None else own.next_id()
 
     def next_ids(self, count: int, /) -> list[int]:
-        """As the generator that this one stands for."""
         own = self._own()
         if own is not None:
             return own.next_ids(count)
@@ -254,7 +250,7 @@ class PreforkGenerator(Generator):
             return once.next_ids(count)
 
     async def anext_id(self) -> int:
-        """As :meth:`next_id`; before the fork in the caller's own thread."""
+        # Before the fork in the caller's own thread.
         own = self._own()
         return self.next_id() if own is None else await own.anext_id()
 
@@ -264,17 +260,15 @@ class PreforkGenerator(Generator):
         return self.next_ids(count) if own is None else await own.anext_ids(count)
 
     def stats(self) -> object:
-        """Those of the worker's own generator; before the fork there is nothing to tell."""
         return self._own_or_new().stats()
 
     def close(self) -> None:
-        """Close the worker's own generator; before the fork there is nothing to give back."""
+        # Before the fork there is nothing to give back.
         own = self._own()
         if own is not None:
             own.close()
 
     def decode(self, value: int) -> IdParts:
-        """As the generator that this one stands for."""
         return self._own_or_new().decode(value)
 
     def __getattr__(self, name: str) -> Any:

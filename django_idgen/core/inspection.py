@@ -1,8 +1,7 @@
-"""What a registry can tell of its worker ids, and the map that is drawn of it.
+"""What :meth:`.registry.Registry.inspect` returns, and the map of worker ids made of it.
 
-A registry reads what it has stored and changes nothing by that
-(:meth:`.registry.Registry.inspect`). Here is what that means, alike for all of them: who
-holds a worker id, whose renewal is overdue, and what was never lent.
+The map shows, alike for all registries, who holds a worker id, whose renewal is overdue, and
+which worker ids were never lent.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ __all__ = [
 ]
 
 OVERDUE = 1 / 2
-"""Of a window, since its holder was seen last. It renews at a third: by then one was missed."""
+"""Part of a window without a renewal. A holder renews at a third, so it has missed one."""
 SHORT = 1 / 3
-"""Of a window, that is left: where two renewals were missed, or the end is held back."""
+"""Part of a window that is left. The holder has missed two renewals, or its end is held back."""
 
 
 class WorkerState(Enum):
@@ -45,63 +44,60 @@ class WorkerState(Enum):
     """Never lent, or given back."""
     HELD = "held"
     OVERDUE = "lapsing"
-    """Held, but the renewal is overdue: it was not seen for more than half a window, or less
-    than a third of its window is left."""
+    """Held, but not renewed for more than half a window, or less than a third is left."""
     EXPIRED = "lapsed"
-    """The window is over, or void since the registry had lost it: the next caller may have it."""
+    """The window is over, or void after a loss: the next caller may get the worker id."""
     RESERVED = "reserved"
     """In the layout, but never lent by this registry."""
     UNKNOWN = "unknown"
-    """Its registry, one of several, can't be asked just now."""
+    """Its registry, one of several, does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class InspectedMark:
-    """What a registry has stored of one worker id; moments in µs since 1970, ``None`` unknown."""
+    """What a registry stores of one worker id; moments in µs since 1970, None if unknown."""
 
     mark: Mark
     seen_us: int | None = None
     """When its holder acquired it, renewed it or gave it back."""
     acquired_us: int | None = None
     offset_us: int | None = None
-    """How far its holder's wall clock was ahead of the registry's when it was seen last."""
+    """How far its holder's wall clock was ahead of the registry's when last seen."""
     void: bool = False
-    """Whether it is of a generation that is over: the holder can't renew it."""
+    """Whether it is of an earlier generation, so that the holder can't renew it."""
     lease: str | None = None
-    """What its lease is called, if the mark has not the token itself: see :func:`name_of`."""
+    """The name of its lease (:func:`name_of`), if the mark does not have the token."""
 
     def as_lease(self) -> PastLease:
-        """Who it was lent to."""
         return PastLease(self.mark.holder, _moment(self.acquired_us), self.mark.start)
 
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """What the ticks of a namespace mean. Frozen."""
+    """The time of a namespace's ticks. Frozen."""
 
     epoch_us: int
     tick_us: int
     window: int
-    """In ticks: for how long a worker id is lent at a time."""
+    """Length in ticks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What one registry knows of its worker ids, at one moment. Frozen."""
+    """What one registry stores of its worker ids, at one moment. Frozen."""
 
     kind: str
     namespace: Namespace
     now_us: int
     """The registry's time (µs since 1970); this host's where the two are not one."""
     marks: Iterable[InspectedMark] = ()
-    """Of the worker ids that it has a mark of: never lent are all the others."""
+    """The others were never lent."""
     workers: range | None = None
-    """Those that it lends, if not all of the namespace's."""
+    """The worker ids that it lends, if not all of the namespace's."""
     failure: str = ""
-    """Why it could not be asked; then there are no marks."""
+    """Why the registry did not answer; then there are no marks."""
     place: str = ""
-    """Where it is kept: the alias of its database, say. Other marks of the same kind and
-    namespace are in another place; empty where that is not known."""
+    """Where the marks are, such as the alias of a database; empty if unknown."""
 
     @property
     def lent(self) -> range:
@@ -110,7 +106,7 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class PastLease:
-    """Who was lent a worker id: from tick ``start`` on, no earlier holder stamped with it."""
+    """A holder of a worker id: from tick ``start`` on, no earlier holder stamped with it."""
 
     holder: str
     acquired_at: datetime | None
@@ -124,57 +120,57 @@ class WorkerEntry:
     worker: int
     state: WorkerState
     holder: str
-    """A label (host and process), never proof; of a free one, who had it last."""
+    """A label, never proof; of a free worker id, the last holder."""
     acquired_at: datetime | None
     seen_at: datetime | None
-    """When the holder acquired it, renewed it or gave it back; a scheduler doesn't count."""
+    """When the holder acquired it, renewed it or gave it back. A scheduler does not count."""
     until: datetime | None
-    """The mark: no id is stamped later by this holder, or earlier by the next one."""
+    """The mark: this holder stamps no id later, and the next one no id earlier."""
     window_left: float | None
-    """Seconds that its holder may still stamp without a renewal; ``None`` if there is no holder."""
+    """Seconds that its holder may still stamp without a renewal; None without a holder."""
     clock_offset: float | None
-    """Seconds that the holder's wall clock was ahead of the registry's (below 0: behind) when
-    it was seen last, within a round trip. ``None`` where it isn't known, or where both are
-    this host's."""
+    """Seconds that the holder's wall clock was ahead of the registry's when last seen (below 0:
+    behind), within a round trip. None if unknown, or if both are this host's."""
     namespace: str = ""
     registry: str = ""
-    """The kind of the registry that lends it."""
     place: str = ""
-    """Where that one keeps it: see :attr:`Inspection.place`."""
+    """See :attr:`Inspection.place`."""
     lease: str = ""
-    """The name of its present lease, with which no reader can renew it; empty if it is free."""
+    """The name of its lease, which does not allow renewal; empty if it is free."""
 
 
 def name_of(token: str) -> str:
-    """What a lease is called by those who only look at it; empty for none. No other one is."""
-    # As Redis' scripts can do it; of 128 random bits no digest tells anything.
+    """The public name of the lease of a token, unique; empty for none."""
+    # SHA-1, as Redis' scripts have it; a digest of 128 random bits reveals nothing.
     return hashlib.sha1(token.encode(), usedforsecurity=False).hexdigest()[:16] if token else ""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerMap:
-    """The worker ids of a generator, at one moment. Frozen; has entries only where there is
-    something to tell, so that it is small for a layout of millions, too."""
+    """The worker ids of a generator, at one moment. Frozen.
+
+    It has entries only for worker ids with a mark, so that it is small for a layout of millions.
+    """
 
     alias: str
     namespace: str
     kind: str
-    """Of the registry: ``database``, ``redis``, ``fallback``, ``static`` or a dotted path."""
+    """The kind of the registry: ``database``, ``redis``, ... or a dotted path."""
     workers: range
     """All of the layout."""
     entries: Mapping[int, WorkerEntry]
     """By worker id, rising."""
     read_at: datetime
-    """By the registry's clock, or by this host's where that is a registry of this host."""
+    """By the registry's clock."""
     lent: Sequence[range] = ()
-    """What the registries lend; the rest is reserved."""
+    """The worker ids that the registries lend; the rest is reserved."""
     unseen: Mapping[range, str] = field(default_factory=dict)
-    """What can't be seen just now, and why."""
+    """Worker ids whose registry did not answer, and why."""
     once: Sequence[range] = ()
-    """Of what is lent, the worker ids that are lent once each, in their order."""
+    """Worker ids that are lent once each, in their order."""
 
     def state(self, worker: int) -> WorkerState:
-        """Of any worker id of the layout. Raises :class:`WorkerOutOfRange`."""
+        """The state of any worker id of the layout. Raises :class:`WorkerOutOfRange`."""
         if worker not in self.workers:
             raise WorkerOutOfRange(worker, self.workers)
         entry = self.entries.get(worker)
@@ -186,7 +182,7 @@ class WorkerMap:
         return WorkerState.FREE if known else WorkerState.RESERVED
 
     def counts(self) -> Mapping[WorkerState, int]:
-        """How many worker ids of the layout are in each state; those that are in none: 0."""
+        """How many worker ids of the layout are in each state."""
         counted = Counter(entry.state for entry in self.entries.values())
         outside = sum(not any(worker in part for part in self.lent) for worker in self.entries)
         lent = sum(len(part) for part in self.lent)
@@ -197,40 +193,42 @@ class WorkerMap:
         return {state: counted[state] for state in WorkerState}
 
 
-def drawn(alias: str, kind: str, workers: range, surveys: Sequence[Inspection]) -> WorkerMap:
-    """The map of ``workers`` that ``surveys`` (at least one) give, each of other worker ids."""
+def drawn(alias: str, kind: str, workers: range, inspections: Sequence[Inspection]) -> WorkerMap:
+    """The map of ``workers``, from at least one inspection, each of other worker ids."""
     found = [
         entry
-        for survey in surveys
-        for entry in entries_of(survey)
-        if entry.worker in workers  # a layout of before had more
+        for inspection in inspections
+        for entry in entries_of(inspection)
+        if entry.worker in workers  # an earlier layout had more
     ]
-    seen = [survey for survey in surveys if not survey.failure]
+    seen = [inspection for inspection in inspections if not inspection.failure]
     return WorkerMap(
         alias=alias,
-        namespace=surveys[0].namespace.name,
+        namespace=inspections[0].namespace.name,
         kind=kind,
         workers=workers,
         entries={entry.worker: entry for entry in sorted(found, key=lambda each: each.worker)},
-        read_at=moment(min(max((seen or surveys)[0].now_us, 0), MAX_UNIX_US)),
-        lent=[survey.lent for survey in seen],
-        unseen={survey.lent: survey.failure for survey in surveys if survey.failure},
-        once=[survey.lent for survey in seen if survey.namespace.unused == "only"],
+        read_at=moment(min(max((seen or inspections)[0].now_us, 0), MAX_UNIX_US)),
+        lent=[inspection.lent for inspection in seen],
+        unseen={
+            inspection.lent: inspection.failure for inspection in inspections if inspection.failure
+        },
+        once=[inspection.lent for inspection in seen if inspection.namespace.unused == "only"],
     )
 
 
-def entries_of(survey: Inspection) -> Iterable[WorkerEntry]:
-    """What ``survey`` says of each worker id that it has a mark of."""
-    space = survey.namespace
+def entries_of(inspection: Inspection) -> Iterable[WorkerEntry]:
+    """An entry for each worker id with a mark."""
+    space = inspection.namespace
     ticks = Ticks(space.epoch_us, space.tick_us, space.window_ticks)
-    for inspected in survey.marks:
+    for inspected in inspection.marks:
         yield entry_of(
             inspected,
             ticks,
-            now_us=survey.now_us,
+            now_us=inspection.now_us,
             namespace=space.name,
-            registry=survey.kind,
-            place=survey.place,
+            registry=inspection.kind,
+            place=inspection.place,
         )
 
 
@@ -243,7 +241,7 @@ def entry_of(
     registry: str,
     place: str,
 ) -> WorkerEntry:
-    """What ``inspected`` means at ``now_us`` (µs since 1970); without ``ticks`` no moment of it."""
+    """The entry of a mark at ``now_us`` (µs since 1970); without ``ticks`` it has no moments."""
     mark = inspected.mark
     until_us = None if ticks is None else ticks.epoch_us + mark.until * ticks.tick_us
     left_us = None if until_us is None else until_us - now_us

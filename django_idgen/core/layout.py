@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
-from typing import cast
+from typing import TypeGuard, cast
 
 from .clock import MAX_UNIX_US, aware_us, brief_date, duration, is_aware, moment, unix_us
 from .errors import InvalidId, LayoutError, TimeExhausted, TimeOutOfRange, WorkerOutOfRange
@@ -47,13 +47,13 @@ Pairs = tuple[tuple[str, int], ...]
 """Names and their numbers of bits, highest bits first."""
 
 
-def is_int(value: object) -> bool:
+def is_int(value: object) -> TypeGuard[int]:
     """Whether it is an int and no bool: ``True`` is a slip, not a 1."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def pairs(what: str, value: Iterable[object]) -> Pairs:
-    """``value`` as a tuple of tuples, each of a string and a number of bits from 0 to 63."""
+    """``value`` as a tuple of pairs: a name and a number of bits, 0 to 63."""
     try:
         result = tuple((name, bits) for name, bits in cast("Pairs", value))
     except (TypeError, ValueError):
@@ -88,7 +88,7 @@ def check_fields(fields: Pairs) -> None:
 
 
 def check_parts(parts: Pairs, worker_bits: int) -> None:
-    """Raise :class:`LayoutError` unless the parts, if there are any, make up the worker id."""
+    """Raise :class:`LayoutError` unless the parts, if any, add up to the worker id."""
     for name, _ in parts:
         if not name.isidentifier():
             raise LayoutError(
@@ -115,7 +115,7 @@ def check_time(tick_us: int, epoch_us: int) -> None:
             f"An epoch must be a whole number of microseconds since 1970, from 0 up, "
             f"not {epoch_us!r}."
         )
-    # A datetime goes no further, and a layout of one tick could tell no time.
+    # A datetime ends there, and a layout of one tick has no time.
     if epoch_us + tick_us > MAX_UNIX_US:
         raise LayoutError(
             f"With an epoch of {epoch_us} µs since 1970 and ticks of {tick_us} µs, tick 1 would "
@@ -136,7 +136,7 @@ def places(fields: Pairs) -> dict[str, tuple[int, int]]:
 def _check_bits(what: str, name: object, bits: object) -> None:
     if not isinstance(name, str):
         raise LayoutError(f"A name in {what} must be a string, not {name!r}.")
-    if isinstance(bits, bool) or not isinstance(bits, int) or not 0 <= bits <= MAX_BITS:
+    if not is_int(bits) or not 0 <= bits <= MAX_BITS:
         raise LayoutError(
             f"{name!r} in {what} needs a whole number of bits, 0 to {MAX_BITS}, not {bits!r}."
         )
@@ -145,7 +145,7 @@ def _check_bits(what: str, name: object, bits: object) -> None:
 def _check_unique(what: str, names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise LayoutError(f"{name!r} stands {names.count(name)} times in {what}. Name it once.")
+            raise LayoutError(f"{name!r} occurs {names.count(name)} times in {what}. Name it once.")
 
 
 def _check_sum(fields: Pairs) -> None:
@@ -153,7 +153,7 @@ def _check_sum(fields: Pairs) -> None:
     if total > MAX_BITS:
         raise LayoutError(
             f"The layout {dict(fields)!r} has {total} bits; the most is {MAX_BITS}, so that ids "
-            f"stay positive in 64. Take {total - MAX_BITS} away."
+            f"stay positive in 64. Remove {total - MAX_BITS}."
         )
 
 
@@ -161,21 +161,21 @@ def _check_order(names: list[str]) -> None:
     for name in _BELOW_TIME:
         if name in names and names.index(name) < names.index("time"):
             raise LayoutError(
-                f"{name!r} stands above 'time' in the layout ({' | '.join(names)}), so the ids "
-                f"of one generator could not rise. Put 'time' before it."
+                f"{name!r} is above 'time' in the layout ({' | '.join(names)}), so the ids of one "
+                f"generator could not rise. Put 'time' before it."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class IdParts:
-    """An id taken apart. Frozen, freely shared."""
+    """The parts of an id. Frozen."""
 
     id: int
     tick: int
     """Ticks of the layout since its epoch."""
     worker: int
     worker_parts: Mapping[str, int] = field(hash=False)
-    """The worker id's named parts, highest first; empty if the layout names none."""
+    """The named parts of the worker id, highest first; empty if the layout names none."""
     sequence: int
     batch: int
     """0 if the layout has no such field."""
@@ -195,13 +195,13 @@ class BitLayout:
         |0|           41 bits            |   10 bits    |    12 bits    |
         +-+------------------------------+--------------+---------------+
 
-    Any order will do in which ``sequence`` and ``batch`` lie below ``time``: else
-    the ids of one generator could not rise. ``time`` needs a bit, the others may
-    have none. ``tick_us`` is the length of a tick in whole microseconds, 1000 (1 ms)
-    or more; ``epoch_us`` the moment of tick 0, in microseconds since 1970.
-    ``worker_parts`` names the parts that a worker id is made of, highest first.
+    ``sequence`` and ``batch`` must lie below ``time``: else the ids of one generator could not
+    rise. Any other order works. ``time`` needs a bit, the others may have none. ``tick_us`` is
+    the length of a tick in whole microseconds, 1000 (1 ms) or more; ``epoch_us`` is the moment
+    of tick 0, in microseconds since 1970. ``worker_parts`` names the parts of a worker id,
+    highest first.
 
-    Frozen, hashable, safe to share between threads. Raises :class:`LayoutError`.
+    Frozen and hashable. Raises :class:`LayoutError`.
     """
 
     fields: Pairs
@@ -224,7 +224,7 @@ class BitLayout:
     """Ids of one worker (and batch) in one tick."""
     batches: int = field(init=False, repr=False, compare=False)
     time_is_top: bool = field(init=False, repr=False, compare=False)
-    """Whether ids of all workers sort by time: nothing lies above it."""
+    """Whether ids of all workers sort by time."""
     _end_tick: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -237,7 +237,7 @@ class BitLayout:
             object.__setattr__(self, name, value)
 
     def _plan(self, fields: Pairs) -> Iterator[tuple[str, object]]:
-        # Worked out once, so that a generator reads plain attributes.
+        # Computed once, so that a generator reads plain attributes.
         spots = places(fields)
         bits = sum(count for _, count in fields)
         for name, (shift, _) in spots.items():
@@ -256,13 +256,13 @@ class BitLayout:
     def base(self, tick: int, worker: int) -> int:
         """The id of ``tick`` and ``worker`` with sequence and batch 0.
 
-        The fast path: nothing is checked. A tick at or past ``max_ticks`` or a worker
-        id outside ``workers`` repeats other ids. :meth:`pack` checks.
+        The fast path checks nothing: a tick at or past ``max_ticks`` or a worker id outside
+        ``workers`` repeats other ids. :meth:`pack` checks.
         """
         return tick << self.time_shift | worker << self.worker_shift
 
     def pack(self, tick: int, worker: int, sequence: int = 0, batch: int = 0) -> int:
-        """The id made of these parts, each of them checked.
+        """The id of these parts, with checks.
 
         Raises :class:`TimeExhausted` for a tick past the time bits (or the
         year 9999), :class:`WorkerOutOfRange`, :class:`LayoutError`
@@ -283,8 +283,8 @@ class BitLayout:
     def unpack(self, value: object, *, not_after: datetime | None = None) -> IdParts:
         """Take an id apart.
 
-        With ``not_after`` (aware; normally now, and some slack) an id made later is
-        refused: it is of another layout or epoch. Raises :class:`InvalidId`;
+        Refuses an id made later than ``not_after`` (aware; normally now and some slack), which
+        belongs to another layout or epoch. Raises :class:`InvalidId`, and
         :class:`TimeOutOfRange` if ``not_after`` is not an aware datetime.
         """
         number = self._check_id(value)
@@ -309,10 +309,7 @@ class BitLayout:
 
     @property
     def longer(self) -> str:
-        """A layout that lasts twice as long, as ``LAYOUT`` has it: one worker bit tells time.
-
-        Empty where there is no worker bit.
-        """
+        """The ``LAYOUT`` that lasts twice as long by a worker bit; empty if there is none."""
         bits = dict(self.fields)
         if not bits["worker"]:
             return ""
@@ -326,7 +323,7 @@ class BitLayout:
         Raises :class:`TimeOutOfRange` past the end of the layout or for a
         naive datetime, :class:`LayoutError` if time is not the top field.
         """
-        # Upwards: a tick that began before the moment is before it.
+        # Rounded up: a tick that began before the moment is before it.
         tick = -((self.epoch_us - self._ordered_us(when)) // self.tick_us)
         if tick >= self._end_tick:
             raise TimeOutOfRange(
@@ -363,9 +360,9 @@ class BitLayout:
     # --- description --------------------------------------------------------
 
     def fingerprint(self) -> dict[str, object]:
-        """What would repeat ids if it changed, as values that survive a trip through JSON.
+        """Everything whose change would repeat ids, as JSON values.
 
-        The name and the worker's parts are left out: they only say how an id is read.
+        Without the name and the worker's parts, which only say how to read an id.
         """
         return {
             "fields": [[name, bits] for name, bits in self.fields],
@@ -403,7 +400,7 @@ class BitLayout:
             )
 
     def _check_id(self, value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
+        if not is_int(value):
             raise InvalidId(value, f"an id is an int, and this is a {type(value).__name__}")
         if value <= 0:
             raise InvalidId(value, "ids begin at 1")
@@ -483,14 +480,13 @@ _LONGEST = Decimal(MAX_UNIX_US) / 1_000_000
 def parse_layout(spec: object, *, epoch: object = None) -> BitLayout:
     """The layout that a setting describes.
 
-    ``spec`` is the name of one of ``PRESETS``, or a mapping of field names to bits
-    whose order gives the order of the bits, highest first, such as
+    ``spec`` is the name of one of ``PRESETS``, or a mapping of field names to bits, highest
+    first, such as
     ``{"time": 41, "worker": {"datacenter": 5, "machine": 5}, "sequence": 12, "tick": 0.001}``.
-    ``batch``, if there is one, divides the ids of a tick.
-    ``tick`` is in seconds (int, float or ``Decimal``), a whole number of microseconds,
-    and 1 ms if left out. ``epoch`` is an ISO 8601 string with a time zone, an aware
-    datetime, or None for ``DEFAULT_EPOCH``. Whether it lies in the past is for
-    :meth:`BitLayout.check_epoch` to say.
+    ``batch`` is optional and divides the ids of a tick. ``tick`` is in seconds (int, float or
+    ``Decimal``), a whole number of microseconds; 1 ms by default. ``epoch`` is an ISO 8601
+    string with a time zone, an aware datetime, or None for ``DEFAULT_EPOCH``.
+    :meth:`BitLayout.check_epoch` checks that it lies in the past.
 
     Raises :class:`LayoutError`.
     """
@@ -543,9 +539,9 @@ def _worker_parts(worker: object) -> Pairs:
 def _tick_us(tick: object) -> int:
     if isinstance(tick, bool) or not isinstance(tick, int | float | Decimal):
         raise _bad_tick(tick)
-    # By way of its text: 0.001 is meant as a decimal, not as the nearest binary fraction.
+    # Through its text: 0.001 means the decimal, not the nearest binary fraction.
     seconds = Decimal(str(tick)) if isinstance(tick, float) else Decimal(tick)
-    # The bounds come first: the exact fraction of 1e999999999 would fill the memory.
+    # Check the bounds first: the exact fraction of 1e999999999 would fill the memory.
     if not seconds.is_finite() or not _SHORTEST <= seconds <= _LONGEST:
         raise _bad_tick(tick)
     micros = Fraction(seconds) * 1_000_000

@@ -1,14 +1,13 @@
 """Leases of worker ids: the values and the rules.
 
-A lease says: *worker* ``w`` *may stamp the ticks of* ``[start, until)``. A
-registry keeps, for each worker id, the high-water mark ``until``: the first
-tick that was not yet promised to anyone. It only grows while the lease is held,
-and each window starts at or after the last one's end. Whether two processes
-ever stamp one tick with one worker id therefore depends on no clock, no
-time-to-live and no pause; clocks only decide how near a stamp is to real time.
+A lease says: *worker* ``w`` *may stamp the ticks of* ``[start, until)``. For each worker id a
+registry keeps the high-water mark ``until``: the first tick that it has promised to no holder.
+The mark only grows while the lease is held, and each window starts at or after the end of the
+last one. So no clock, time-to-live or pause decides whether two processes stamp one tick with
+one worker id; clocks only decide how near a stamp is to real time.
 
-The rules (:func:`grant_window`, :func:`extend_window`, :func:`final_mark`) are
-pure functions here, so that every registry applies the very same ones.
+The rules (:func:`grant_window`, :func:`extend_window`, :func:`final_mark`) are pure functions,
+so that every registry applies the same ones.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ __all__ = [
 
 
 PROTOCOL_VERSION = 1
-"""Stored with every record, so that a fleet can be upgraded a process at a time."""
+"""Stored with every record, so that a fleet can be upgraded one process at a time."""
 
 OLD_CLIENTS = "cosid "
-"""How the holders' names begin that are CosId's instances, known by their name alone.
+"""Begins the labels of CosId's instances, which are known by their name alone.
 
 Such an instance keeps its worker id by asking for it. No scheduler renews it.
 """
@@ -66,12 +65,12 @@ Such an instance keeps its worker id by asking for it. No scheduler renews it.
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """What all holders of one namespace must agree on. Frozen, freely shared.
+    """The settings that all holders of one namespace share. Frozen.
 
     Marks are kept in ticks of ``tick_us`` microseconds since ``epoch_us``
     (microseconds since 1970); ``max_ticks`` is ``2**time_bits``: no tick at or
-    past it exists. ``workers`` is the range of worker ids that may be lent.
-    ``fingerprint`` holds everything whose change would repeat ids.
+    past it exists. ``workers`` is the range of worker ids that it may lend.
+    ``fingerprint`` holds all settings whose change would repeat ids.
 
     Raises :class:`ConfigurationError` or :class:`WorkerOutOfRange`.
     """
@@ -82,16 +81,15 @@ class Namespace:
     max_ticks: int
     workers: range
     window_ticks: int
-    """Length of a window, in ticks; at least one."""
     skew_ticks: int
-    """How far two clocks of the installation may differ, in ticks."""
+    """How far two clocks of the installation may differ."""
     fingerprint: Mapping[str, object] = field(default_factory=dict)
     ahead_ticks: int = 0
-    """How far past now a holder may stamp (``max_ahead``), in ticks: its windows end later."""
+    """How far past now a holder may stamp (``max_ahead``)."""
     unused: Literal["", "first", "only"] = ""
-    """Whether worker ids that were never lent go first, or are the only ones that may be lent."""
+    """Whether to lend worker ids that were never lent first, or only those."""
     preferred: int | None = None
-    """The worker id that this process is to have if it is free."""
+    """The worker id that this process gets if it is free."""
 
     def __post_init__(self) -> None:
         if not self.name or len(self.name) > 128:
@@ -113,16 +111,16 @@ class Namespace:
 
     @property
     def reach_ticks(self) -> int:
-        """How far past now a window may end, in ticks."""
+        """How far past now a window may end."""
         return self.window_ticks + self.ahead_ticks
 
     @property
     def lead_ticks(self) -> int:
-        """How far past now a holder may have come, by a clock that is ahead, in ticks."""
+        """How far past now a holder may have come, by a clock that is ahead."""
         return self.reach_ticks + self.skew_ticks
 
     def tick_at(self, unix_us: int) -> int:
-        """The tick that a moment (µs since 1970) lies in; negative before the epoch."""
+        """The tick of a moment (µs since 1970); negative before the epoch."""
         return (unix_us - self.epoch_us) // self.tick_us
 
     def check_worker(self, worker: int) -> int:
@@ -139,16 +137,16 @@ class Lease:
     namespace: str
     worker: int
     token: str = field(repr=False)
-    """New for every acquire: two leases never share one. Not in logs: it lets one renew."""
+    """New for every acquire, so that two leases never share one. A secret: it allows renewal."""
     start: int
     until: int
     generation: int = 0
-    """Which life of the registry granted it; another one knows nothing of it."""
+    """The generation of the namespace that granted it; void in any other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A registry's answer: the lease as it now stands, and the registry's time."""
+    """A registry's answer: the lease as it is now, and the registry's time."""
 
     lease: Lease
     reading: Reading
@@ -156,7 +154,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a registry has stored of one worker id; ``token`` is empty when released."""
+    """What a registry stores of one worker id; ``token`` is empty once released."""
 
     worker: int
     token: str
@@ -167,7 +165,7 @@ class Mark:
 
 
 def new_token() -> str:
-    """128 random bits; processes started from one image still differ."""
+    """128 random bits, which differ even in processes started from one image."""
     return secrets.token_hex(16)
 
 
@@ -189,9 +187,8 @@ def grant_window(
     """L1: the window ``(start, until)`` of a new lease on a free worker id.
 
     All in ticks. The caller has checked :func:`is_free`. ``highest`` is the end of the latest
-    window of the namespace: no holder has come further, so that no ``not_before`` past it
-    moves a mark. ``ceiling`` is the first tick that this registry may not lend (its own
-    lease's end).
+    window of the namespace. No holder has come further, so a ``not_before`` past it is refused.
+    ``ceiling`` is the first tick that this registry may not lend (the end of its sub-lease).
 
     Raises :class:`ClockBeforeEpoch`, :class:`TooFarAhead` or :class:`TimeExhausted`.
     """
@@ -214,10 +211,10 @@ def grant_window(
 
 
 def soon(namespace: Namespace, *, now: int, fence: int, not_before: int) -> int:
-    """Until where a window may begin that is as good as any; what begins later is lent last.
+    """The latest start of a window that is near enough to now; later ones are lent last.
 
-    The end of a worker id that was given back may lie a window ahead: its next holder
-    would stamp as far ahead of the time.
+    The mark of a released worker id may lie a window ahead, and its next holder would stamp as
+    far ahead of the time.
     """
     return min(max(now, fence, not_before) + namespace.skew_ticks, namespace.max_ticks)
 
@@ -249,7 +246,7 @@ def final_mark(mark: Mark, last_tick: int | None) -> int:
 
 
 def loss_fence(namespace: Namespace, *, now: int, fence: int, largest_window: int) -> int:
-    """L7: the first tick that is surely past every window that a lost record granted."""
+    """L7: the first tick that is certainly past every window of a lost record."""
     window = max(largest_window, namespace.reach_ticks)
     return max(fence, now + namespace.skew_ticks) + window
 
@@ -257,7 +254,7 @@ def loss_fence(namespace: Namespace, *, now: int, fence: int, largest_window: in
 # --- holders --------------------------------------------------------------------------
 
 LONGEST_HOLDER = 200
-"""Characters that the registries keep of a label."""
+"""Characters of a label that the registries keep."""
 # No quote behind it: a service writes the name of a token before the label, as JSON.
 _MADE_HERE = re.compile(r'(.+):[0-9]+ [^:"]+', re.DOTALL)
 
@@ -268,14 +265,14 @@ def process_label() -> str:
 
 
 def identity_of(holder: str) -> str:
-    """What a process keeps over a restart: the host, or a label that somebody chose."""
+    """The part of a label that survives a restart: the host, or a label that a user chose."""
     made = None if holder.startswith(OLD_CLIENTS) else _MADE_HERE.fullmatch(holder)
     return holder if made is None else made[1]
 
 
 @lru_cache(maxsize=1)
 def _label(pid: int) -> str:
-    # One text for all who keep it: there may be one for each of many tags.
+    # One text for all that keep it: there may be one for each of many tags.
     program = re.sub('[:"]', "?", _program())
     words = f"{socket.gethostname()}:{pid} {program}"
     return "".join(char if char.isprintable() else "?" for char in words)[:LONGEST_HOLDER]

@@ -1,4 +1,8 @@
-"""Options that several registries have, checked: each raises :class:`ConfigurationError`."""
+"""Checks of options, for settings and constructors alike.
+
+Each check returns the value, or raises ``error``, which names the option, its value and what is
+allowed.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +13,57 @@ from collections.abc import Mapping
 
 from .errors import ConfigurationError
 
-__all__ = ["checked_flag", "checked_seconds", "numbered_worker"]
+__all__ = ["check_flag", "check_seconds", "check_text", "check_whole", "numbered_worker"]
 
 
-def checked_seconds(name: str, value: object, *, most: float) -> float:
-    """``value`` if it is a number of seconds above 0, up to ``most``."""
+def check_flag(
+    name: str, value: object, *, error: type[ConfigurationError] = ConfigurationError
+) -> bool:
+    if not isinstance(value, bool):
+        raise error(f"{name} must be True or False, not {value!r}.")
+    return value
+
+
+def check_seconds(
+    name: str,
+    value: object,
+    *,
+    least: float = 0.001,
+    most: float,
+    error: type[ConfigurationError] = ConfigurationError,
+) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < float(value) <= most:  # type: ignore[arg-type]
-        raise ConfigurationError(
-            f"{name} must be a number of seconds above 0, up to {most:g}, not {value!r}."
-        )
+    if not number or not least <= float(value) <= most:  # type: ignore[arg-type]
+        raise error(f"{name} must be {least:g} to {most:.10g} seconds, not {value!r}.")
     return float(value)  # type: ignore[arg-type]
 
 
-def checked_flag(name: str, value: object) -> bool:
-    """``value`` if it is True or False."""
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} must be True or False, not {value!r}.")
+def check_whole(
+    name: str,
+    value: object,
+    *,
+    least: int,
+    most: int,
+    error: type[ConfigurationError] = ConfigurationError,
+) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise error(f"{name} must be a whole number of {least} to {most}, not {value!r}.")
+    return value
+
+
+def check_text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be a string, not {value!r}.")
     return value
 
 
 def numbered_worker(
     name: str, value: object, workers: range, *, environ: Mapping[str, str] = os.environ
 ) -> int:
-    """The one of ``workers`` that the number of this host or process says, counted from 0.
+    """The worker id of ``workers`` with the number of this host or process, counted from 0.
 
-    ``value`` is ``"hostname"`` (``shop-3.internal`` is number 3, as a StatefulSet's pods are
-    called) or ``"env:NAME"``, for a number in an environment variable.
+    ``value`` says where that number is: ``"hostname"`` (``shop-3.internal`` is number 3, as
+    with the pods of a StatefulSet) or ``"env:NAME"``, an environment variable.
     """
     if value == "hostname":
         text = socket.gethostname().partition(".")[0]

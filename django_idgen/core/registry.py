@@ -17,23 +17,23 @@ __all__ = ["Registry"]
 class Registry(ABC):
     """Something shared that lends worker ids.
 
-    A registry is safe to use from several threads. The caller repeats no method, nor may the
-    registry repeat one whose outcome it does not know: an exception means "perhaps done", and
-    the grant is gone. No method runs inside the caller's transaction.
+    A registry is safe to use from several threads. The caller never repeats a method, and the
+    registry never repeats a request whose outcome it does not know: an exception means "perhaps
+    done", and the grant is gone. No method runs inside the caller's transaction.
 
-    Safety hangs on the abstract methods. The others are for looking and maintenance; what a
-    registry can't do it leaves as it is here.
+    Safety depends on the abstract methods. The others inspect and maintain; a registry overrides
+    those that it can do. By default they ask the registries named by :attr:`nested`.
     """
 
     namespace: Namespace
     kind: ClassVar[str] = ""
     """Its name in fingerprints, statuses and maps; its dotted path if empty."""
     needs_workers: ClassVar[bool] = False
-    """Whether the settings name the worker ids of each host, so that it takes ``workers``."""
+    """Whether its options name the worker ids of each host."""
     uses_database: ClassVar[bool] = False
     """Whether its option ``database`` is the alias of a database that keeps its marks."""
     knows_holders: ClassVar[bool] = False
-    """Whether it finds leases by their holders' labels: :meth:`held_by`, :meth:`rename_holders`."""
+    """Whether it implements :meth:`held_by` and :meth:`rename_holders`."""
     nested: ClassVar[tuple[str, ...]] = ()
     """The options (and attributes) that are registries themselves."""
     database: str | None = None
@@ -91,66 +91,77 @@ class Registry(ABC):
         """
 
     def end_of(self, lease: Lease) -> int:
-        """The end of what ``lease`` may become without the registry's server; its own, mostly."""
+        """The last ``until`` that ``lease`` can get without the registry's server."""
         return lease.until
 
     def lend_on(self) -> None:
-        """From now on callers ask for others: this host's clock is not the holder's."""
+        """From now on callers acquire for other hosts, whose clocks are not this one's."""
+        for part in self._nested():
+            part.lend_on()
 
     # --- inspecting -----------------------------------------------------------
 
     def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
-        """What is stored (of ``workers`` alone, if given), here and in nested registries.
+        """Read what is stored (of ``workers`` alone, if given), here and in nested registries.
 
-        Changes nothing, makes nothing. Raises :class:`RegistryUnavailable` and
-        :class:`NotSeenFromHere`.
+        Changes nothing. Raises :class:`RegistryUnavailable` and :class:`NotSeenFromHere`.
         """
-        raise self._not_seen("inspect")
+        if not self.nested:
+            raise self._not_seen("inspect")
+        return [found for part in self._nested() for found in part.inspect(workers)]
 
     def free(self, worker: int, lease: str | None = None) -> bool:
         """Free a worker id by hand: void its token, leave its mark. False if it wasn't held.
 
-        With ``lease`` (see :func:`.inspection.name_of`) only while that lease holds it, which
-        is compared as it is voided. The holder uses up its window, which the next one starts
-        after. Raises as :meth:`inspect`.
+        With ``lease`` (see :func:`.inspection.name_of`) only while that lease holds it; the
+        registry compares it as it voids the token. The holder uses up its window, and the next
+        holder starts after that. Raises as :meth:`inspect`.
         """
-        raise self._not_seen("free")
+        if not self.nested:
+            raise self._not_seen("free")
+        part = self._part_with(worker)
+        return part is not None and part.free(worker, lease)
 
     def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        """Who was lent ``worker`` when ``tick`` was; ``None`` if that isn't known.
-
-        Raises as :meth:`inspect`.
-        """
-        raise self._not_seen("past_lease")
+        """Who held ``worker`` at ``tick``; None if that isn't known. Raises as :meth:`inspect`."""
+        if not self.nested:
+            raise self._not_seen("past_lease")
+        part = self._part_with(worker)
+        return None if part is None else part.past_lease(worker, tick)
 
     def held_by(self, holder: str) -> list[Lease]:
-        """The leases in ``holder``'s name, expired or not; the earliest first.
+        """The leases of ``holder``, expired or not; the earliest first.
 
         Raises as :meth:`inspect`.
         """
         raise self._not_seen("held_by")
 
     def rename_holders(self, rename: Callable[[str], str | None]) -> int:
-        """Give each holder the label that ``rename`` says (None: leave it); returns how many.
+        """Give each holder the label that ``rename`` returns (None: keep it); returns how many.
 
         Raises as :meth:`inspect`.
         """
         raise self._not_seen("rename_holders")
 
     def installation(self) -> str | None:
-        """Whose worker ids it lends, if those are not its :attr:`database`'s.
+        """The installation whose worker ids it lends, if not that of its :attr:`database`.
 
         Raises :class:`RegistryUnavailable`.
         """
-        return None
+        return next((part.installation() for part in self._nested()), None)
 
     def books(self) -> Sequence[StoredBook]:
         """What is stored of the namespace, for commands that change its settings."""
-        return ()
+        # The last one first: a fallback lends while the first registry is being changed.
+        return [book for part in reversed(self._nested()) for book in part.books()]
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """What raises unless a server answers, by the server's name. Any one is enough."""
-        return {}
+        """By the server's name: a function that raises if the server does not answer.
+
+        One server that answers is enough.
+        """
+        parts = reversed(self._nested())
+        return {name: probe for part in parts for name, probe in part.probes().items()}
 
     # --- nested registries ----------------------------------------------------
 
@@ -162,20 +173,29 @@ class Registry(ABC):
     def parts(self) -> Iterator[Registry]:
         """This registry and all nested ones."""
         yield self
-        for name in self.nested:
-            part: Registry = getattr(self, name)
+        for part in self._nested():
             yield from part.parts()
+
+    def _nested(self) -> list[Registry]:
+        return [getattr(self, name) for name in self.nested]
+
+    def _part_with(self, worker: int) -> Registry | None:
+        return next((part for part in self._nested() if worker in part.namespace.workers), None)
 
     # --- its life -------------------------------------------------------------
 
     def abandon(self) -> None:
-        """Drop what a forked child inherited, without a word to the registry."""
+        """In the child of a fork: drop what it inherited. Sends nothing to the registry."""
+        for part in self._nested():
+            part.abandon()
 
     def close(self) -> None:
         """Free local resources. May be called twice."""
+        for part in self._nested():
+            part.close()
 
     def _not_seen(self, capability: str) -> NotSeenFromHere:
         return NotSeenFromHere(
-            f"{self.name()} does not tell who holds the worker ids of namespace "
+            f"{self.name()} does not show who holds the worker ids of namespace "
             f"{self.namespace.name!r}: it has no {capability}()."
         )

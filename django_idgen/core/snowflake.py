@@ -1,9 +1,9 @@
 """The snowflake generator: a layout, walked inside the window of a lease.
 
-Giving out an id is taking the next integer of the current tick's ``range``,
-after one look at a stopwatch to see that the tick is not over. Everything else
-(the lease, the registry's clock, waiting, borrowing, changing the worker id)
-happens when that range ends or its tick is over, under a lock: :class:`TickWalk`.
+To give out an id, the generator looks at a stopwatch, and takes the next integer of the current
+tick's ``range`` if the tick is not over. Everything else (the lease, the registry's clock,
+waiting, borrowing, changing the worker id) happens when the range or the tick ends, under a
+lock.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from .errors import (
 )
 from .generator import HAS_GIL, Emit, Generator, Outbox, check_count, ignore
 from .keeper import LeaseKeeper
-from .layout import BitLayout, IdParts
+from .layout import BitLayout, IdParts, is_int
 from .lease import Lease, Namespace
 from .loader import process_lock
+from .options import check_flag, check_seconds, check_text
 from .registry import Registry
 
 __all__ = [
@@ -39,13 +40,9 @@ __all__ = [
     "DegradedIds",
     "SnowflakeGenerator",
     "SnowflakeStats",
-    "TickWalk",
     "check_fit",
-    "check_holder",
     "check_sequence_start",
     "check_wait_limit",
-    "seconds",
-    "switch",
     "whole_ticks",
 ]
 
@@ -78,27 +75,6 @@ def check_fit(layout: BitLayout, space: Namespace) -> None:
         )
 
 
-def seconds(name: str, value: object) -> float:
-    """``value`` as seconds, 0 or more. Raises :class:`ConfigurationError`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ConfigurationError(f"{name} must be a number of seconds from 0 up, not {value!r}.")
-    return float(value)
-
-
-def switch(name: str, value: object) -> bool:
-    """``value`` if it is True or False. Raises :class:`ConfigurationError`."""
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} must be True or False, not {value!r}.")
-    return value
-
-
-def check_holder(value: object) -> str:
-    """``value`` if it is a text. Raises :class:`ConfigurationError`."""
-    if not isinstance(value, str):
-        raise ConfigurationError(f"holder must be a string, not {value!r}.")
-    return value
-
-
 def whole_ticks(duration: float, tick: float) -> int:
     """How many ticks fit into ``duration`` (both in seconds); 0.29 s are 29 of 0.01 s."""
     return int(duration / tick + 1e-6)
@@ -108,7 +84,7 @@ def check_sequence_start(layout: BitLayout, value: object) -> int:
     """Return ``value`` if a tick's first sequence can be below it; :data:`GOES_ON` for "next"."""
     if value == "next":
         return GOES_ON
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= layout.sequences:
+    if not is_int(value) or not 0 <= value <= layout.sequences:
         raise ConfigurationError(
             f"sequence_start must be a whole number of 0 to {layout.sequences} (0: start each "
             f"tick at 0; n: at a random sequence below n), or 'next', not {value!r}."
@@ -120,39 +96,37 @@ def check_wait_limit(value: object, tick: float) -> float:
     """Return ``value`` (seconds) if it is longer than ``tick``; for None, a default."""
     if value is None:
         return max(SHORTEST_WAIT_LIMIT, 2 * tick)
-    limit = seconds("wait_limit", value)
+    limit = check_seconds("wait_limit", value, least=0.0, most=1e9)
     if limit <= tick:
         raise ConfigurationError(
             f"wait_limit must be longer than a tick ({tick:g} s), not {value!r}: "
-            f"waiting for the next tick is what a full one asks for."
+            f"when a tick is used up, a caller waits for the next."
         )
     return limit
 
 
 @dataclass(frozen=True, slots=True)
 class SnowflakeStats:
-    """What a generator did so far. Exact when no other thread is inside a call."""
+    """Counts of a generator. Exact while no other thread is inside a call."""
 
     issued: int
-    """Ids handed out."""
     ticks: int
-    """Ticks whose ids were loaded."""
+    """Ticks loaded."""
     waits: int
-    """Times that a caller slept for the next tick."""
+    """Times that a caller slept until the next tick."""
     waited: float
-    """Seconds that callers were to sleep for it, in all."""
+    """Seconds of these waits."""
     borrowed: int
-    """Ticks that were loaded before their time."""
+    """Ticks loaded before their time."""
     backwards: int
-    """Times that the clock was found behind the last tick."""
+    """Times that the clock was behind the last tick."""
     worker_changes: int
-    """Times that another worker id was taken since the clock stayed behind."""
+    """Times that the worker id changed because the clock stayed behind."""
     degraded: int
-    """Ids given without a lease, which may repeat: see ``degraded_worker``."""
+    """Ids issued without a lease, which may repeat: see ``degraded_worker``."""
     renewals: int
     renewal_failures: int
     lease: Lease | None
-    """The lease that holds now."""
 
 
 class Counts:
@@ -165,7 +139,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.loaded = self.discarded = 0
-        """Ids of the ticks that were loaded, and those of them that were not taken."""
+        """Ids of the ticks that were loaded, and those of them that no caller took."""
         self.ticks = self.waits = self.worker_changes = 0
         self.borrowed = self.backwards = self.degraded = 0
         self.waited = 0.0
@@ -174,24 +148,28 @@ class Counts:
 # --- without a lease ------------------------------------------------------------------
 
 RETRY = 10.0
-"""Seconds until a lease is asked for again: else each caller would wait for one that hangs."""
+"""Seconds until it tries again to get a lease: else each caller would wait for a hung registry."""
 
 
 class DegradedIds:
-    """Ids of ``worker`` with random sequences; none twice in one process. Not thread-safe."""
+    """Ids without a lease, as finger-mark's last resort. They may repeat: off by default.
+
+    They come from one worker id that no registry lends, so that they never collide with an id of
+    a lease. Two processes that are without a lease in the same tick may collide by chance: each
+    draws random sequences, none of them twice. Not thread-safe.
+    """
 
     def __init__(self, layout: BitLayout, worker: object, lent: range, clock: Clock) -> None:
-        whole = isinstance(worker, int) and not isinstance(worker, bool)
-        if not whole or worker not in layout.workers or worker in lent:
+        if not is_int(worker) or worker not in layout.workers or worker in lent:
             last = len(layout.workers) - 1
             raise ConfigurationError(
                 f"degraded_worker must be a worker id of the layout (0 to {last}) that no registry "
-                f"lends, and {lent.start} to {lent.stop - 1} are lent, not {worker!r}. Leave one "
-                f"out of 'workers' in the options of LEASES: [0, {last}] leaves out the last."
+                f"lends, not {worker!r}: {lent.start} to {lent.stop - 1} are lent. Leave one out "
+                f"of 'workers' in the options of LEASES: [0, {last}] leaves out the last."
             )
-        self.worker: int = worker  # type: ignore[assignment]
+        self.worker = worker
         self.retry_at = float("-inf")
-        """Until this moment of the stopwatch no lease is asked for."""
+        """The moment of the stopwatch at which to try again to get a lease."""
         self._layout = layout
         self._clock = clock
         self._random = SystemRandom()
@@ -199,7 +177,7 @@ class DegradedIds:
         self._used: set[int] = set()
 
     def take(self, count: int) -> list[int]:
-        """``count`` ids of now; ahead of the time if a tick has given half of its sequences."""
+        """``count`` ids of now, or of later ticks: a tick gives half of its sequences."""
         layout, ids = self._layout, list[int]()
         now_us = self._clock.wall_ns() // 1000 - layout.epoch_us
         now = max(0, now_us // layout.tick_us)
@@ -209,7 +187,7 @@ class DegradedIds:
             sequence = self._random.randrange(layout.sequences)
             if sequence not in self._used:
                 self._used.add(sequence)
-                # Checked: a clock that is far off must not make another worker's id.
+                # pack() checks: a clock that is far off must not make another worker's id.
                 ids.append(layout.pack(self._tick, self.worker, sequence))
         return ids
 
@@ -220,57 +198,199 @@ NEVER = float("-inf")
 """A moment of the stopwatch that is always past: no block is fresh."""
 
 
-class TickWalk:
-    """The ticks of one generator, in rising order. All methods need its lock to be held."""
+def _next_id_by(stopwatch: Callable[[], float]) -> Callable[[SnowflakeGenerator], int]:
+    # A closure is the fastest place for the stopwatch, and freezegun does not reach it.
+    def next_id(self: SnowflakeGenerator) -> int:
+        """The next id. Strictly greater than any that a finished call returned.
+
+        Raises :class:`LeaseExpired`, :class:`NoFreeWorker`, :class:`ClockMovedBackwards`,
+        :class:`TimeExhausted`, :class:`GeneratorClosed` or what the registry raised.
+        """
+        if stopwatch() < self._fresh:
+            # One C call, atomic under the GIL: two threads can't get one id.
+            for value in self._block:
+                return value
+        return self._next_ids_slowly(1, [])[0]
+
+    return next_id
+
+
+class SnowflakeGenerator(Generator):
+    """Unique, rising ids of ``layout``, stamped inside leases of ``registry``.
+
+    * ``max_ahead`` (seconds): how much of the future it may borrow when the current tick is used
+      up; with 0 it waits for the next tick. A lease may have to start even further ahead; then
+      ids begin there and flow at the layout's rate, and each pause brings them nearer to the
+      time, for good.
+    * ``sequence_start``: 0, or ``n`` to start each tick at a random sequence below ``n``, so that
+      rarely issued ids still spread over shards; ``"next"`` to continue the last tick's sequence,
+      up to the half, so that they spread evenly.
+    * ``wait_limit`` (seconds, longer than a tick): how long a caller waits for a clock that is
+      behind, before the generator takes another worker id.
+    * ``holder`` labels this process in the registry.
+    * ``skew_limit`` (seconds): how far clocks may differ before the generator signals it.
+    * ``degraded_worker``: a worker id that no registry lends. Without a lease the generator issues
+      **ids that may repeat** from it, instead of an error: see :class:`DegradedIds`.
+
+    Thread-safe. The child of a fork starts without a lease; where Python's fork hooks don't run,
+    at the latest when the tick ends that was open at the fork. Raises :class:`ConfigurationError`
+    for values that can't work; its methods raise :class:`LeaseError` or :class:`ClockError`.
+    """
 
     __slots__ = (
-        "_ahead",
-        "_block",
-        "_clock",
-        "_closed",
-        "_counts",
-        "_degraded",
-        "_fresh",
-        "_lock",
-        "_outbox",
-        "_pid",
-        "_refusals",
-        "_rest",
-        "_sequence_start",
-        "_wait_limit",
-        "keeper",
-        "layout",
-    )
-
-    _ahead: int
-    """``max_ahead`` in ticks."""
-    _clock: Clock
-    _closed: bool
-    _outbox: Outbox
-    _refusals: int
-    """``keeper.refusals`` before the caller who has the lock stood in line for it."""
-    _sequence_start: int
-    _wait_limit: float
-    """Seconds."""
+        "__weakref__", "_ahead", "_block", "_clock", "_closed", "_counts", "_degraded", "_fresh",
+        "_lock", "_outbox", "_pid", "_refusals", "_rest", "_sequence_start", "_wait_limit",
+        "keeper", "layout",
+    )  # fmt: skip
+    has_parts = has_background = True
     keeper: LeaseKeeper
-    layout: BitLayout
+
+    def __init__(
+        self,
+        layout: BitLayout,
+        registry: Registry,
+        *,
+        max_ahead: float = 0.0,
+        sequence_start: int | str = 0,
+        wait_limit: float | None = None,
+        holder: str = "",
+        skew_limit: float = 10.0,
+        refuse_skew: bool = False,
+        degraded_worker: int | None = None,
+        background: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+        emit: Emit = ignore,
+    ) -> None:
+        check_fit(layout, registry.namespace)
+        self._degraded: DegradedIds | None = None
+        if degraded_worker is not None:
+            if registry.needs_workers:
+                raise ConfigurationError(
+                    "degraded_worker needs a registry that knows which worker ids are lent, and "
+                    f"{registry.name()} knows those of this host alone. Leave it out."
+                )
+            lent = registry.namespace.workers
+            self._degraded = DegradedIds(layout, degraded_worker, lent, clock)
+        tick = layout.tick_us / 1e6
+        self.layout = layout
+        self._ahead = whole_ticks(check_seconds("max_ahead", max_ahead, least=0.0, most=1e9), tick)
+        self._sequence_start = check_sequence_start(layout, sequence_start)
+        self._wait_limit = check_wait_limit(wait_limit, tick)
+        self._clock = clock
+        self._outbox = Outbox(emit)
+        self.keeper = LeaseKeeper(
+            registry,
+            holder=check_text("holder", holder),
+            skew_limit_us=int(check_seconds("skew_limit", skew_limit, least=0.0, most=1e9) * 1e6),
+            refuse_skew=check_flag("refuse_skew", refuse_skew),
+            background=background,
+            clock=clock,
+            outbox=self._outbox,
+        )
+        self._closed = False
+        self._start_over()
+        self._pid = os.getpid()
 
     def _start_over(self) -> None:
         self._lock = threading.Lock()
+        self._refusals = 0
+        """``keeper.refusals`` before the caller that has the lock began to wait for it."""
         self._counts = Counts()
         self._block: Iterator[int] = iter(())
-        """The ids of the tick ``keeper.last_tick`` that were not taken yet, of one batch."""
+        """What is left of one batch of the tick ``keeper.last_tick``."""
         self._rest: list[range] = []
-        """Those of its further batches, the last one first."""
+        """The ids of its further batches, the last one first."""
         self._fresh = NEVER
-        """Until this moment of the stopwatch, ids of the block may be taken unasked."""
+        """Until this moment of the stopwatch a caller may take ids of the block at once."""
+
+    # --- ids ---------------------------------------------------------------------
+
+    next_id = _next_id_by(SYSTEM_CLOCK.stopwatch)
+
+    def next_ids(self, count: int) -> list[int]:
+        """``count`` ids, strictly rising. If it fails half-way, the ids taken so far are lost.
+
+        Raises :class:`TypeError` for a count that is no int, :class:`ConfigurationError`
+        for one outside 0 to 10,000,000, else as :meth:`next_id`.
+        """
+        ids = self._take_fresh(check_count(count))
+        return ids if len(ids) == count else self._next_ids_slowly(count, ids)
+
+    async def anext_id(self) -> int:
+        """As :meth:`next_id`, for coroutines. Never blocks the event loop.
+
+        What may wait or do I/O runs in a thread of asyncio's default executor.
+        """
+        return (await self.anext_ids(1))[0]
+
+    async def anext_ids(self, count: int) -> list[int]:
+        ids = self._take_fresh(check_count(count))
+        if len(ids) == count:
+            return ids
+        return await asyncio.to_thread(self._next_ids_slowly, count, ids)
+
+    def _take_fresh(self, count: int) -> list[int]:
+        """Up to ``count`` ids of the current tick, if it is not over. Never waits."""
+        self._check_process()
+        return list(islice(self._block, count)) if self._clock.stopwatch() < self._fresh else []
+
+    def _next_ids_slowly(self, count: int, ids: list[int]) -> list[int]:
+        self._check_process()
+        refusals = self.keeper.refusals
+        degraded = self._degraded
+        try:
+            if (
+                degraded is not None
+                and not self._closed
+                and self._clock.stopwatch() < degraded.retry_at
+            ):
+                return ids + self._degrade(degraded, count - len(ids))
+            while len(ids) < count:
+                # One tick at a time, so that other threads don't wait for a whole batch.
+                with self._lock:
+                    self._refusals = refusals
+                    ids.extend(islice(self._usable_block(), count - len(ids)))
+                if len(ids) < count:
+                    SYSTEM_CLOCK.sleep(0)
+        except (LeaseError, ClockMovedBackwards) as error:
+            if degraded is None or self._closed:
+                raise
+            degraded.retry_at = self._clock.stopwatch() + RETRY
+            return ids + self._degrade(degraded, count - len(ids), error)
+        finally:
+            self._outbox.send()
+        return ids
+
+    def _degrade(
+        self, degraded: DegradedIds, count: int, error: Exception | None = None
+    ) -> list[int]:
+        with self._lock:
+            ids = degraded.take(count)
+            self._counts.degraded += count
+        self._outbox.put(
+            "ids_degraded",
+            namespace=self.keeper.namespace.name,
+            worker=degraded.worker,
+            ids=count,
+            error=error or self.keeper.trouble,
+        )
+        return ids
+
+    def _check_process(self) -> None:
+        # uWSGI forks without running Python's fork hooks.
+        if os.getpid() != self._pid:
+            with process_lock():
+                if os.getpid() != self._pid:
+                    self.forget()
+
+    # --- ticks, in rising order; under the lock -----------------------------------
 
     def _usable_block(self) -> Iterator[int]:
         """The ids of a tick that may be stamped now; may wait, renew or acquire."""
         waited = 0.0
         while True:
             lease = self._lease()
-            # In this order, so that a block is taken to be fresh too briefly at most.
+            # In this order, so that a block counts as fresh too briefly rather than too long.
             read_at = SYSTEM_CLOCK.stopwatch()
             now_us = self.keeper.now_us()
             now = self.keeper.namespace.tick_at(now_us)
@@ -292,14 +412,14 @@ class TickWalk:
                 return self._fresh_block(tick, read_at, now_us)
 
     def _earliest(self, now: int, lease: Lease) -> int:
-        """The first tick that may be stamped, for all that is known of those before."""
+        """The first tick that may be stamped, whatever was stamped before."""
         return max(now, lease.start)
 
     def _lease(self) -> Lease:
         if self._closed:
             raise GeneratorClosed(
-                f"The generator of namespace {self.keeper.namespace.name!r} was closed; "
-                f"make a new one."
+                f"The generator of namespace {self.keeper.namespace.name!r} was closed. Make a new "
+                f"one."
             )
         lease = self.keeper.lease
         if lease is None:
@@ -319,7 +439,7 @@ class TickWalk:
 
     def _load(self, lease: Lease, tick: int, now: int) -> None:
         self._count_load(tick, now)
-        # What idle time won back is not borrowed again, but for max_ahead.
+        # It does not borrow again what idle time won back, except max_ahead.
         self.keeper.offset = min(self.keeper.offset, max(tick - now, 0) + self._ahead)
         self._rest = self._batches_of(lease, tick, self._first_sequence())
         # Written before the block can be seen: a release that reads it later
@@ -333,31 +453,31 @@ class TickWalk:
             return False
         ids = self._rest.pop()
         self._block = iter(ids)
-        # Last: who reads the counts meanwhile finds too few ids issued, and never too many.
+        # Last: a thread that reads the counts meanwhile finds too few ids issued, never too many.
         self._counts.loaded += len(ids)
         return True
 
     def _fresh_block(self, tick: int, read_at: float, now_us: int) -> Iterator[int]:
-        """The block, to be used unasked until ``tick`` ends; it was ``now_us`` at ``read_at``."""
-        # With a clock of the caller's the slow path looks at it each time.
+        """The block, fresh until ``tick`` ends; the time was ``now_us`` at ``read_at``."""
+        # A clock that the caller gave is asked each time, on the slow path.
         if self._clock.stopwatch is SYSTEM_CLOCK.stopwatch:
             self._fresh = read_at + (self._begins_us(tick + 1) - now_us) / 1e6
         return self._block
 
     def _first_sequence(self) -> int:
-        """Of the next tick."""
+        """Where the sequence of the next tick begins."""
         if self._sequence_start != GOES_ON:
             return randrange(self._sequence_start) if self._sequence_start else 0  # nosec B311  # where ids of a tick begin is no secret
         used = self.layout.sequences - length_hint(self._block)
-        # Half a tick is left at least.
+        # At least half of the tick is left.
         return used if 2 * used <= self.layout.sequences else 0
 
     def _batches_of(self, lease: Lease, tick: int, skipped: int = 0) -> list[range]:
         """The ids of ``tick``, a range for each batch, the last one first.
 
-        As pear-flower has it, the first batch is any of the first half, so that two processes
-        that were given one worker id by mistake are less likely to meet. It doesn't wrap round:
-        ids would not rise.
+        As with pear-flower, a tick begins at a random batch of the first half, so that two
+        processes that share a worker id by mistake are less likely to collide. It doesn't wrap
+        round, because ids would not rise.
         """
         layout = self.layout
         unit = 1 << layout.sequence_shift
@@ -408,22 +528,22 @@ class TickWalk:
             raise ClockMovedBackwards(
                 f"The clock is {seconds:.3f} s behind the last id of namespace "
                 f"{self.keeper.namespace.name!r}, more than wait_limit ({self._wait_limit:g} s), "
-                f"and no other worker id could be had: {error} Mend the clock, raise "
-                f"'wait_limit' or 'max_ahead', or wait: ids go on by themselves."
+                f"and there is no other worker id: {error} Mend the clock, raise 'wait_limit' or "
+                f"'max_ahead', or wait: ids go on as soon as the clock has caught up."
             ) from error
         if changed.start <= self.keeper.last_tick:
-            # Asked again and again it would not do better, and we hold the lock.
+            # Asking again would not help, and this thread holds the lock.
             raise ClockMovedBackwards(
-                f"The registry of namespace {changed.namespace!r} was asked for a window from "
-                f"tick {self.keeper.last_tick + 1} on and lent one from tick {changed.start}, so "
-                f"ids would not rise. It must respect 'not_before'."
+                f"The registry of namespace {changed.namespace!r} granted a window from tick "
+                f"{changed.start}, not from tick {self.keeper.last_tick + 1} or later, so ids "
+                f"would not rise. It must respect 'not_before'."
             )
         self._counts.worker_changes += 1
         self._outbox.put("worker_changed", lease=changed, behind_seconds=seconds)
 
     def _extend(self, tick: int) -> None:
         lease = self.keeper.extend(tick, refusals=self._refusals)
-        # Worked out anew: a new lease brings another time with it, and asking took time.
+        # Computed anew: a new lease brings another time with it, and the request took time.
         tick = max(self.keeper.now_tick(), lease.start, self.keeper.last_tick + 1)
         if tick >= lease.until:
             raise LeaseExpired(
@@ -443,178 +563,6 @@ class TickWalk:
             f"{self.layout.exhausted_at.isoformat()}. Choose a later epoch, or a layout with more "
             f"time bits{longer and f', such as {longer}'}."
         )
-
-
-def _next_id_by(stopwatch: Callable[[], float]) -> Callable[[SnowflakeGenerator], int]:
-    # In a closure, the fastest place for it, and one that freezegun does not reach.
-    def next_id(self: SnowflakeGenerator) -> int:
-        """The next id. Strictly greater than any that a finished call returned.
-
-        Raises :class:`LeaseExpired`, :class:`NoFreeWorker`, :class:`ClockMovedBackwards`,
-        :class:`TimeExhausted`, :class:`GeneratorClosed` or what the registry raised.
-        """
-        if stopwatch() < self._fresh:
-            # One C call, atomic under the GIL: two threads can't get one id.
-            for value in self._block:
-                return value
-        return self._next_ids_slowly(1, [])[0]
-
-    return next_id
-
-
-class SnowflakeGenerator(TickWalk, Generator):
-    """Unique, rising ids of ``layout``, stamped inside leases of ``registry``.
-
-    * ``max_ahead`` (seconds): how much of the future may be borrowed when the
-      current tick is used up; 0 waits for the next tick instead. Where a lease
-      had to start later than now by more than that, ids begin there and flow at
-      the layout's rate; each pause brings them nearer to the time, for good.
-    * ``sequence_start``: 0, or ``n`` to start each tick at a random sequence
-      below ``n``, so that rarely issued ids still spread over shards; ``"next"`` to go on from
-      the last tick's, up to the half, so that they spread evenly.
-    * ``wait_limit`` (seconds, longer than a tick): how long a caller waits for a
-      clock that is behind, before another worker id is taken.
-    * ``holder`` labels this process in the registry.
-    * ``skew_limit`` (seconds): how far clocks may differ before it is told.
-    * ``degraded_worker``: a worker id that nobody lends. Without a lease **ids that may repeat**
-      come from it, instead of an error: see :mod:`.snowflake`.
-
-    Thread-safe. After a fork, a child starts without a lease; where Python's fork
-    hooks don't run, from the end of the tick at the latest that was open at the fork.
-    Raises :class:`ConfigurationError` for values that can't work; its methods
-    raise :class:`LeaseError` or :class:`ClockError`, never return a non-id.
-    """
-
-    __slots__ = ("__weakref__",)
-    has_parts = has_background = True
-    keeper: LeaseKeeper
-
-    def __init__(
-        self,
-        layout: BitLayout,
-        registry: Registry,
-        *,
-        max_ahead: float = 0.0,
-        sequence_start: int | str = 0,
-        wait_limit: float | None = None,
-        holder: str = "",
-        skew_limit: float = 10.0,
-        refuse_skew: bool = False,
-        degraded_worker: int | None = None,
-        background: bool = True,
-        clock: Clock = SYSTEM_CLOCK,
-        emit: Emit = ignore,
-    ) -> None:
-        check_fit(layout, registry.namespace)
-        self._degraded = None
-        if degraded_worker is not None:
-            if registry.needs_workers:
-                raise ConfigurationError(
-                    "degraded_worker needs a registry that knows which worker ids are lent, and "
-                    f"{registry.name()} knows those of this host alone. Leave it out."
-                )
-            lent = registry.namespace.workers
-            self._degraded = DegradedIds(layout, degraded_worker, lent, clock)
-        tick = layout.tick_us / 1e6
-        self.layout = layout
-        self._ahead = whole_ticks(seconds("max_ahead", max_ahead), tick)
-        self._sequence_start = check_sequence_start(layout, sequence_start)
-        self._wait_limit = check_wait_limit(wait_limit, tick)
-        self._clock = clock
-        self._outbox = Outbox(emit)
-        self.keeper = LeaseKeeper(
-            registry,
-            holder=check_holder(holder),
-            skew_limit_us=int(seconds("skew_limit", skew_limit) * 1e6),
-            refuse_skew=switch("refuse_skew", refuse_skew),
-            background=background,
-            clock=clock,
-            outbox=self._outbox,
-        )
-        self._closed = False
-        self._start_over()
-        self._pid = os.getpid()
-
-    # --- ids ---------------------------------------------------------------------
-
-    next_id = _next_id_by(SYSTEM_CLOCK.stopwatch)
-
-    def next_ids(self, count: int) -> list[int]:
-        """``count`` ids, strictly rising. If it fails half-way, those taken are lost.
-
-        Raises :class:`TypeError` for a count that is no int, :class:`ConfigurationError`
-        for one outside 0 to 10,000,000, else as :meth:`next_id`.
-        """
-        ids = self._take_fresh(check_count(count))
-        return ids if len(ids) == count else self._next_ids_slowly(count, ids)
-
-    async def anext_id(self) -> int:
-        """As :meth:`next_id`, for coroutines: the event loop is never held up.
-
-        Whatever may wait or do I/O runs in a thread of asyncio's default executor.
-        """
-        return (await self.anext_ids(1))[0]
-
-    async def anext_ids(self, count: int) -> list[int]:
-        """As :meth:`next_ids`, for coroutines."""
-        ids = self._take_fresh(check_count(count))
-        if len(ids) == count:
-            return ids
-        return await asyncio.to_thread(self._next_ids_slowly, count, ids)
-
-    def _take_fresh(self, count: int) -> list[int]:
-        """What there is of ``count`` ids without waiting, if the tick is not over."""
-        self._check_process()
-        return list(islice(self._block, count)) if self._clock.stopwatch() < self._fresh else []
-
-    def _next_ids_slowly(self, count: int, ids: list[int]) -> list[int]:
-        self._check_process()
-        refusals = self.keeper.refusals
-        degraded = self._degraded
-        try:
-            if (
-                degraded is not None
-                and not self._closed
-                and self._clock.stopwatch() < degraded.retry_at
-            ):
-                return ids + self._degrade(degraded, count - len(ids))
-            while len(ids) < count:
-                # A tick at a time, so that others don't wait for a whole batch.
-                with self._lock:
-                    self._refusals = refusals
-                    ids.extend(islice(self._usable_block(), count - len(ids)))
-                if len(ids) < count:
-                    SYSTEM_CLOCK.sleep(0)
-        except (LeaseError, ClockMovedBackwards) as error:
-            if degraded is None or self._closed:
-                raise
-            degraded.retry_at = self._clock.stopwatch() + RETRY
-            return ids + self._degrade(degraded, count - len(ids), error)
-        finally:
-            self._outbox.send()
-        return ids
-
-    def _degrade(
-        self, degraded: DegradedIds, count: int, error: Exception | None = None
-    ) -> list[int]:
-        with self._lock:
-            ids = degraded.take(count)
-            self._counts.degraded += count
-        self._outbox.put(
-            "ids_degraded",
-            namespace=self.keeper.namespace.name,
-            worker=degraded.worker,
-            ids=count,
-            error=error or self.keeper.trouble,
-        )
-        return ids
-
-    def _check_process(self) -> None:
-        # Servers that fork without running Python's fork hooks (uWSGI).
-        if os.getpid() != self._pid:
-            with process_lock():
-                if os.getpid() != self._pid:
-                    self.forget()
 
     # --- the rest of the protocol ------------------------------------------------
 
@@ -675,7 +623,7 @@ class SnowflakeGenerator(TickWalk, Generator):
     def forget(self) -> None:
         """After a fork: drop the parent's lease and ids, and start afresh.
 
-        Not to be called while other threads use the generator.
+        Call it only while no other thread uses the generator.
         """
         self._start_over()
         self.keeper.forget()

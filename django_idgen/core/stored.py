@@ -1,6 +1,6 @@
-"""The book of a namespace as seen from outside, and how its settings are replaced.
+"""The content of a book as seen from outside, and how to replace its settings.
 
-The doctor and its commands use it, for changes that no holder makes: another layout, epoch,
+The doctor and its commands make the changes that no holder makes: another layout, epoch,
 registry or range of worker ids, or a fence past all that a lost or restored database may have
 lent. Each change opens a new generation in one transaction, with the namespace locked. A holder
 uses up its window; then it is refused, or takes a new worker id. Nothing at or past the fence
@@ -42,7 +42,7 @@ _DAY_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """What was lent under one set of settings: no tick at or past ``until`` of ``layout``."""
+    """What was lent under one set of settings: only ticks of ``layout`` below ``until``."""
 
     layout: BitLayout
     workers: range
@@ -50,23 +50,21 @@ class Era:
 
     @property
     def highest(self) -> int:
-        """No id of it is above this; -1 if none was made."""
+        """No id of the era is above this; -1 if it made none."""
         return highest_id(self.layout, self.until, self.workers) if self.until > 0 else -1
 
 
 def layout_of(fingerprint: Mapping[str, Any]) -> BitLayout:
-    """The layout that a stored fingerprint was written with; its name is not kept.
+    """The layout of a stored fingerprint, without its name.
 
-    Raises :class:`LayoutError` for one that can't be read.
+    Raises :class:`LayoutError` if it can't be read.
     """
     try:
         return BitLayout(
             fingerprint["fields"], tick_us=fingerprint["tick_us"], epoch_us=fingerprint["epoch_us"]
         )
     except (KeyError, TypeError) as error:
-        raise LayoutError(
-            f"What is stored of the layout can't be read: {dict(fingerprint)!r}."
-        ) from error
+        raise LayoutError(f"The stored layout can't be read: {dict(fingerprint)!r}.") from error
 
 
 def era_of(fingerprint: Mapping[str, Any], until: int) -> Era:
@@ -94,10 +92,7 @@ def lowest_id(layout: BitLayout, tick: int, workers: range) -> int:
 
 
 def first_tick(layout: BitLayout, workers: range, eras: Iterable[Era]) -> int | None:
-    """The first tick of ``layout`` from which on no id is one of ``eras``.
-
-    None if it has no such tick: then its ids would have to lie below all of theirs.
-    """
+    """The first tick of ``layout`` whose ids lie above all ids of ``eras``; None if none does."""
     ticks = [_past(layout, workers, era) for era in eras]
     tick = max(ticks, default=0)
     return tick if tick < layout.max_ticks else None
@@ -107,16 +102,16 @@ def _past(layout: BitLayout, workers: range, era: Era) -> int:
     if era.until <= 0:
         return 0
     if layout.fields == era.layout.fields:
-        # The tick can be read off the id, whatever moment it stands for.
+        # An id shows its tick, whatever moment that is.
         return era.until
     missing = era.highest + 1 - lowest_id(layout, 0, workers)
     return max(0, -(-missing >> layout.time_shift))
 
 
 def epoch_for(layout: BitLayout, tick: int, now_us: int) -> BitLayout | None:
-    """``layout`` with the latest epoch, of midnight, at which ``tick`` is past by ``now_us``.
+    """``layout`` with the latest epoch, at midnight, for which ``tick`` is past at ``now_us``.
 
-    None if there is none since 1970, or its time would be used up.
+    None if that is before 1970, or the time bits would be used up.
     """
     epoch_us = (now_us - (tick + 1) * layout.tick_us) // _DAY_US * _DAY_US
     if epoch_us < 0 or tick >= layout.max_ticks:
@@ -126,9 +121,9 @@ def epoch_for(layout: BitLayout, tick: int, now_us: int) -> BitLayout | None:
 
 
 def namespace_of(namespace: Namespace, fingerprint: Mapping[str, Any]) -> Namespace:
-    """``namespace`` as those see it who still have the settings of ``fingerprint``.
+    """``namespace`` with the settings of ``fingerprint``.
 
-    Raises :class:`LayoutError` for one that can't be read.
+    Raises :class:`LayoutError` if they can't be read.
     """
     era = era_of(fingerprint, 0)
     return replace(
@@ -145,26 +140,26 @@ def namespace_of(namespace: Namespace, fingerprint: Mapping[str, Any]) -> Namesp
 
 
 def in_ticks(ticks: int, of: Namespace | BitLayout, layout: Namespace | BitLayout) -> int:
-    """A length in ticks of the one, in those of the other; rounded up."""
+    """A length in ticks ``of`` one, in ticks of ``layout``; rounded up."""
     return -(-ticks * of.tick_us // layout.tick_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a book holds. Frozen; in ticks of the layout that it was written with."""
+    """The content of a book. Frozen; in ticks of its own layout."""
 
     fingerprint: Mapping[str, Any]
-    """The settings that it was opened with; empty if they are not known."""
+    """Its settings; empty if unknown."""
     generation: int
     fence: int
     highest: int
-    """The first tick that was surely never lent: past every window, the fence and a ceiling."""
+    """The first tick that was certainly never lent: past all windows, the fence and a ceiling."""
     longest: int
-    """The largest window that is reckoned with."""
+    """The largest window to reckon with."""
     eras: tuple[Era, ...] = ()
     """What was lent under earlier layouts."""
     lead: int = 0
-    """How far any window ended past the time when its holder was seen last; 0 if unknown."""
+    """How far any window ended past the time when its holder was last seen; 0 if unknown."""
 
     @property
     def era(self) -> Era:
@@ -174,7 +169,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Successor:
-    """What a book is to hold from now on. Frozen; in ticks of ``fingerprint``'s layout."""
+    """The new content of a book. Frozen; in ticks of the layout of ``fingerprint``."""
 
     fingerprint: Mapping[str, Any]
     fence: int
@@ -182,9 +177,9 @@ class Successor:
     workers: range
     eras: tuple[Era, ...] = ()
     moved: bool = False
-    """Whether its ticks are others than before, so that no mark of a worker id can stay."""
+    """Whether the ticks change their meaning, so that no mark can stay."""
     lowered: bool = False
-    """Whether marks past the fence are to be lowered to it. Only where no process holds any."""
+    """Whether to lower marks past the fence to it. Only while no process holds any."""
 
     @classmethod
     def after(cls, stored: Stored, fence: int, workers: range) -> Successor:
@@ -197,71 +192,68 @@ class Successor:
 
 
 Change = Callable[[Stored, int], Successor]
-"""What a transaction makes of a book, from what is stored and the registry's time (µs since 1970).
+"""Returns the new content, given the stored one and the registry's time (µs since 1970).
 
-Called anew if the transaction is tried again. What it raises undoes the transaction."""
+A transaction calls it again when it is retried. If it raises, the transaction is undone."""
 
 
 class StoredBook(ABC):
-    """Where a registry keeps one namespace. Safe to use from several threads."""
+    """The book of one namespace of a registry. Thread-safe."""
 
     namespace: Namespace
     """As it is configured."""
     place: str
-    """Where it is, for people: ``database 'default'``."""
+    """Where it is, for messages: ``database 'default'``."""
     key: tuple[str, ...]
-    """Its kind, place and name; equal for two that are one."""
+    """Its kind, place and name; two objects of one book have the same."""
 
     @abstractmethod
     def read(self) -> Stored | None:
-        """What is stored, or None; makes and mends nothing.
+        """The content, or None; makes and mends nothing.
 
         Raises :class:`RegistryUnavailable`.
         """
 
     @abstractmethod
     def rewrite(self, change: Change) -> Stored:
-        """Replace what is stored, in one transaction; returns what is there now.
+        """Replace the content in one transaction, and return the new one.
 
-        What was lost meanwhile is reckoned with first, as an acquire would do it.
-        Raises what ``change`` raises, :class:`RegistryUnavailable` (it may
-        be done) and :class:`NamespaceMismatch` where another process was quicker.
+        Mends a loss first, as an acquire would. Raises what ``change`` raises,
+        :class:`RegistryUnavailable` (it may be done), and :class:`NamespaceMismatch` if another
+        process changed it first.
         """
 
     def installation(self) -> str:
-        """Whose it is, in all of its replicas; empty if it has no such name."""
+        """The installation's identity, the same in all replicas; empty if it has none."""
         return ""
 
     def entered(self) -> bool:
-        """Whether the registry that lends knows of what is stored: see :meth:`enter`."""
+        """Whether the registry outside of the database has these settings: see :meth:`enter`."""
         return True
 
     def is_whole(self) -> bool:
-        """Whether the registry outside of the database still has what it was granted.
+        """Whether the registry outside of the database still has its sub-lease.
 
         Raises :class:`RegistryUnavailable`.
         """
         return True
 
     def enter(self) -> None:  # noqa: B027 - most have nothing to do
-        """Have the registry outside of the database begin anew with what is stored there."""
+        """Make the registry outside of the database begin anew with the stored settings."""
 
 
 def era_words(era: Era) -> dict[str, Any]:
-    """An era as values that survive a trip through JSON."""
+    """An era as JSON values."""
     workers = [era.workers.start, era.workers.stop]
     return {**era.layout.fingerprint(), "workers": workers, "until": era.until}
 
 
 def eras_from(words: object) -> tuple[Era, ...]:
-    """What :func:`era_words` made; one that can't be read is an error.
-
-    Raises :class:`LayoutError`.
-    """
+    """The eras of :func:`era_words`. Raises :class:`LayoutError` if one can't be read."""
     found = words if isinstance(words, list) else []
     return tuple(era_of(each, int(each["until"])) for each in found)
 
 
 def with_highest(stored: Stored, highest: int) -> Stored:
-    """``stored``, of which somebody knows that it lent more."""
+    """``stored``, which has lent at least up to ``highest``."""
     return replace(stored, highest=max(stored.highest, highest))

@@ -1,12 +1,12 @@
 """Leases that outlive their process, in a file of the host: Leaf's weak dependency on its registry.
 
-A process that starts again goes on with the lease that its predecessor held, under the same
-worker id, and also while the registry is down, as long as the lease's window lasts. A mark in
-the file, on the disk before it counts, says which ticks the predecessor can't have used.
+A process that starts again resumes the lease of its predecessor, under the same worker id, even
+while the registry is down, as long as the lease's window lasts. A mark in the file, on the disk
+before it counts, says which ticks the predecessor can't have used.
 
-Each process has a file to itself, and a lock on it for life. What can't be trusted is not
-resumed: a file that was copied, moved or put back from a backup is told by its inode and the
-time of its last change. Then the registry lends another lease.
+Each process locks a file of its own for life. It does not resume a file that was copied, moved
+or put back from a backup, which the inode and the time of the last change show; the registry
+then lends another lease.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,12 +32,10 @@ from ..core.errors import (
     RegistryUnavailable,
 )
 from ..core.files import NumberFile, check_platform, file_errors, file_name, sync_directory
-from ..core.inspection import Inspection, PastLease
 from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Namespace
 from ..core.loader import RepeatingThread
-from ..core.options import checked_seconds
+from ..core.options import check_seconds
 from ..core.registry import Registry
-from ..core.stored import StoredBook
 
 __all__ = ["CheckpointedLeases"]
 
@@ -50,10 +48,10 @@ FILES: Final = 1024
 class CheckpointedLeases(Registry):
     """The leases of ``registry``, kept in files of ``directory``. Thread-safe.
 
-    ``directory`` must exist, be writable, on a local disk, and survive a restart. ``every``
-    (seconds): how often the mark is written, and up to three times that far ahead.
-    ``skew_limit`` (seconds), if given: a process whose clock is further off the mean of what
-    the other holders reported gets no lease (:class:`ClockSkewed`), as Leaf has it.
+    ``directory`` must exist, be writable, on a local disk, and survive a restart. Every
+    ``every`` seconds the holder writes its mark, up to three times as far ahead. With
+    ``skew_limit`` (seconds) a process whose clock is further off the mean of what the other
+    holders reported gets no lease (:class:`ClockSkewed`), as Leaf has it.
 
     Raises :class:`ConfigurationError`.
     """
@@ -72,7 +70,7 @@ class CheckpointedLeases(Registry):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         check_platform("Leases in files")
-        short = -(-int(checked_seconds("every", every, most=3600) * 3e6) // namespace.tick_us)
+        short = -(-int(check_seconds("every", every, most=3600) * 3e6) // namespace.tick_us)
         # The holder renews at a third of this; the registry is asked at a third of its own.
         self.namespace = replace(namespace, window_ticks=min(namespace.window_ticks, short))
         self._asks_each_time = namespace.window_ticks <= short
@@ -81,7 +79,7 @@ class CheckpointedLeases(Registry):
         self.lent = registry.lent
         self._directory = Path(directory)
         self._skew_limit = (
-            None if skew_limit is None else checked_seconds("skew_limit", skew_limit, most=86_400)
+            None if skew_limit is None else check_seconds("skew_limit", skew_limit, most=86_400)
         )
         self._clock = clock
         self._third_ns = registry.namespace.window_ticks * namespace.tick_us * 1000 // 3
@@ -93,7 +91,7 @@ class CheckpointedLeases(Registry):
         self._held: dict[str, _Held] = {}
         """By token."""
         self._thread = RepeatingThread()
-        """Asks the registry, which may take its time: callers wait for the file alone."""
+        """Asks the registry, so that callers wait for the file alone."""
 
     @staticmethod
     def wrapped(namespace: Namespace) -> Mapping[str, Namespace]:
@@ -103,7 +101,7 @@ class CheckpointedLeases(Registry):
     # --- lending --------------------------------------------------------------
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`Registry.acquire`; an ended process' lease of this host, if there is one."""
+        """Resume the lease of an ended process of this host, or else acquire one."""
         with self._lock, self._reporting():
             file, kept = self._own_file(avoid)
             try:
@@ -148,9 +146,9 @@ class CheckpointedLeases(Registry):
         return held if held.start < grant.lease.until else None
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`Registry.renew`. This writes the mark; a thread asks the registry.
+        """Write the mark; a thread renews at the registry.
 
-        The registry itself is asked each time where its window is no longer than the marks reach.
+        Where the registry's window is no longer than the marks reach, this renews there, too.
         """
         if not self._asks_each_time:
             with self._lock:
@@ -178,7 +176,10 @@ class CheckpointedLeases(Registry):
             return self._marked(held, last_tick)
 
     def ask_in_background(self) -> float:
-        """Renew at the registry what is due; returns the seconds until the next. Never raises."""
+        """Renew at the registry if it is time; returns the seconds until the next look.
+
+        Never raises.
+        """
         now_ns = self._clock.elapsed_ns()
         with self._lock:
             due = [each for each in self._held.values() if now_ns >= each.ask_at_ns]
@@ -223,34 +224,32 @@ class CheckpointedLeases(Registry):
         latest = max(self.namespace.tick_at(reading.registry_us), last_tick, held.start)
         until = min(latest + self.namespace.window_ticks, held.lease.until)
         if until > held.mark:
-            held.file.write(held.lease, until)
+            held.file.save(held.lease, until)
             held.mark = until
         return Grant(replace(held.lease, start=held.start, until=held.mark), reading)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`Registry.release`: in the file first, so that no one resumes it."""
         with self._lock, self._reporting():
             held = self._held_by(lease)
             if held is None:
                 return False
-            held.file.clear()
+            held.file.save(None, 0)  # first, so that no process resumes the lease
             del self._held[lease.token]
             held.file.close()
             if not self._held:
                 self._thread.stop()
                 self._thread = RepeatingThread()
-        # What an earlier process stamped lies below the start of what it left to this one.
+        # An earlier process stamped the ticks below this one's start.
         used = max(held.start - 1, -1 if last_tick is None else last_tick)
         return self.registry.release(held.lease, last_tick=used if used >= 0 else None)
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`Registry.renew_seen`."""
         return self.registry.renew_seen(idle_after=idle_after)
 
     # --- files ----------------------------------------------------------------
 
     def _own_file(self, avoid: int | None) -> tuple[_File, _Kept | None]:
-        """A file that no process has, and the lease in it that may be resumed, if any has one."""
+        """Lock a file, if possible one with a lease to resume, and return both."""
         name = self._name
         known = len(list(self._directory.glob(f"{name}-*.lock")))
         free: _File | None = None
@@ -261,7 +260,7 @@ class CheckpointedLeases(Registry):
             if not file.lock():
                 continue
             try:
-                kept = file.read()
+                kept = file.kept()
             except BaseException:
                 file.close()
                 if free is not None:
@@ -292,7 +291,7 @@ class CheckpointedLeases(Registry):
         try:
             marks = [mark for found in self.registry.inspect() for mark in found.marks]
         except IdgenError:
-            return  # The registry has failed since it lent: there are no times to compare.
+            return  # The registry has failed since it lent: there is nothing to compare with.
         offsets = [
             seen.offset_us
             for seen in marks
@@ -316,45 +315,16 @@ class CheckpointedLeases(Registry):
     # --- what the registry does ---------------------------------------------------
 
     def end_of(self, lease: Lease) -> int:
-        """See :meth:`Registry.end_of`: what the registry said."""
         held = self._held_by(lease)
         return lease.until if held is None else held.lease.until
 
-    def lend_on(self) -> None:
-        """From now on each caller asks for another process."""
-        self.registry.lend_on()
-
-    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
-        """See :meth:`Registry.inspect`."""
-        return self.registry.inspect(workers)
-
-    def free(self, worker: int, lease: str | None = None) -> bool:
-        """See :meth:`Registry.free`."""
-        return self.registry.free(worker, lease)
-
-    def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        """See :meth:`Registry.past_lease`."""
-        return self.registry.past_lease(worker, tick)
-
-    def installation(self) -> str | None:
-        """The registry's."""
-        return self.registry.installation()
-
-    def books(self) -> Sequence[StoredBook]:
-        """The registry's."""
-        return self.registry.books()
-
-    def probes(self) -> Mapping[str, Callable[[], None]]:
-        """The registry's."""
-        return self.registry.probes()
-
     def abandon(self) -> None:
-        """Drop what a forked child inherited: the files stay locked by the parent."""
+        # The files stay locked by the parent.
         self._thread.stop()
         for held in self._held.values():
             held.file.close()
         self._start_over()
-        self.registry.abandon()
+        super().abandon()
 
     def close(self) -> None:
         """Give up the files, as the end of the process would; leases in them can be resumed."""
@@ -362,12 +332,12 @@ class CheckpointedLeases(Registry):
             self._thread.stop()
             while self._held:
                 self._held.popitem()[1].file.close()
-        self.registry.close()
+        super().close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What a file says of a lease; nothing at or past ``mark`` was stamped."""
+    """A lease in a file; its holder stamped nothing at or past ``mark``."""
 
     lease: Lease
     mark: int
@@ -381,34 +351,31 @@ class _Held:
         self.lease = lease
         """As the registry has it."""
         self.start = start
-        """Where this process began; what lies below was another one's."""
+        """The first tick of this process; an earlier one may have used those below."""
         self.mark = 0
         self.reading = reading
-        """The registry's time, when it answered last."""
+        """The registry's time at its last answer."""
         self.ask_at_ns = 0
         self.last_tick = -1
         self.failure: LeaseLost | None = None
 
 
-class _File:
-    """A lock, and beside it the lease and its mark as JSON, replaced whole."""
+class _File(NumberFile):
+    """A lock, and beside it the lease and its mark as JSON, replaced whole.
+
+    The lock file knows the JSON file's inode and time of last change, which no copy has.
+    """
 
     def __init__(self, path: Path, namespace: Namespace) -> None:
-        self._lock = NumberFile(path.with_name(f"{path.name}.lock"), 2)
-        self._path = path.with_name(f"{path.name}.lease")
-        self._namespace = namespace
+        super().__init__(path.with_name(f"{path.name}.lock"), 2)
+        self._lease_path = path.with_name(f"{path.name}.lease")
+        self._fingerprint = fingerprint_text(namespace.fingerprint)
 
-    def lock(self) -> bool:
-        return self._lock.lock()
-
-    def close(self) -> None:
-        self._lock.close()
-
-    def read(self) -> _Kept | None:
-        """What may be resumed. Raises :class:`RegistryUnavailable` for a damaged file."""
+    def kept(self) -> _Kept | None:
+        """The lease that may be resumed. Raises :class:`RegistryUnavailable` if damaged."""
         try:
-            content = self._path.read_bytes()
-            place = _place_of(self._path)
+            content = self._lease_path.read_bytes()
+            place = _place_of(self._lease_path)
         except FileNotFoundError:
             return None
         try:
@@ -418,50 +385,45 @@ class _File:
             kept = None if found["lease"] is None else _Kept(Lease(**found["lease"]), found["mark"])
             if kept is not None and not kept.lease.start <= kept.mark <= kept.lease.until:
                 raise ValueError(f"mark {kept.mark} lies outside of the lease")
-            host, fingerprint, known = found["host"], found["fingerprint"], self._lock.read()
+            host, fingerprint, known = found["host"], found["fingerprint"], self.read()
         except (ValueError, LookupError, TypeError) as error:
             raise RegistryUnavailable(
-                f"The checkpoint {str(self._path)!r} is damaged ({error!r}). Delete it: the "
+                f"The checkpoint {str(self._lease_path)!r} is damaged ({error!r}). Delete it: the "
                 f"process then asks its registry, and starts past every window."
             ) from error
         if host != socket.gethostname():
             raise RegistryUnavailable(
-                f"The checkpoint {str(self._path)!r} is of another host, {host!r}: two that go on "
-                f"with one lease would repeat ids. Give each host a directory of its own, or "
-                f"delete the file if that host is no more."
+                f"The checkpoint {str(self._lease_path)!r} is of another host, {host!r}: two hosts "
+                f"that go on with one lease would repeat ids. Give each host a directory of its "
+                f"own, or delete the file if that host is no more."
             )
-        ours = fingerprint == fingerprint_text(self._namespace.fingerprint)
+        ours = fingerprint == self._fingerprint
         # Copied, or put back: its process may have come further than it says.
         return kept if ours and known == place else None
 
-    def write(self, lease: Lease, mark: int) -> None:
-        self._replace({"lease": asdict(lease), "mark": mark})
-
-    def clear(self) -> None:
-        """No one resumes its lease from now on."""
-        self._replace({"lease": None, "mark": 0})
-
-    def _replace(self, words: Mapping[str, object]) -> None:
-        if not self._lock.still_in_place():
+    def save(self, lease: Lease | None, mark: int) -> None:
+        """Put a lease and its mark on the disk; None: there is none to resume."""
+        if not self.still_in_place():
             raise RegistryUnavailable(
-                f"The lock file {str(self._lock.path)!r} was deleted or replaced while its process "
+                f"The lock file {str(self.path)!r} was deleted or replaced while its process "
                 f"ran. Leave the directory alone; the next lease gets another file."
             )
-        new = self._path.with_suffix(".lease-new")
+        new = self._lease_path.with_suffix(".lease-new")
         record = {
             "protocol": PROTOCOL_VERSION,
             "host": socket.gethostname(),
-            "fingerprint": fingerprint_text(self._namespace.fingerprint),
-            **words,
+            "fingerprint": self._fingerprint,
+            "lease": None if lease is None else asdict(lease),
+            "mark": mark,
         }
         # Its token lets one renew and release.
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(record, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(new, self._path)
-        sync_directory(self._path.parent)
-        self._lock.write(*_place_of(self._path))
+        os.replace(new, self._lease_path)
+        sync_directory(self._lease_path.parent)
+        self.write(*_place_of(self._lease_path))
 
 
 def _place_of(path: Path) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import LeaseLost
 from ..core.lease import Grant, Lease, Namespace
-from ..core.options import checked_flag, checked_seconds, numbered_worker
+from ..core.options import check_flag, check_seconds, numbered_worker
 from ..db.connection import Place, Stores, kept_in_process, place_of
 from ..db.sqlite import database_of
 from .book_registry import BookRegistry, Store
@@ -52,9 +52,9 @@ class DatabaseLeases(BookRegistry):
             namespace = replace(namespace, preferred=worker)
         self.namespace = namespace
         self.database = database
-        self._timeout = checked_seconds("timeout", timeout, most=3600)
-        self._server_identity = checked_flag("server_identity", server_identity)
-        self._history = checked_flag("history", history)
+        self._timeout = check_seconds("timeout", timeout, most=3600)
+        self._server_identity = check_flag("server_identity", server_identity)
+        self._history = check_flag("history", history)
         self._lends_on = False
         self._clock = clock
         self._stores: Stores[Store] = Stores(database, self._make)

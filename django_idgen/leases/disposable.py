@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.lease import LONGEST_HOLDER, Grant, Namespace
-from ..core.options import checked_flag
+from ..core.options import check_flag
 from .database import DatabaseLeases
 
 __all__ = ["DisposableLeases", "machine_type"]
@@ -47,7 +47,7 @@ class DisposableLeases(DatabaseLeases):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(
-            replace(namespace, unused="first" if checked_flag("recycle", recycle) else "only"),
+            replace(namespace, unused="first" if check_flag("recycle", recycle) else "only"),
             database=database,
             timeout=timeout,
             server_identity=server_identity,
@@ -57,7 +57,6 @@ class DisposableLeases(DatabaseLeases):
         )
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`Registry.acquire`."""
         kind = f" ({machine_type()})"
         label = holder if self._lends_on else holder[: LONGEST_HOLDER - len(kind)] + kind
         return super().acquire(holder=label, not_before=not_before, avoid=avoid)

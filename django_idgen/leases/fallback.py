@@ -9,7 +9,7 @@ second, and comes back in the same way once the first one answers again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -23,10 +23,10 @@ from ..core.errors import (
     RegistryUnavailable,
     TooFarAhead,
 )
-from ..core.inspection import Inspection, PastLease
+from ..core.inspection import Inspection
 from ..core.lease import Grant, Lease, Namespace
+from ..core.options import check_seconds
 from ..core.registry import Registry
-from ..core.stored import StoredBook
 
 __all__ = ["FallbackLeases"]
 
@@ -58,15 +58,13 @@ class FallbackLeases(Registry):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         _check_disjoint(namespace, primary.namespace.workers, secondary.namespace.workers)
-        if isinstance(retry_after, bool) or not 0 <= retry_after <= 1e6:
-            raise ConfigurationError(
-                f"retry_after must be 0 to 1000000 seconds, not {retry_after!r}."
-            )
         self.namespace = namespace
         self.database = primary.database
         self.primary = primary
         self.secondary = secondary
-        self._retry_after_ns = int(retry_after * 1e9)
+        self._retry_after_ns = int(
+            check_seconds("retry_after", retry_after, least=0.0, most=1e6) * 1e9
+        )
         self._clock = clock
         self._failed_ns: int | None = None
         """When ``primary`` failed last; ``None`` if it answered since."""
@@ -96,7 +94,6 @@ class FallbackLeases(Registry):
         }
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`Registry.acquire`."""
         grant, failure = self._from_primary(holder, not_before, avoid)
         if grant is not None:
             return grant
@@ -158,9 +155,10 @@ class FallbackLeases(Registry):
         return grant
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`Registry.release`."""
         self._guests.discard(lease.token)
-        return self._lender(lease).release(lease, last_tick=last_tick)
+        own = lease.worker in self.secondary.namespace.workers
+        lender = self.secondary if own else self.primary
+        return lender.release(lease, last_tick=last_tick)
 
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`Registry.renew_seen`; the sum of both.
@@ -177,11 +175,6 @@ class FallbackLeases(Registry):
         if not renewed:
             raise failures[0]
         return sum(renewed)
-
-    def lend_on(self) -> None:
-        """From now on each caller asks for another process."""
-        self.primary.lend_on()
-        self.secondary.lend_on()
 
     def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
         """See :meth:`Registry.inspect`. What can't be asked is an inspection with a failure.
@@ -206,47 +199,10 @@ class FallbackLeases(Registry):
             part.name(), part.namespace, now_us, workers=part.lent, failure=str(error)
         )
 
-    def free(self, worker: int, lease: str | None = None) -> bool:
-        """See :meth:`Registry.free`."""
-        part = self._part_with(worker)
-        return part is not None and part.free(worker, lease)
-
-    def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        """See :meth:`Registry.past_lease`."""
-        part = self._part_with(worker)
-        return None if part is None else part.past_lease(worker, tick)
-
-    def _part_with(self, worker: int) -> Registry | None:
-        parts = (self.primary, self.secondary)
-        return next((part for part in parts if worker in part.namespace.workers), None)
-
-    def installation(self) -> str | None:
-        """The first one's."""
-        return self.primary.installation()
-
     def abandon(self) -> None:
-        """Drop what a forked child inherited."""
         self._lock = threading.Lock()
         self._guests = set()
-        self.primary.abandon()
-        self.secondary.abandon()
-
-    def books(self) -> list[StoredBook]:
-        """Those of both, the second one's first: it lends while the first is being changed."""
-        return [*self.secondary.books(), *self.primary.books()]
-
-    def probes(self) -> Mapping[str, Callable[[], None]]:
-        """Those of both; either is enough."""
-        return {**self.secondary.probes(), **self.primary.probes()}
-
-    def close(self) -> None:
-        """Free local resources of both. May be called twice."""
-        self.primary.close()
-        self.secondary.close()
-
-    def _lender(self, lease: Lease) -> Registry:
-        own = lease.worker in self.secondary.namespace.workers
-        return self.secondary if own else self.primary
+        super().abandon()
 
     # --- whether the primary is worth asking -----------------------------------
 

@@ -7,12 +7,11 @@ ids that has is compared by the service at each acquire and renewal.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from ..core.book import lost
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
@@ -29,16 +28,15 @@ from ..core.errors import (
 from ..core.lease import Grant, Lease, Namespace, too_far_ahead
 from ..core.registry import Registry
 from ..remote.link import (
-    CONNECT_TIMEOUT,
-    TIMEOUT,
     Answer,
     HttpLink,
+    LinkOptions,
     Pin,
     Refused,
-    Token,
     leases_path,
     number_of,
     other_installation,
+    shows_link_options,
     way_out,
     word_of,
 )
@@ -50,6 +48,7 @@ MOST_HOLDER = 200
 T = TypeVar("T")
 
 
+@shows_link_options
 class HttpLeases(Registry):
     """A registry behind the services at ``base_urls``. Thread-safe.
 
@@ -70,33 +69,13 @@ class HttpLeases(Registry):
         *,
         base_urls: str | Sequence[str],
         generator: str | None = None,
-        token: Token | None = None,
-        token_env: str | None = None,
-        token_file: str | None = None,
-        timeout: float = TIMEOUT,
-        connect_timeout: float = CONNECT_TIMEOUT,
-        verify: bool | str | ssl.SSLContext = True,
-        cert: str | Sequence[str] | None = None,
-        trust_env: bool = False,
-        installation: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        **link: Unpack[LinkOptions],
     ) -> None:
         self.namespace = namespace
         self._path = leases_path(namespace.name if generator is None else generator)
-        self._link = HttpLink(
-            base_urls,
-            token=token,
-            token_env=token_env,
-            token_file=token_file,
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-            verify=verify,
-            cert=cert,
-            trust_env=trust_env,
-            installation=installation,
-            clock=clock,
-        )
-        self._pin = Pin(installation)
+        self._link = HttpLink(base_urls, clock=clock, **link)
+        self._pin = Pin(self._link.installation)
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
         """See :meth:`Registry.acquire`.
@@ -109,7 +88,6 @@ class HttpLeases(Registry):
         return self._read(answer, partial(self._granted, not_before, avoid))
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`Registry.renew`."""
         body = {"lease": _words(lease), "last_tick": str(last_tick), **self._settings()}
         answer = self._ask("/renew", body, partial(self._refusal_of, lease))
         return self._read(answer, partial(self._renewed, lease))
@@ -126,7 +104,6 @@ class HttpLeases(Registry):
         return answer.body.get("known") is True
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`Registry.renew_seen`."""
         body = {"idle_after": idle_after, **self._settings()}
         return self._read(self._ask("/renew-seen", body, self._refusal), _renewed_count)
 

@@ -19,7 +19,7 @@ from ..core.book import SubLease, SubLeaseChange
 from ..core.clock import Clock
 from ..core.errors import ConfigurationError, RegistryUnavailable
 from ..core.lease import Namespace
-from ..core.options import checked_seconds
+from ..core.options import check_seconds
 from ..core.stored import Change, Stored, StoredBook, with_highest
 from ..db.connection import Place, Stores, place_of
 from .book_registry import BookRegistry
@@ -85,6 +85,32 @@ class SubLessee(ABC):
 
         Raises the error that a refusal means.
         """
+
+    # --- why it lends nothing -------------------------------------------------
+
+    def waiting(self, ticks: int) -> RegistryUnavailable:
+        """It lost something, and ``after_loss`` is ``"wait"``."""
+        return RegistryUnavailable(
+            f"The {self.described} lost what it had lent for namespace {self.namespace.name!r}. "
+            f"With after_loss='wait' it lends again in {ticks * self.namespace.tick_us / 1e6:.1f} "
+            f"s; 'ahead' would go on at once, with ids stamped ahead of the time."
+        )
+
+    def exhausted(self, failure: Exception | None) -> RegistryUnavailable:
+        """It has lent all that it may, and ``failure`` is why the database gave no more."""
+        if isinstance(failure, TakenOver):
+            return failure
+        return RegistryUnavailable(
+            f"The {self.described} has lent all ticks that it may for namespace "
+            f"{self.namespace.name!r}, and the database has not lent it more: {failure} (A longer "
+            f"'stride' survives a longer outage of the database.)"
+        )
+
+    def lost_again(self) -> RegistryUnavailable:
+        return RegistryUnavailable(
+            f"The {self.described} loses what it knows of namespace {self.namespace.name!r} again "
+            f"and again. See what deletes it, or whether several servers answer at its address."
+        )
 
 
 class Root:
@@ -221,6 +247,16 @@ class Root:
         else:
             raise self._taken_over(seen, stored, stored.ceiling - now)
 
+    def failure_to_lift(
+        self, book: BookRegistry, seen: SubLease, *, now: int, wanted: int
+    ) -> RegistryUnavailable | None:
+        """As :meth:`lift`, but returns why it failed: what is left can still be lent."""
+        try:
+            self.lift(book, seen, now=now, wanted=wanted)
+        except RegistryUnavailable as error:
+            return error
+        return None
+
     def lift_in_time(
         self, book: BookRegistry, seen: SubLease, *, now: int, start: int, until: int
     ) -> None:
@@ -233,9 +269,7 @@ class Root:
         enough = latest + self.stride - self.stride // 6
         if seen.ceiling >= enough or self._clock.elapsed_ns() < self._not_before_ns:
             return
-        try:
-            self.lift(book, seen, now=now, wanted=latest)
-        except RegistryUnavailable:
+        if self.failure_to_lift(book, seen, now=now, wanted=latest) is not None:
             self._not_before_ns = self._clock.elapsed_ns() + int(RETRY_SECONDS * 1e9)
 
     def _taken_over(self, seen: SubLease, stored: SubLease, ticks: int) -> TakenOver:
@@ -269,7 +303,6 @@ class RootedBook(StoredBook):
         self._lessee = lessee
 
     def read(self) -> Stored | None:
-        """See :meth:`StoredBook.read`."""
         return self._root.read()
 
     def rewrite(self, change: Change) -> Stored:
@@ -288,7 +321,6 @@ class RootedBook(StoredBook):
         return self._root.rewrite(reckoned)
 
     def installation(self) -> str:
-        """See :meth:`StoredBook.installation`."""
         return self._root.installation()
 
     def entered(self) -> bool:
@@ -330,7 +362,7 @@ def stride_ticks(namespace: Namespace, stride: float | None) -> int:
     """
     if stride is None:
         return 2 * namespace.window_ticks
-    ticks = -(-int(checked_seconds("stride", stride, most=1e6) * 1e6) // namespace.tick_us)
+    ticks = -(-int(check_seconds("stride", stride, most=1e6) * 1e6) // namespace.tick_us)
     if ticks < namespace.window_ticks:
         window = namespace.window_ticks * namespace.tick_us / 1e6
         raise ConfigurationError(

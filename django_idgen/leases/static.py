@@ -111,7 +111,6 @@ class StaticLeases(BookRegistry):
         return self.store.run_locked(job, holder, avoid)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`Registry.release`."""
         with self.store.held() as held:
             known = super().release(lease, last_tick=last_tick)
             if known:
@@ -160,7 +159,7 @@ class FileBook(MemoryBook):
         ours = rules.fingerprint_text(namespace.fingerprint)
         found = {}
         for file in files:
-            if kept := file.read():
+            if kept := file.mark():
                 found[file] = kept[0], rules.fingerprint_text(kept[1])
         # Where files differ, the book is that of the settings which are to be replaced.
         text = next((each for _, each in found.values() if each != ours), ours)
@@ -212,8 +211,8 @@ class _HostStore(Store):
         with self.held() as held, self._reporting():
             file = self._lock_one(held, holder, avoid)
             try:
-                fence = 0 if file.read() else file.high_water()
-                highest = max(each.highest() for each in self._files())
+                fence = 0 if file.mark() else file.high_water()
+                highest = max(each.peek() for each in self._files())
                 book = FileBook(
                     self._namespace, [file], self._reading(), fence=fence, highest=highest
                 )
@@ -230,7 +229,7 @@ class _HostStore(Store):
         for file in files:
             mark = book.by_worker.get(file.worker)
             if mark is not None and mark is not before.get(file.worker):
-                file.write(mark, rules.parsed_fingerprint(book.stored.fingerprint))
+                file.save(mark, rules.parsed_fingerprint(book.stored.fingerprint))
         return result
 
     def run_if_there(self, job: Callable[[Book], T]) -> T | None:
@@ -266,7 +265,7 @@ class _HostStore(Store):
             fence, fingerprint = book.stored.fence, book.stored.fingerprint
             for file in files:
                 mark = Mark(file.worker, "", fence, fence)
-                file.restart(mark, rules.parsed_fingerprint(fingerprint))
+                file.save(mark, rules.parsed_fingerprint(fingerprint), restart=True)
             return result
 
     def now_us(self) -> int:
@@ -336,7 +335,7 @@ class _HostStore(Store):
     def _taken(self, file: WorkerFiles, by: str, advice: str) -> LeaseTaken:
         return LeaseTaken(
             f"Worker id {file.worker} of namespace {self._namespace.name!r} is held by {by} "
-            f"(lock file {str(file.lock_path)!r}). {advice}"
+            f"(lock file {str(file.path)!r}). {advice}"
         )
 
     # --- small things -----------------------------------------------------------
@@ -397,72 +396,47 @@ _TYPES = {
 }
 
 
-class WorkerFiles:
-    """The files of one worker id in ``directory``. Every method may raise ``OSError``.
+class WorkerFiles(NumberFile):
+    """The lock file and the mark file of one worker id in ``directory``.
 
-    Only the holder of the lock may write.
+    Every method may raise ``OSError``. Only the holder of the lock may write.
     """
 
     def __init__(self, directory: Path, namespace: Namespace, worker: int) -> None:
+        super().__init__(directory / f"{file_name(namespace.name)}-{worker}.lock")
         self.worker = worker
-        self.lock_path = directory / f"{file_name(namespace.name)}-{worker}.lock"
-        self.mark_path = self.lock_path.with_suffix(".mark")
+        self.mark_path = self.path.with_suffix(".mark")
         self._namespace = namespace.name
-        self._lock = NumberFile(self.lock_path)
 
     @classmethod
     def found(cls, directory: Path, namespace: Namespace) -> Iterator[WorkerFiles]:
-        """Those of all worker ids that have a mark file in ``directory``."""
+        """The files of all worker ids that have a mark file in ``directory``."""
         prefix = re.escape(file_name(namespace.name))
         for path in sorted(directory.iterdir()):
             named = re.fullmatch(prefix + r"-(\d+)\.mark", path.name)
             if named:
                 yield cls(directory, namespace, int(named[1]))
 
-    # --- the lock ---------------------------------------------------------------
-
-    def lock(self) -> bool:
-        """Lock the worker id until :meth:`close`; False if a process holds it."""
-        return self._lock.lock()
-
-    def still_in_place(self) -> bool:
-        """Whether the path still leads to the file that is locked."""
-        return self._lock.still_in_place()
-
-    def close(self) -> None:
-        """Close the file, and leave the lock to the parent of a forked child."""
-        self._lock.close()
-
-    # --- the high water ---------------------------------------------------------
-
-    def highest(self) -> int:
-        """The end, in ticks, of the latest window ever lent; 0 if none was, or it is damaged.
-
-        Needs no lock.
-        """
-        return self._lock.peek()
-
     def high_water(self) -> int:
-        """As :meth:`highest`, of the file that is locked.
+        """The end, in ticks, of the latest window ever lent; 0 if none was. Needs the lock.
 
-        Raises :class:`RegistryUnavailable` if it is damaged.
+        Raises :class:`RegistryUnavailable` if the file is damaged.
         """
-        self._check_open()
+        if not self.is_open:
+            raise RegistryUnavailable(f"The lock file {str(self.path)!r} is closed.")
         try:
-            return self._lock.read()[0]
+            return self.read()[0]
         except ValueError as error:
             raise RegistryUnavailable(
-                f"The lock file {str(self.lock_path)!r} is damaged: it should hold a tick in 20 "
+                f"The lock file {str(self.path)!r} is damaged: it should hold a tick in 20 "
                 f"digits, not {error.args[0]!r}. If no process uses worker id {self.worker}, empty "
                 f"it; the mark file beside it says the same."
             ) from None
 
-    # --- the mark ---------------------------------------------------------------
-
-    def read(self) -> tuple[Mark, dict[str, Any]] | None:
+    def mark(self) -> tuple[Mark, dict[str, Any]] | None:
         """The mark and the fingerprint it was written with; None if there is no file.
 
-        Needs no lock. Raises :class:`RegistryUnavailable` if it is damaged: never a fresh start.
+        Needs no lock. Raises :class:`RegistryUnavailable` if the file is damaged.
         """
         try:
             text = self.mark_path.read_bytes()
@@ -492,19 +466,13 @@ class WorkerFiles:
         except (OSError, ValueError, LookupError, TypeError):
             return ""
 
-    def write(self, mark: Mark, fingerprint: Mapping[str, Any]) -> None:
-        """Put ``mark`` on the disk: the high water, the file and its directory entry."""
-        if mark.until > self.high_water():
-            self._lock.write(mark.until)
-        self._write_mark(mark, fingerprint)
+    def save(self, mark: Mark, fingerprint: Mapping[str, Any], *, restart: bool = False) -> None:
+        """Put ``mark`` on the disk: the high water, the file and its directory entry.
 
-    def restart(self, mark: Mark, fingerprint: Mapping[str, Any]) -> None:
-        """As :meth:`write`, but the ticks are those of another layout than before."""
-        self._check_open()
-        self._lock.write(mark.until)
-        self._write_mark(mark, fingerprint)
-
-    def _write_mark(self, mark: Mark, fingerprint: Mapping[str, Any]) -> None:
+        ``restart``: its ticks are those of another layout, so the high water may fall.
+        """
+        if restart or mark.until > self.high_water():
+            self.write(mark.until)
         record = {
             "protocol": PROTOCOL_VERSION,
             "namespace": self._namespace,
@@ -550,7 +518,3 @@ class WorkerFiles:
             f"that uses the worker id and delete the file: the next one then starts past every "
             f"window."
         )
-
-    def _check_open(self) -> None:
-        if not self._lock.is_open:
-            raise RegistryUnavailable(f"The lock file {str(self.lock_path)!r} is closed.")

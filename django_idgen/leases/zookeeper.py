@@ -1,17 +1,17 @@
 """Worker ids lent by ZooKeeper, which the database has lent the ticks to (rule L6).
 
-All of a namespace is one node, JSON that people can read. It is read, changed by the rules of
-:mod:`..core.book`, and written back under the version that was read: of two that change it at
-once, one begins again. About once a minute one of the holders has the database raise the
-ceiling that ZooKeeper may lend up to, and notes how far the two clocks are apart: the
-database's clock counts, and ZooKeeper's carries it on while the database is down.
+A namespace is one node of readable JSON. A process reads it, applies a rule of
+:mod:`..core.book`, and writes it back if the version is still the one that it read; else it
+begins again. About once a minute one of the holders asks the database to raise the ceiling, and
+notes how far the two clocks are apart: the database's clock counts, and ZooKeeper's continues
+it while the database is down.
 
 An ensemble that elects a new leader may have lost its last writes, if its disks were set back.
-So each election, like a node that is gone, begins a new *life*: the database opens a new
-generation, past all that the old one can have lent.
+So after each election, as after the loss of the node, a new *life* begins: the database opens a
+new generation, past all that the old one can have lent.
 
-Beside it stand Leaf's nodes, for people: ``leaf_forever`` keeps who had which worker id last,
-``leaf_temporary`` who is connected, both with the time that the holder reported.
+Two nodes as Leaf has them are for people only: ``leaf_forever`` shows who had which worker id
+last, ``leaf_temporary`` who is connected, both with the time that the holder reported.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import SystemRandom
@@ -43,7 +44,7 @@ from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import ConfigurationError, IdgenError, RegistryUnavailable
 from ..core.inspection import InspectedMark
 from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Mark, Namespace, new_token
-from ..core.options import checked_flag, checked_seconds
+from ..core.options import check_flag, check_seconds
 from ..core.stored import StoredBook
 from .book_registry import BookRegistry, Store
 from .memory import MemoryBook, MemoryLeases, MemoryMarks
@@ -52,7 +53,6 @@ from .root import (
     Root,
     RootedBook,
     SubLessee,
-    TakenOver,
     checked_after_loss,
     stride_ticks,
 )
@@ -109,7 +109,7 @@ class ZooKeeperLeases(BookRegistry):
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
         self.database = database
-        limit = checked_seconds("timeout", timeout, most=60)
+        limit = check_seconds("timeout", timeout, most=60)
         node = _Node(
             _session(hosts, auth, connection or {}), _checked_path(path), namespace, limit, clock
         )
@@ -118,7 +118,7 @@ class ZooKeeperLeases(BookRegistry):
             database,
             stride=stride_ticks(namespace, stride),
             timeout=limit,
-            server_identity=checked_flag("server_identity", server_identity),
+            server_identity=check_flag("server_identity", server_identity),
             clock=clock,
             read_now_us=read_now_us,
         )
@@ -128,29 +128,24 @@ class ZooKeeperLeases(BookRegistry):
         )
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`Registry.acquire`."""
         grant = super().acquire(holder=holder, not_before=not_before, avoid=avoid)
         self.store.report(grant.lease, holder)
         return grant
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`Registry.renew`."""
         grant = super().renew(lease, last_tick=last_tick)
         self.store.report(lease)
         return grant
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`Registry.release`."""
         known = super().release(lease, last_tick=last_tick)
         self.store.withdraw(lease)
         return known
 
     def books(self) -> tuple[StoredBook, ...]:
-        """See :meth:`Registry.books`."""
         return self.store.books()
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """What raises unless ZooKeeper answers, by its name."""
         return {f"zookeeper {self.store.node.session.hosts}": self.ping}
 
     def close(self) -> None:
@@ -277,31 +272,10 @@ def _checked_path(path: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Stamp:
-    """When it is, by ZooKeeper, and which election its leader has won."""
+    """ZooKeeper's time, and which election its leader has won."""
 
     reading: Reading
     leader: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """What the node says of itself, but for what the book knows."""
-
-    installation: str
-    life: str = ""
-    leader: int = 0
-    generation: int = 0
-    """0: the database has not opened this life yet."""
-    fence: int = 0
-    ceiling: int = 0
-    offset_us: int = 0
-    """How far the database's clock was ahead of ZooKeeper's."""
-
-    @property
-    def sub_lease(self) -> SubLease:
-        return SubLease(
-            self.installation, self.generation, self.fence, self.ceiling, incarnation=self.life
-        )
 
 
 class NodeBook(MemoryBook):
@@ -309,19 +283,41 @@ class NodeBook(MemoryBook):
 
     server = ""
 
-    def __init__(self, header: _Header, record: Record) -> None:
+    def __init__(
+        self,
+        sub_lease: SubLease,
+        fingerprint: str,
+        *,
+        reach: int,
+        made: int = 0,
+        highest: int = 0,
+        leader: int = 0,
+        offset_us: int = 0,
+    ) -> None:
         marks = MemoryMarks()
-        marks.identity = header.installation
+        marks.identity = sub_lease.installation
         super().__init__(marks)
-        self.header = header
+        self.sub_lease = sub_lease
+        """What the database has lent; generation 0: it has not opened this life yet."""
+        self.leader = leader
+        self.offset_us = offset_us
+        """How far the database's clock was ahead of ZooKeeper's."""
+        self.stored = Record(
+            fingerprint,
+            sub_lease.generation,
+            sub_lease.fence,
+            reach,
+            made,
+            highest,
+            installation=sub_lease.installation,
+        )
         self.wall_us: int | None = None
-        """What the holder's clock says."""
+        """The holder's clock."""
         self.offsets: dict[int, int | None] = {}
         self.furthest = 0
         """The end of the latest window that was saved."""
         self.refusal: IdgenError | None = None
-        """Why nothing is lent just now."""
-        self.stored = record
+        """Why it lends nothing now."""
 
     def record(self) -> Record:
         return self.stored
@@ -355,18 +351,17 @@ class NodeBook(MemoryBook):
         """Whether all worker ids that were ever lent have their marks."""
         return self.count() >= self.stored.workers_made
 
-    def dumped(self) -> bytes:
-        """The node's words."""
-        words = {
+    def to_json(self) -> bytes:
+        content = {
             "protocol": PROTOCOL_VERSION,
-            "installation": self.header.installation,
+            "installation": self.sub_lease.installation,
             "fingerprint": json.loads(self.stored.fingerprint),
-            "life": self.header.life,
-            "leader": self.header.leader,
-            "generation": self.header.generation,
-            "fence": self.header.fence,
-            "ceiling": self.header.ceiling,
-            "offset_us": self.header.offset_us,
+            "life": self.sub_lease.incarnation,
+            "leader": self.leader,
+            "generation": self.sub_lease.generation,
+            "fence": self.sub_lease.fence,
+            "ceiling": self.sub_lease.ceiling,
+            "offset_us": self.offset_us,
             "highest": self.stored.highest_until,
             "made": self.stored.workers_made,
             "workers": {
@@ -379,17 +374,17 @@ class NodeBook(MemoryBook):
                 for mark in self.by_worker.values()
             },
         }
-        return json.dumps(words, separators=(",", ":")).encode()
+        return json.dumps(content, separators=(",", ":")).encode()
 
 
 def _parsed(data: bytes, namespace: Namespace) -> NodeBook | None:
-    """The book that a node's ``data`` say; None if they can't be read: then they are lost.
+    """The book in a node's ``data``; None if it is damaged, and so lost.
 
     Raises :class:`ConfigurationError` for what a later version of django_idgen wrote.
     """
     try:
-        words = json.loads(data)
-        protocol = int(words["protocol"])
+        found = json.loads(data)
+        protocol = int(found["protocol"])
     except (ValueError, KeyError, TypeError):
         return None
     if protocol > PROTOCOL_VERSION:
@@ -399,32 +394,24 @@ def _parsed(data: bytes, namespace: Namespace) -> NodeBook | None:
             f"process."
         )
     try:
-        header = _Header(
-            str(words["installation"]),
-            str(words["life"]),
-            int(words["leader"]),
-            int(words["generation"]),
-            int(words["fence"]),
-            int(words["ceiling"]),
-            int(words["offset_us"]),
+        numbers = {name: int(found[name]) for name in ("generation", "fence", "ceiling")}
+        book = NodeBook(
+            SubLease(str(found["installation"]), **numbers, incarnation=str(found["life"])),
+            rules.fingerprint_text(found["fingerprint"]),
+            reach=namespace.reach_ticks,
+            made=int(found["made"]),
+            highest=int(found["highest"]),
+            leader=int(found["leader"]),
+            offset_us=int(found["offset_us"]),
         )
-        record = Record(
-            rules.fingerprint_text(words["fingerprint"]),
-            header.generation,
-            header.fence,
-            namespace.reach_ticks,
-            int(words["made"]),
-            int(words["highest"]),
-            installation=header.installation,
-        )
-        book = NodeBook(header, record)
-        for worker, (token, start, until, generation, holder, seen, lent, off) in words[
+        for key, (token, start, until, generation, holder, seen, lent, off) in found[
             "workers"
         ].items():
-            mark = Mark(int(worker), str(token), int(start), int(until), int(generation), holder)
-            book.by_worker[mark.worker] = mark
-            book.seen_us[mark.worker], book.lent_us[mark.worker] = int(seen), int(lent)
-            book.offsets[mark.worker] = None if off is None else int(off)
+            worker = int(key)
+            mark = Mark(worker, str(token), int(start), int(until), int(generation), holder)
+            book.by_worker[worker] = mark
+            book.seen_us[worker], book.lent_us[worker] = int(seen), int(lent)
+            book.offsets[worker] = None if off is None else int(off)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return book
@@ -432,6 +419,10 @@ def _parsed(data: bytes, namespace: Namespace) -> NodeBook | None:
 
 class _Changed(Exception):
     """Another process has changed the node since it was read: nothing was written."""
+
+
+class _Prepared(Exception):
+    """This process has changed what the database or the node says: read it again."""
 
 
 class _Node(SubLessee):
@@ -443,11 +434,12 @@ class _Node(SubLessee):
         self.session = session
         self.namespace = namespace
         self.described = f"ZooKeeper at {session.hosts!r}"
-        self.timeout = timeout
         self.root_now_us: Callable[[], int] | None = None
         """The database's clock (µs since 1970); None where ZooKeeper's own is enough."""
+        self._timeout = timeout
         self._top = path
         self._clock = clock
+        self._fingerprint = rules.fingerprint_text(namespace.fingerprint)
 
     def path_of(self, installation: str) -> str:
         """Two projects on one ZooKeeper have different ones."""
@@ -455,22 +447,30 @@ class _Node(SubLessee):
         return f"{self._top}/{installation}/{'%2E' if name in ('.', '..') else ''}{name}"
 
     def ask(self, request: Callable[[Any], Any]) -> Any:
-        """See :meth:`_Session.ask`."""
-        return self.session.ask(request, self.timeout)
+        return self.session.ask(request, self._timeout)
 
     def stamp(self, installation: str) -> _Stamp:
-        """The server's time. It has come to know all that was written before."""
+        """The server's time. By then the server knows all that was written before."""
         path = f"{self.path_of(installation)}/clock"
-        sent = self._clock.elapsed_ns()
-        written = self._written(path)
-        if written is None:
-            self.ask(lambda client: client.ensure_path_async(path))
+        for _ in range(2):
             sent = self._clock.elapsed_ns()
-            written = self._written(path)
-        if written is None:
-            raise RegistryUnavailable(f"Node {path!r} of the {self.described} is deleted at once.")
-        reading = Reading(written.mtime * 1000, sent, self._clock.elapsed_ns())
-        return _Stamp(reading, written.mzxid >> 32)
+            try:
+                written = self._touched(path)
+            except exceptions.NoNodeError:
+                self.ask(lambda client: client.ensure_path_async(path))
+            else:
+                reading = Reading(written.mtime * 1000, sent, self._clock.elapsed_ns())
+                return _Stamp(reading, written.mzxid >> 32)
+        raise RegistryUnavailable(f"Node {path!r} of the {self.described} is deleted at once.")
+
+    def _touched(self, path: str) -> Any:
+        try:
+            return self.ask(lambda client: client.set_async(path, b""))
+        except RegistryUnavailable as error:
+            if not isinstance(error.__cause__, _CONNECTION_LOST):
+                raise
+            # It grants nothing, so it may be sent again, on a new connection.
+            return self.ask(lambda client: client.set_async(path, b""))
 
     def _measured(self, installation: str) -> int:
         """How far the database's clock is ahead of ZooKeeper's, in µs."""
@@ -481,20 +481,8 @@ class _Node(SubLessee):
         since_us = (self._clock.elapsed_ns() - reading.received_ns) // 1000
         return now_us - since_us - reading.registry_us
 
-    def _written(self, path: str) -> Any:
-        try:
-            try:
-                return self.ask(lambda client: client.set_async(path, b""))
-            except RegistryUnavailable as error:
-                if not isinstance(error.__cause__, _CONNECTION_LOST):
-                    raise
-                # It grants nothing, so that it may be sent again, on a new connection.
-                return self.ask(lambda client: client.set_async(path, b""))
-        except exceptions.NoNodeError:
-            return None
-
     def load(self, installation: str) -> tuple[NodeBook | None, int]:
-        """The book, if there is one that can be read, and the version of the node."""
+        """The book, if there is one that is not damaged, and the version of the node."""
         path = self.path_of(installation)
         try:
             data, stat = self.ask(lambda client: client.get_async(path))
@@ -504,119 +492,102 @@ class _Node(SubLessee):
 
     def save(self, book: NodeBook, version: int) -> None:
         """Write ``book`` in place of that ``version``. Raises :class:`_Changed`."""
-        data = book.dumped()
+        data = book.to_json()
         if len(data) > MOST_BYTES:
             raise ConfigurationError(
                 f"Namespace {self.namespace.name!r} needs {len(data)} bytes in ZooKeeper, which "
                 f"takes {MOST_BYTES} in a node. Lend fewer worker ids ('workers'), or use the "
                 f"registry in the database."
             )
-        path = self.path_of(book.header.installation)
+        path = self.path_of(book.installation)
         try:
             self.ask(lambda client: client.set_async(path, data, version=version))
         except (exceptions.BadVersionError, exceptions.NoNodeError):
             raise _Changed from None
 
     def begin(self, installation: str, known: NodeBook | None, version: int, leader: int) -> None:
-        """Begin a new life, in which nothing is lent until the database has opened it.
+        """Begin a new life, which lends nothing until the database has opened it.
 
         Marks of ``known`` stay, void: they say who had which worker id. Raises
         :class:`_Changed`.
         """
+        life = SubLease(installation, 0, 0, 0, incarnation=new_token())
         if known is None:
-            fingerprint = rules.fingerprint_text(self.namespace.fingerprint)
-            reach = self.namespace.reach_ticks
-            record = Record(fingerprint, 0, 0, reach, 0, 0, installation=installation)
-            known = NodeBook(_Header(installation), record)
-        offset_us = self._measured(installation)
-        known.header = _Header(installation, new_token(), leader, offset_us=offset_us)
+            known = NodeBook(life, self._fingerprint, reach=self.namespace.reach_ticks)
+        known.sub_lease, known.leader = life, leader
+        known.offset_us = self._measured(installation)
         self.save(known, version)
+
+    def retried(self, attempt: Callable[[], T]) -> T:
+        """What ``attempt`` returns, tried again where it raises one of the two.
+
+        Waits a random moment after :class:`_Changed`, longer each time. Raises
+        :class:`RegistryUnavailable`.
+        """
+        until_ns, pause = SYSTEM_CLOCK.elapsed_ns() + int(self._timeout * 1e9), 0.001
+        while True:
+            try:
+                return attempt()
+            except _Prepared:
+                continue
+            except _Changed:
+                pass
+            if SYSTEM_CLOCK.elapsed_ns() > until_ns:
+                raise RegistryUnavailable(
+                    f"Others change namespace {self.namespace.name!r} in the {self.described} all "
+                    f"the time: {self._timeout:g} s were not enough for a turn. Raise 'timeout', "
+                    f"or start fewer processes at once."
+                )
+            SYSTEM_CLOCK.sleep(_random.uniform(0, pause))
+            pause = min(pause * 2, 0.25)
 
     # --- for the root ---------------------------------------------------------------
 
     def install(self, sub_lease: SubLease) -> None:
-        """See :meth:`SubLessee.install`."""
         offset_us = self._measured(sub_lease.installation)
-        self._change(sub_lease.installation, partial(self._installed, sub_lease, offset_us))
 
-    def _installed(
-        self, sub_lease: SubLease, offset_us: int, book: NodeBook | None, version: int
-    ) -> None:
-        if book is None or book.header.life != sub_lease.incarnation:
-            return
-        header, given = book.header, (sub_lease.generation, sub_lease.fence)
-        ceiling = sub_lease.ceiling
-        # Fences only rise: one that is not past ours is of a generation before ours.
-        if header.generation and sub_lease.fence <= header.fence:
-            if given != (header.generation, header.fence):
+        def attempt() -> None:
+            book, version = self.load(sub_lease.installation)
+            known = None if book is None else book.sub_lease
+            if book is None or known is None or known.incarnation != sub_lease.incarnation:
                 return
-            ceiling = max(ceiling, header.ceiling)
-        book.header = replace(
-            header,
-            generation=sub_lease.generation,
-            fence=sub_lease.fence,
-            ceiling=ceiling,
-            offset_us=offset_us,
-        )
-        book.stored = replace(book.stored, generation=sub_lease.generation, fence=sub_lease.fence)
-        self.save(book, version)
+            given = sub_lease
+            # Fences only rise: one that is not past the stored one is of an earlier generation.
+            if known.generation and given.fence <= known.fence:
+                if not known.serves(given):
+                    return
+                given = replace(given, ceiling=max(given.ceiling, known.ceiling))
+            book.sub_lease, book.offset_us = given, offset_us
+            self.save(book, version)
+
+        self.retried(attempt)
 
     def restart(self, installation: str, incarnation: str) -> None:
-        """See :meth:`SubLessee.restart`."""
 
-        def change(book: NodeBook | None, version: int) -> None:
-            if book is not None and book.header.life == incarnation:
-                self.begin(installation, book, version, book.header.leader)
+        def attempt() -> None:
+            book, version = self.load(installation)
+            if book is not None and book.sub_lease.incarnation == incarnation:
+                self.begin(installation, book, version, book.leader)
 
-        self._change(installation, change)
+        self.retried(attempt)
 
     def kept(self, installation: str) -> Kept | None:
-        """See :meth:`SubLessee.kept`."""
         book, _ = self.load(installation)
         if book is None:
             return None
-        return Kept(rules.parsed_fingerprint(book.stored.fingerprint), book.header.ceiling)
+        return Kept(rules.parsed_fingerprint(book.stored.fingerprint), book.sub_lease.ceiling)
 
     def enter(self, installation: str, generation: int) -> None:
-        """See :meth:`SubLessee.enter`."""
         leader = self.stamp(installation).leader
 
-        def change(book: NodeBook | None, version: int) -> None:
-            ours = rules.fingerprint_text(self.namespace.fingerprint)
-            is_ours = book is not None and book.stored.fingerprint == ours
-            opened = book.header.generation if book is not None and is_ours else -1
+        def attempt() -> None:
+            book, version = self.load(installation)
+            is_ours = book is not None and book.stored.fingerprint == self._fingerprint
+            opened = book.sub_lease.generation if book is not None and is_ours else -1
             if opened != 0 and opened < generation:
                 self.begin(installation, None, version, leader)
 
-        self._change(installation, change)
-
-    def _change(self, installation: str, change: Callable[[NodeBook | None, int], None]) -> None:
-        turns = _Turns(self)
-        while True:
-            try:
-                return change(*self.load(installation))
-            except _Changed:
-                turns.wait()
-
-
-class _Turns:
-    """How long a process begins again where others are quicker."""
-
-    def __init__(self, node: _Node) -> None:
-        self._node = node
-        self._until_ns = SYSTEM_CLOCK.elapsed_ns() + int(node.timeout * 1e9)
-        self._pause = 0.001
-
-    def wait(self) -> None:
-        """Wait a random moment, longer each time. Raises :class:`RegistryUnavailable`."""
-        if SYSTEM_CLOCK.elapsed_ns() > self._until_ns:
-            raise RegistryUnavailable(
-                f"Others change namespace {self._node.namespace.name!r} in the "
-                f"{self._node.described} all the time: {self._node.timeout:g} s were not enough "
-                f"for a turn. Raise 'timeout', or start fewer processes at once."
-            )
-        SYSTEM_CLOCK.sleep(_random.uniform(0, self._pause))
-        self._pause = min(self._pause * 2, 0.25)
+        self.retried(attempt)
 
 
 # --- the store --------------------------------------------------------------------------
@@ -652,7 +623,6 @@ class _NodeStore(Store):
         self._lock = threading.Lock()
 
     def run(self, job: Callable[[Book], T]) -> T:
-        """See :meth:`Store.run`."""
         if self._root.is_forbidden():
             return self._memory.run(job)
         # The threads of a process would only be in each other's way.
@@ -662,72 +632,75 @@ class _NodeStore(Store):
     def _run(self, job: Callable[[Book], T]) -> T:
         database = self._root.current()
         installation = self._root.installation_of(database)
+        lives = 0
         failure: RegistryUnavailable | None = None
-        lives, turns = 0, _Turns(self.node)
-        while True:
+
+        def attempt() -> tuple[T, NodeBook]:
+            nonlocal lives, failure
             stamp = self.node.stamp(installation)
-            book, version = self.node.load(installation)
+            book, version = self._load(installation)
+            if book is None or not book.is_whole or book.leader != stamp.leader:
+                lives = self._counted(lives)
+                whole = book if book is not None and book.is_whole else None
+                self.node.begin(installation, whole, version, stamp.leader)
+                raise _Prepared
+            self._read_clocks(book, stamp)
+            seen, now = book.sub_lease, self._tick(book)
+            if not seen.generation:
+                lives = self._counted(lives)
+                self._root.open(database, seen.incarnation, now)
+                raise _Prepared
+            book.ceiling, book.cuts = seen.ceiling, failure is not None
+            if self._waits and now < seen.fence:
+                book.refusal = self.node.waiting(seen.fence - now)
             try:
-                self._check(book)
-                if book is None or not book.is_whole or book.header.leader != stamp.leader:
-                    lives += 1
-                    self._check_lives(lives)
-                    whole = book if book is not None and book.is_whole else None
-                    self.node.begin(installation, whole, version, stamp.leader)
-                    continue
-                self._read(book, stamp)
-                if not book.header.generation:
-                    lives += 1
-                    self._check_lives(lives)
-                    self._root.open(database, book.header.life, self._tick(book))
-                    continue
-                book.refusal = self._refusal_to_lend(book)
-                book.cuts = failure is not None
-                before = book.dumped()
-                result = job(book)
-                if book.dumped() != before:
-                    self.node.save(book, version)
+                return self._applied(job, book, version), book
             except CeilingReached as reached:
-                if failure is not None or book is None:
-                    raise self._refusal(failure) from failure
-                failure = self._lifted(database, book, reached.tick)
-            except _Changed:
-                turns.wait()
-            else:
-                if book.furthest:
-                    now, seen = self._tick(book), book.header.sub_lease
-                    self._root.lift_in_time(database, seen, now=now, start=0, until=book.furthest)
-                return result
+                if failure is not None:
+                    raise self.node.exhausted(failure) from failure
+                failure = self._root.failure_to_lift(database, seen, now=now, wanted=reached.tick)
+                raise _Prepared from None
+
+        result, book = self.node.retried(attempt)
+        if book.furthest:
+            now = self._tick(book)
+            self._root.lift_in_time(database, book.sub_lease, now=now, start=0, until=book.furthest)
+        return result
 
     def run_if_there(self, job: Callable[[Book], T]) -> T | None:
         """See :meth:`Store.run_if_there`: makes no node, opens no generation."""
         if self._root.is_forbidden():
             return self._memory.run_if_there(job)
+
+        def attempt(installation: str) -> T | None:
+            book, version = self._load(installation)
+            if book is None:
+                return None
+            now = self._clock.elapsed_ns()
+            book.read_at = Reading(self.now_us(), now, now)
+            return self._applied(job, book, version)
+
         with self._lock:
             installation = self._root.installation_to_look()
             if installation is None:
                 return None
-            turns = _Turns(self.node)
-            while True:
-                book, version = self.node.load(installation)
-                if book is None:
-                    return None
-                self._check(book)
-                now = self._clock.elapsed_ns()
-                book.read_at = Reading(self.now_us(), now, now)
-                before = book.dumped()
-                result = job(book)
-                if book.dumped() == before:
-                    return result
-                try:
-                    self.node.save(book, version)
-                except _Changed:
-                    turns.wait()
-                else:
-                    return result
+            return self.node.retried(partial(attempt, installation))
+
+    def _load(self, installation: str) -> tuple[NodeBook | None, int]:
+        book, version = self.node.load(installation)
+        if book is not None:
+            rules.check_fingerprint(self.node.namespace, book.stored.fingerprint)
+        return book, version
+
+    def _applied(self, job: Callable[[Book], T], book: NodeBook, version: int) -> T:
+        before = book.to_json()
+        result = job(book)
+        if book.to_json() != before:
+            self.node.save(book, version)
+        return result
 
     def now_us(self) -> int:
-        """See :meth:`Store.now_us`: the time of the last round trip, carried on."""
+        """See :meth:`Store.now_us`: the time of the last round trip, continued."""
         if self._read_now_us is not None:
             return self._read_now_us()
         if self._last is None:
@@ -735,15 +708,12 @@ class _NodeStore(Store):
         return self._last.registry_us + (self._clock.elapsed_ns() - self._last.received_ns) // 1000
 
     def lend_on(self) -> None:
-        """See :meth:`Store.lend_on`."""
         self._lends_on = True
 
     def ping(self) -> None:
-        """See :meth:`Store.ping`."""
         self.node.ask(lambda client: client.exists_async("/"))
 
     def abandon(self) -> None:
-        """See :meth:`Store.abandon`."""
         self._lock = threading.Lock()
         self._holders = {}
         self._memory.abandon()
@@ -756,104 +726,57 @@ class _NodeStore(Store):
             return ()
         return tuple(RootedBook(each, self.node) for each in self._root.current().books())
 
-    # --- what the database lends ------------------------------------------------------
+    # --- one attempt ------------------------------------------------------------------
 
-    def _check(self, book: NodeBook | None) -> None:
-        if book is not None:
-            rules.check_fingerprint(self.node.namespace, book.stored.fingerprint)
+    def _counted(self, lives: int) -> int:
+        if lives == LIVES:
+            raise self.node.lost_again()
+        return lives + 1
 
-    def _read(self, book: NodeBook, stamp: _Stamp) -> None:
-        now_us = stamp.reading.registry_us + book.header.offset_us
+    def _read_clocks(self, book: NodeBook, stamp: _Stamp) -> None:
+        now_us = stamp.reading.registry_us + book.offset_us
         if self._read_now_us is not None:
             now_us = self._read_now_us()
         self._last = book.read_at = replace(stamp.reading, registry_us=now_us)
-        book.ceiling = book.header.ceiling
         book.wall_us = None if self._lends_on else self._clock.wall_ns() // 1000
 
     def _tick(self, book: NodeBook) -> int:
         return self.node.namespace.tick_at(book.reading.registry_us)
 
-    def _lifted(
-        self, database: BookRegistry, book: NodeBook, tick: int
-    ) -> RegistryUnavailable | None:
-        """Why the ceiling could not be raised; what is left below it can still be lent."""
-        try:
-            self._root.lift(database, book.header.sub_lease, now=self._tick(book), wanted=tick)
-        except RegistryUnavailable as error:
-            return error
-        return None
-
-    def _refusal_to_lend(self, book: NodeBook) -> RegistryUnavailable | None:
-        ticks = book.header.fence - self._tick(book)
-        if not self._waits or ticks <= 0:
-            return None
-        space = self.node.namespace
-        return RegistryUnavailable(
-            f"The {self.node.described} lost what it had lent for namespace {space.name!r}. With "
-            f"after_loss='wait' it lends again in {ticks * space.tick_us / 1e6:.1f} s; 'ahead' "
-            f"would go on at once, with ids stamped ahead of the time."
-        )
-
-    def _check_lives(self, lives: int) -> None:
-        if lives > LIVES:
-            raise RegistryUnavailable(
-                f"What the {self.node.described} knows of namespace "
-                f"{self.node.namespace.name!r} is lost again and again. See what deletes it, or "
-                f"whether several servers answer at its address."
-            )
-
-    def _refusal(self, failure: RegistryUnavailable | None) -> RegistryUnavailable:
-        if isinstance(failure, TakenOver):
-            return failure
-        return RegistryUnavailable(
-            f"The {self.node.described} has lent all ticks that it may for namespace "
-            f"{self.node.namespace.name!r}, and the database has not lent it more: {failure} (A "
-            f"longer 'stride' survives a longer outage of the database.)"
-        )
-
     # --- Leaf's nodes -----------------------------------------------------------------
 
     def report(self, lease: Lease, holder: str = "") -> None:
-        """Tell people who holds ``lease``, and what time its holder has. Never fails."""
+        """Show people who holds ``lease``, and what time its holder has. Never fails."""
         if self._root.is_forbidden():
             return
         holder = holder or self._holders.get(lease.worker, "")
         self._holders[lease.worker] = holder
-        words = {"holder": holder, "timestamp": self._clock.wall_ns() // 1_000_000}
-        self._try(lambda: self._report(lease, json.dumps(words).encode()))
+        content = {"holder": holder, "timestamp": self._clock.wall_ns() // 1_000_000}
+        data = json.dumps(content).encode()
+        # The next renewal tries again.
+        with suppress(exceptions.KazooException, IdgenError):
+            self._put(self._leaf_path("forever", lease), data, ephemeral=False)
+            self._put(self._leaf_path("temporary", lease), data, ephemeral=True)
 
-    def _report(self, lease: Lease, data: bytes) -> None:
-        lasting, passing = self._leaf_paths(lease)
-        if self.node.ask(lambda client: client.exists_async(lasting)):
-            self.node.ask(lambda client: client.set_async(lasting, data))
-        else:
-            self.node.ask(lambda client: client.create_async(lasting, data, makepath=True))
-        stat = self.node.ask(lambda client: client.exists_async(passing))
-        if stat is not None and stat.ephemeralOwner == self.node.session.id:
-            self.node.ask(lambda client: client.set_async(passing, data))
-            return
+    def _put(self, path: str, data: bytes, *, ephemeral: bool) -> None:
+        stat = self.node.ask(lambda client: client.exists_async(path))
+        if stat is not None and ephemeral and stat.ephemeralOwner != self.node.session.id:
+            self.node.ask(lambda client: client.delete_async(path))
+            stat = None
         if stat is not None:
-            self.node.ask(lambda client: client.delete_async(passing))
-        self.node.ask(
-            lambda client: client.create_async(passing, data, ephemeral=True, makepath=True)
-        )
+            self.node.ask(lambda client: client.set_async(path, data))
+        else:
+            self.node.ask(
+                lambda client: client.create_async(path, data, ephemeral=ephemeral, makepath=True)
+            )
 
     def withdraw(self, lease: Lease) -> None:
-        """Tell people that ``lease`` was given back. Never fails."""
+        """Show people that ``lease`` was given back. Never fails."""
         if self._holders.pop(lease.worker, None) is not None:
-            _, passing = self._leaf_paths(lease)
-            self._try(lambda: self.node.ask(lambda client: client.delete_async(passing)))
+            path = self._leaf_path("temporary", lease)
+            with suppress(exceptions.KazooException, IdgenError):
+                self.node.ask(lambda client: client.delete_async(path))
 
-    def _leaf_paths(self, lease: Lease) -> tuple[str, str]:
+    def _leaf_path(self, kind: str, lease: Lease) -> str:
         top = self.node.path_of(self._root.known_installation() or "")
-        return (
-            f"{top}/leaf_forever/{lease.worker:010d}",
-            f"{top}/leaf_temporary/{lease.worker:010d}",
-        )
-
-    @staticmethod
-    def _try(job: Callable[[], Any]) -> None:
-        try:
-            job()
-        except (exceptions.KazooException, IdgenError):
-            return  # only people look at it, and the next renewal tries again
+        return f"{top}/leaf_{kind}/{lease.worker:010d}"

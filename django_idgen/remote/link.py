@@ -8,7 +8,7 @@ another address first.
 
 from __future__ import annotations
 
-import math
+import inspect
 import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 from urllib.parse import quote, urlsplit
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import ConfigurationError, IdgenError
 from ..core.loader import process_lock
+from ..core.options import check_flag, check_seconds, check_text
 from .wire import Answer, Lost, NotSent, Refused, Wire
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "TIMEOUT",
     "Answer",
     "HttpLink",
+    "LinkOptions",
     "Pin",
     "Refused",
     "Token",
@@ -36,12 +38,14 @@ __all__ = [
     "leases_path",
     "number_of",
     "other_installation",
-    "seconds_of",
+    "shows_link_options",
     "token_of",
     "way_out",
     "word_of",
 ]
 
+
+T = TypeVar("T")
 
 TIMEOUT = 3.0
 """Seconds that a call may take, with all addresses that it asks."""
@@ -64,6 +68,20 @@ class _Place:
     url: str
     down_until: float = 0.0
     """Of the stopwatch."""
+
+
+class LinkOptions(TypedDict, total=False):
+    """The options of :class:`HttpLink` that a registry, a source and a client pass on."""
+
+    token: Token | None
+    token_env: str | None
+    token_file: str | None
+    timeout: float
+    connect_timeout: float
+    verify: bool | str | ssl.SSLContext
+    cert: str | Sequence[str] | None
+    trust_env: bool
+    installation: str | None
 
 
 class HttpLink:
@@ -99,19 +117,17 @@ class HttpLink:
         installation: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        if not isinstance(trust_env, bool):
-            raise ConfigurationError(f"'trust_env' must be True or False, not {trust_env!r}.")
-        if installation is not None and not isinstance(installation, str):
-            raise ConfigurationError(f"'installation' must be a text, not {installation!r}.")
+        if installation is not None:
+            check_text("installation", installation)
         self.base_urls = base_urls_of(base_urls)
         self.installation = installation
         self._token = token_of(token, token_env, token_file)
-        self._timeout = seconds_of("timeout", timeout)
-        self._connect_timeout = seconds_of("connect_timeout", connect_timeout)
+        self._timeout = check_seconds("timeout", timeout, most=MOST_SECONDS)
+        self._connect_timeout = check_seconds("connect_timeout", connect_timeout, most=MOST_SECONDS)
         # Only for https: it takes 20 ms to read all the certificates there are.
         secure = any(url.startswith("https:") for url in self.base_urls)
         self._verify = tls_of(verify, cert) if secure else False
-        self._trust_env = trust_env
+        self._trust_env = check_flag("trust_env", trust_env)
         self._clock = clock
         self._places = [_Place(url) for url in self.base_urls]
         self._wire: tuple[int, Wire] | None = None
@@ -251,6 +267,15 @@ class HttpLink:
             f"No service lends ids: {'; '.join(failures)}. See that 'base_urls' is right, and "
             f"that the services are up."
         )
+
+
+def shows_link_options(cls: type[T]) -> type[T]:
+    """Show the options of :class:`HttpLink` in the signature of a class that passes them on."""
+    own, link = inspect.signature(cls), inspect.signature(HttpLink).parameters
+    known = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    passed = [link[name] for name in LinkOptions.__annotations__]
+    cls.__signature__ = own.replace(parameters=[*known, *passed])  # type: ignore[attr-defined]
+    return cls
 
 
 class Pin:
@@ -437,19 +462,6 @@ def _checked_secret(value: object, where: str) -> str:
     if not value.isascii() or not value.isprintable() or " " in value:
         raise ConfigurationError(f"{where} has characters that no access token has.")
     return value
-
-
-def seconds_of(name: str, value: object) -> float:
-    """``value`` if it is a number of seconds, above 0 and up to 60.
-
-    Raises :class:`ConfigurationError`.
-    """
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value <= MOST_SECONDS or math.isnan(value):  # type: ignore[operator,arg-type]
-        raise ConfigurationError(
-            f"{name!r} must be a number of seconds above 0, up to {MOST_SECONDS:g}, not {value!r}."
-        )
-    return float(value)  # type: ignore[arg-type]
 
 
 def tls_of(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -23,8 +24,8 @@ from ..core.encoding import VERSIONS
 from ..core.errors import ConfigurationError, InvalidTag, WorkerOutOfRange
 from ..core.generator import Generator
 from ..core.layout import BitLayout, parse_layout
+from ..core.options import check_flag, check_seconds, check_whole
 from ..core.registry import Registry
-from ..core.segment import check_step
 from ..core.segment_allocator import IDLE_AFTER
 from ..core.segment_generator import SEGMENT_DURATION, Growth
 from ..core.source import Source
@@ -41,17 +42,10 @@ __all__ = [
     "SettingsError",
     "TagGeneratorSettings",
     "are_wanted",
-    "flag",
-    "mapping",
-    "metrics_settings",
     "nested_leases",
     "nested_source",
     "nested_workers",
     "read_settings",
-    "refuse_unknown",
-    "rest_settings",
-    "seconds",
-    "text",
 ]
 
 # --- a BACKEND and its options -------------------------------------------------------
@@ -161,49 +155,28 @@ def text(where: str, key: str, value: object) -> str:
     return value
 
 
-def seconds(
-    where: str, key: str, value: object, *, least: float = 0.001, options: bool = True
-) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not least <= float(value) <= 1e6:  # type: ignore[arg-type]
-        place = f"{where}['OPTIONS']" if options else where
-        raise SettingsError(
-            f"{place}[{key!r}] must be {least:g} to 1000000 seconds, not {value!r}."
-        )
-    return float(value)  # type: ignore[arg-type]
+Check = Callable[[str, object], Any]
+"""A check of the setting of that name; returns its value."""
+flag: Check = partial(check_flag, error=SettingsError)
+count: Check = partial(check_whole, least=1, most=1_000_000_000, error=SettingsError)
+seconds = partial(check_seconds, most=1e6, error=SettingsError)
 
 
-def flag(where: str, key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise SettingsError(f"{where}[{key!r}] must be True or False, not {value!r}.")
-    return value
+SHORTEST_SECRET = 16
+HOW_TO_MAKE_ONE = "'python -c \"import secrets; print(secrets.token_urlsafe())\"'"
 
 
-def count(where: str, key: str, value: object, *, least: int = 1, most: int = 1_000_000_000) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise SettingsError(
-            f"{where}[{key!r}] must be a whole number of {least} to {most}, not {value!r}."
-        )
-    return value
+def _or_none(check: Check) -> Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def _checked(where: str, entry: object, checks: Mapping[str, Check]) -> dict[str, Any]:
+    """The settings of ``entry``, each checked. Raises :class:`SettingsError`."""
+    raw = mapping(where, entry, tuple(checks))
+    return {key: checks[key](f"{where}[{key!r}]", value) for key, value in raw.items()}
 
 
 # --- REST: what the HTTP API may hand out, and how fast ------------------------------
-
-REST = "IDGEN['REST']"
-REST_KEYS = (
-    "max_count",
-    "max_segment",
-    "max_skip",
-    "max_leases",
-    "make_tags",
-    "numbers",
-    "strings",
-    "token_max_age",
-    "token_outage",
-    "caller_rate",
-    "tag_rate",
-)
-RATE = re.compile(r"[1-9][0-9]{0,8}/(s|m|h|d)(ec|in|our|ay)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,42 +207,34 @@ class RestSettings:
     """Requests that all callers together may make for one tag, or one generator."""
 
 
-def rest_settings(entry: object) -> RestSettings:
-    """``entry`` checked. Raises :class:`SettingsError`."""
-    raw = mapping(REST, entry, REST_KEYS)
-    values: dict[str, Any] = {}
-    for name in ("max_count", "max_segment", "max_skip"):
-        if name in raw:
-            values[name] = count(REST, name, raw[name])
-    if raw.get("max_leases") is not None:
-        values["max_leases"] = count(REST, "max_leases", raw["max_leases"])
-    for name in ("make_tags", "numbers", "strings"):
-        if name in raw:
-            values[name] = flag(REST, name, raw[name])
-    for name in ("token_max_age", "token_outage"):
-        if name in raw:
-            values[name] = seconds(REST, name, raw[name], least=0.0, options=False)
-    for name in ("caller_rate", "tag_rate"):
-        if raw.get(name) is not None:
-            values[name] = _rate(name, raw[name])
-    return RestSettings(**values)
+_RATE = re.compile(r"[1-9][0-9]{0,8}/(s|m|h|d)(ec|in|our|ay)?", re.ASCII)
 
 
 def _rate(name: str, value: object) -> str:
-    if not isinstance(value, str) or not RATE.fullmatch(value):
+    if not isinstance(value, str) or not _RATE.fullmatch(value):
         raise SettingsError(
-            f"{REST}[{name!r}] must be None, or a number of requests and a unit of time (s, m, h "
-            f"or d) such as '1000/s', not {value!r}."
+            f"{name} must be None, or a number of requests and a unit of time (s, m, h or d) such "
+            f"as '1000/s', not {value!r}."
         )
     return value
 
 
-# --- METRICS: what Prometheus is told ------------------------------------------------
+_REST: Mapping[str, Check] = {
+    "max_count": count,
+    "max_segment": count,
+    "max_skip": count,
+    "max_leases": _or_none(count),
+    "make_tags": flag,
+    "numbers": flag,
+    "strings": flag,
+    "token_max_age": partial(seconds, least=0.0),
+    "token_outage": partial(seconds, least=0.0),
+    "caller_rate": _or_none(_rate),
+    "tag_rate": _or_none(_rate),
+}
 
-METRICS = "IDGEN['METRICS']"
-METRICS_KEYS = ("token", "tags", "every", "shared", "max_age", "within")
-SHORTEST_TOKEN = 16
-MOST_TAGS = 100_000
+
+# --- METRICS: what Prometheus is told ------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,57 +261,45 @@ def are_wanted() -> bool:
     return isinstance(idgen, dict) and idgen.get("METRICS") is not None
 
 
-def metrics_settings(entry: object) -> MetricsSettings | None:
-    """``entry`` checked; None for None. Raises :class:`SettingsError`."""
-    if entry is None:
-        return None
-    raw = mapping(METRICS, entry, METRICS_KEYS)
-    values: dict[str, Any] = {}
-    if raw.get("token") is not None:
-        values["token"] = _token(raw["token"])
-    if "tags" in raw:
-        values["tags"] = count(METRICS, "tags", raw["tags"], least=0, most=MOST_TAGS)
-    if "shared" in raw:
-        values["shared"] = flag(METRICS, "shared", raw["shared"])
-    for name, least in (("every", 0.1), ("max_age", 0.0), ("within", 0.01)):
-        if name in raw:
-            values[name] = seconds(METRICS, name, raw[name], least=least, options=False)
-    return MetricsSettings(**values)
-
-
-def _token(value: object) -> str:
+def _token(name: str, value: object) -> str:
     fits = isinstance(value, str) and value.isascii() and value.isprintable() and " " not in value
-    if not fits or len(str(value)) < SHORTEST_TOKEN:
+    if not fits or len(str(value)) < SHORTEST_SECRET:
         # Without the value, which is a secret.
         raise SettingsError(
-            f"{METRICS}['token'] must be a string of {SHORTEST_TOKEN} or more ASCII characters "
-            f"without spaces, as 'python -c \"import secrets; print(secrets.token_urlsafe())\"' "
-            f"makes."
+            f"{name} must be a string of {SHORTEST_SECRET} or more ASCII characters without "
+            f"spaces, as {HOW_TO_MAKE_ONE} makes."
         )
     return str(value)
 
 
+_METRICS: Mapping[str, Check] = {
+    "token": _or_none(_token),
+    "tags": partial(check_whole, least=0, most=100_000, error=SettingsError),
+    "every": partial(seconds, least=0.1),
+    "shared": flag,
+    "max_age": partial(seconds, least=0.0),
+    "within": partial(seconds, least=0.01),
+}
+
+
 # --- SCRAMBLE_KEYS: ids that outsiders can't count -----------------------------------
 
-SCRAMBLE_KEYS = "IDGEN['SCRAMBLE_KEYS']"
-SHORTEST_KEY = 16
 
-
-def scramble_keys(entry: object) -> dict[str, bytes]:
-    """``entry`` checked: a secret for each version. Raises :class:`SettingsError`."""
-    raw = mapping(SCRAMBLE_KEYS, entry)
+def _scramble_keys(entry: object) -> dict[str, bytes]:
+    """A secret for each version."""
+    where = "IDGEN['SCRAMBLE_KEYS']"
+    raw = mapping(where, entry)
     for version, secret in raw.items():
         if version not in VERSIONS:
             raise SettingsError(
-                f"{SCRAMBLE_KEYS} has an unknown key {version!r}. A version is one letter of "
+                f"{where} has an unknown key {version!r}. A version is one letter of "
                 f"{''.join(VERSIONS)}, which stands in every text."
             )
-        if not isinstance(secret, str) or len(secret) < SHORTEST_KEY:
+        if not isinstance(secret, str) or len(secret) < SHORTEST_SECRET:
             # Without the value, which is a secret.
             raise SettingsError(
-                f"{SCRAMBLE_KEYS}[{version!r}] must be a string of {SHORTEST_KEY} or more "
-                f"characters, as 'python -c \"import secrets; print(secrets.token_urlsafe())\"' "
-                f"makes."
+                f"{where}[{version!r}] must be a string of {SHORTEST_SECRET} or more characters, "
+                f"as {HOW_TO_MAKE_ONE} makes."
             )
     return {version: secret.encode() for version, secret in raw.items()}
 
@@ -459,13 +412,16 @@ def read_settings() -> IdgenSettings:
     }
     _refuse_shared_namespaces(generators)
     segments = _segments(raw.get("SEGMENTS", {}))
+    metrics = raw.get("METRICS")
     return IdgenSettings(
         generators,
         {alias: _tag_generator(alias, entry) for alias, entry in tagged.items()},
         segments,
-        rest_settings(raw.get("REST", {})),
-        metrics_settings(raw.get("METRICS")),
-        scramble_keys(raw.get("SCRAMBLE_KEYS", {})),
+        RestSettings(**_checked("IDGEN['REST']", raw.get("REST", {}), _REST)),
+        None
+        if metrics is None
+        else MetricsSettings(**_checked("IDGEN['METRICS']", metrics, _METRICS)),
+        _scramble_keys(raw.get("SCRAMBLE_KEYS", {})),
     )
 
 
@@ -483,7 +439,7 @@ def _generator(alias: object, entry: object) -> GeneratorSettings:
     )
     layout = _layout(where, raw)
     options = leases.options
-    window = seconds(leases.where, "window", options.get("window", DEFAULT_WINDOW))
+    window = seconds(f"{leases.where}['OPTIONS']['window']", options.get("window", DEFAULT_WINDOW))
     return GeneratorSettings(
         alias=alias,
         namespace=text(where, "NAMESPACE", raw.get("NAMESPACE", alias)),
@@ -492,7 +448,9 @@ def _generator(alias: object, entry: object) -> GeneratorSettings:
         idle_after=_idle_after(leases, window),
         workers=_workers(leases.where, options.get("workers"), layout),
         skew_limit=seconds(
-            where, "skew_limit", backend.options.get("skew_limit", DEFAULT_SKEW_LIMIT), least=0.0
+            f"{where}['OPTIONS']['skew_limit']",
+            backend.options.get("skew_limit", DEFAULT_SKEW_LIMIT),
+            least=0.0,
         ),
         leases=leases,
         backend=backend,
@@ -527,9 +485,8 @@ def _tag_generator(alias: object, entry: object) -> TagGeneratorSettings:
 def _idle_after(leases: BackendSettings, window: float) -> float:
     longest = max(window, min(IDLE_WINDOWS * window, 1e6))
     # A holder renews only once in a third of a window.
-    return seconds(
-        leases.where, "idle_after", leases.options.get("idle_after", longest), least=window
-    )
+    value = leases.options.get("idle_after", longest)
+    return seconds(f"{leases.where}['OPTIONS']['idle_after']", value, least=window)
 
 
 def _layout(where: str, raw: Mapping[str, Any]) -> BitLayout:
@@ -543,32 +500,29 @@ def _layout(where: str, raw: Mapping[str, Any]) -> BitLayout:
 
 def _segments(entry: object, where: str = "IDGEN['SEGMENTS']") -> SegmentSettings:
     raw = mapping(where, entry, ("SOURCE", "OPTIONS"))
-    options = mapping(f"{where}['OPTIONS']", raw.get("OPTIONS", {}), SEGMENT_OPTIONS)
+    at = f"{where}['OPTIONS']"
+    options = mapping(at, raw.get("OPTIONS", {}), SEGMENT_OPTIONS)
+
+    def seconds_of(name: str, default: float, least: float = 0.001) -> float:
+        return seconds(f"{at}[{name!r}]", options.get(name, default), least=least)
+
+    timeout = seconds_of("timeout", DEFAULT_TIMEOUT)
+    duration = seconds_of("segment_duration", SEGMENT_DURATION)
+    longest = {name: options[name] for name in ("longest_step", "longest_chain") if name in options}
     try:
-        step = check_step(options.get("default_step", DEFAULT_STEP))
+        growth = Growth(duration, **longest)
     except ConfigurationError as error:
-        raise SettingsError(f"{where}['OPTIONS']['default_step']: {error}") from error
-    timeout = seconds(where, "timeout", options.get("timeout", DEFAULT_TIMEOUT))
-    first_timeout = options.get("first_timeout", max(timeout, DEFAULT_FIRST_TIMEOUT))
+        raise SettingsError(f"{at}: {error}") from error
     return SegmentSettings(
         source=_backend(f"{where}['SOURCE']", raw.get("SOURCE", {}), DEFAULT_SOURCE),
-        default_step=step,
+        default_step=count(f"{at}['default_step']", options.get("default_step", DEFAULT_STEP)),
         timeout=timeout,
-        first_timeout=seconds(where, "first_timeout", first_timeout, least=timeout),
-        growth=_growth(where, options),
-        idle_after=seconds(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
-        outage=seconds(where, "outage", options.get("outage", DEFAULT_OUTAGE), least=0.0),
-        make_tags=flag(f"{where}['OPTIONS']", "make_tags", options.get("make_tags", True)),
+        first_timeout=seconds_of("first_timeout", max(timeout, DEFAULT_FIRST_TIMEOUT), timeout),
+        growth=growth,
+        idle_after=seconds_of("idle_after", IDLE_AFTER),
+        outage=seconds_of("outage", DEFAULT_OUTAGE, 0.0),
+        make_tags=flag(f"{at}['make_tags']", options.get("make_tags", True)),
     )
-
-
-def _growth(where: str, options: Mapping[str, Any]) -> Growth:
-    duration = seconds(where, "segment_duration", options.get("segment_duration", SEGMENT_DURATION))
-    counts = {name: options[name] for name in ("longest_step", "longest_chain") if name in options}
-    try:
-        return Growth(duration, **counts)
-    except ConfigurationError as error:
-        raise SettingsError(f"{where}['OPTIONS']: {error}") from error
 
 
 def nested_leases(outer: BackendSettings, name: str) -> BackendSettings:

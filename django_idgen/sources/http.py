@@ -6,9 +6,8 @@ their ids out. The service decides on steps.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import quote
 
 from ..core.clock import SYSTEM_CLOCK, Clock
@@ -24,20 +23,20 @@ from ..core.loader import AnyLoader, Loader
 from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_step, check_tag
 from ..core.source import Source
 from ..remote.link import (
-    CONNECT_TIMEOUT,
-    TIMEOUT,
     HttpLink,
+    LinkOptions,
     Pin,
     Refused,
-    Token,
     number_of,
     other_installation,
+    shows_link_options,
     way_out,
 )
 
 __all__ = ["HttpSource"]
 
 
+@shows_link_options
 class HttpSource(Source):
     """Segments from the services at ``base_urls``. Thread-safe.
 
@@ -54,30 +53,10 @@ class HttpSource(Source):
         self,
         *,
         base_urls: str | Sequence[str],
-        token: Token | None = None,
-        token_env: str | None = None,
-        token_file: str | None = None,
-        timeout: float = TIMEOUT,
-        connect_timeout: float = CONNECT_TIMEOUT,
-        verify: bool | str | ssl.SSLContext = True,
-        cert: str | Sequence[str] | None = None,
-        trust_env: bool = False,
-        installation: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        **link: Unpack[LinkOptions],
     ) -> None:
-        self._link = HttpLink(
-            base_urls,
-            token=token,
-            token_env=token_env,
-            token_file=token_file,
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-            verify=verify,
-            cert=cert,
-            trust_env=trust_env,
-            installation=installation,
-            clock=clock,
-        )
+        self._link = HttpLink(base_urls, clock=clock, **link)
         self._loader = Loader("idgen-http")
         self._start_over()
 

@@ -314,7 +314,7 @@ def test_a_caller_does_not_wait_for_ever_for_another_threads_call(kept, monkeypa
     monkeypatch.setattr(keeper_module, "IO_PATIENCE", 0.01)
     kept.keeper.acquire()
     with (
-        kept.keeper._calls.lock,
+        kept.keeper._call_lock,
         pytest.raises(LeaseExpired, match="did not answer another thread"),
     ):
         kept.keeper.extend(kept.keeper.lease.until)

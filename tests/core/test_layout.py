@@ -544,7 +544,7 @@ def test_not_after_needs_a_time_zone() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ([("time", 41), ("worker", 10), ("sequence", 13)], "64 bits; the most is 63.*Take 1 away"),
+        ([("time", 41), ("worker", 10), ("sequence", 13)], "64 bits; the most is 63.*Remove 1"),
         ([("time", 0), ("worker", 10), ("sequence", 12)], "'time' needs at least 1 bit"),
         ([("time", -1), ("worker", 10), ("sequence", 12)], "'time'.*0 to 63, not -1"),
         ([("time", 41), ("worker", True), ("sequence", 12)], "'worker'.*not True"),
@@ -553,15 +553,15 @@ def test_not_after_needs_a_time_zone() -> None:
         ([("time", 41), ("worker", None), ("sequence", 12)], "'worker'.*not None"),
         ([("time", 64), ("worker", 0), ("sequence", 0)], "'time'.*not 64"),
         ([("time", 41), ("machine", 10), ("sequence", 12)], "'machine' is no field.*worker"),
-        ([("time", 41), ("time", 1), ("sequence", 12)], "'time' stands 2 times"),
+        ([("time", 41), ("time", 1), ("sequence", 12)], "'time' occurs 2 times"),
         ([("worker", 10), ("sequence", 12)], "has no 'time'"),
         ([("time", 41), ("sequence", 12)], "has no 'worker'.*may have 0 bits"),
         ([("time", 41), ("worker", 10)], "has no 'sequence'"),
         ([], "has no 'time'"),
-        ([("sequence", 12), ("time", 41), ("worker", 10)], "'sequence' stands above 'time'"),
+        ([("sequence", 12), ("time", 41), ("worker", 10)], "'sequence' is above 'time'"),
         (
             [("batch", 2), ("time", 41), ("worker", 8), ("sequence", 12)],
-            "'batch' stands above 'time'.*could not rise",
+            "'batch' is above 'time'.*could not rise",
         ),
         ([(5, 41)], "must be a string, not 5"),
         ([("time",)], "must be pairs"),
@@ -579,7 +579,7 @@ def test_impossible_fields_are_refused(fields: Any, message: str) -> None:
     ("parts", "message"),
     [
         ((("datacenter", 5), ("machine", 4)), "have 9 bits, but worker has 10"),
-        ((("a", 5), ("a", 5)), "'a' stands 2 times"),
+        ((("a", 5), ("a", 5)), "'a' occurs 2 times"),
         ((("data center", 5), ("machine", 5)), "'data center' needs a name"),
         ((("", 5), ("machine", 5)), "'' needs a name"),
         ((("a", -5), ("b", 15)), "not -5"),
@@ -712,7 +712,7 @@ def test_impossible_ticks_in_settings_are_refused(tick: Any) -> None:
         ({"time": {"a": 5}, "worker": 10, "sequence": 12}, "'time' in the layout.*not {'a': 5}"),
         ({"time": 41, "worker": 10, "sequence": True}, "'sequence'.*not True"),
         ({"time": 41, "worker": 11, "sequence": 12}, "64 bits"),
-        ({"sequence": 12, "time": 41, "worker": 10}, "'sequence' stands above 'time'"),
+        ({"sequence": 12, "time": 41, "worker": 10}, "'sequence' is above 'time'"),
         ({}, "has no 'time'"),
     ],
 )

@@ -21,7 +21,6 @@ from django_idgen.core.generator import MAX_BATCH
 from django_idgen.core.layout import PRESETS, parse_layout
 from django_idgen.core.snowflake import (
     SnowflakeGenerator,
-    TickWalk,
     locked_next_id,
     locked_next_ids,
 )
@@ -325,14 +324,14 @@ def test_a_block_is_marked_as_loaded_before_anyone_can_take_from_it():
 
         @property
         def _block(self):
-            return TickWalk._block.__get__(self)
+            return SnowflakeGenerator._block.__get__(self)
 
         @_block.setter
         def _block(self, ids):
             for first in copy(ids):
                 seen.append((first >> STANDARD.time_shift, self.keeper.last_tick))
                 break
-            TickWalk._block.__set__(self, ids)
+            SnowflakeGenerator._block.__set__(self, ids)
 
     with Watched(STANDARD, MemoryLeases(space_of(STANDARD))) as generator:
         ids = generator.next_ids(10_000)

@@ -242,7 +242,7 @@ def test_a_fork_while_another_thread_holds_the_lock_leaves_no_child_waiting(tmp_
         ids = generator()
         ids.next_id()
         ids._lock.acquire()
-        ids.keeper._calls.lock.acquire()
+        ids.keeper._call_lock.acquire()
         if os.fork() == 0:
             got = []
             threads = [
@@ -259,7 +259,7 @@ def test_a_fork_while_another_thread_holds_the_lock_leaves_no_child_waiting(tmp_
         _, status = os.wait()
         assert status == 0
         ids._lock.release()
-        ids.keeper._calls.lock.release()
+        ids.keeper._call_lock.release()
         ids.close()
         """,
         tmp_path / "marks",

@@ -228,7 +228,7 @@ class Histories(RuleBasedStateMachine):
         """Of its own, in this very thread: it would stand in line behind itself."""
         process = self.processes[slot]
         return process is not None and (
-            process.generator._lock.locked() or process.generator.keeper._calls.lock.locked()
+            process.generator._lock.locked() or process.generator.keeper._call_lock.locked()
         )
 
     @rule()

@@ -37,18 +37,16 @@ from ...core.lease import (
     new_token,
     too_far_ahead,
 )
-from ...core.options import checked_flag, checked_seconds
+from ...core.options import check_flag, check_seconds
 from ...core.registry import Registry
 from ...core.stored import StoredBook
 from ...db.redis_client import OwnRedis, run_script
-from ..book_registry import BookRegistry
 from ..memory import MemoryLeases
 from ..root import (
     Kept,
     Root,
     RootedBook,
     SubLessee,
-    TakenOver,
     checked_after_loss,
     parsed_words,
     stride_ticks,
@@ -104,7 +102,7 @@ class RedisLeases(Registry):
         self.alias = alias
         self.database = database
         self.stride_ticks = _stride_ticks(namespace, stride)
-        self._limit = checked_seconds("timeout", timeout, most=60)
+        self._limit = check_seconds("timeout", timeout, most=60)
         self._waits = checked_after_loss(after_loss) == "wait"
         self._clock = clock
         self._own = OwnRedis(alias, timeout=self._limit / 2)
@@ -114,7 +112,7 @@ class RedisLeases(Registry):
             database,
             stride=self.stride_ticks,
             timeout=self._limit,
-            server_identity=checked_flag("server_identity", server_identity),
+            server_identity=check_flag("server_identity", server_identity),
             clock=clock,
             read_now_us=read_now_us,
         )
@@ -128,7 +126,6 @@ class RedisLeases(Registry):
     # --- the registry -------------------------------------------------------
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`Registry.acquire`."""
         if self._root.is_forbidden():
             grant = self._memory.acquire(holder=holder, not_before=not_before, avoid=avoid)
             self._in_memory.add(grant.lease.token)
@@ -155,7 +152,6 @@ class RedisLeases(Registry):
         )
 
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """See :meth:`Registry.renew`."""
         if lease.token in self._in_memory:
             return self._memory.renew(lease, last_tick=last_tick)
         reply = self._granted(
@@ -171,7 +167,6 @@ class RedisLeases(Registry):
         return self._scripts.renew(installation, lease, last_tick=last_tick, short=short)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
-        """See :meth:`Registry.release`."""
         if lease.token in self._in_memory:
             self._in_memory.discard(lease.token)
             return self._memory.release(lease, last_tick=last_tick)
@@ -229,7 +224,6 @@ class RedisLeases(Registry):
         return [Inspection("redis", self.namespace, now_us, told, place=place)]
 
     def free(self, worker: int, lease: str | None = None) -> bool:
-        """See :meth:`Registry.free`."""
         if self._root.is_forbidden():
             return self._memory.free(worker, lease)
         installation = self._root.installation_to_look()
@@ -237,7 +231,7 @@ class RedisLeases(Registry):
             return False
         reply = self._scripts.free(installation, worker, lease)
         if reply.status not in ("ok", "lost"):
-            raise refusal(reply, self.namespace, self._own)
+            raise self._scripts.refusal(reply)
         return reply.status == "ok"
 
     def past_lease(self, worker: int, tick: int) -> PastLease | None:
@@ -260,12 +254,11 @@ class RedisLeases(Registry):
         while cursor != LAST:
             reply = self._scripts.survey(installation, worker, cursor=cursor or FIRST)
             if reply.status != "ok":
-                raise refusal(reply, self.namespace, self._own)
+                raise self._scripts.refusal(reply)
             yield reply
             cursor = reply.words[1]
 
     def books(self) -> Sequence[StoredBook]:
-        """See :meth:`Registry.books`."""
         if self._root.is_forbidden():
             return ()
         return [RootedBook(root, self._scripts) for root in self._root.current().books()]
@@ -319,37 +312,22 @@ class RedisLeases(Registry):
             elif reply.status == "wait" and not waited:
                 waited = self._waited(reply)
             elif reply.status == "raise" and failure is None:
-                failure = self._failure_to_lift(book, reply)
-            elif reply.status == "raise" and isinstance(failure, TakenOver):
-                raise failure
+                failure = self._root.failure_to_lift(
+                    book, reply.sub_lease(""), now=reply.now, wanted=reply.wanted
+                )
             else:
-                raise refusal(reply, self.namespace, self._own, failure) from failure
-        raise RegistryUnavailable(
-            f"What the Redis of CACHES[{self.alias!r}] knows of namespace "
-            f"{self.namespace.name!r} is lost again and again. See what deletes it, or whether "
-            f"several servers answer at its address."
-        )
-
-    def _failure_to_lift(self, book: BookRegistry, reply: Reply) -> RegistryUnavailable | None:
-        try:
-            self._root.lift(book, reply.sub_lease(""), now=reply.now, wanted=reply.wanted)
-        except RegistryUnavailable as error:
-            # What is left below the ceiling can still be lent.
-            return error
-        return None
+                raise self._scripts.refusal(reply, failure) from failure
+        raise self._scripts.lost_again()
 
     # --- waiting ------------------------------------------------------------
 
     def _waited(self, reply: Reply) -> bool:
         """Wait for the fence if that is soon. Raises :class:`RegistryUnavailable` if not."""
-        seconds = self._seconds(int(reply.words[1]))
+        seconds = int(reply.words[1]) * self.namespace.tick_us / 1e6
         if seconds > self._limit:
-            raise refusal(reply, self.namespace, self._own)
+            raise self._scripts.refusal(reply)
         self._clock.sleep(seconds)
         return True
-
-    def _seconds(self, ticks: int) -> float:
-        return ticks * self.namespace.tick_us / 1e6
 
 
 def _stride_ticks(namespace: Namespace, stride: float | None) -> int:
@@ -558,10 +536,9 @@ class LeaseScripts(SubLessee):
         """Begin a hash of these settings, unless it is one of ``generation`` or a later one."""
         reply = self._call("enter", installation, generation)
         if reply.status != "ok":
-            raise refusal(reply, self.namespace, self.own)
+            raise self.refusal(reply)
 
     def kept(self, installation: str) -> Kept | None:
-        """See :meth:`SubLessee.kept`."""
         key = key_of(installation, self.namespace.name)
         words = self.own.ask(
             lambda client: client.hmget(key, "fingerprint", "ceiling"),
@@ -596,76 +573,58 @@ class LeaseScripts(SubLessee):
         received = self._clock.elapsed_ns()
         return Reply(status, tuple(rest), sent, received)
 
+    def refusal(self, reply: Reply, failure: Exception | None = None) -> IdgenError:
+        """The error for an answer other than a grant; ``failure`` is why no ceiling was raised."""
+        words, space = reply.words, self.namespace
+        match reply.status:
+            case "none":
+                return NoFreeWorker(space.name, space.workers)
+            case "epoch":
+                return ClockBeforeEpoch(
+                    f"The clock of Redis stands {words[0]} ticks of {space.tick_us} µs before the "
+                    f"epoch of namespace {space.name!r}. Mend the clock, or choose an earlier "
+                    f"EPOCH."
+                )
+            case "exhausted":
+                return TimeExhausted(
+                    f"Tick {words[0]} does not fit the time bits of namespace {space.name!r}: "
+                    f"they end at {space.max_ticks}. Move to a layout with more time bits or a "
+                    f"later epoch."
+                )
+            case "ahead":
+                return too_far_ahead(space, *map(int, words))
+            case "mismatch":
+                return _mismatch(space, words[0], words[1])
+        return self._unusable(reply, failure)
 
-def key_of(installation: str, namespace: str) -> str:
-    """The key of the hash; two projects on one Redis have different ones."""
-    return f"django_idgen:{{{installation}:{namespace}}}"
-
-
-# --- refusals -----------------------------------------------------------------------
-
-
-def refusal(
-    reply: Reply, namespace: Namespace, own: OwnRedis, failure: Exception | None = None
-) -> IdgenError:
-    """The error for an answer other than a grant; ``failure`` is why no ceiling was raised."""
-    words = reply.words
-    match reply.status:
-        case "none":
-            return NoFreeWorker(namespace.name, namespace.workers)
-        case "epoch":
-            return ClockBeforeEpoch(
-                f"The clock of Redis stands {words[0]} ticks of {namespace.tick_us} µs before the "
-                f"epoch of namespace {namespace.name!r}. Mend the clock, or choose an earlier "
-                f"EPOCH."
-            )
-        case "exhausted":
-            return TimeExhausted(
-                f"Tick {words[0]} does not fit the time bits of namespace {namespace.name!r}: "
-                f"they end at {namespace.max_ticks}. Move to a layout with more time bits or a "
-                f"later epoch."
-            )
-        case "ahead":
-            return too_far_ahead(namespace, *map(int, words))
-        case "mismatch":
-            return _mismatch(namespace, words[0], words[1])
-        case "protocol":
-            return ConfigurationError(
-                f"Namespace {namespace.name!r} was written to Redis with protocol {words[0]}, but "
-                f"this version of django_idgen knows {PROTOCOL_VERSION}. Upgrade django_idgen in "
-                f"this process."
-            )
-        case "denied":
-            return own.refused(words[0])
-        case "hidden":
-            return ConfigurationError(
-                f"The Redis of CACHES[{own.alias!r}] does not show run_id and master_replid in "
-                f"INFO, without which a loss of its data can't be noticed. Use another Redis, or "
-                f"the registry in the database."
-            )
-        case _:
-            return RegistryUnavailable(_words(reply, namespace, own, failure))
-
-
-def _words(reply: Reply, namespace: Namespace, own: OwnRedis, failure: Exception | None) -> str:
-    redis = f"The Redis of CACHES[{own.alias!r}]"
-    match reply.status:
-        case "replica":
-            return f"{redis} is a replica, which may not lend. Point LOCATION at the primary."
-        case "wait":
-            seconds = int(reply.words[1]) * namespace.tick_us / 1e6
-            return (
-                f"{redis} lost what it had lent for namespace {namespace.name!r}. With "
-                f"after_loss='wait' it lends again in {seconds:.1f} s; 'ahead' would go on at "
-                f"once, with ids stamped ahead of the time."
-            )
-        case "raise":
-            return (
-                f"{redis} has lent all ticks that it may for namespace {namespace.name!r}, and "
-                f"the database has not lent it more: {failure} (A longer 'stride' survives a "
-                f"longer outage of the database.)"
-            )
-    return f"{redis} answered with {reply.status!r}, which is not understood."
+    def _unusable(self, reply: Reply, failure: Exception | None) -> IdgenError:
+        words, redis = reply.words, f"The {self.described}"
+        match reply.status:
+            case "protocol":
+                return ConfigurationError(
+                    f"Namespace {self.namespace.name!r} was written to Redis with protocol "
+                    f"{words[0]}, but this version of django_idgen knows {PROTOCOL_VERSION}. "
+                    f"Upgrade django_idgen in this process."
+                )
+            case "denied":
+                return self.own.refused(words[0])
+            case "hidden":
+                return ConfigurationError(
+                    f"{redis} does not show run_id and master_replid in INFO, without which a "
+                    f"loss of its data can't be noticed. Use another Redis, or the registry in "
+                    f"the database."
+                )
+            case "replica":
+                return RegistryUnavailable(
+                    f"{redis} is a replica, which may not lend. Point LOCATION at the primary."
+                )
+            case "wait":
+                return self.waiting(int(words[1]))
+            case "raise":
+                return self.exhausted(failure)
+        return RegistryUnavailable(
+            f"{redis} answered with {reply.status!r}, which is not understood."
+        )
 
 
 def _mismatch(namespace: Namespace, what: str, stored: str) -> IdgenError:
@@ -675,3 +634,8 @@ def _mismatch(namespace: Namespace, what: str, stored: str) -> IdgenError:
         except NamespaceMismatch as error:
             return error
     return NamespaceMismatch(namespace.name, what, stored, "another one")
+
+
+def key_of(installation: str, namespace: str) -> str:
+    """The key of the hash; two projects on one Redis have different ones."""
+    return f"django_idgen:{{{installation}:{namespace}}}"

@@ -31,7 +31,7 @@ local function may_have(worker)
   return free and at_once
 end
 
--- core/holder.py: a host's processes are one identity, whatever their ids and names.
+-- core/lease.py: a host's processes are one identity, whatever their ids and names.
 local function identity_of(label)
   return label:sub(1, 6) ~= 'cosid ' and label:match('^(.+):%d+ [^:"]+$') or label
 end
