@@ -62,7 +62,7 @@ class Segments(dict[str, SegmentGenerator]):
         return known
 
     def _add(self, generator: SegmentGenerator) -> SegmentGenerator:
-        generator.has_left = False
+        generator.is_dropped = False
         generator.looked_at = self._services.clock.stopwatch()
         self[generator.tag] = generator
         self._in_turn.append(generator)
@@ -71,7 +71,7 @@ class Segments(dict[str, SegmentGenerator]):
     def adopt(self, generator: SegmentGenerator) -> None:
         """Take back a dropped generator that a caller still uses."""
         with self._lock:
-            if generator.has_left and generator.tag not in self:
+            if generator.is_dropped and generator.tag not in self:
                 self._add(generator)
 
     def has_unseen(self, since: float) -> bool:
@@ -218,7 +218,7 @@ class SegmentAllocator:
 
     def granted(self, generator: SegmentGenerator) -> None:
         """After each load: look for idle tags."""
-        if generator.has_left:
+        if generator.is_dropped:
             self.segments.adopt(generator)
         now = self.clock.stopwatch()
         if self.segments.has_unseen(now - self.idle_after) and now >= self._sweep_again_at:

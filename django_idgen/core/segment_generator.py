@@ -325,7 +325,7 @@ class SegmentGenerator(Generator):
         "__weakref__", "_backoff", "_before_mark", "_chain", "_closed", "_current", "_error",
         "_failures", "_floor", "_given_back", "_ids", "_loaded_past", "_loads", "_lock", "_opened",
         "_past_mark", "_pending", "_rest", "_retry_at", "_seen", "_services", "_step", "_waits",
-        "has_left", "looked_at", "tag",
+        "is_dropped", "looked_at", "tag",
     )) | {"next_id": "next_id() -> int\n\nThe next id, 1 to 2**63-1, higher than all before it."}  # fmt: skip  # noqa: E501
 
     def __init__(self, tag: str, services: SegmentAllocator, floor: int = 0) -> None:
@@ -336,7 +336,7 @@ class SegmentGenerator(Generator):
         self._loaded_past = 0
         """The exclusive end of the ids that rows from elsewhere have."""
         self._closed = False
-        self.has_left = False
+        self.is_dropped = False
         """Whether the allocator has dropped it as unused."""
         self.looked_at = services.clock.stopwatch()
         """When the allocator last looked whether it is used."""
@@ -503,7 +503,7 @@ class SegmentGenerator(Generator):
             if used != self._seen or self._pending is not None:
                 self._seen = used
                 return None
-            self.has_left = True
+            self.is_dropped = True
             return self._take_back()
 
     def __repr__(self) -> str:

@@ -151,7 +151,7 @@ class FileConnection(DatabaseWrapper):
                 self._touch()
                 super().connect()
                 with self.wrap_database_errors:
-                    self._look_into()
+                    self._check_file()
             except BaseException:
                 self.close()
                 raise
@@ -197,7 +197,7 @@ class FileConnection(DatabaseWrapper):
 
     # --- whether it belongs to the database and is up to date ---------------------------
 
-    def _look_into(self) -> None:
+    def _check_file(self) -> None:
         self._opened = self._inode()
         # EXTRA also syncs the removal of the journal: a grant survives a power cut.
         self.connection.execute("PRAGMA synchronous = EXTRA")
@@ -213,9 +213,9 @@ class FileConnection(DatabaseWrapper):
             with transaction.atomic(using=self.alias):
                 found = self._found()
                 if found is None:
-                    self._begin(tied)
+                    self._make_tables(tied)
                 elif self._is_another(found, tied):
-                    self._begin_again(found, tied)
+                    self._begin_new_life(found, tied)
 
     def _identity_in_database(self) -> tuple[str | None, str]:
         """The identity that the database stores, or None; and why it can't be read, or ""."""
@@ -282,7 +282,7 @@ class FileConnection(DatabaseWrapper):
                 return 0.0
             return journal.st_mtime - SYSTEM_CLOCK.wall_ns() / 1e9
 
-    def _begin(self, tied: str | None) -> None:
+    def _make_tables(self, tied: str | None) -> None:
         """Make the tables. Assume a loss if the database had a file before."""
         from .tables import make_missing_tables
 
@@ -312,7 +312,7 @@ class FileConnection(DatabaseWrapper):
                         f"BEGIN UPDATE django_idgen_file SET written = {_WRITTEN}; END"
                     )
 
-    def _begin_again(self, found: tuple[str | None, int, float], tied: str | None) -> None:
+    def _begin_new_life(self, found: tuple[str | None, int, float], tied: str | None) -> None:
         """Begin a new life: the file may not know all ids that were granted."""
         logger.warning(
             "The id file %r was copied, replaced, or is another database's. What was granted "

@@ -145,7 +145,7 @@ class GeneratorMap(AliasMap[Generator]):
 
     def end(self, alias: str, made: Generator) -> None:
         made.close()
-        _say_goodbye("generator", alias, made)
+        _notify_removed("generator", alias, made)
 
     def drop_inherited(self, made: Generator) -> None:
         made.forget()
@@ -247,7 +247,7 @@ class SegmentMap(dict[str, Generator]):
         with self._lock:
             if self.get(tag) is generator:
                 del self[tag]
-        _say_goodbye("tag", tag, generator)
+        _notify_removed("tag", tag, generator)
 
     def made(self) -> dict[str, Generator]:
         """The tags that this process uses, without those that have been idle for long."""
@@ -268,7 +268,7 @@ class SegmentMap(dict[str, Generator]):
         if allocator is not None:
             allocator.close()
             for tag, generator in list(allocator.segments.items()):
-                _say_goodbye("tag", tag, generator)
+                _notify_removed("tag", tag, generator)
 
     def forget(self) -> None:
         """After a fork, drop the parent's segments."""
@@ -280,12 +280,12 @@ class SegmentMap(dict[str, Generator]):
 generators = GeneratorMap()
 segments = SegmentMap()
 _parsed: list[IdgenSettings] = []
-on_goodbye: list[Callable[[str, str, Generator], None]] = []
+on_removed: list[Callable[[str, str, Generator], None]] = []
 """Called when a generator leaves its map, with its kind ("generator" or "tag") and its name."""
 
 
-def _say_goodbye(kind: str, name: str, generator: Generator) -> None:
-    for listener in on_goodbye:
+def _notify_removed(kind: str, name: str, generator: Generator) -> None:
+    for listener in on_removed:
         listener(kind, name, generator)
 
 

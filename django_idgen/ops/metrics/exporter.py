@@ -59,7 +59,7 @@ class Exporter:
         """Listen to signals, forks and the end of the process."""
         for event in EVENTS:
             signals.connect_quick(event, partial(self._on_event, event))
-        handlers.on_goodbye.append(self._on_goodbye)
+        handlers.on_removed.append(self._on_removed)
         lifecycle.register(close=lambda: self._stop.set(), forget=self._forget)
         lifecycle.watch()
         if not is_multiprocess():
@@ -96,7 +96,7 @@ class Exporter:
                 logger.exception("The metrics of this process could not be updated.")
             pause = max(self.settings.every, SHARE * (SYSTEM_CLOCK.stopwatch() - began))
 
-    def _on_goodbye(self, kind: str, name: str, generator: Generator) -> None:
+    def _on_removed(self, kind: str, name: str, generator: Generator) -> None:
         try:
             self.process.say_goodbye(kind, name, generator)
         except Exception:
