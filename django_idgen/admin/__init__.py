@@ -1,20 +1,19 @@
-"""The admin pages: tags and steps, worker ids, access tokens, ids taken apart.
+"""The admin pages: tags, worker ids, access tokens, and a page that decodes ids.
 
-Nothing here may make an id come again: nothing lowers a mark, and nothing deletes one.
+No page can make an id come twice: none lowers a mark, and none deletes a tag.
 """
 
 from __future__ import annotations
 
 from .decode import DecodeAdmin
-from .tags.pages import LeafAllocAdmin, SegmentHistoryAdmin
+from .tags import LeafAllocAdmin, SegmentHistoryAdmin
 from .tokens import AccessTokenAdmin
-from .workers.pages import NamespaceRecordAdmin, WorkerLeaseAdmin
+from .workers import WorkerLeaseAdmin
 
 __all__ = [
     "AccessTokenAdmin",
     "DecodeAdmin",
     "LeafAllocAdmin",
-    "NamespaceRecordAdmin",
     "SegmentHistoryAdmin",
     "WorkerLeaseAdmin",
 ]

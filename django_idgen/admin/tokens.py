@@ -1,7 +1,7 @@
-"""The admin page of access tokens.
+"""The admin pages of access tokens.
 
-A secret is shown once, in the very answer to the POST that made it: not on the page
-after it, which would need it kept in a session, a cookie or a URL meanwhile.
+A secret is shown once, in the answer to the POST that made it. A page after that one would
+need it kept in a session, a cookie or a URL.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils.cache import add_never_cache_headers
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
@@ -39,12 +37,12 @@ from .base import SafeAdmin
 __all__ = ["AccessTokenAdmin"]
 
 OVERLAP = timedelta(days=1)
-"""How long a token goes on working that was replaced here."""
+"""How long a token still works after it was replaced here."""
 Made = tuple[AccessToken, str]
 
 
 class StateFilter(admin.SimpleListFilter):
-    """Those that work; all of them if asked."""
+    """Tokens that work, and tokens that have ended."""
 
     title = gettext_lazy("state")
     parameter_name = "state"
@@ -67,7 +65,7 @@ class StateFilter(admin.SimpleListFilter):
 
 @admin.register(AccessToken)
 class AccessTokenAdmin(SafeAdmin):
-    """Made and replaced here, with the secret shown once; changed as to its rights; revoked."""
+    """Tokens are made, given other rights, replaced and revoked here."""
 
     list_display = ("name", "ends_in", "works", "rights", "expires_at")
     list_filter = (StateFilter,)
@@ -77,9 +75,6 @@ class AccessTokenAdmin(SafeAdmin):
     formfield_overrides: ClassVar[Any] = {
         models.TextField: {"widget": forms.Textarea(attrs={"rows": 4, "cols": 60})}
     }
-
-    class Media:
-        css: ClassVar[dict[str, list[str]]] = {"all": ["django_idgen/admin.css"]}
 
     @admin.display(description=gettext_lazy("secret"))
     def ends_in(self, token: AccessToken) -> str:
@@ -104,7 +99,7 @@ class AccessTokenAdmin(SafeAdmin):
         return not token.has_ended
 
     def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
-        """One that has ended stays as it is."""
+        """A token that has ended can't be changed."""
         ended = obj is not None and cast("AccessToken", obj).has_ended
         return not ended and super().has_change_permission(request, obj)
 
@@ -121,14 +116,14 @@ class AccessTokenAdmin(SafeAdmin):
     @sensitive_variables("secret")
     def save_model(self, request: HttpRequest, obj: models.Model, form: Any, change: bool) -> None:
         token = cast("AccessToken", obj)
-        for words in misnamed(token):
-            self.message_user(request, words, messages.WARNING)
+        for warning in misnamed(token):
+            self.message_user(request, warning, messages.WARNING)
         if change:
             super().save_model(request, obj, form, change)
             return
         secret = set_new_secret(token)
         token.save(force_insert=True)
-        # On the request, which ends with this answer.
+        # Kept on the request, which ends with this answer.
         request.__dict__["idgen_made"] = [(token, secret)]
 
     def response_add(
@@ -138,31 +133,31 @@ class AccessTokenAdmin(SafeAdmin):
         post_url_continue: str | None = None,  # noqa: ARG002
     ) -> HttpResponse:
         if IS_POPUP_VAR in request.POST:
-            raise PermissionDenied  # nothing refers to tokens, and a popup would hide the secret
-        return self._shown(request, request.__dict__.pop("idgen_made"))
+            raise PermissionDenied  # a popup would hide the secret, and nothing refers to tokens
+        return self._show_secrets(request, request.__dict__.pop("idgen_made"))
 
     def has_replace_permission(self, request: HttpRequest) -> bool:
-        """To make a new secret, and to end the former ones."""
+        # It makes a token and ends the old ones.
         return self.has_add_permission(request) and self.has_change_permission(request)
 
     # --- actions ----------------------------------------------------------------------
 
     @admin.action(
-        description=gettext_lazy("Replace (the former ones work for a day more)"),
+        description=gettext_lazy("Replace (the old ones work for one more day)"),
         permissions=["replace"],
     )
     @sensitive_variables("made")
     def replace(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> HttpResponse | None:
         chosen = list(queryset.filter(pk__in=living_tokens().values("pk")).order_by("name", "-pk"))
         if not chosen:
-            self.message_user(request, _("None of these works any more."), messages.WARNING)
+            self.message_user(request, _("None of these tokens works any more."), messages.WARNING)
             return None
-        # Of a client's tokens the latest: its rights are those of now.
+        # The latest token of each client has the rights that apply now.
         latest = {token.name: token for token in reversed(chosen)}
         made = [replace_living_token(token, overlap=OVERLAP) for token in latest.values()]
         for token, _secret in made:
             self.log_addition(request, token, [{"added": {}}])
-        return self._shown(request, made, former=True)
+        return self._show_secrets(request, made, replaced=True)
 
     @admin.action(description=gettext_lazy("Revoke now"), permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> None:
@@ -170,31 +165,21 @@ class AccessTokenAdmin(SafeAdmin):
             self.log_change(request, token, [{"changed": {"fields": ["expires_at"]}}])
         revoked = revoke_tokens(queryset)
         text = ngettext(
-            "%(count)d token was revoked; processes that have seen it lately refuse it within "
-            "%(age)g s.",
-            "%(count)d tokens were revoked; processes that have seen them lately refuse them "
-            "within %(age)g s.",
+            "%(count)d token was revoked. All processes refuse it within %(age)g s.",
+            "%(count)d tokens were revoked. All processes refuse them within %(age)g s.",
             revoked,
         )
         self.message_user(request, text % {"count": revoked, "age": _max_age()}, messages.SUCCESS)
 
-    # ------------------------------------------------------------------------------------
+    # --- the page of secrets ----------------------------------------------------------
 
-    @sensitive_variables("made", "context")
-    def _shown(
-        self, request: HttpRequest, made: list[Made], *, former: bool = False
+    @sensitive_variables("made")
+    def _show_secrets(
+        self, request: HttpRequest, made: list[Made], *, replaced: bool = False
     ) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": _("Keep it now: it can't be shown again"),
-            "opts": self.opts,
-            "made": made,
-            "former": former,
-            "list_url": reverse(
-                f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_changelist"
-            ),
-        }
-        response = TemplateResponse(request, "admin/django_idgen/accesstoken/secret.html", context)
+        title = _("Save the secret now: it is shown only once")
+        template = "accesstoken/secret.html"
+        response = self.render_page(request, template, title, made=made, replaced=replaced)
         add_never_cache_headers(response)
         return response.render()
 

@@ -8,25 +8,20 @@ those of this host. A service that lends over HTTP shows none.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
-from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError
 from django.utils.timezone import is_aware, make_aware
 
 from ..core.clock import SYSTEM_CLOCK, unix_us
-from ..core.errors import IdgenError, WorkerOutOfRange
+from ..core.errors import WorkerOutOfRange
 from ..core.inspection import (
     InspectedMark,
-    Inspection,
     PastLease,
     Ticks,
     WorkerEntry,
     WorkerMap,
     drawn,
-    entries_of,
     entry_of,
 )
 from ..core.lease import Mark
@@ -40,7 +35,6 @@ from ..settings.config import GeneratorSettings
 
 __all__ = [
     "entries_from_rows",
-    "entries_of_rows",
     "release_worker",
     "who_held",
     "worker_map",
@@ -106,42 +100,11 @@ Entries = dict[str, WorkerEntry]
 """By the primary key of the row."""
 
 
-def entries_of_rows(rows: Iterable[WorkerLease], alias: str) -> Entries:
-    """The present state of ``rows`` of the database ``alias``, as the map shows it.
-
-    The window is in the settings, not in the rows. So this asks the registries that lend from
-    ``alias``, each for these worker ids only. Rows that no registry lends from are read alone.
-    """
-    found = entries_from_rows(rows, alias)
-    wanted: dict[str, set[int]] = defaultdict(set)
-    for entry in found.values():
-        wanted[entry.namespace].add(entry.worker)
-    for inspection in _inspections(wanted, alias):
-        for entry in entries_of(inspection):
-            key = WorkerLease.key_of(entry.namespace, entry.worker)
-            if key in found:
-                found[key] = entry
-    return found
-
-
-def _inspections(wanted: Mapping[str, Collection[int]], alias: str) -> Iterator[Inspection]:
-    asked: set[str] = set()
-    try:
-        for entry in handlers.current_settings().generators.values():
-            for part in _registry_in_use(entry).parts():
-                name = part.namespace.name
-                here = part.uses_database and part.database == alias
-                if here and name in wanted and name not in asked:
-                    asked.add(name)
-                    yield from part.inspect(wanted[name])
-    except (IdgenError, ImproperlyConfigured, DatabaseError):
-        return  # the map shows why; the rows are shown all the same
-
-
 def entries_from_rows(rows: Iterable[WorkerLease], alias: str) -> Entries:
-    """As :func:`entries_of_rows`, but by the rows and the records of their namespaces alone.
+    """The present state of ``rows`` of the database ``alias``, without asking a registry.
 
-    By this host's clock, so a lease that is about to expire may be shown either way.
+    It goes by the rows, the records of their namespaces and this host's clock. So a lease that is
+    about to expire may be shown either way.
     """
     found = list(rows)
     records = _records({row.namespace for row in found}, alias)

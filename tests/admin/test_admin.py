@@ -12,7 +12,7 @@ from django.test import Client, override_settings
 
 from django_idgen import segments
 from django_idgen.db.tables import make_missing_tables
-from django_idgen.models import LeafAlloc, NamespaceRecord, WorkerLease
+from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.process import handlers
 from tests import servers
 
@@ -156,65 +156,6 @@ def test_on_sqlite_an_edit_reaches_the_next_fetch(admin_client: Client) -> None:
     handlers.reset()
 
 
-# --- leases -------------------------------------------------------------------
-
-
-@pytest.fixture
-def lease() -> WorkerLease:
-    now = datetime.datetime.now(datetime.UTC)
-    NamespaceRecord.objects.create(name="default", fingerprint="{}", largest_window=9, protocol=1)
-    return WorkerLease.objects.create(
-        id="default/3",
-        namespace="default",
-        worker=3,
-        token="secret-token",
-        start=1,
-        until=10,
-        generation=1,
-        holder="web-1",
-        acquired_at=now,
-        seen_at=now,
-        protocol=1,
-    )
-
-
-def test_leases_and_namespaces_are_read_only(admin_client: Client, lease: WorkerLease) -> None:
-    """Both are listed and shown, without the token, and can't be added, changed or deleted."""
-    for page, key in (("workerlease", "default_2F3"), ("namespacerecord", "default")):
-        root = f"/admin/django_idgen/{page}/"
-        shown = admin_client.get(root).content + admin_client.get(f"{root}{key}/change/").content
-        assert b"default" in shown
-        assert b"secret-token" not in shown
-        assert admin_client.get(f"{root}add/").status_code == 403
-        assert admin_client.post(f"{root}{key}/change/", {"until": 0}).status_code == 403
-        assert admin_client.post(f"{root}{key}/delete/", {"post": "yes"}).status_code == 403
-    assert WorkerLease.objects.get() == lease
-
-
-def test_leases_are_searched_by_holder(admin_client: Client, lease: WorkerLease) -> None:
-    """A search for the host finds its worker id."""
-    assert b"web-1" in admin_client.get("/admin/django_idgen/workerlease/", {"q": "web-1"}).content
-
-
-def test_a_lease_says_in_words_and_dates_what_it_promises(
-    admin_client: Client, lease: WorkerLease
-) -> None:
-    """The list has a state and a moment, not a cross and a number of ticks."""
-    NamespaceRecord.objects.update(
-        fingerprint='{"epoch_us": 1735689600000000, "tick_us": 1000}', largest_window=180_000
-    )
-    WorkerLease.objects.update(until=90_000)
-    root = "/admin/django_idgen/workerlease/"
-    for page in (root, f"{root}default_2F3/change/"):
-        text = admin_client.get(page).content.decode()
-        assert ">expired<" in text
-        assert "Jan. 1, 2025, 12:01 a.m." in text
-    WorkerLease.objects.update(until=10**12)
-    assert ">held<" in admin_client.get(root).content.decode()
-    WorkerLease.objects.update(token="", until=2**62)
-    assert ">free<" in admin_client.get("/admin/django_idgen/workerlease/").content.decode()
-
-
 # --- a half-migrated database -------------------------------------------------
 
 
@@ -223,21 +164,21 @@ def no_tables(transactional_db: None) -> Iterator[None]:
     """The default database without our tables, as before ``migrate``."""
     connection = connections["default"]
     with connection.schema_editor() as editor:
-        for model in (LeafAlloc, NamespaceRecord, WorkerLease):
+        for model in (LeafAlloc, SegmentHistory):
             editor.delete_model(model)
     yield
     make_missing_tables(connection)
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("page", ["leafalloc", "workerlease", "namespacerecord"])
+@pytest.mark.parametrize("page", ["leafalloc", "segmenthistory"])
 def test_missing_tables_are_said_not_crashed_on(
     no_tables: None, admin_client: Client, page: str
 ) -> None:
     """Every page opens, says that the table isn't there and how to get it, and adds nothing."""
     root = f"/admin/django_idgen/{page}/"
     text = admin_client.get(root, {"q": "x"}).content.decode()
-    assert "is not in database “default” yet" in text
+    assert "Run “migrate”" in text
     assert admin_client.get("/admin/").status_code == 200
     assert admin_client.get(f"{root}add/").status_code == 403
     assert admin_client.get(f"{root}x/change/").status_code == 302

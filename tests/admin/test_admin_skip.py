@@ -60,7 +60,7 @@ def test_what_this_process_holds_is_not_used_any_more(one: str, admin_client: Cl
     before = segments["t"].next_ids(3)
     tag_edits.change_tag("t", step=50)  # so that its row is there, on SQLite too
     words = raised(admin_client, 9001)
-    assert words == ["“t” goes on at 9001."]
+    assert words == ["The next id of “t” is 9001."]
     assert segments["t"].next_id() == 9001 > max(before)
     row = LeafAlloc.objects.get(pk="t")
     assert (row.max_id, row.step) == (9051, 50)
@@ -140,7 +140,7 @@ def test_what_the_pool_loses_is_said_before(
         page = admin_client.post(
             f"{TAGS}skip/", {"tag": "t", "how": "to", "number": 5000, "review": "yes"}
         )
-        cells = page.content.decode().split('data-label="Never given out"')[1].split("</td>")[0]
+        cells = page.content.decode().split('data-label="Lost ids"')[1].split("</td>")[0]
         assert f"In the pool: {pooled} ids" in cells
         pool.clear(["t"])
 

@@ -17,11 +17,18 @@ from django.test import Client
 from django.utils import translation
 
 from django_idgen import generators
-from django_idgen.admin.words import count_words, duration_words, pool_words, rate_words
-from django_idgen.admin.workers.map import clock_offset, state_name, time_left
+from django_idgen.admin.text import (
+    clock_offset_text,
+    count_text,
+    duration_text,
+    pool_text,
+    rate_text,
+    seconds_text,
+)
+from django_idgen.admin.workers import STATES
 from django_idgen.core.inspection import WorkerState
 from django_idgen.fields.forms import IdFormField
-from django_idgen.models import AccessToken, LeafAlloc, NamespaceRecord, SegmentHistory, WorkerLease
+from django_idgen.models import AccessToken, LeafAlloc
 from django_idgen.rest.tokens import make_token
 from tests import servers
 from tests.admin.test_admin_skip import shown_at
@@ -45,7 +52,7 @@ def test_the_index_names_everything(client_of_china: Client) -> None:
     """The app, its tables, and the page for ids."""
     for url in ("/admin/", ADMIN):
         page = client_of_china.get(url).content.decode()
-        for name in ("ID 生成器", "号段标签", "工作节点租约", "访问令牌", "解析 ID", "命名空间"):
+        for name in ("ID 生成器", "号段标签", "工作节点租约", "访问令牌", "解析 ID"):
             assert name in page
 
 
@@ -60,9 +67,6 @@ def test_the_list_of_tags(client_of_china: Client, tag: LeafAlloc) -> None:
     for action in ("preload_now", "resume"):
         chosen = {"action": action, "_selected_action": ["orders"]}
         told(client_of_china.post(TAGS, chosen, follow=True))
-    assert "标签不能删除" in told(
-        client_of_china.post(TAGS, {"action": "delete_selected"}, follow=True)
-    )
 
 
 def test_a_tag_and_its_history(client_of_china: Client, tag: LeafAlloc) -> None:
@@ -87,7 +91,6 @@ def test_a_tag_and_its_history(client_of_china: Client, tag: LeafAlloc) -> None:
     page = look(client_of_china, f"{TAGS}orders/history/")
     assert "已更改：步长：1000 → 50" in page
     assert "已跳号：下一个可用 ID：5001 → 6001" in page
-    assert "标签不能删除" in told(client_of_china.get(f"{TAGS}orders/delete/"), 403)
 
 
 @pytest.mark.django_db(transaction=True, databases="__all__")
@@ -112,8 +115,7 @@ def test_figures_of_a_tag(
         LeafAlloc.objects.all().delete()
     for page in pages:
         assert "1800 个/小时" in page
-        assert "约 33 分钟" in page
-    assert "亿年" in pages[0]
+        assert "33 分钟后" in page
     assert "所有进程合计" in pages[1]
 
 
@@ -136,14 +138,14 @@ def test_a_skip(client_of_china: Client, tag: LeafAlloc) -> None:
     assert "5001 至" not in told(client_of_china.post(f"{TAGS}skip/", {**asked, "number": 1}))
     sure = {"tag": "orders", "to": 6001, "confirm": "yes"}
     done = told(client_of_china.post(f"{TAGS}skip/", sure, follow=True))
-    assert "“orders”将从 6001 继续发号" in done
+    assert "“orders”的下一个 ID 为 6001" in done
     assert "没有这些标签" in told(client_of_china.get(f"{TAGS}skip/", {"tag": "x"}, follow=True))
 
 
 def test_a_pause(client_of_china: Client, tag: LeafAlloc) -> None:
     """The question, what was done, how a paused tag is shown, and that it goes on."""
     assert "暂停 1 个标签" in look(client_of_china, f"{TAGS}pause/", tag="orders")
-    sure = {"tag": "orders", "confirm": "yes", "back": "tag"}
+    sure = {"tag": "orders", "confirm": "yes"}
     assert "“orders”已暂停" in told(client_of_china.post(f"{TAGS}pause/", sure, follow=True))
     assert "已暂停" in look(client_of_china, TAGS)
     assert "此前已暂停" in look(client_of_china, f"{TAGS}pause/", tag="orders")
@@ -152,45 +154,27 @@ def test_a_pause(client_of_china: Client, tag: LeafAlloc) -> None:
 
 
 def test_the_map_of_worker_ids(client_of_china: Client) -> None:
-    """Each state, the details of a worker id, a layout drawn in ranges; and releasing one."""
+    """Each state, the details of a worker id, a layout too large to draw; and releasing one."""
     number = generators["default"].next_id()
     worker = generators["default"].decode(number).worker  # type: ignore[attr-defined]
-    for query in ({}, {"worker": worker}, {"worker": 5}, {"from": 0, "to": 9}, {"sort": "seen"}):
+    for query in ({}, {"worker": worker}, {"worker": 5}, {"sort": "seen"}, {"q": "web"}):
         assert "持有中" in look(client_of_china, f"{LEASES}map/default/", **query)
-    assert "每格代表" in look(client_of_china, f"{LEASES}map/wide/")
+    assert "没有进程持有" in look(client_of_china, f"{LEASES}map/wide/")
     url = f"{LEASES}release/{worker}/default/"
     page = look(client_of_china, url)
     seal = re.search(r'name="seal" value="([^"]*)"', page)
     assert seal is not None
     form = {"seal": unescape(seal[1]), "confirm": worker}
-    assert "不是此工作节点" in told(client_of_china.post(url, {**form, "confirm": "x"}))
-    assert "更换持有者" in told(client_of_china.post(url, {"seal": "x"}, follow=True))
+    assert "数字不符" in told(client_of_china.post(url, {**form, "confirm": "x"}))
+    assert "已更换持有者" in told(client_of_china.post(url, {"seal": "x"}, follow=True))
     assert "已释放" in told(client_of_china.post(url, form, follow=True))
     assert "无需释放" in told(client_of_china.get(url, follow=True))
-    assert "释放前状态为“持有中”" in LogEntry.objects.get().change_message
+    assert "（持有中）" in LogEntry.objects.get().change_message
 
 
-def test_rows_of_the_registries(client_of_china: Client, tag: LeafAlloc) -> None:
-    """Leases, namespaces, history: their lists, and one row of each."""
-    now = datetime.datetime.now(datetime.UTC)
-    NamespaceRecord.objects.create(name="shop", fingerprint="{}", largest_window=1, protocol=1)
-    stamps = {"acquired_at": now, "seen_at": now, "protocol": 1, "generation": 1}
-    for worker, token in ((1, "x"), (2, "")):
-        lease = WorkerLease(
-            id=f"shop/{worker}", namespace="shop", worker=worker, token=token, start=1, until=2
-        )
-        for name, value in stamps.items():
-            setattr(lease, name, value)
-        lease.save(force_insert=True)
-    for url in (
-        LEASES,
-        f"{LEASES}shop_2F1/change/",
-        f"{ADMIN}namespacerecord/",
-        f"{ADMIN}namespacerecord/shop/change/",
-        f"{ADMIN}segmenthistory/",
-        f"{ADMIN}segmenthistory/{SegmentHistory.objects.get().pk}/change/",
-    ):
-        look(client_of_china, url)
+def test_the_history_of_ids(client_of_china: Client, tag: LeafAlloc) -> None:
+    """Who got which range, and when."""
+    look(client_of_china, f"{ADMIN}segmenthistory/")
 
 
 def test_access_tokens(client_of_china: Client) -> None:
@@ -225,7 +209,7 @@ def test_decoding(client_of_china: Client, tag: LeafAlloc) -> None:
     look(client_of_china, url, id=4500)
     assert "种解读" in look(client_of_china, url, id="0000000000042")
     page = client_of_china.get(url, {"id": "nope"}).content.decode()
-    assert "无法从这段内容中识别出 ID。" in page
+    assert "这不是 ID。" in page
 
 
 def test_ids_in_the_pages_of_a_project(client_of_china: Client) -> None:
@@ -244,28 +228,27 @@ def test_units_are_chinese() -> None:
     """Rates, times and counts, each as a whole; 10,000 has a word of its own."""
     year = 31_557_600.0
     with translation.override("zh-hans"):
-        assert [rate_words(each) for each in (12.3, 840 / 3600, 3 / 86_400, 1e-9)] == [
+        assert [rate_text(each) for each in (12.3, 840 / 3600, 3 / 86_400, 1e-9)] == [
             "12.3 个/秒",
             "840 个/小时",
             "3 个/天",
             "少于 1 个/天",
         ]
-        lasts = (0.5, 30, 240, 7200, 3 * 86_400, year, 40 * year, 2e6 * year, 292e6 * year)
-        assert [duration_words(each) for each in lasts] == [
+        lasts = (0.5, 30, 240, 7200, 3 * 86_400, year, 40 * year, 2e6 * year)
+        assert [duration_text(each) for each in lasts] == [
             "不足 1 秒",
-            "约 30 秒",
-            "约 4 分钟",
-            "约 2 小时",
-            "约 3 天",
-            "约 12 个月",
+            "30 秒",
+            "4 分钟",
+            "2 小时",
+            "3 天",
+            "12 个月",
             "40 年",
-            "200 万年",
-            "2.9 亿年",
+            "1000 年以上",
         ]
-        assert (count_words(1), pool_words(0)) == ("1 个 ID", "空")
-        assert (time_left(125), time_left(7300)) == ("2 分 5 秒", "121 分钟")
-        assert (clock_offset(0.012), clock_offset(-2.5)) == ("+12 毫秒", "-2.5 秒")
-        assert len({state_name(each) for each in WorkerState}) == len(WorkerState)
+        assert (count_text(1), pool_text(0)) == ("1 个 ID", "空")
+        assert (seconds_text(125), seconds_text(7300)) == ("2 分 5 秒", "2 小时")
+        assert (clock_offset_text(0.012), clock_offset_text(-2.5)) == ("+12 毫秒", "-2.5 秒")
+        assert len({str(name) for _, name, _ in STATES.values()}) == len(WorkerState)
 
 
 def test_another_language_is_left_in_english(client_of_china: Client, tag: LeafAlloc) -> None:
@@ -273,4 +256,4 @@ def test_another_language_is_left_in_english(client_of_china: Client, tag: LeafA
     client_of_china.defaults["HTTP_ACCEPT_LANGUAGE"] = "fr"
     page = client_of_china.get(TAGS).content.decode()
     assert '<html lang="fr"' in page
-    assert "segment lasts" in page.casefold()
+    assert "next fetch" in page.casefold()

@@ -7,7 +7,7 @@ from django.db import OperationalError
 from django.test import Client
 from django.utils import translation
 
-from django_idgen.admin.words import error_words
+from django_idgen.admin.text import error_text
 from django_idgen.core.errors import (
     ClockMovedBackwards,
     ConfigurationError,
@@ -79,20 +79,20 @@ TECHNICAL: list[Exception] = [
 def test_a_usual_error_is_said_in_chinese(error: Exception, named: str) -> None:
     """Without a word of English, and with the value that is wrong; in English as it is."""
     with translation.override("zh-hans"):
-        words = error_words(error)
+        words = error_text(error)
     assert named in words
     assert HAN.search(words)
     assert not english(words) - {"Redis", "idgen", "doctor", "fix", "epoch"}
     for language in ("en", "en-gb", None):
         with translation.override(language):
-            assert error_words(error) == str(error)
+            assert error_text(error) == str(error)
 
 
 @pytest.mark.parametrize("error", TECHNICAL, ids=lambda each: type(each).__name__)
 def test_one_that_names_hosts_and_settings_is_introduced(error: Exception) -> None:
     """In Chinese; its own words follow, for whoever looks after the servers."""
     with translation.override("zh-hans"):
-        words = error_words(error)
+        words = error_text(error)
     assert HAN.search(words)
     assert english(words) == {DETAIL}
 
@@ -100,13 +100,13 @@ def test_one_that_names_hosts_and_settings_is_introduced(error: Exception) -> No
 def test_one_that_nobody_knows_speaks_for_itself() -> None:
     """On one line."""
     with translation.override("zh-hans"):
-        assert error_words(IdgenError("of \n another app")) == "of another app"
+        assert error_text(IdgenError("of \n another app")) == "of another app"
 
 
 @pytest.mark.django_db(databases="__all__")
 def test_pages_say_what_went_wrong_in_chinese(client_of_china: Client, tag: LeafAlloc) -> None:
     """A skip and a step that somebody overtook, and what is no id."""
     sure = {"tag": "orders", "to": 7, "confirm": "yes"}
-    assert "不会退回" in told(client_of_china.post(f"{TAGS}skip/", sure, follow=True))
+    assert "不能退回" in told(client_of_china.post(f"{TAGS}skip/", sure, follow=True))
     for given in ("nope", "0", "x" * 9999):
-        assert "无法从这段内容中识别出 ID。" in look(client_of_china, f"{ADMIN}decode/", id=given)
+        assert "这不是 ID。" in look(client_of_china, f"{ADMIN}decode/", id=given)

@@ -40,17 +40,16 @@ class Site(NamedTuple):
 
     @property
     def pages(self) -> dict[str, str]:
-        worker = re.search(r'idgen-held" href="\?worker=(\d+)', self.get(f"{APP}workerlease/map/"))
+        worker = re.search(r'idgen-held" href="\?worker=(\d+)', self.get(f"{APP}workerlease/"))
         assert worker is not None
         return {
             "decoded": f"{APP}decode/?id={self.number}",
             "tag": f"{APP}decode/?id=1",
             "refused": f"{APP}decode/?id={TOO_LARGE}",
             "map": f"{APP}workerlease/map/default/?worker={worker[1]}",
-            "ranges": f"{APP}workerlease/map/wide/",
+            "large": f"{APP}workerlease/map/wide/",
             "away": f"{APP}workerlease/map/away/",
             "release": f"{APP}workerlease/release/{worker[1]}/default/",
-            "leases": f"{APP}workerlease/",
         }
 
 
@@ -130,11 +129,10 @@ def test_every_page_of_ours_is_shown(seen: dict[tuple[str, int, str], Any]) -> N
         "decoded": "Asia/Shanghai",
         "tag": "orders",
         "refused": "is not an id",
-        "map": "Window left",
-        "ranges": "Each cell stands for 2048 worker ids",
+        "map": "End of the window",
+        "large": "No process holds a worker id",
         "away": "can't be seen from here",
         "release": "No id comes twice",
-        "leases": "Map of all worker ids",
     }
     assert {name for name, *_ in seen} == set(said)
     for (name, *_), page in seen.items():

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.test import Client, override_settings
 
 from django_idgen import generators
-from django_idgen.admin.workers import pages as lease_pages
-from django_idgen.admin.workers.map import (
-    MOST_CELLS,
-    cells_of,
-    clock_offset,
-    drawing_of,
-    key_of,
-    sorted_entries,
-    time_left,
-)
+from django_idgen.admin import workers as lease_pages
+from django_idgen.admin.text import clock_offset_text, seconds_text
+from django_idgen.admin.workers import LARGEST_MAP, STATES, cells_of, entries_in_use
 from django_idgen.core.inspection import WorkerEntry, WorkerMap, WorkerState
 from django_idgen.core.lease import Lease
-from django_idgen.models import WorkerLease
 from django_idgen.ops.workers import release_worker, who_held, worker_map
 from django_idgen.process import handlers
 from tests import servers
@@ -72,56 +61,23 @@ EACH = [
 def test_every_worker_id_has_a_cell_that_tells_its_state() -> None:
     """By a sign of its own, and in words with who holds it."""
     found = drawn_map(10, *EACH, lent=range(8))
-    cells = list(cells_of(found, drawing_of(found.workers, None, None), chosen=2))
-    assert [(cell.first, cell.last) for cell in cells] == [(n, n) for n in range(10)]
-    assert "".join(cell.sign for cell in cells) == "·●◐○····––"
-    assert cells[1].title == "1: held, web-1"
-    assert cells[4].title == "4: free"
-    assert cells[9].title == "9: reserved"
-    assert [cell.first for cell in cells if cell.is_chosen] == [2]
-    counts = {key.state: key.count for key in key_of(found.counts())}
-    assert counts[WorkerState.FREE] == 5
-    assert counts[WorkerState.RESERVED] == 2
-    assert len({key.sign for key in key_of(found.counts())}) == len(counts)
+    cells = cells_of(found, chosen=2)
+    assert [cell["worker"] for cell in cells] == list(range(10))
+    assert "".join(cell["sign"] for cell in cells) == "·●◐○····––"
+    assert cells[1]["title"] == "1: held, web-1"
+    assert cells[4]["title"] == "4: free"
+    assert cells[9]["title"] == "9: reserved"
+    assert [cell["worker"] for cell in cells if cell["is_chosen"]] == [2]
+    assert len({sign for sign, _, _ in STATES.values()}) == len(WorkerState)
 
 
-@pytest.mark.parametrize("bits", [11, 12, 16, 22, 40])
-def test_a_large_layout_is_drawn_in_ranges(bits: int) -> None:
-    """Each leads to a map of its own, down to the worker ids, in a few steps; none is left out."""
-    size = 1 << bits
-    held = entry(size - 2, WorkerState.HELD)
-    found = drawn_map(size, held, entry(0, WorkerState.EXPIRED))
-    part, steps = None, 0
-    while True:
-        drawing = drawing_of(found.workers, part, None)
-        cells = list(cells_of(found, drawing, None))
-        assert len(cells) <= MOST_CELLS
-        assert cells[0].first == drawing.shown.start
-        assert cells[-1].last == drawing.shown.stop - 1
-        assert all(a.last + 1 == b.first for a, b in pairwise(cells))
-        (cell,) = (each for each in cells if each.first <= held.worker <= each.last)
-        assert cell.state is WorkerState.HELD
-        if not drawing.is_of_ranges:
-            break
-        assert "1 held" in cell.title
-        assert f"{drawing.size - 1} free" in cell.title
-        part, steps = range(cell.first, cell.last + 1), steps + 1
-    assert steps <= max(1, bits // 10)
-    around = drawing_of(found.workers, None, held.worker)
-    assert held.worker in around.shown
-    assert not around.is_of_ranges
-
-
-def test_ranges_say_what_is_reserved() -> None:
-    """Where the registry lends only some of a range."""
-    found = drawn_map(1 << 16, lent=range(1500))
-    cells = list(cells_of(found, drawing_of(found.workers, None, None), None))
-    assert [cell.state for cell in cells[:3]] == [
-        WorkerState.FREE,
-        WorkerState.FREE,
-        WorkerState.RESERVED,
-    ]
-    assert cells[1].title == "1024 to 2047: 476 free, 548 reserved"
+def test_a_large_layout_is_not_drawn() -> None:
+    """The table has what is in use of it."""
+    held = entry(LARGEST_MAP - 1, WorkerState.HELD)
+    assert len(cells_of(drawn_map(LARGEST_MAP, held), None)) == LARGEST_MAP
+    found = drawn_map(1 << 22, held)
+    assert cells_of(found, None) == []
+    assert entries_in_use(found, "state") == [held]
 
 
 def test_those_in_use_are_sorted() -> None:
@@ -129,7 +85,7 @@ def test_those_in_use_are_sorted() -> None:
     strange = entry(9, WorkerState.HELD, clock_offset=-3.0, seen_at=None, window_left=None)
     found = drawn_map(16, *EACH, strange)
     order = {
-        name: [each.worker for each in sorted_entries(found, name)]
+        name: [each.worker for each in entries_in_use(found, name)]
         for name in ("worker", "state", "offset", "seen", "left")
     }
     assert order["worker"] == [1, 2, 3, 9]
@@ -138,16 +94,30 @@ def test_those_in_use_are_sorted() -> None:
     assert order["seen"][-1] == order["left"][-1] == 9
 
 
+def test_those_in_use_are_searched() -> None:
+    """By the whole number, or a part of the holder."""
+    found = drawn_map(32, *EACH, entry(21, WorkerState.HELD, holder="Batch-1"))
+    searches = ("WEB", "2", "batch web", "21 batch", "nobody", "")
+    assert [[each.worker for each in entries_in_use(found, "worker", q)] for q in searches] == [
+        [1, 2, 3],
+        [2],
+        [],
+        [21],
+        [],
+        [1, 2, 3, 21],
+    ]
+
+
 def test_times_are_told_in_few_words() -> None:
     """And what isn't known, not at all."""
-    assert [time_left(each) for each in (None, 0.0, 59.9, 125, 7300)] == [
+    assert [seconds_text(each) for each in (None, 0.0, 59.9, 125, 7300)] == [
         "",
         "0 s",
         "59 s",
         "2 min 5 s",
-        "121 minutes",
+        "2 h",
     ]
-    assert [clock_offset(each) for each in (None, 0.0124, -0.5, 2.5)] == [
+    assert [clock_offset_text(each) for each in (None, 0.0124, -0.5, 2.5)] == [
         "",
         "+12 ms",
         "-500 ms",
@@ -186,18 +156,19 @@ def release_url(worker: int) -> str:
 
 @on_every_database
 def test_the_map_is_reached_from_the_leases(admin_client: Client, worker: int) -> None:
-    """By a button; it shows who holds what, in cells, details and a table."""
-    assert f'href="{LIST}map/"' in admin_client.get(LIST).content.decode()
-    assert admin_client.get(f"{LIST}map/")["Location"] == MAP
+    """At once; it shows who holds what, in cells, details and a table, which comes first."""
+    assert admin_client.get(LIST)["Location"] == MAP
     page = admin_client.get(MAP).content.decode()
+    assert page.index('id="in-use"') < page.index('class="idgen-map"')
+    assert "open>" not in page[page.index('class="idgen-fold"') :][:30]
     cells = re.findall(r'<a class="idgen-cell idgen-(\w+)" href="\?worker=(\d+)#worker"', page)
     assert len(cells) == 1024
     assert [int(number) for state, number in cells if state == "held"] == [worker]
     assert f'aria-label="{worker}: held, web-1 &lt;b&gt;"' in page
     details = admin_client.get(MAP, {"worker": worker}).content.decode()
-    details = details[details.index('id="worker"') : details.index('class="idgen-map"')]
+    details = details[details.index('id="worker"') : details.index('id="in-use"')]
     assert "web-1 &lt;b&gt;" in details
-    assert "Window left" in details
+    assert "End of the window" in details
     assert release_url(worker) in details
 
 
@@ -208,8 +179,7 @@ def test_addresses_that_mean_nothing_show_the_map(admin_client: Client, worker: 
         {"worker": 5000},
         {"worker": "x"},
         {"worker": "9" * 5000},
-        {"from": 50, "to": 10},
-        {"from": "-1", "to": "१"},
+        {"worker": "१"},
         {"sort": "nope", "p": "x"},
         {"p": 99},
     ):
@@ -233,7 +203,7 @@ def test_a_live_lease_is_released_only_when_its_number_is_typed(
     form = {"seal": seal[1].replace("&lt;", "<").replace("&gt;", ">")}
     for typed in ({}, {"confirm": ""}, {"confirm": str(worker + 1)}, {"confirm": "yes"}):
         refused = admin_client.post(release_url(worker), {**form, **typed})
-        assert "nothing was done" in refused.content.decode()
+        assert "Nothing was released" in refused.content.decode()
         assert worker_map("default").state(worker) is WorkerState.HELD
     assert LogEntry.objects.count() == 0
     done = admin_client.post(release_url(worker), {**form, "confirm": f" {worker} "}, follow=True)
@@ -246,7 +216,7 @@ def test_a_live_lease_is_released_only_when_its_number_is_typed(
     assert "web-1" in entry_.change_message
     assert entry_.object_repr.endswith(f"/{worker}")
     again = admin_client.post(release_url(worker), {**form, "confirm": worker}, follow=True)
-    assert "there is nothing to release" in again.content.decode()
+    assert "There is nothing to release" in again.content.decode()
 
 
 @on_every_database
@@ -283,7 +253,7 @@ def test_what_changed_hands_meanwhile_is_not_released(admin_client: Client, work
     """The page was of another lease."""
     form = {"seal": "web-0 2020-01-01T00:00:00+00:00", "confirm": worker}
     answer = admin_client.post(release_url(worker), form, follow=True)
-    assert "changed hands" in answer.content.decode()
+    assert "has another holder by now" in answer.content.decode()
     assert worker_map("default").state(worker) is WorkerState.HELD
 
 
@@ -305,7 +275,7 @@ def test_at_the_instant_of_a_hand_over_the_new_holder_keeps_it(
     monkeypatch.setattr(lease_pages, "release_worker", hand_over_and_release)
     answer = admin_client.post(release_url(worker), form, follow=True)
     assert [lease.worker for lease in taken] == [worker]
-    assert "changed hands" in answer.content.decode()
+    assert "has another holder by now" in answer.content.decode()
     assert worker_map("default").state(worker) is WorkerState.HELD
     assert keeper.registry.renew(taken[0], last_tick=taken[0].start)
     assert LogEntry.objects.count() == 0
@@ -315,7 +285,7 @@ def test_at_the_instant_of_a_hand_over_the_new_holder_keeps_it(
 @pytest.mark.parametrize("worker", ["default"], indirect=True)
 def test_who_may_do_what(client: Client, worker: int) -> None:
     """Strangers log in; staff without rights get nothing; viewers look; changers release."""
-    for url in (MAP, f"{LIST}map/", release_url(worker)):
+    for url in (MAP, LIST, release_url(worker)):
         assert client.get(url).status_code == 302
         assert staff(name=url[-30:]).get(url).status_code == 403
     viewer = staff("view_workerlease", name="viewer")
@@ -348,7 +318,7 @@ def test_nobody_holds_what_was_never_lent(admin_client: Client) -> None:
     with override_settings(IDGEN={"GENERATORS": {"default": {"NAMESPACE": "none of it"}}}):
         for number in (5, 5000, 2**70):
             answer = admin_client.get(release_url(number), follow=True)
-            assert "there is nothing to release" in answer.content.decode()
+            assert "There is nothing to release" in answer.content.decode()
     handlers.reset()
 
 
@@ -399,7 +369,7 @@ def test_a_generator_that_there_is_not_is_told(admin_client: Client) -> None:
     assert MAP in page or "default" in page
     with override_settings(IDGEN={"NOPE": 1}):
         assert admin_client.get(MAP).status_code == 200
-        assert admin_client.get(f"{LIST}map/", follow=True).status_code == 200
+        assert admin_client.get(LIST, follow=True).status_code == 200
     handlers.reset()
 
 
@@ -417,12 +387,6 @@ def test_moments_are_those_of_the_project_s_zone(
     local = held.until.astimezone(ZoneInfo("Asia/Shanghai"))
     for page in (f"{MAP}?worker={held.worker}", f"{LIST}release/{held.worker}/default/"):
         assert f"{local:%Y-%m-%d %H:%M:%S}" in admin_client.get(page).content.decode()
-    row = WorkerLease()
-    moment = datetime(1970, 1, 1, tzinfo=UTC)
-    row.idgen_entry = replace(held, until=moment, seen_at=None)  # type: ignore[attr-defined]
-    page_of_rows: Any = admin.site._registry[WorkerLease]
-    assert page_of_rows.promised_until(row) == "Jan. 1, 1970, 8 a.m."
-    assert page_of_rows.last_seen(row) == "-"
     past_lease = who_held("default", held.worker, generators["default"].decode(number).tick)  # type: ignore[attr-defined]
     assert past_lease is not None
     assert past_lease.acquired_at is not None

@@ -15,7 +15,7 @@ __all__ = ["server", "tag"]
 pytestmark = pytest.mark.django_db(databases="__all__")
 
 APP = "/admin/django_idgen/"
-PAGES = ("leafalloc", "segmenthistory", "workerlease", "namespacerecord", "accesstoken")
+PAGES = ("leafalloc", "segmenthistory", "workerlease", "accesstoken")
 NUL = "orders\x00"
 
 
@@ -71,8 +71,6 @@ def test_what_can_be_nothing_is_not_there(client: Client, page: str) -> None:
 
 
 FILTERS = {
-    "leafalloc": ("paused__exact=x", "paused__exact=%00"),
-    "workerlease": ("namespace__regex=(", "namespace=%00"),
     "segmenthistory": ("tag__regex=(", "tag__exact=%00"),
 }
 """The first one of each no database can do; the others are refused by some."""
@@ -86,7 +84,7 @@ def test_filters_that_can_not_be_lead_to_the_list(client: Client, page: str) -> 
         assert answer.status_code == 200, query
         if number == 0 or answer.redirect_chain:
             assert answer.redirect_chain == [(f"{APP}{page}/?e=1", 302)]
-            assert "this is the list without filters" in answer.content.decode()
+            assert "All rows are shown" in answer.content.decode()
 
 
 @pytest.mark.parametrize("page", PAGES)

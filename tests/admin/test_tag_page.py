@@ -12,8 +12,8 @@ from django.test import Client, override_settings
 from django.utils import translation
 
 from django_idgen import segments
-from django_idgen.admin.tags.details import draw
-from django_idgen.admin.words import duration_words, rate_words, short_number
+from django_idgen.admin.tag_page import chart_of
+from django_idgen.admin.text import duration_text, next_fetch_text, rate_text, short_number
 from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags.usage import Bucket
@@ -47,22 +47,22 @@ def test_the_page_draws_who_took_how_many(one: str, admin_client: Client) -> Non
         ids = segments["t"].next_ids(25)
         for span, title in (("hour", "minute"), ("day", "quarter"), ("month", "day")):
             text = page(admin_client, "t/change/", span=span)
-            chart = text[text.index("<svg class=") :]
+            chart = text[text.index("<figure class=") :]
             chart = chart[: chart.find("</details>")]
             assert f'aria-current="page">Last {span}' in text
-            assert f"Ids taken {'on' if span == 'month' else 'in'} each {title}" in chart
+            assert f"Ids fetched {'on' if span == 'month' else 'in'} each {title}" in chart
             assert "style=" not in chart
             assert "<script" not in chart
             if one == "default":  # in memory, where no history is kept
-                assert "No process was given any ids in this time." in chart
+                assert "No process fetched ids in this time." in chart
                 continue
-            assert "In all " in chart
+            assert "Total: " in chart
             assert 'class="idgen-chart-bar"' in chart
             assert "<table" in chart
         text = page(admin_client, "t/change/", span="century")
         assert 'aria-current="page">Last day' in text
-        assert ("Fetched lately" in text) is (one != "default")
-        assert (f"<td>{ids[0]}<" in text.replace(' class="idgen-number"', "")) is (one != "default")
+        assert ("Latest ranges" in text) is (one != "default")
+        assert (f'dir="ltr">{ids[0]} – ' in text) is (one != "default")
         for link in re.findall(r'href="([^"]*segmenthistory/\?[^"]*)"', text):
             assert ">t<" in admin_client.get(link).content.decode()
         segments.close()
@@ -76,7 +76,7 @@ def test_without_a_history_the_page_says_how_to_have_one(
     LeafAlloc.objects.create(biz_tag="t")
     text = page(admin_client, "t/change/")
     assert '"history": True' in text
-    assert "<svg class=" not in text
+    assert "<figure class=" not in text
 
 
 def test_a_viewer_sees_all_and_can_change_nothing(no_tags: None, client: Client) -> None:
@@ -84,10 +84,10 @@ def test_a_viewer_sees_all_and_can_change_nothing(no_tags: None, client: Client)
     tag = LeafAlloc.objects.create(biz_tag="t")
     viewer = user_who_may(client, "view_leafalloc")
     text = page(viewer, "t/change/")
-    assert "All ids last" in text
+    assert "Fetch rate" in text
     assert 'name="step"' not in text
     assert "Preload now" not in text
-    assert "All of them" not in text
+    assert "All ranges" not in text
     assert viewer.post(f"{TAGS}t/change/", form(tag, step=5)).status_code == 403
 
 
@@ -103,10 +103,10 @@ def test_any_tag_has_its_page_and_its_actions(
     shown = admin_client.get(address)
     assert shown.status_code == 200
     assert b"<b>&" not in shown.content
-    ask, *_ = re.findall(r'href="([^"]*/skip/\?[^"]*)"', shown.content.decode())
+    (ask,) = re.findall(r'href="([^"]*/skip/\?[^"]*)"', shown.content.decode())
     asked = admin_client.get(unescape(ask))
     assert asked.status_code == 200
-    done = admin_client.post(f"{TAGS}skip/", {"tag": name, "to": 50, "confirm": 1, "back": "tag"})
+    done = admin_client.post(f"{TAGS}skip/", {"tag": name, "to": 50, "confirm": 1})
     assert done["Location"] == address
     assert stored(name).max_id == 50
 
@@ -118,7 +118,7 @@ def test_broken_settings_leave_the_rows_to_be_seen(no_tags: None, admin_client: 
         assert "77" in page(admin_client)
         text = page(admin_client, "t/change/")
     assert "no.such" in text
-    assert ">77 <a" in text
+    assert ">77</span>" in text
 
 
 def test_max_id_is_raised_by_a_skip_alone(no_tags: None, admin_client: Client) -> None:
@@ -127,10 +127,11 @@ def test_max_id_is_raised_by_a_skip_alone(no_tags: None, admin_client: Client) -
     with override_settings(USE_THOUSAND_SEPARATOR=True):
         text = page(admin_client, "t/change/")
     assert 'name="max_id"' not in text
-    shown = re.search(r'>1234567 <a class="idgen-tag-skip" href="([^"]*)">Skip ahead…</a>', text)
+    assert ">1234567</span>" in text
+    shown = re.search(r' href="([^"]*)">Skip ahead…</a>', text)
     assert shown is not None
     asked = admin_client.get(shown[1])
-    assert "Show what that loses" in asked.content.decode()
+    assert "Show the lost ids" in asked.content.decode()
     assert 'name="max_id"' in page(admin_client, "add/")
 
 
@@ -181,7 +182,7 @@ def test_a_step_that_somebody_else_changed_is_not_overwritten(
     LeafAlloc.objects.update(step=200)
     status, text = post(admin_client, "t/change/", **form(tag, step=500))
     assert status == 200
-    assert "changed this step from 100 to 200 meanwhile" in text
+    assert "has changed this step from 100 to 200" in text
     assert post(admin_client, "t/change/", **form(tag, description="new"))[0] == 302
     assert (stored("t").step, stored("t").description) == (200, "new")
 
@@ -242,7 +243,7 @@ def test_what_was_done_before_a_failure_is_in_the_history(
 )
 def test_rates_are_said_as_people_say_them(rate: float, words: str) -> None:
     """By the second, the hour or the day."""
-    assert rate_words(rate) == words
+    assert rate_text(rate) == words
 
 
 @pytest.mark.parametrize(
@@ -250,23 +251,25 @@ def test_rates_are_said_as_people_say_them(rate: float, words: str) -> None:
     [
         (None, "–"),
         (float("inf"), "–"),
-        (0.0, "due"),
         (0.4, "less than 1 s"),
-        (59.6, "~1 min"),
-        (240, "~4 min"),
-        (3599, "~1 h"),
-        (5 * 3600, "~5 h"),
-        (3 * 86400, "~3 days"),
-        (90 * 86400, "~3 months"),
+        (59.6, "1 min"),
+        (240, "4 min"),
+        (3599, "1 h"),
+        (5 * 3600, "5 h"),
+        (3 * 86400, "3 days"),
+        (90 * 86400, "3 months"),
         (12.6 * 31_557_600, "13 years"),
-        (999_999.9 * 31_557_600, "1 million years"),
-        (292e6 * 31_557_600, "292 million years"),
-        (24e9 * 31_557_600, "24 billion years"),
+        (292e6 * 31_557_600, "over 1,000 years"),
     ],
 )
 def test_durations_are_said_as_people_say_them(seconds: float | None, words: str) -> None:
     """With one figure and a unit, which grow with each other."""
-    assert duration_words(seconds) == words
+    assert duration_text(seconds) == words
+
+
+def test_a_fetch_that_is_overdue_is_expected_any_moment() -> None:
+    """Not in 0 seconds; an unknown one has a dash."""
+    assert [next_fetch_text(each) for each in (None, 0.0, 240.0)] == ["–", "any moment", "in 4 min"]
 
 
 @pytest.mark.parametrize("most", [0, 1, 3, 7, 99, 100, 101, 12_345, 10**9, 10**18])
@@ -274,24 +277,46 @@ def test_a_chart_has_room_for_its_highest_bar(most: int) -> None:
     """Each bar stands within the picture; lines are at round numbers, the highest above all."""
     start = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
     counts = [0, most, most // 2, 1 if most else 0]
-    chart = draw("hour", [Bucket(start, 60.0, count) for count in counts])
-    assert chart.is_empty is (most == 0)
-    for bar, count in zip(chart.bars, counts, strict=True):
-        assert float(bar.y) >= 0
-        assert float(bar.x) + float(bar.width) <= 720
-        assert float(bar.height) >= (1 if count else 0)
-        assert bar.is_empty is (count == 0)
-    assert float(chart.up[-1].place) <= min(float(bar.y) for bar in chart.bars if bar.y) + 0.1
-    assert 2 <= len(chart.up) <= 6
+    chart = chart_of("hour", [Bucket(start, 60.0, count) for count in counts])
+    assert len(chart["bars"]) == sum(count > 0 for count in counts)
+    for bar in chart["bars"]:
+        assert float(bar["y"]) >= 0
+        assert float(bar["x"]) + float(bar["width"]) <= chart["width"] == 4
+        assert float(bar["height"]) >= 1
+        assert float(bar["y"]) + float(bar["height"]) == pytest.approx(1000)
+    assert chart["lines"][0] == "0.0"
+    assert 2 <= len(chart["lines"]) == len(chart["numbers"]) <= 6
+
+
+@pytest.mark.parametrize(("span", "number"), [("hour", 60), ("day", 96), ("month", 30)])
+def test_each_label_of_a_chart_stands_for_as_many_bars(span: str, number: int) -> None:
+    """So that they lie below the bars that they name, without a place of their own."""
+    start = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
+    chart = chart_of(span, [Bucket(start, 60.0, 1)] * number)
+    assert number % len(chart["moments"]) == 0
+    assert len(chart["moments"]) in (3, 4)
 
 
 def test_a_drawing_has_points_in_every_language() -> None:
     """A comma would end a number of the drawing; what people read follows their language."""
     start = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
     with translation.override("de"), override_settings(USE_THOUSAND_SEPARATOR=True):
-        chart = draw("hour", [Bucket(start, 60.0, 12_345)])
+        chart = chart_of("hour", [Bucket(start, 60.0, 12_345)])
         assert short_number(1_500) == "1,5 k"
-    (bar,) = chart.bars
-    assert bar.ids == "12.345"
-    for number in (bar.x, bar.y, bar.width, bar.height, chart.left, chart.up[1].place):
+    (bar,) = chart["bars"]
+    assert bar["ids"] == "12.345"
+    for number in (bar["x"], bar["y"], bar["width"], bar["height"], *chart["lines"]):
         assert float(number) >= 0
+
+
+def test_a_range_out_of_the_pool_is_listed_once(no_tags: None, admin_client: Client) -> None:
+    """With the process that got it; what is put into the pool was given to no process yet."""
+    LeafAlloc.objects.create(biz_tag="t", max_id=21)
+    moment = datetime.datetime(2026, 11, 22, 10, 11, 12, tzinfo=datetime.UTC)
+    for holder in ("pool", "web-1"):
+        SegmentHistory.objects.create(tag="t", start=1, stop=21, holder=holder, taken_at=moment)
+    text = page(admin_client, "t/change/")
+    assert text.count("1 – 20") == 1
+    assert "10:11:12" in text
+    assert ">web-1<" in text
+    SegmentHistory.objects.all().delete()

@@ -22,14 +22,6 @@ BREAKS = (
         (f"{LOOKUPS}::test_only_what_the_list_offers_can_be_asked_for",),
     ),
     Break(
-        "a list is sorted by the tokens of leases",
-        "hazard 73",
-        "django_idgen/admin/workers/pages.py",
-        '        ordering=Case(When(token="", then=0), default=1, output_field=IntegerField()),',
-        '        ordering="token",',
-        (f"{LOOKUPS}::test_sorting_by_state_says_nothing_of_the_tokens",),
-    ),
-    Break(
         "a collation decides whom a name means",
         "hazard 76",
         "django_idgen/models.py",

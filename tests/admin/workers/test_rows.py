@@ -4,30 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
-from django.contrib import admin
 from django.db.models import F
-from django.test import override_settings
 
 from django_idgen import generators, next_id
-from django_idgen.admin.workers.map import state_name
 from django_idgen.core.inspection import WorkerEntry, WorkerState
 from django_idgen.models import NamespaceRecord, WorkerLease
-from django_idgen.ops.workers import entries_of_rows, worker_map
+from django_idgen.ops.workers import entries_from_rows, worker_map
 from django_idgen.process import handlers
 from tests.places import place
-from tests.redis_servers import RedisFarm, cache_alias, redis_farm
-from tests.upkeep_tools import redis_leases_on
 
 __all__ = ["place"]
-
-
-@pytest.fixture
-def farm() -> Iterator[RedisFarm]:
-    with redis_farm() as made:
-        yield made
 
 
 @pytest.fixture
@@ -79,12 +67,9 @@ def test_a_list_of_rows_and_the_map_never_disagree(
     become(place)
     (row,) = rows(place)
     (entry,) = worker_map("default").entries.values()
-    found = entries_of_rows([row], place)[row.pk]
+    found = entries_from_rows([row], place)[row.pk]
     assert found.state is entry.state is state
     assert (found.until, found.seen_at, found.lease) == (entry.until, entry.seen_at, entry.lease)
-    page: Any = admin.site._registry[WorkerLease]
-    row = WorkerLease.objects.using(place).get()
-    assert f">{state_name(state)}<" in page.state(row)
 
 
 def test_rows_that_nobody_lends_from_are_told_by_themselves(place: str, held: int) -> None:
@@ -95,7 +80,7 @@ def test_rows_that_nobody_lends_from_are_told_by_themselves(place: str, held: in
     row.id = row.key_of("another", row.worker)
 
     def now() -> WorkerEntry:
-        return entries_of_rows([row], place)[row.pk]
+        return entries_from_rows([row], place)[row.pk]
 
     assert (now().state, now().namespace) == (WorkerState.EXPIRED, "another")
     record.save(using=place, force_insert=True)
@@ -110,36 +95,3 @@ def test_rows_that_nobody_lends_from_are_told_by_themselves(place: str, held: in
         assert (now().until, now().window_left) == (None, None)
     row.token = ""
     assert (now().state, now().lease) == (WorkerState.FREE, "")
-
-
-def test_of_a_fallback_only_what_the_database_lends_is_asked(
-    postgres: str, farm: RedisFarm
-) -> None:
-    """Redis is not asked about rows, though the namespace is its own; what it lends there by
-    now is another's, and a row of before is void."""
-    server = farm.server()
-    with cache_alias("idgen", server.url) as alias:
-        primary = redis_leases_on(alias, postgres, timeout=1)["GENERATORS"]["default"]["LEASES"]
-        options = {"primary": primary, "secondary": {"OPTIONS": {"database": postgres}}}
-        leases = {"BACKEND": "django_idgen.leases.fallback.FallbackLeases", "OPTIONS": options}
-        with override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": leases}}}):
-            next_id()
-            lent: Any = generators["default"]
-            first = lent.keeper.lease.worker
-            handlers.reset()
-            server.kill()
-            next_id()
-            (row,) = rows(postgres)
-            found = entries_of_rows([row], postgres)[row.pk]
-            assert (found.state, found.namespace) == (WorkerState.HELD, "default/fallback")
-            assert found.lease == worker_map("default").entries[row.worker].lease
-            before = WorkerLease.objects.using(postgres).get()
-            before.id, before.namespace, before.worker = f"default/{first}", "default", first
-            before.generation = 0
-            before.save(using=postgres, force_insert=True)
-            assert entries_of_rows([before], postgres)[before.pk].state is WorkerState.EXPIRED
-            begin = NamespaceRecord.objects.using(postgres).filter(pk="default/fallback")
-            begin.update(generation=F("generation") + 1)
-            assert entries_of_rows([row], postgres)[row.pk].state is WorkerState.EXPIRED
-            assert worker_map("default").state(row.worker) is WorkerState.EXPIRED
-            handlers.reset()

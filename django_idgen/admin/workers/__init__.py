@@ -1,1 +1,0 @@
-"""The pages of worker ids: who holds which, as rows and as a map, and freeing one by hand."""
