@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor as Editor
 from django.db.migrations.state import ProjectState as State
 
 from ..core.errors import ConfigurationError
 from ..fields import SegmentSource
+from ..fields.operations import TableOperation
 from ..ops.native import LENGTH, NativeColumn, native_column, unsupported
-from .adopt.key_operations import TableOperation, field_of
 
 __all__ = ["NativeIds"]
 
@@ -18,24 +16,18 @@ __all__ = ["NativeIds"]
 class NativeIds(TableOperation):
     """Have the database give an id of its tag to each row that comes without one.
 
-    ``NativeIds("order", "id")`` does what ``manage.py idgen_native`` does, for one column; the
-    way back is ``--remove``. ``length``: how many ids are set aside at a time. ``optional``:
-    do nothing on a database that has no sequences, such as SQLite under the tests; else
-    ``migrate`` fails there.
+    ``NativeIds("order", "id")`` does what ``manage.py idgen_native`` does, for one column.
+    Backwards it does what ``--remove`` does. ``length``: how many ids are set aside at a time.
+    ``optional``: do nothing on a database that has no sequences, such as SQLite under the
+    tests; otherwise ``migrate`` fails there.
     """
-
-    reduces_to_sql = False
 
     def __init__(
         self, model_name: str, name: str, length: int = LENGTH, optional: bool = False
     ) -> None:
-        self.model_name = model_name
-        self.name = name
+        super().__init__(model_name, name)
         self.length = length
         self.optional = optional
-
-    def state_forwards(self, app_label: str, state: State) -> None:
-        """Nothing: the models stay as they are."""
 
     def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
         if column := self._column(app_label, editor, after):
@@ -45,9 +37,6 @@ class NativeIds(TableOperation):
         if column := self._column(app_label, editor, after):
             column.remove()
 
-    def references_model(self, name: str, app_label: str) -> bool:  # noqa: ARG002
-        return name.lower() == self.model_name.lower()
-
     def describe(self) -> str:
         return f"Have the database give ids to {self.model_name}.{self.name}, too"
 
@@ -56,13 +45,13 @@ class NativeIds(TableOperation):
         return f"native_{self.model_name.lower()}_{self.name}"
 
     def _column(self, app_label: str, editor: Editor, state: State) -> NativeColumn | None:
-        field: Any = field_of(state, app_label, self)
+        field = self.field_in(state, app_label)
         if not isinstance(field, SegmentSource):
             raise ConfigurationError(
-                f"{self!r} can't be run: {field} is a {type(field).__name__}. Name a "
+                f"{self!r} can't run: {field} is a {type(field).__name__}. Name a "
                 f"SegmentIdField or SegmentAutoField."
             )
         column = native_column(editor.connection, field)
         if column is None and not self.optional:
-            raise unsupported(editor.connection, " Give NativeIds optional=True to pass it over.")
+            raise unsupported(editor.connection, " Give NativeIds optional=True to skip it.")
         return column

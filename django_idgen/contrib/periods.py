@@ -1,8 +1,8 @@
 """Numbers that begin again each day, month or year: ``2026-11-21-000042``.
 
-Each period has a tag of its own, made on first use: what was given out in it is counted in one
-row, whatever processes, time zones and clocks ask. So two numbers never meet, and a clock that
-goes back can't make an earlier period begin again.
+Each period has its own tag, made on first use. One row counts the period's numbers for all
+processes, time zones and clocks, so no number repeats, and a clock that goes back does not
+restart an earlier period.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ..process.handlers import segments
 __all__ = ["PERIODS", "PeriodNumbers"]
 
 PERIODS: Final = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
-"""How a period is written, in tags and in numbers."""
+"""The ``strftime()`` format of each period, in tags and in numbers."""
 
 
 class PeriodNumbers:
     """Texts such as ``2026-11-21-000042``, for people. Thread-safe.
 
     ``tag`` names the counter: its rows are ``<tag>.<period>``. ``period`` is ``"day"``,
-    ``"month"`` or ``"year"``, in ``time_zone`` (by default the project's ``TIME_ZONE``, whatever
-    zone is active). ``digits`` (1 to 18): numbers have at least so many. ``prefix`` stands before
-    the period.
+    ``"month"`` or ``"year"``, in ``time_zone`` (by default the project's ``TIME_ZONE``, not the
+    active one). ``digits`` (1 to 18) is the least number of digits. ``prefix`` precedes the
+    period.
 
     Within a period numbers rise in each process, with gaps, as segments do. A process never
-    goes back to an earlier period: while its clock is behind, it stays in the one it came to.
+    returns to an earlier period: while its clock is behind, it stays in the latest one.
 
     Raises :class:`ConfigurationError` and :class:`InvalidTag`.
     """
@@ -62,12 +62,12 @@ class PeriodNumbers:
         self._lock = threading.Lock()
 
     def next(self) -> str:
-        """The next one, of now. Raises as ``segments[tag].next_id()``."""
+        """The next number of the current period. Raises as ``segments[tag].next_id()``."""
         period = self._current()
         return self._text(period, self._generator(period).next_id())
 
     async def anext(self) -> str:
-        """As :meth:`next`, for coroutines."""
+        """:meth:`next` for coroutines."""
         period = self._current()
         return self._text(period, await self._generator(period).anext_id())
 
@@ -76,7 +76,7 @@ class PeriodNumbers:
         if timezone.is_naive(now):
             now = timezone.make_aware(now, timezone.get_default_timezone())
         zone = self._time_zone or timezone.get_default_timezone()
-        # Years of fewer than four digits would not sort, and the clock has never been right there.
+        # A year with fewer than four digits would not sort.
         period = now.astimezone(zone).strftime(self._format).rjust(4, "0")
         with self._lock:
             self._last = max(self._last, period)
@@ -84,7 +84,7 @@ class PeriodNumbers:
 
     def _generator(self, period: str) -> Generator:
         tag = f"{self.tag}.{period}"
-        # Made on first use even if make_tags is off: no one makes each day's tag in advance.
+        # Made on first use even if make_tags is off: each day has a new tag.
         return segments.get(tag) or segments.open(tag)
 
     def _text(self, period: str, number: int) -> str:

@@ -1,8 +1,8 @@
-"""``pipelined()``: rows whose ids are known before the insert don't wait for each other.
+"""``pipelined()``: inserts of rows with known ids do not wait for each other.
 
-A parent's row that gets its id from the database must be answered before the
-first child's can be sent. Where the id is there beforehand, PostgreSQL's
-pipeline mode (of libpq 14 and psycopg 3) lets all of them go out at once.
+If the database gives a parent's id, its answer must arrive before the first child can be sent.
+If the id is known before, PostgreSQL's pipeline mode (libpq 14, psycopg 3) sends all rows at
+once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Block(Protocol):
-    """A context manager that may be used as a decorator."""
+    """A context manager and decorator."""
 
     def __enter__(self) -> None: ...
     def __exit__(self, *exc: Any) -> bool | None: ...
@@ -35,29 +35,29 @@ def pipelined(
     using: str | None = None, *, savepoint: bool = True, durable: bool = False
 ) -> Block: ...
 def pipelined(using: Any = None, *, savepoint: bool = True, durable: bool = False) -> Any:
-    """``transaction.atomic()`` in which PostgreSQL's answers to inserts are not waited for.
+    """``transaction.atomic()`` that does not wait for PostgreSQL's answers to inserts.
 
         with pipelined():
             order = Order.objects.create(customer=customer)
             for article in basket:
                 Line.objects.create(order=order, article=article)
 
-    On PostgreSQL, with psycopg 3, each ``INSERT`` without ``RETURNING`` (a model whose
-    key is one of our fields, or a ``UUIDField``) is sent at once, and the next one goes
-    out without waiting for the answer. Every other statement waits for all answers
-    first, so that queries see the rows, and updates, ``get_or_create()`` and nested
-    ``atomic()`` blocks work as ever. Elsewhere it is ``transaction.atomic()``, whose
-    arguments these are. It may be used as a decorator, with and without parentheses.
+    On PostgreSQL with psycopg 3 each ``INSERT`` without ``RETURNING`` (of a model whose key is
+    a field of this app, or a ``UUIDField``) is sent at once, and the next one does not wait for
+    the answer. Every other statement first waits for all answers, so that queries see the rows,
+    and updates, ``get_or_create()`` and nested ``atomic()`` blocks work as usual. Elsewhere it
+    is ``transaction.atomic()``, and takes the same arguments. It works as a decorator, with and
+    without parentheses.
 
-    The error of a refused row comes later than usual: from the next statement that
-    waits, or from the end of the block; it is the error that ``save()`` would have
-    raised. Then the block keeps no row, even if the error is caught. Put a row that may
-    be refused into a nested ``atomic()``, where each statement waits for its answer.
+    The error of a refused row comes later than usual: from the next statement that waits, or
+    from the end of the block. It is the error that ``save()`` would have raised. The block then
+    keeps no row, even if the error is caught. Put a row that may be refused into a nested
+    ``atomic()``, where each statement waits for its answer.
 
-    ``iterator()`` reads all its rows at once, as server-side cursors don't go with
-    pipelines; one that was begun before the block can't go on inside it, and psycopg's
-    own connection (``connection.connection``) may be found in pipeline mode. Not for
-    coroutines, as ``atomic()`` is not.
+    ``iterator()`` reads all its rows at once, as server-side cursors do not work in pipelines.
+    An iterator that began before the block can't continue inside it, and psycopg's own
+    connection (``connection.connection``) may be in pipeline mode. Not for coroutines, like
+    ``atomic()``.
     """
     if callable(using):  # a bare @pipelined
         return _pipelined(None, True, False)(using)
@@ -90,9 +90,9 @@ def _is_pipelined(connection: BaseDatabaseWrapper) -> bool:
 
 
 class _Inserts:
-    """An ``execute_wrapper``: in pipeline mode during each run of inserts, and only then.
+    """An ``execute_wrapper`` that turns pipeline mode on for each run of inserts, and only then.
 
-    So that all else finds the connection as it always is.
+    All other code finds the connection in its usual mode.
     """
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
@@ -108,13 +108,13 @@ class _Inserts:
             try:
                 yield
             except BaseException as error:
-                with suppress(Exception):  # all of it is rolled back anyway
+                with suppress(Exception):  # everything is rolled back anyway
                     self._leave()
                 self._close_if_stuck(error)
                 raise
             self.settle()
         if self._failure is not None:
-            # It was caught: the rows must not vanish without a word.
+            # The caller caught it, but the rows must not vanish silently.
             raise self._failure
 
     def __call__(
@@ -128,8 +128,8 @@ class _Inserts:
         return result
 
     def _is_ours(self, cursor: Any) -> bool:
-        # An error after a savepoint belongs there: it must come before that is left.
-        # After an error Django refuses all statements, which is not to be counted as another.
+        # An error after a savepoint must be raised before that savepoint ends.
+        # After an error Django refuses all statements; that is not a second error.
         return (
             self._open_savepoints == 0
             and not self._connection.needs_rollback
@@ -142,7 +142,7 @@ class _Inserts:
             self._enter()
             return execute(sql, params, False, context)
         except BaseException as error:
-            if isinstance(error, Error):  # of this row, or of one before it
+            if isinstance(error, Error):  # of this row or an earlier one
                 self._fail(error)
             with suppress(Error):
                 self.settle()
@@ -160,13 +160,13 @@ class _Inserts:
         """Wait for all answers. Raises the error of the first row that was refused."""
         try:
             self._leave()
-        except BaseException as error:  # an interrupted wait leaves in doubt what was refused
+        except BaseException as error:  # after an interruption a row may have been refused
             self._fail(error)
             self._close_if_stuck(error)
             raise
 
     def _close_if_stuck(self, error: BaseException) -> None:
-        # Interrupted at the wrong moment, psycopg stays in pipeline mode, for all who follow.
+        # Interrupted at the wrong moment, psycopg stays in pipeline mode.
         driver = self._connection.connection
         if driver is not None and driver.pgconn.pipeline_status:
             self._fail(error)
@@ -180,7 +180,7 @@ class _Inserts:
             try:
                 self._pipeline.sync()
             except BaseException:
-                # All that follows the error is "aborted", which says nothing more.
+                # After the error, psycopg reports only "aborted".
                 with suppress(Exception):
                     mode.__exit__(None, None, None)
                 raise
@@ -192,15 +192,15 @@ class _Inserts:
 
         status = self._connection.connection.info.transaction_status
         if status not in (TransactionStatus.INTRANS, TransactionStatus.IDLE):
-            # psycopg raises an error only once: to the first who asks.
+            # psycopg raises an error only once, to the first caller.
             raise InternalError(
                 f"The transaction is {status.name}: a row of this pipelined() was refused, but its "
-                "error came out of something else, and was lost there. Use psycopg's own "
-                "connection (connection.connection, is_usable()) outside of the block."
+                "error was raised elsewhere, and lost. Use psycopg's own connection "
+                "(connection.connection, is_usable()) outside of the block."
             )
 
     def _fail(self, error: BaseException) -> None:
-        # As save() does: no query until the end of the innermost atomic().
+        # Refuse queries until the end of the innermost atomic(), as save() does.
         connection: Any = self._connection
         connection.needs_rollback = True
         connection.rollback_exc = error
@@ -208,14 +208,14 @@ class _Inserts:
 
 
 class _Cursor:
-    """psycopg's cursor. It waits for all answers when more than ``execute()`` is used."""
+    """psycopg's cursor, which waits for all answers before anything but ``execute()``."""
 
     def __init__(self, inserts: _Inserts, cursor: Any) -> None:
         self.inserts = inserts
         self._cursor = cursor
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("execute", "close", "_query"):  # the last: Django's debug cursor
+        if name not in ("execute", "close", "_query"):  # _query: for Django's debug cursor
             self.inserts.settle()
         return getattr(self._cursor, name)
 
@@ -226,7 +226,7 @@ class _Cursor:
 
 @contextmanager
 def _installed(connection: Any, inserts: _Inserts) -> Iterator[None]:
-    # Blocks in generators may end in any order, so that none may undo the last one's work.
+    # Blocks in generators may end in any order: the last block to end restores the cursor.
     wrappers = connection.execute_wrappers
     if not any(isinstance(wrapper, _Inserts) for wrapper in wrappers):
         connection.create_cursor = _Cursors(connection)
@@ -240,7 +240,7 @@ def _installed(connection: Any, inserts: _Inserts) -> Iterator[None]:
 
 
 class _Cursors:
-    """A connection's ``create_cursor()``, for as long as there are blocks."""
+    """A connection's ``create_cursor()`` while there are blocks."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -250,7 +250,7 @@ class _Cursors:
     def __call__(self, _name: str | None = None) -> _Cursor:
         wrappers = self._connection.execute_wrappers
         inserts = next(found for found in reversed(wrappers) if isinstance(found, _Inserts))
-        return _Cursor(inserts, self._create_cursor())  # no server-side one, for all its name
+        return _Cursor(inserts, self._create_cursor())  # never a server-side one
 
     def remove(self) -> None:
         if self._before is None:
@@ -260,7 +260,7 @@ class _Cursors:
 
 
 def _goes_without_answer(sql: Any) -> bool:
-    # Of several statements in one, psycopg can't send any in pipeline mode.
+    # psycopg can't send several statements in one in pipeline mode.
     return (
         isinstance(sql, str)
         and sql.startswith("INSERT INTO ")
@@ -270,6 +270,6 @@ def _goes_without_answer(sql: Any) -> bool:
 
 
 def _opens_savepoints(sql: Any) -> int:
-    """How many more are open after ``sql``: those made by hand are in none of Django's lists."""
+    """By how much ``sql`` changes the number of savepoints; Django does not list manual ones."""
     word = sql.split(maxsplit=1)[0].upper() if isinstance(sql, str) and sql.strip() else ""
     return (word == "SAVEPOINT") - (word == "RELEASE")

@@ -12,16 +12,15 @@ field                  value              use
 The column is a plain ``bigint`` on every database: no identity, no sequence, no
 ``AUTO_INCREMENT``. A new row is one ``INSERT``; nothing is read back.
 
-The fields are lazy: ``instance.pk`` stays ``None`` until the row is saved, so
-forms, admin pages and failed validation use up no ids, and Django still notices
-an unsaved parent. A key that you set is kept: as with ``BigAutoField``,
-``Model(pk=known).save()`` updates the row that has it, or inserts one. A save that
-fails takes back the key that it made.
+The fields are lazy: ``instance.pk`` stays ``None`` until the row is saved, so forms, admin
+pages and failed validation use up no ids, and Django still notices an unsaved parent. A key
+that you set is kept: as with ``BigAutoField``, ``Model(pk=known).save()`` updates the row with
+this key, or inserts one. A save that fails resets the key that it made to ``None``.
 
 An id is an ``int`` in Python and in the column. ``text_form`` (``decimal``, ``base36``,
-``base62``, ``crockford``) and ``prefix`` (such as ``"ord_"``) say how it is written
-outside: ``get_<name>_display()`` is the text, and whatever takes an id for this field
-(queries, forms, URLs, serializers) takes the text as well.
+``base62``, ``crockford``) and ``prefix`` (such as ``"ord_"``) define its text:
+``get_<name>_display()`` returns the text, and queries, forms, URLs and serializers take the
+text as well as the number.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ __all__ = ["SegmentAutoField", "SegmentIdField", "SnowflakeAutoField", "Snowflak
 
 
 class SnowflakeSource(GeneratedOnSave):
-    """Ids of ``generators[generator]``; with ``eager`` when an instance is made."""
+    """Ids of ``generators[generator]``; with ``eager``, made with the instance."""
 
     non_db_attrs = (*GeneratedOnSave.non_db_attrs, "generator", "eager")
 
@@ -84,13 +83,13 @@ class SnowflakeSource(GeneratedOnSave):
         try:
             known = list(generators)
         except SettingsError:
-            return []  # django_idgen.E001 says so
+            return []  # django_idgen.E001 reports it
         if isinstance(self.generator, str) and self.generator in known:
             return []
         return [
             checks.Error(
                 f"There is no generator {self.generator!r}.",
-                hint=f"Known: {', '.join(sorted(known))}. Others go into IDGEN['GENERATORS'].",
+                hint=f"Known: {', '.join(sorted(known))}. Add others to IDGEN['GENERATORS'].",
                 obj=self,
                 id="django_idgen.E002",
             )
@@ -115,12 +114,12 @@ def _scramble_keys() -> Mapping[str, bytes]:
 class SegmentSource(GeneratedOnSave):
     """Ids of ``segments[tag]``; by default the tag is ``app_label.modelname``.
 
-    Inherited tables and proxies share the parent's. A renamed model has another
-    tag, which goes on above the rows of the table: see :mod:`..ops.tags.migrated`.
+    Inherited tables and proxies share the parent's tag. A renamed model gets a new tag, which
+    continues above the rows of the table: see :mod:`..ops.tags.migrated`.
 
-    With ``scramble`` ids are written outside as texts that nobody can count or guess
-    without a key of ``IDGEN["SCRAMBLE_KEYS"]``, in ``text_form`` (``crockford`` unless
-    another is named), and numbers from outside are refused. The texts hang on the tag.
+    With ``scramble`` the texts of ids can't be counted or guessed without a key of
+    ``IDGEN["SCRAMBLE_KEYS"]``, and numbers from outside are refused. The texts use the alphabet
+    of ``text_form`` (``crockford`` by default), and depend on the tag.
     """
 
     non_db_attrs = (*GeneratedOnSave.non_db_attrs, "tag", "scramble")
@@ -140,12 +139,12 @@ class SegmentSource(GeneratedOnSave):
 
     @property
     def resolved_tag(self) -> str:
-        """The tag in ``LeafAlloc``. Known once the field belongs to a model."""
-        # ``self.model`` has the column: never a proxy, nor a child table's model.
+        """The tag in ``LeafAlloc``. The field must belong to a model."""
+        # ``self.model`` is the model with the column, never a proxy or a child.
         return self.model._meta.label_lower if self.tag is None else self.tag
 
     def next_value(self) -> int:
-        # What is in the map is found there at once.
+        # The map is a quick look-up; of_field() is not.
         return (segments.get(self.resolved_tag) or segments.of_field(self)).next_id()
 
     def next_values(self, count: int) -> list[int]:
@@ -172,7 +171,7 @@ class SegmentSource(GeneratedOnSave):
         if not isinstance(self.scramble, bool):
             problem = f"'scramble' must be True or False, not {self.scramble!r}."
         elif self.scramble:
-            with suppress(SettingsError):  # django_idgen.E001 says so
+            with suppress(SettingsError):  # django_idgen.E001 reports it
                 if not _scramble_keys():
                     problem = f"{type(self).__name__} with 'scramble' needs a key."
         hint = (
@@ -183,25 +182,24 @@ class SegmentSource(GeneratedOnSave):
 
 
 class SnowflakeField(SnowflakeSource, IntegerColumn):
-    """A ``bigint`` that is given a time-ordered id when the row is first saved.
+    """A ``bigint`` that gets a time-ordered id when the row is first saved.
 
-    ``generator`` is an alias of ``IDGEN["GENERATORS"]``. With ``eager=True`` an
-    instance has its id from the start; then every form and every discarded instance
-    uses one up, and ``save()`` of a new instance always inserts, as with any key that
-    has a default. Not editable, and blank in forms.
+    ``generator`` is an alias of ``IDGEN["GENERATORS"]``. With ``eager=True`` an instance has its
+    id from the start: every form and every discarded instance uses one up, and ``save()`` of a
+    new instance always inserts, as with any key that has a default. The field is not editable.
 
-    Saving raises :class:`~django_idgen.core.errors.IdgenError` when no id can
-    be had. Works as the primary key, off it, and in a ``CompositePrimaryKey``.
+    Saving raises :class:`~django_idgen.core.errors.IdgenError` if there is no id. The field works
+    as the primary key, off it, and in a ``CompositePrimaryKey``.
     """
 
     description = _("Snowflake id (64 bits)")
 
 
 class SegmentIdField(SegmentSource, IntegerColumn):
-    """A ``bigint`` that is given the next number of a tag when the row is first saved.
+    """A ``bigint`` that gets the next number of a tag when the row is first saved.
 
-    Numbers rise in each process but are not free of gaps: processes take them
-    ``step`` at a time. See :class:`SegmentSource` for the tag.
+    Numbers rise in each process, with gaps: processes take them ``step`` at a time. See
+    :class:`SegmentSource` for the tag.
     """
 
     description = _("Segment id (64 bits)")

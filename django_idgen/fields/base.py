@@ -1,4 +1,4 @@
-"""What the fields of this app share: a value that is made when the row is first saved."""
+"""The base of the fields of this app: a value that is made when the row is first saved."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ __all__ = ["GeneratedAuto", "GeneratedOnSave"]
 
 
 class GeneratedOnSave(FieldMixin, ABC):
-    """The base of the four fields. Subclasses say where the next id comes from."""
+    """The base of the four fields. Subclasses provide the next id."""
 
     default_validators = [MinValueValidator(1), MaxValueValidator(MAX_ID)]  # noqa: RUF012
-    # Nothing is read back, also where the base class is an AutoField.
+    # Nothing is read back, even if the base class is an AutoField.
     db_returning = False
     eager = False
-    # It changes no column: no table is rebuilt for it on SQLite.
+    # They change no column, so SQLite rebuilds no table for them.
     non_db_attrs = (*models.Field.non_db_attrs, "text_form", "prefix")
     forced: ClassVar[Mapping[str, bool]] = {"blank": True, "editable": False}
 
@@ -52,7 +52,7 @@ class GeneratedOnSave(FieldMixin, ABC):
 
     @cached_property
     def text(self) -> TextForm:
-        """How ids of this field are written outside: in URLs, JSON, forms.
+        """The form of this field's ids in URLs, JSON and forms.
 
         Raises :class:`~django_idgen.core.errors.ConfigurationError`.
         """
@@ -71,7 +71,7 @@ class GeneratedOnSave(FieldMixin, ABC):
 
     @abstractmethod
     def _check_source(self) -> list[checks.CheckMessage]:
-        """What is wrong with what the ids are to come from."""
+        """Check the generator or tag that gives the ids."""
 
     def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
         name, path, args, kwargs = super().deconstruct()
@@ -93,7 +93,7 @@ class GeneratedOnSave(FieldMixin, ABC):
         _insert_new_keys(cls)
 
     def to_python(self, value: Any) -> Any:
-        """As for any integer; a string may also be in the field's text form."""
+        """Read an integer, or a string in the field's text form."""
         try:
             return super().to_python(self._number(value))
         except InvalidId as error:
@@ -103,9 +103,9 @@ class GeneratedOnSave(FieldMixin, ABC):
         return super().get_prep_value(self._number(value))
 
     def value_to_string(self, obj: models.Model) -> str:
-        """What :meth:`to_python` reads back: short digits might be read as the text form.
+        """Write the text form, as :meth:`to_python` could take digits for a text.
 
-        Scrambled texts are not for fixtures and sessions, which outlive the keys.
+        A scrambled field writes digits: fixtures and sessions outlive its keys.
         """
         value = self.value_from_object(obj)
         if self.text.is_plain or not self.text.takes_numbers or value is None:
@@ -113,26 +113,26 @@ class GeneratedOnSave(FieldMixin, ABC):
         return self.text.format(self.to_python(value))
 
     def _number(self, value: Any) -> Any:
-        # Plain digits are Django's to read.
+        # Django reads plain digits.
         if not isinstance(value, str) or self.text.is_plain:
             return value
         return self.text.read_trusted(value)
 
     def has_default(self) -> bool:
-        # A key with a default is one that no row can have yet. That is true only of a key made
-        # with the instance: a key that the user gave may be a row's, to be updated.
-        # The fields that makemigrations asks have no model: it must learn that there is no
-        # value for the rows of an existing table, or MySQL would make all of them 0.
+        # For Django, no row can have a key with a default yet. That is true only of a key made
+        # with the instance: a row to update may have the key that a user gave.
+        # makemigrations asks fields without a model. It must learn that there is no value for
+        # the rows of an existing table, or MySQL would set all of them to 0.
         return self.eager if self.primary_key else hasattr(self, "model")
 
     def get_default(self) -> int | None:
         if _is_historical(self.model):
-            # A migration asks for one default for all the rows of a table.
+            # A migration uses one default for all rows of a table.
             return None if self.default is NOT_PROVIDED else self.default
         return self.next_value() if self.eager else None
 
     def get_pk_value_on_save(self, instance: models.Model) -> int:  # noqa: ARG002
-        # For bulk_create(), which inserts whatever it is given.
+        # For bulk_create(). save() has made the key before: see _insert_new_keys().
         return self.next_value()
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
@@ -144,15 +144,15 @@ class GeneratedOnSave(FieldMixin, ABC):
         return value
 
     def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
-        # A generator's values need no conversion, which bulk_create would feel: it calls
-        # this for every row.
+        # Generated values need no conversion, which would slow bulk_create down: it calls this
+        # for every row.
         if type(value) is int and self._prepares_as_django_does:
             return connection.ops.adapt_integerfield_value(value, "BigIntegerField")
         return super().get_db_prep_save(value, connection)
 
     @cached_property
     def _prepares_as_django_does(self) -> bool:
-        """False for a subclass that prepares values in a way of its own."""
+        """Whether no subclass has overridden how values are prepared."""
         kind = type(self)
         return (
             kind.get_prep_value is GeneratedOnSave.get_prep_value
@@ -171,15 +171,15 @@ class GeneratedOnSave(FieldMixin, ABC):
         ]
 
     def _check_unique(self) -> list[checks.CheckMessage]:
-        # Generators repeat nothing; people who edit rows, or a tag, may.
+        # A generator repeats no id, but people who edit rows, or a tag, may.
         if self.unique or self.name in _names_in_unique_constraints(self.model):
             return []
         return [
             checks.Warning(
-                f"The values of {type(self).__name__} are unique, but nothing keeps them so in "
-                f"the table: a row that somebody edits or copies may repeat one.",
+                f"{type(self).__name__} gives unique values, but the table does not keep them "
+                f"unique: an edited or copied row may repeat one.",
                 hint="Give the field 'unique=True', or the model a UniqueConstraint without a "
-                "condition that has it.",
+                "condition that includes the field.",
                 obj=self,
                 id="django_idgen.W009",
             )
@@ -193,7 +193,7 @@ class GeneratedOnSave(FieldMixin, ABC):
         return []
 
     def _check_installed(self) -> list[checks.CheckMessage]:
-        # The field says so: without the app, none of the app's checks run.
+        # Checked here, as the app's own checks do not run without the app.
         if apps.is_installed("django_idgen"):
             return []
         return [
@@ -211,7 +211,7 @@ class GeneratedOnSave(FieldMixin, ABC):
         return [
             checks.Error(
                 f"{type(self).__name__} takes neither 'default' nor 'db_default'.",
-                hint="Its value comes from a generator. Set it on the instance to choose one.",
+                hint="Its value comes from a generator. To choose one, set it on the instance.",
                 obj=self,
                 id="django_idgen.E005",
             )
@@ -219,12 +219,12 @@ class GeneratedOnSave(FieldMixin, ABC):
 
 
 class GeneratedAuto(GeneratedOnSave):
-    """What makes a ``BigAutoField``: its place, but not its identity column.
+    """A ``BigAutoField`` without an identity column.
 
     Two kinds of tables get an ordinary ``BigAutoField`` instead: automatic many-to-many
-    tables and ``django_migrations``. Their keys show nowhere, no migration can widen them,
-    and for the former a migration goes by the global setting while the running model goes
-    by its app's: with this field in one of the two places, every insert would fail.
+    tables and ``django_migrations``. Their keys are never shown, and no migration can widen
+    them. For many-to-many tables a migration uses the global setting and the running model
+    that of its app: with this field in only one of them, every insert would fail.
     """
 
     forced = {"blank": True}  # noqa: RUF012
@@ -244,7 +244,7 @@ class GeneratedAuto(GeneratedOnSave):
     def get_db_prep_value(
         self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False
     ) -> Any:
-        # Not AutoFieldMixin's: it guards an AUTO_INCREMENT that isn't there.
+        # Not that of AutoFieldMixin, which protects an AUTO_INCREMENT; there is none.
         return models.BigIntegerField.get_db_prep_value(
             cast("models.BigIntegerField[Any, Any]", self), value, connection, prepared
         )
@@ -255,21 +255,21 @@ _INTEGER_TYPE = models.BigIntegerField.get_internal_type
 
 
 def _display(instance: models.Model, *, field: GeneratedOnSave) -> str:
-    """The id as text, in the field's form; empty while there is none."""
+    """The id in the field's text form; empty if there is none yet."""
     value = getattr(instance, field.attname)
     return "" if value is None else field.text.format(field.to_python(value))
 
 
 def _insert_new_keys(model: type[models.Model]) -> None:
-    """Have ``save()`` of ``model`` INSERT a row without a key at once, under a key made for it.
+    """Let ``save()`` of ``model`` make the key of a row that has none, and INSERT it at once.
 
-    Django never tries an UPDATE for a key with a default, even if the user gave it; without a
-    default it tries an UPDATE first, even if the field made the key. Only ``_save_table()``
-    sees which of the two a row is.
+    Django never tries an UPDATE for a key with a default, even if the user gave the key.
+    Without a default it tries an UPDATE first, even if the field made the key. Only
+    ``_save_table()`` can tell the two apart.
     """
     save_table = cast(Any, model)._save_table
     if hasattr(save_table, "makes_keys"):
-        return  # by another field, or in a base class
+        return  # another field or a base class has done it
 
     @wraps(save_table)
     def inserting(
@@ -294,7 +294,7 @@ def _insert_new_keys(model: type[models.Model]) -> None:
             return bool(save_table(self, raw, cls, True, False, using, None))
         except BaseException:
             for field in unset:
-                setattr(self, field.attname, None)  # as it was: no row has that key
+                setattr(self, field.attname, None)  # no row has that key
             raise
 
     inserting.makes_keys = True  # type: ignore[attr-defined]
@@ -314,7 +314,7 @@ def _names_in_unique_constraints(model: type[models.Model]) -> set[str]:
     for constraint in meta.constraints:
         if isinstance(constraint, models.UniqueConstraint) and constraint.condition is None:
             names.update(constraint.fields)
-            # Only the column itself: many of its values may have the same expression.
+            # Only the column itself: several values can give the same expression.
             plain: list[Any] = [e for e in constraint.expressions if isinstance(e, models.F)]
             names.update(each.name for each in plain)
     return names

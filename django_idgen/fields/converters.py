@@ -1,16 +1,16 @@
-"""Ids in URLs, as path converters.
+"""Path converters for ids in URLs.
 
-The plain one reads decimal digits; :func:`converter_for` makes one for a model, a field
-or a text form. Register them where the URLs are::
+:class:`IdConverter` reads decimal digits; :func:`converter_for` makes a converter for a model,
+a field or a text form. Register them in the URLconf::
 
     register_converter(IdConverter, "id")
     register_converter(converter_for(Order), "order_id")
 
     path("invoices/<id:pk>/", ...), path("orders/<order_id:pk>/", ...)
 
-A view gets an ``int``. ``reverse()`` takes an ``int``, or the text of an id. What is no id in
-the form (another alphabet, another prefix, a leading zero, an id past 2**63 - 1) doesn't
-match: 404.
+A view gets an ``int``. ``reverse()`` takes an ``int`` or the text of an id. A text that is not
+an id in this form (another alphabet, another prefix, a leading zero, an id past 2**63 - 1)
+does not match: 404.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ __all__ = ["IdConverter", "converter_for"]
 
 
 class IdConverter:
-    """Plain decimal digits; the base of those for other forms. Stateless, freely shared."""
+    """Plain decimal digits; the base of converters for other forms. Stateless."""
 
     form: TextForm = DECIMAL
     regex: str = DECIMAL.pattern
 
     def to_python(self, value: str) -> int:
-        """Raises :class:`InvalidId`, a ``ValueError``: no match."""
+        """Raises :class:`InvalidId`, a ``ValueError``: Django tries the next pattern."""
         return self.form.read(value)
 
     def to_url(self, value: object) -> str:
-        """Raises :class:`InvalidId`: ``NoReverseMatch``."""
+        """Raises :class:`InvalidId`, which becomes ``NoReverseMatch``."""
         return self.form.format(self.form.read_trusted(value))
 
 
 def converter_for(target: IdTarget) -> type[IdConverter]:
-    """A converter of ``target``'s ids: a model (its primary key), a field, or a text form.
+    """A converter for the ids of a model (its primary key), a field, or a text form.
 
-    Raises :class:`ConfigurationError` for a field of another kind.
+    Raises :class:`ConfigurationError` for other fields.
     """
     form = text_form(target)
     return type("IdConverter", (IdConverter,), {"form": form, "regex": form.pattern})

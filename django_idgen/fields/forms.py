@@ -1,10 +1,10 @@
-"""Ids in forms: a field that reads them in any form, and fields for relations.
+"""Form fields for ids, and for relations to rows that have them.
 
-A ``ModelForm`` needs nothing: ids of new rows are not editable, and a ``ModelChoiceField``
-to a model with such ids puts plain digits into its options, and takes any form of an id
-(in a raw id widget, for instance). Where ids are scrambled, declare the choices of related
-rows as ``IdModelChoiceField`` and ``IdModelMultipleChoiceField``, which write the texts and
-refuse numbers. ``IdFormField`` is for ids that people type or paste::
+A ``ModelForm`` needs none of them: ids of new rows are not editable, and a
+``ModelChoiceField`` writes plain digits into its options and takes any form of an id (in a raw
+id widget, for instance). If ids are scrambled, declare the choices of related rows as
+``IdModelChoiceField`` and ``IdModelMultipleChoiceField``, which write the texts and refuse
+numbers. ``IdFormField`` is for ids that people type or paste::
 
     class FindOrder(forms.Form):
         order = IdFormField(Order)
@@ -35,12 +35,11 @@ __all__ = ["IdFormField", "IdModelChoiceField", "IdModelMultipleChoiceField"]
 
 
 class IdFormField(forms.Field):
-    """Reads an id as an int, its decimal digits or its text; gives an int, shows the text.
+    """Reads an id as an int, its decimal digits or its text. Cleans to an int, shows the text.
 
-    ``target`` says in which form: a model (its primary key), a field, a
-    :class:`TextForm`, or nothing for plain decimal. The value is None where
-    the field is not required and was left empty. What is no id is the form's error
-    ``invalid``. To check that there is a row, use a ``ModelChoiceField``.
+    ``target`` gives the text form: a model (its primary key), a field, a :class:`TextForm`, or
+    nothing for plain decimal. The value is None if the field is not required and empty. Other
+    input is the error ``invalid``. To check that a row exists, use a ``ModelChoiceField``.
     """
 
     widget = forms.TextInput
@@ -67,7 +66,7 @@ class IdFormField(forms.Field):
             ) from error
 
     def prepare_value(self, value: Any) -> Any:
-        # Shows wrong input as it was typed.
+        # Wrong input is shown as it was typed.
         with suppress(InvalidId):
             return value if isinstance(value, str) else self.text.format(value)
         return value
@@ -81,10 +80,10 @@ class IdFormField(forms.Field):
 
 
 class _IdChoice(Choice):
-    """What the two have in common: options that are texts where ids are scrambled."""
+    """Shows texts as options if the ids are scrambled."""
 
     refused: tuple[str, str]
-    """The error of what is no id, and the name of the value in its message."""
+    """The error code for a value that is not an id, and the value's name in the message."""
 
     @property
     def _text(self) -> TextForm | None:
@@ -101,7 +100,7 @@ class _IdChoice(Choice):
         return self._written(text, shown)
 
     def _written(self, text: TextForm, value: Any) -> Any:
-        # Shows wrong input as it was sent.
+        # Wrong input is shown as it was sent.
         return written(text, value) if isinstance(value, int) else value
 
     def _digits(self, text: TextForm, value: Any) -> str:
@@ -115,9 +114,9 @@ class _IdChoice(Choice):
 
 
 class IdModelChoiceField(_IdChoice):
-    """A ``ModelChoiceField`` that takes the id in any form; scrambled ids as texts alone.
+    """A ``ModelChoiceField`` that takes the id in any form, and scrambled ids only as texts.
 
-    A value that is no id is the form's error ``invalid_choice``.
+    A value that is not an id is the error ``invalid_choice``.
     """
 
     refused = ("invalid_choice", "value")
@@ -132,9 +131,9 @@ class IdModelChoiceField(_IdChoice):
 class IdModelMultipleChoiceField(_IdChoice, MultipleChoice):
     """A ``ModelMultipleChoiceField`` that takes each id in any form.
 
-    Django's own compares what was sent with decimal digits, and refuses any other text. A
-    value that is no id is the form's error ``invalid_pk_value``, and never reaches the
-    database (SQLite raises ``OverflowError`` for an integer past 2**63 - 1).
+    Django's own field compares the input with decimal digits, and refuses any other text. A
+    value that is not an id is the error ``invalid_pk_value``, and never reaches the database
+    (SQLite raises ``OverflowError`` for an integer past 2**63 - 1).
     """
 
     refused = ("invalid_pk_value", "pk")

@@ -1,19 +1,19 @@
-"""``id__created``: the moment that a snowflake id holds, in queries.
+"""``id__created``: the time in a snowflake id, in queries.
 
-A comparison with a moment becomes a range of ids, so the index of the id's own column
-serves it, also through relations::
+A comparison with a datetime becomes a range of ids, which uses the index of the id's own
+column, also through relations::
 
     Order.objects.filter(id__created__gte=week_ago)       # id >= 7012...
     Line.objects.exclude(order__id__created__year=2025)   # NOT (order_id BETWEEN ...)
 
 ``exact``, ``gt``, ``gte``, ``lt``, ``lte``, ``in``, ``range``, ``isnull``, ``date``, ``year``
-and ``iso_year`` (and comparisons of these three) are such ranges. ``created`` is the moment
-at which the id's tick began, as ``generators[...].decode(id).created`` has it. Whatever else
-a ``DateTimeField`` can do (``month``, ``F("id__created")``, ``values()``, ``order_by()``,
-``Trunc``, a comparison with another column) is worked out by the database, row by row.
+and ``iso_year`` (and comparisons of these three) become ranges. ``created`` is the start of
+the id's tick, the same as ``generators[...].decode(id).created``. The database computes
+everything else that a ``DateTimeField`` offers (``month``, ``F("id__created")``, ``values()``,
+``order_by()``, ``Trunc``, a comparison with another column), row by row.
 
-A value that is no id of the generator's layout has no moment: NULL. Moments before the
-epoch, or past the layout's end, are earlier, or later, than all ids. Days and years are
+For a value that is not an id of the generator's layout ``created`` is NULL. A time before the
+epoch is earlier than all ids, and a time past the layout's end is later. Days and years are
 those of the current time zone.
 """
 
@@ -74,36 +74,35 @@ __all__ = [
 
 _END = datetime.max.replace(tzinfo=UTC)
 
-# --- the moment -------------------------------------------------------------------
+# --- the time of an id -----------------------------------------------------------
 
 
 class Created(lookups.Transform):
-    """The moment at which the tick of an id began, as a ``DateTimeField`` has it."""
+    """The start of an id's tick, as a ``DateTimeField``."""
 
     lookup_name = "created"
-    # An attribute of the class, as Django's own transforms have it.
     output_field = cast("Any", models.DateTimeField())
 
     @property
     def layout(self) -> BitLayout:
-        """That of the field's generator. Raises :class:`SettingsError`."""
+        """The layout of the field's generator. Raises :class:`SettingsError`."""
         field: Any = self.lhs.output_field
         while isinstance(field, models.ForeignKey):
             field = field.target_field
         return generator_settings(field.generator).layout
 
-    # The numbers stand in the SQL, not beside it: PostgreSQL takes two expressions with
-    # parameters for different ones, and refuses to group by the second.
+    # The numbers are literals: for PostgreSQL two expressions with parameters differ, and it
+    # refuses to group by the second.
 
-    def as_sql(  # type: ignore[override]  # of Func's own options it has none
+    def as_sql(  # type: ignore[override]  # it takes none of Func's options
         self,
         compiler: SQLCompiler,  # noqa: ARG002
         connection: BaseDatabaseWrapper,
         **_context: Any,
     ) -> Sql:
         raise NotSupportedError(
-            f"'created' of an id can't be worked out on {connection.vendor}: only PostgreSQL, "
-            f"MySQL, MariaDB and SQLite. Compare it with a moment, or decode ids in Python."
+            f"{connection.vendor} can't compute 'created' of an id, only PostgreSQL, MySQL, "
+            f"MariaDB and SQLite can. Compare it with a datetime, or decode ids in Python."
         )
 
     def as_postgresql(
@@ -113,7 +112,7 @@ class Created(lookups.Transform):
         **_context: Any,
     ) -> Sql:
         us = self._microseconds()
-        # An interval times a number goes by way of a float: two factors keep it exact.
+        # An interval times a number is computed as a float: two factors keep it exact.
         return self._case(
             compiler,
             f"(TIMESTAMPTZ '1970-01-01 00:00:00+00' + ({us}) / 1000000 * INTERVAL '1 second'"
@@ -129,7 +128,7 @@ class Created(lookups.Transform):
         if zone != "UTC":
             if not connection.features.has_zoneinfo_database:
                 raise NotSupportedError(
-                    f"Database {connection.alias!r} keeps datetimes in time zone {zone!r}, and "
+                    f"Database {connection.alias!r} stores datetimes in time zone {zone!r}, but "
                     f"has no time zone definitions: load them with mysql_tzinfo_to_sql."
                 )
             made = f"CONVERT_TZ({made}, 'UTC', {_literal(zone)})"
@@ -138,7 +137,7 @@ class Created(lookups.Transform):
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> Sql:
-        # Django's function for datetime + duration: it writes a moment as Django does.
+        # Django's function for datetime + duration: it formats a datetime as Django does.
         made = f"django_format_dtdelta('+', '1970-01-01 00:00:00', {self._microseconds()})"
         zone = connection.timezone_name
         if zone != "UTC":
@@ -156,7 +155,7 @@ class Created(lookups.Transform):
         end = (MAX_UNIX_US - layout.epoch_us) // layout.tick_us + 1
         known = f"{{id}} BETWEEN 1 AND {(1 << layout.bits) - 1}"
         if end < layout.max_ticks:
-            known += f" AND {_tick(layout)} < {end}"  # no datetime goes past the year 9999
+            known += f" AND {_tick(layout)} < {end}"  # a datetime ends with the year 9999
         template = f"CASE WHEN {known} THEN {made} END"
         return template.replace("{id}", sql), [*params] * template.count("{id}")
 
@@ -171,8 +170,8 @@ class Created(lookups.Transform):
 def span(layout: BitLayout, moment: datetime) -> tuple[int, int]:
     """The first id of ``layout`` created at an aware ``moment`` or later, and the first after it.
 
-    Both are one past the last id where there is none. Raises
-    :class:`LayoutError` where time is not the top field.
+    Both are one past the last id if there is no such id. Raises :class:`LayoutError` if time is
+    not the top field.
     """
     end = last_id(layout) + 1
     try:
@@ -186,19 +185,19 @@ def span(layout: BitLayout, moment: datetime) -> tuple[int, int]:
 
 
 def require_time_on_top(layout: BitLayout) -> None:
-    """Raise :class:`LayoutError` unless a range of time is one of ids."""
+    """Raise :class:`LayoutError` unless a range of time is a range of ids."""
     if not layout.time_is_top:
         raise LayoutError(
             f"Ids of layout {layout.name!r} ({layout}) are not ordered by time: "
-            f"{layout.fields[0][0]!r} lies above it, so no range of ids is a range of time. "
-            f"Have the moment of every row compared instead: .annotate(made=ExpressionWrapper("
+            f"{layout.fields[0][0]!r} is above time, so no range of ids is a range of time. "
+            f"Compare the time of every row instead: .annotate(made=ExpressionWrapper("
             f"F('id__created'), DateTimeField())).filter(made__gte=...), or choose a layout with "
             f"time on top."
         )
 
 
 def last_id(layout: BitLayout) -> int:
-    """The last id that holds a moment. Raises :class:`LayoutError` as above."""
+    """The last id with a valid time. Raises :class:`LayoutError` as :func:`span` does."""
     return layout.max_id_at(_END)
 
 
@@ -212,7 +211,7 @@ def _literal(text: str) -> str:
 
 
 def _aware(value: datetime) -> datetime:
-    # Only where USE_TZ is False: else DateTimeField has warned, and made it aware.
+    # Only if USE_TZ is False: otherwise DateTimeField has made it aware, with a warning.
     return timezone.make_aware(value, timezone.get_default_timezone())
 
 
@@ -220,7 +219,7 @@ def _aware(value: datetime) -> datetime:
 
 
 class Period(lookups.Transform, ABC):
-    """A part of ``created`` whose values are stretches of time, one after the other."""
+    """A part of ``created`` whose values are consecutive periods."""
 
     @property
     def created(self) -> Created:
@@ -233,7 +232,7 @@ class Period(lookups.Transform, ABC):
 
     @abstractmethod
     def days(self, value: Any) -> tuple[date | None, date | None]:
-        """Its first day and that of the next period; None past the year 9999."""
+        """The first day of the period and of the next one; None past the year 9999."""
 
     def _first(self, layout: BitLayout, day: date | None) -> int:
         if day is None:
@@ -250,7 +249,7 @@ class CreatedDate(Period, TruncDate):
 
 
 class Years(Period):
-    """Years, by the day on which each begins."""
+    """Periods of a year."""
 
     def days(self, value: int) -> tuple[date | None, date | None]:
         return self._first_day(value), self._first_day(value + 1)
@@ -271,7 +270,7 @@ class CreatedYear(Years, ExtractYear):
 
 
 class CreatedIsoYear(Years, ExtractIsoYear):
-    """``id__created__iso_year``: it begins on the Monday of the week of January 4th."""
+    """``id__created__iso_year``, which begins on the Monday of the week of January 4th."""
 
     def new_year(self, year: int) -> date:
         return date.fromisocalendar(year, 1, 1)
@@ -283,7 +282,7 @@ Ranges = list[tuple[int, int]]
 
 
 class IdRangeLookup(AnyLookup, ABC):
-    """A comparison with values that are known: ranges of ids. With a column: as Django has it."""
+    """Compares with given values by ranges of ids; with a column, as Django does."""
 
     def get_prep_lookup(self) -> Any:
         require_time_on_top(self.lhs.created.layout)
@@ -300,10 +299,10 @@ class IdRangeLookup(AnyLookup, ABC):
 
     @abstractmethod
     def ranges(self, layout: BitLayout) -> Ranges:
-        """The first id of each range, and the one after its last."""
+        """The first id of each range, and the first id after it."""
 
     def span(self, layout: BitLayout) -> tuple[int, int]:
-        """The same of the ids of the one value that is compared with."""
+        """The range of the value that is compared with."""
         found: tuple[int, int] = self.lhs.span(layout, self.rhs)
         return found
 

@@ -1,41 +1,122 @@
-"""Migration operations for the fields of this app."""
+"""Migration operations for the fields of this app, and what operations on tables share."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from django.core.exceptions import FieldDoesNotExist
-from django.db import models
+from django.core.management.base import CommandError
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor as Editor
 from django.db.backends.utils import strip_quotes
-from django.db.migrations.operations import RunPython
-from django.db.migrations.operations.fields import FieldOperation
+from django.db.migrations.operations.base import Operation, OperationCategory
 from django.db.migrations.state import ProjectState as State
 
-from ..core.errors import ConfigurationError
+from ..core.errors import ConfigurationError, IdgenError
 from .base import GeneratedOnSave
-from .filling import MOST_IN_BATCH, ColumnFilling, in_words, stop_writers
 
-__all__ = ["FillIds"]
+__all__ = [
+    "MAX_BATCH",
+    "ColumnFilling",
+    "FillIds",
+    "Report",
+    "TableOperation",
+    "Take",
+    "count_rows",
+    "query",
+    "stop_writers",
+]
+
+MAX_BATCH = 5000
+Take = Callable[[int], Sequence[int]]
+Report = Callable[[str], None]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class FillIds(FieldOperation):
+def _with_command_errors(function: Callable[P, T]) -> Callable[P, T]:
+    """Turn errors of this package into ``CommandError``, which ``migrate`` shows in one line."""
+
+    @wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except IdgenError as error:
+            raise CommandError(" ".join(str(error).split())) from error
+
+    return wrapped
+
+
+class TableOperation(Operation):
+    """Works on field ``name`` of a model's table, in the databases that have the table.
+
+    The models stay as they are, unless a subclass says otherwise. Errors of this package
+    become ``CommandError``.
+    """
+
+    reduces_to_sql = False
+    category = OperationCategory.PYTHON
+
+    def __init__(self, model_name: str, name: str) -> None:
+        self.model_name = model_name
+        self.name = name
+
+    @abstractmethod
+    def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
+        """Change the database from state ``before`` to ``after``."""
+
+    def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
+        """Change the database back from state ``before`` to ``after``; by default nothing."""
+
+    def state_forwards(self, app_label: str, state: State) -> None:
+        """Nothing."""
+
+    @_with_command_errors
+    def database_forwards(
+        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
+    ) -> None:
+        if self._has_table(app_label, schema_editor, to_state):
+            self.forwards(app_label, schema_editor, from_state, to_state)
+
+    @_with_command_errors
+    def database_backwards(
+        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
+    ) -> None:
+        if self._has_table(app_label, schema_editor, to_state):
+            self.backwards(app_label, schema_editor, from_state, to_state)
+
+    def references_model(self, name: str, app_label: str) -> bool:  # noqa: ARG002
+        return name.lower() == self.model_name.lower()
+
+    def field_in(self, state: State, app_label: str) -> Any:
+        """The field in ``state``. Raises :class:`ConfigurationError`."""
+        try:
+            return state.apps.get_model(app_label, self.model_name)._meta.get_field(self.name)
+        except (LookupError, FieldDoesNotExist) as error:
+            raise ConfigurationError(f"{self!r} can't run: {error}") from error
+
+    def _has_table(self, app_label: str, editor: Editor, state: State) -> bool:
+        model = self.field_in(state, app_label).model
+        return bool(self.allow_migrate_model(editor.connection.alias, model))
+
+
+class FillIds(TableOperation):
     """Give an id to each row that has none in field ``name``, which was added with ``null=True``.
 
     ``FillIds("order", "public_id")`` takes the ids from the field's own generator or tag, in
     the order of the primary key. A row that has an id keeps it.
 
     ``batch_size`` (1 to 5000) is the number of rows of one ``UPDATE``. In a migration with
-    ``atomic = False`` each batch is a transaction, and a ``migrate`` that was killed goes on
-    where it ended. Else PostgreSQL and SQLite do all of it in the migration's transaction,
-    which keeps other writers off the table. The way back does nothing.
+    ``atomic = False`` each batch is a transaction, and a ``migrate`` that was killed continues
+    where it stopped. Otherwise PostgreSQL and SQLite fill all rows in the migration's
+    transaction, which keeps other writers off the table. Backwards it does nothing.
 
-    ``migrate`` fails with ``CommandError`` if there is no such model or field, if the field
-    is not one of this app's, or can't be empty.
+    ``migrate`` fails with ``CommandError`` if the model or field does not exist, if the field
+    is not one of this app's, or if it can't be empty.
     """
-
-    reduces_to_sql = False
-    category = getattr(RunPython, "category", None)  # from Django 5.1 on
 
     def __init__(
         self, model_name: str, name: str, batch_size: int = 1000, elidable: bool = False
@@ -44,70 +125,146 @@ class FillIds(FieldOperation):
         self.batch_size = batch_size
         self.elidable = elidable  # type: ignore[misc]  # RunPython does the same
 
-    def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
-        kwargs: dict[str, Any] = {"model_name": self.model_name, "name": self.name}
-        if self.batch_size != 1000:
-            kwargs["batch_size"] = self.batch_size
-        if self.elidable:
-            kwargs["elidable"] = True
-        return type(self).__name__, [], kwargs
-
-    def state_forwards(self, app_label: str, state: State) -> None:
-        """Nothing: the models stay as they are."""
-
-    @in_words
-    def database_forwards(
-        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
-    ) -> None:
-        del from_state
-        field = self._field(app_label, to_state)
-        connection = schema_editor.connection
-        if self.allow_migrate_model(connection.alias, field.model):
-            table = strip_quotes(field.model._meta.db_table)
-            stop_writers(connection, table)
-            ColumnFilling(
-                connection,
-                table,
-                key=_key_columns(field.model),
-                new=field.column,
-                take=field.next_values,
-                batch=self.batch_size,
-            ).run()
-
-    def database_backwards(
-        self, app_label: str, schema_editor: Editor, from_state: State, to_state: State
-    ) -> None:
-        """Nothing: the rows keep their ids until the column goes."""
+    def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
+        field = self.field_in(after, app_label)
+        if problem := self._problem_with(field):
+            raise ConfigurationError(f"{self!r} can't run: {problem}")
+        table = strip_quotes(field.model._meta.db_table)
+        stop_writers(editor.connection, table)
+        ColumnFilling(
+            editor.connection,
+            table,
+            key=[key.column for key in field.model._meta.pk_fields],
+            new=field.column,
+            take=field.next_values,
+            batch=self.batch_size,
+        ).run()
 
     def describe(self) -> str:
         return f"Fill {self.model_name}.{self.name} of the rows that have no id"
 
     @property
     def migration_name_fragment(self) -> str:
-        return f"fill_{self.model_name_lower}_{self.name}"
+        return f"fill_{self.model_name.lower()}_{self.name}"
 
-    def _field(self, app_label: str, state: State) -> Any:
-        """The field, as the migrations have it by now."""
-        try:
-            field: Any = state.apps.get_model(app_label, self.model_name)._meta.get_field(self.name)
-        except (LookupError, FieldDoesNotExist) as error:
-            raise ConfigurationError(f"{self!r} can't be run: {error}") from error
-        wrong = self._wrong_with(field)
-        if wrong:
-            raise ConfigurationError(f"{self!r} can't be run: {wrong}")
-        return field
-
-    def _wrong_with(self, field: Any) -> str:
+    def _problem_with(self, field: Any) -> str:
         if not isinstance(field, GeneratedOnSave):
             return f"{field} is a {type(field).__name__}. Name a SnowflakeField or SegmentIdField."
         if not field.null:
             return f"{field} has no null=True, so no row is empty. Put it before the AlterField."
-        if type(self.batch_size) is not int or not 1 <= self.batch_size <= MOST_IN_BATCH:
-            return f"batch_size must be a whole number of 1 to {MOST_IN_BATCH}."
+        if type(self.batch_size) is not int or not 1 <= self.batch_size <= MAX_BATCH:
+            return f"batch_size must be a whole number of 1 to {MAX_BATCH}."
         return ""
 
 
-def _key_columns(model: type[models.Model]) -> list[str]:
-    # Composite keys came with Django 5.2.
-    keys: Any = getattr(model._meta, "pk_fields", [model._meta.pk])
-    return [key.column for key in keys]
+# --- SQL -------------------------------------------------------------------------
+
+
+def query(
+    connection: BaseDatabaseWrapper, sql: str, params: Sequence[Any] | None = None
+) -> list[Any]:
+    """Run ``sql``; return its rows, if it has any."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def count_rows(connection: BaseDatabaseWrapper, table: str, condition: str = "1 = 1") -> int:
+    """How many rows of ``table`` meet ``condition``, which is SQL of this package."""
+    quoted = connection.ops.quote_name(table)
+    return int(query(connection, f"SELECT count(*) FROM {quoted} WHERE {condition}")[0][0])  # noqa: S608 - Django quotes the names
+
+
+def stop_writers(connection: BaseDatabaseWrapper, table: str) -> None:
+    """Keep other writers off ``table`` until the transaction ends, if there is one.
+
+    On SQLite a transaction that reads first and then writes fails at once if another one wrote
+    in between; one that begins with a write waits its turn.
+    """
+    if not connection.in_atomic_block:
+        return
+    quoted = connection.ops.quote_name(table)
+    if connection.vendor == "postgresql":
+        query(connection, f"LOCK TABLE {quoted} IN SHARE ROW EXCLUSIVE MODE")
+    elif connection.vendor == "sqlite":
+        query(connection, f"DELETE FROM {quoted} WHERE 0")  # noqa: S608 - Django quotes the names
+
+
+class ColumnFilling:
+    """Fills the column ``new`` of ``table``, whose primary key is in the columns ``key``.
+
+    Each batch is a transaction, unless the caller has begun one. The rows alone show what is
+    left to fill: a killed process loses the ids of one batch, as a gap. The next pass finds the
+    rows that were inserted in the meantime, since their column is empty.
+
+    ``take(n)`` returns n new ids; None: the column is full already. Raises what the database
+    and ``take`` raise.
+    """
+
+    def __init__(
+        self,
+        connection: BaseDatabaseWrapper,
+        table: str,
+        *,
+        key: Sequence[str],
+        new: str,
+        take: Take | None,
+        batch: int = 1000,
+    ) -> None:
+        self.connection = connection
+        self.table = table
+        self.key = key
+        self.new = new
+        self.take = take
+        self.batch = batch
+        self._q = connection.ops.quote_name
+        self._columns = ", ".join(map(self._q, key))
+        self._row = f"({', '.join(['%s'] * len(key))})"
+
+    def count_empty(self) -> int:
+        """How many rows are left to fill."""
+        return count_rows(self.connection, self.table, f"{self._q(self.new)} IS NULL")
+
+    def run(self, report: Report = lambda _line: None) -> int:
+        """Fill the empty rows, until a pass finds none; return how many it filled."""
+        filled = 0
+        while passed := self._pass(report):
+            filled += passed
+        return filled
+
+    def _pass(self, report: Report) -> int:
+        if self.take is None:
+            return 0
+        filled, last = 0, None
+        while keys := self._empty_after(last):
+            self._write_ids(keys, self.take(len(keys)))
+            filled, last = filled + len(keys), keys[-1]
+            report(f"{self.table}: {filled} new ids")
+        return filled
+
+    def _empty_after(self, last: Sequence[Any] | None) -> list[Sequence[Any]]:
+        """The keys of the next rows without an id."""
+        q, columns = self._q, self._columns
+        # The first column once more: MySQL uses no index for a comparison of rows.
+        after = "" if last is None else f" AND {q(self.key[0])} >= %s AND ({columns}) > {self._row}"
+        return query(
+            self.connection,
+            f"SELECT {columns} FROM {q(self.table)} WHERE {q(self.new)} IS NULL{after} "  # noqa: S608 - Django quotes the names
+            f"ORDER BY {columns} LIMIT {self.batch:d}",
+            None if last is None else [last[0], *last],
+        )
+
+    def _write_ids(self, keys: Sequence[Sequence[Any]], ids: Sequence[int]) -> None:
+        q, columns, row = self._q, self._columns, self._row
+        whens = " ".join([f"WHEN ({columns}) = {row} THEN %s"] * len(keys))
+        pairs = [value for key, id_ in zip(keys, ids, strict=True) for value in (*key, id_)]
+        if self.connection.vendor == "mysql":  # it would lock the gaps of a range
+            which, chosen = f"({columns}) IN ({', '.join([row] * len(keys))})", keys
+        else:  # a row inserted in between matches no WHEN, and stays empty
+            which, chosen = f"({columns}) >= {row} AND ({columns}) <= {row}", [keys[0], keys[-1]]
+        query(
+            self.connection,
+            f"UPDATE {q(self.table)} SET {q(self.new)} = CASE {whens} END "  # noqa: S608 - Django quotes the names
+            f"WHERE {which} AND {q(self.new)} IS NULL",
+            [*pairs, *(value for key in chosen for value in key)],
+        )

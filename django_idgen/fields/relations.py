@@ -1,4 +1,4 @@
-"""Which id an attribute of a model holds, if any, and how it is written."""
+"""The id that an attribute of a model holds, if any, and its text form."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=4096)
 def id_behind(model: type[models.Model], path: tuple[str, ...]) -> GeneratedOnSave | None:
-    """The field of this app whose value ``path`` leads to from ``model``, or None.
+    """The field of this app that ``path`` leads to from ``model``, or None.
 
-    ``path`` is made of names of fields, columns (``order_id``) and reverse accessors, or
-    ``pk``. A path that ends in a relation means the key that it holds. ``model`` may be what
-    another library calls a model: then the result is None.
+    ``path`` consists of names of fields, columns (``order_id``) and reverse accessors, or
+    ``pk``. A path that ends in a relation means the key that it holds. The result is None for
+    a ``model`` that is no Django model.
     """
     if not (isinstance(model, type) and issubclass(model, models.Model)):
         return None
@@ -45,7 +45,7 @@ def key_behind(model: type[models.Model]) -> GeneratedOnSave | None:
 
 
 def id_held_by(field: Any) -> GeneratedOnSave | None:
-    """The field of this app whose ids ``field`` holds: itself, or what a relation refers to."""
+    """The field of this app whose ids ``field`` holds: itself, or the target of a relation."""
     while field is not None and not isinstance(field, GeneratedOnSave):
         if isinstance(field, models.ForeignKey):
             field = field.target_field
@@ -57,9 +57,9 @@ def id_held_by(field: Any) -> GeneratedOnSave | None:
 
 
 def text_form(target: IdTarget) -> TextForm:
-    """The form in which ids of ``target`` are written; a model stands for its primary key.
+    """The text form of ``target``'s ids; a model means its primary key.
 
-    Raises :class:`ConfigurationError` where that is no field of this app.
+    Raises :class:`ConfigurationError` if the field is not of this app.
     """
     if isinstance(target, TextForm):
         return target
@@ -67,23 +67,23 @@ def text_form(target: IdTarget) -> TextForm:
     found = id_held_by(field)
     if found is None:
         raise ConfigurationError(
-            f"{field} is no field of django_idgen, nor a foreign key to one, so its values have "
-            f"no text form. Give the form itself, such as TextForm('base62', 'ord_')."
+            f"{field} is not a field of django_idgen, nor a foreign key to one, so its values "
+            f"have no text form. Give the form itself, such as TextForm('base62', 'ord_')."
         )
     return found.text
 
 
 def written(text: TextForm, value: Any) -> Any:
-    """``value`` of an id's column in its text form; None stays None.
+    """The text form of a column's ``value``; None stays None.
 
-    A key that no generator gives, such as 0, is written as its digits: refusing it would keep
-    the whole page from being shown.
+    A key that no generator gives, such as 0, becomes its digits: an error would break the
+    whole page.
     """
     if type(value) is int and text.is_plain:
         return str(value)
     if value is None:
         return None
-    if isinstance(value, str):  # set by hand, on an instance that wasn't read back
+    if isinstance(value, str):  # set by hand on an instance
         return text.format(text.read_trusted(value))
     if isinstance(value, int) and not 1 <= value <= MAX_ID:
         return str(int(value))

@@ -33,7 +33,7 @@ from ..core.segment import HIGHEST, LONGEST_STEP, MAX_STEP, Demand
 from ..db.connection import Place, place_of
 from ..db.dialects import server_identity
 from ..fields import SegmentSource
-from ..fields.filling import rows_of
+from ..fields.operations import query
 from ..process.tags import next_free_id, source_behind_pool
 from .upkeep import Results
 
@@ -250,7 +250,7 @@ class NativeColumn(ABC):
 
     def _run(self, sql: str, params: list[Any] | None = None) -> list[Any]:
         try:
-            return rows_of(self.connection, sql, params)
+            return query(self.connection, sql, params)
         except DatabaseError as error:
             cause: Any = error.__cause__
             code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
@@ -436,7 +436,7 @@ def on_own_connection(alias: str, work: Callable[[BaseDatabaseWrapper], T]) -> T
         connection = connections[alias]
         try:
             if connection.vendor == "mysql":
-                rows_of(connection, f"SET SESSION lock_wait_timeout = {LOCK_SECONDS}")
+                query(connection, f"SET SESSION lock_wait_timeout = {LOCK_SECONDS}")
             return work(connection)
         finally:
             connections.close_all()

@@ -1,4 +1,4 @@
-"""Where the ids of a tag or a generator stand, and where they are to begin."""
+"""The next id of a tag or a generator, and how to raise it."""
 
 from __future__ import annotations
 
@@ -19,90 +19,83 @@ from ...process.factory import registry_of
 from ...process.tags import TagsElsewhere, find_tag, source_behind_pool
 from ...settings.config import GeneratorSettings
 
-__all__ = ["GRACE", "first_id_of", "grant_of", "lift", "next_after", "raise_tag"]
+__all__ = ["GRACE", "first_id_of", "grant_of", "next_after", "raise_tag", "raise_tag_of"]
 
 GRACE = timedelta(days=30)
-"""How long processes may take snowflakes once the way back was begun."""
-BEHIND = timedelta(days=1)
+"""How long processes may take snowflakes after the way back has begun."""
+MAX_CLOCK_LAG = timedelta(days=1)
 """How far a registry's clock may be behind this one."""
 MICROSECOND = timedelta(microseconds=1)
 
 
-def lift(field: GeneratedOnSave, first: int) -> None:
-    """From now on no process gets ids below ``first`` of the tag of ``field``.
-
-    Does nothing for a snowflake. Raises :class:`IdgenError`.
-    """
-    if not isinstance(field, SegmentSource) or first <= 1:
+def raise_tag_of(field: SegmentSource, first: int) -> None:
+    """Let no process get ids of the field's tag below ``first``. Raises :class:`IdgenError`."""
+    if first <= 1:
         return
     tag = field.resolved_tag
     try:
         raise_tag(tag, first)
     except TagsElsewhere as error:
-        if _elsewhere(tag) < first:
+        # Another service has the tag. Fetching a segment shows its next id, and leaves a gap.
+        if _fetch(tag).start < first:
             raise ConfigurationError(
-                f"{error} There, have tag {tag!r} skip to {first}, and further by as many ids as "
-                f"rows are inserted meanwhile; then run this again."
+                f"{error} In that service, skip tag {tag!r} to {first}, and further by the rows "
+                f"inserted meanwhile; then run this again."
             ) from error
 
 
 def raise_tag(tag: str, first: int, *, step: int = 0, description: str = "") -> None:
-    """As :func:`lift`. A new tag gets ``step`` and ``description``."""
+    """Let ``tag`` continue at ``first``; make it, with ``step`` and ``description``, if it is new.
+
+    Never lowers a tag. Raises :class:`IdgenError`.
+    """
     found = find_tag(tag)
     if found is None:
         step = step or handlers.current_settings().segments.default_step
-        with suppress(TagExists):  # by another process
+        with suppress(TagExists):  # another process has made it
             make_tag(tag, step=step, max_id=first, description=description)
         found = find_tag(tag)
     if found is None:
         raise ConfigurationError(
-            f"Tag {tag!r} can't be made: its database takes it for another tag, whose name has "
-            f"other capitals perhaps. Use a different one."
+            f"Tag {tag!r} can't be made: the database confuses it with another tag, whose name "
+            f"may differ in capitals only. Use a different name."
         )
     if min(row.max_id for row in found.rows.values()) < first:
         skip_tag(tag, most=MAX_ID, to=max(first, found.max_id))
         if clear_tag(tag).pool is False:
             raise ConfigurationError(
-                f"Tag {tag!r} now begins at {first}, but lower ids lie in its pool in Redis, which "
-                f"can't be asked just now. Run this again when it answers."
+                f"Tag {tag!r} now begins at {first}, but its pool in Redis has lower ids, and "
+                f"Redis does not answer. Run this again when it does."
             )
 
 
-def _elsewhere(tag: str) -> int:
-    """The first id that a service gives now; the segment it sends becomes a gap."""
-    source: Any = source_behind_pool()
-    segment: Segment = source.fetch(tag)
-    return segment.start
-
-
 def first_id_of(field: SnowflakeSource) -> int:
-    """No snowflake of the field's generator, from now on, is below this.
+    """The generator of ``field`` makes no snowflake below this from now on.
 
-    Raises :class:`ConfigurationError` where that can't be said of its layout.
+    Raises :class:`ConfigurationError` if the layout does not rise with time.
     """
-    return _ordered(field).min_id_at(datetime.now(UTC) - BEHIND)
+    return _layout_by_time(field).min_id_at(datetime.now(UTC) - MAX_CLOCK_LAG)
 
 
 def next_after(field: GeneratedOnSave) -> int:
-    """The first id that no process has of ``field``, or gets within :data:`GRACE`.
+    """The first id of ``field`` that no process has, nor gets within :data:`GRACE`.
 
-    Raises :class:`RegistryUnavailable` where the registry can't say how far ahead of the
-    time its windows reach.
+    Raises :class:`RegistryUnavailable` if the registry can't show the end of its windows.
     """
     if isinstance(field, SegmentSource):
         found = find_tag(field.resolved_tag)
         return 1 if found is None else found.max_id
-    layout = _ordered(cast("SnowflakeSource", field))
-    entry = handlers.generator_settings(cast("SnowflakeSource", field).generator)
+    snowflakes = cast(SnowflakeSource, field)
+    layout = _layout_by_time(snowflakes)
+    entry = handlers.generator_settings(snowflakes.generator)
     latest_us = max(unix_us(datetime.now(UTC)), _lent_until_us(entry)) + GRACE // MICROSECOND
     return layout.max_id_at(moment(min(latest_us, MAX_UNIX_US))) + 1
 
 
 def _lent_until_us(entry: GeneratorSettings) -> int:
-    """The end of the last window of its worker ids: after a skip it may be far ahead."""
-    books = registry_of(entry).books()
-    found = [stored for book in books if (stored := book.read()) is not None]
-    return max((_end_us(stored, entry.layout) for stored in found), default=0)
+    """The end of the last window of the generator's worker ids, which a skip moves far ahead."""
+    stored = [book.read() for book in registry_of(entry).books()]
+    return max((_end_us(found, entry.layout) for found in stored if found is not None), default=0)
 
 
 def _end_us(stored: Stored, usual: BitLayout) -> int:
@@ -111,24 +104,29 @@ def _end_us(stored: Stored, usual: BitLayout) -> int:
 
 
 def grant_of(field: SegmentSource, length: int, *, above: int) -> Segment:
-    """``length`` ids of the tag of ``field``, all above ``above``, for the caller alone."""
-    source: Any = source_behind_pool()
+    """Fetch ``length`` ids of the tag of ``field`` above ``above``, for the caller alone."""
     demand = Demand(at_least=length)
-    segment: Segment = source.fetch(field.resolved_tag, floor=above + 1, demand=demand)
+    segment = _fetch(field.resolved_tag, floor=above + 1, demand=demand)
     if segment.delta != 1:
         raise ConfigurationError(
-            f"Tag {segment.tag!r} is shared by {segment.delta} databases, whose counters would "
-            f"have to be told apart. Stop all processes, and use --at-once."
+            f"Tag {segment.tag!r} is shared by {segment.delta} databases, and one counter can't "
+            f"give the ids of all. Stop all processes, and use --at-once."
         )
     return segment
 
 
-def _ordered(field: SnowflakeSource) -> BitLayout:
+def _fetch(tag: str, **options: Any) -> Segment:
+    source: Any = source_behind_pool()
+    segment: Segment = source.fetch(tag, **options)
+    return segment
+
+
+def _layout_by_time(field: SnowflakeSource) -> BitLayout:
     layout = handlers.generator_settings(field.generator).layout
     if not layout.time_is_top:
         raise ConfigurationError(
             f"Ids of generator {field.generator!r} do not rise with time (layout {layout}), so "
-            f"that they can't be told apart from a table's earlier ids. Use a generator whose "
-            f"layout has the time on top."
+            f"they can't be told apart from the ids in the table. Use a generator whose layout "
+            f"has the time on top."
         )
     return layout

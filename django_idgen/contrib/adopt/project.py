@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from django.apps import apps
 from django.db import DatabaseError, connections, models, router
 from django.db.migrations import Migration
+from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.exceptions import BadMigrationError, InconsistentMigrationHistory
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
-from django.db.migrations.state import ProjectState
 from django.db.migrations.writer import MigrationWriter
 
 from ...core.errors import ConfigurationError
-from ...fields.filling import count_of
+from ...fields.operations import count_rows
 
-__all__ = ["Node", "Project", "Written"]
+__all__ = ["Node", "Project", "Written", "check_alias", "one_line"]
 
 Node = tuple[str, str]
 INSTALLED = {"site-packages", "dist-packages"}
-"""Folders of what was installed: the next installation forgets what was written there."""
+"""Folders of installed packages: the next installation removes what was written there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,54 +35,40 @@ class Written:
     applied: bool
 
 
-@dataclass(slots=True)
 class Project:
-    """Model ``label`` in the database ``alias``; raises :class:`ConfigurationError`.
+    """Model ``label`` in the database ``alias``. Raises :class:`ConfigurationError`.
 
-    Reads migrations and asks the database; changes nothing.
+    Reads migrations and the database; changes only files, by :meth:`write`.
     """
 
-    label: str
-    alias: str
-    model: type[models.Model] = field(init=False)
-    loader: MigrationLoader = field(init=False)
-    state: ProjectState = field(init=False)
-    """What the migrations on disk come to."""
-
-    def __post_init__(self) -> None:
-        self.model = _model(self.label)
-        self._check_model()
-        if self.alias not in connections.settings:
-            known = ", ".join(map(repr, connections.settings))
-            raise ConfigurationError(
-                f"There is no database {self.alias!r} in DATABASES. There are {known}."
-            )
+    def __init__(self, label: str, alias: str) -> None:
         try:
-            if not router.allow_migrate_model(self.alias, self.model):
-                raise ConfigurationError(
-                    f"{self.name} is not kept in database {self.alias!r}: a router says so. Name "
-                    f"its own with --database."
-                )
+            self.model: type[models.Model] = apps.get_model(label)
+        except (LookupError, ValueError) as error:
+            raise ConfigurationError(
+                f"There is no model {label!r}: name it as APP.MODEL. {error}"
+            ) from error
+        self.alias = alias
+        self.name = self.model._meta.label
+        self.app = self.model._meta.app_label
+        self._check_model()
+        check_alias(alias)
+        if not router.allow_migrate_model(alias, self.model):
+            raise ConfigurationError(
+                f"A router keeps {self.name} out of database {alias!r}. Name its own database "
+                f"with --database."
+            )
+        self.connection: Any = connections[alias]
+        try:
             self.loader = MigrationLoader(self.connection)
             self.loader.check_consistent_history(self.connection)
         except (BadMigrationError, InconsistentMigrationHistory) as error:
             raise ConfigurationError(f"The migrations can't be read: {error}") from error
         except DatabaseError as error:
-            raise self._away(error) from error
+            raise _unreachable(alias, error) from error
         self._check_migrations()
         self.state = self.loader.project_state()
-
-    @property
-    def name(self) -> str:
-        return self.model._meta.label
-
-    @property
-    def app(self) -> str:
-        return self.model._meta.app_label
-
-    @property
-    def connection(self) -> Any:
-        return connections[self.alias]
+        """The state after the migrations on disk."""
 
     @property
     def leaf(self) -> Node:
@@ -92,25 +78,20 @@ class Project:
 
     @property
     def key(self) -> Any:
-        """The primary key as the running code has it."""
+        """The primary key in the running code."""
         return self.model._meta.pk
 
     @property
     def migrated_key(self) -> Any:
-        """The primary key as the migrations on disk have it."""
+        """The primary key in the migrations on disk."""
         return self.state.apps.get_model(self.app, self.model.__name__)._meta.pk
 
-    def rows(self) -> int:
+    def count(self) -> int:
         """How many rows the table has."""
         try:
-            return count_of(self.connection, self.model._meta.db_table)
+            return count_rows(self.connection, self.model._meta.db_table)
         except DatabaseError as error:
-            raise self._away(error) from error
-
-    def leaf_of(self, app: str) -> Node | None:
-        """The last migration of another app; None if it has none."""
-        nodes = self.loader.graph.leaf_nodes(app)
-        return nodes[0] if nodes else None
+            raise _unreachable(self.alias, error) from error
 
     def written(self, kinds: tuple[type[Operation], ...]) -> Iterator[Written]:
         """Operations of ``kinds`` on the model, in the order of the migrations."""
@@ -118,33 +99,47 @@ class Project:
             if node[0] != self.app:
                 continue
             for operation in self.loader.graph.nodes[node].operations:
-                if isinstance(operation, kinds) and self._is_ours(operation):
-                    yield Written(node, operation, node in self.loader.applied_migrations)
+                if isinstance(operation, kinds):
+                    model_name: str = operation.model_name  # type: ignore[attr-defined]
+                    if model_name.lower() == self.model._meta.model_name:
+                        yield Written(node, operation, node in self.loader.applied_migrations)
 
     def unapplied(self) -> list[Node]:
-        """Migrations of the app that the database doesn't have, with what they need."""
+        """Migrations of the app, and those they need, that the database does not have."""
         plan: list[Node] = self.loader.graph.forwards_plan(self.leaf)
         return [node for node in plan if node not in self.loader.applied_migrations]
 
-    def _is_ours(self, operation: Any) -> bool:
-        return bool(operation.model_name.lower() == self.model._meta.model_name)
+    def migration(
+        self, name: str, operation: Operation, needs: Sequence[str] = ()
+    ) -> MigrationWriter:
+        """A migration after the last one of the app, and after those of the apps ``needs``."""
+        app, last = self.leaf
+        leaves = self.loader.graph.leaf_nodes
+        dependencies = {self.leaf, *(leaves(each)[0] for each in needs if leaves(each))}
+        number = (MigrationAutodetector.parse_number(last) or 0) + 1
+        kind = type(
+            "Migration",
+            (Migration,),
+            {"operations": [operation], "dependencies": sorted(dependencies)},
+        )
+        return MigrationWriter(kind(f"{number:04d}_{name}", app))
 
     def _check_model(self) -> None:
         meta = self.model._meta
         if meta.proxy and meta.concrete_model is not None:
             raise ConfigurationError(
                 f"{self.name} is a proxy. Adopt {meta.concrete_model._meta.label}, whose table it "
-                f"shows."
+                f"uses."
             )
         if not meta.managed:
             raise ConfigurationError(
-                f"{self.name} is not managed by migrations (Meta.managed is False), so that none "
-                f"can change its key."
+                f"{self.name} is not managed by migrations (Meta.managed is False), so no "
+                f"migration can change its key."
             )
-        if meta.pk is None or isinstance(meta.pk, getattr(models, "CompositePrimaryKey", ())):
+        if isinstance(meta.pk, models.CompositePrimaryKey):
             raise ConfigurationError(
-                f"{self.name} has a composite primary key. Put a field of django_idgen into "
-                f"it, or give the table another key."
+                f"{self.name} has a composite primary key. Add a field of django_idgen to it, or "
+                f"give the table another key."
             )
         if isinstance(meta.pk, models.ForeignKey):
             target = meta.pk.remote_field.model._meta.label
@@ -161,8 +156,9 @@ class Project:
         folder = Path(MigrationWriter(Migration("next", self.app)).basedir)
         if not INSTALLED.isdisjoint(folder.parts):
             raise ConfigurationError(
-                f"App {self.app!r} is of an installed package: a migration in {str(folder)!r} "
-                f"would not be yours to keep. Take its migrations over first, by MIGRATION_MODULES."
+                f"App {self.app!r} is part of an installed package: the next installation would "
+                f"remove a migration in {str(folder)!r}. Copy its migrations into your project, "
+                f"and name them in MIGRATION_MODULES."
             )
         leaves = self.loader.graph.leaf_nodes(self.app)
         if len(leaves) > 1:
@@ -174,29 +170,23 @@ class Project:
         key = self.app, self.model._meta.model_name
         if not leaves or key not in self.loader.project_state().models:
             raise ConfigurationError(
-                f"No migration makes {self.name} yet: run 'manage.py makemigrations {self.app}'. A "
-                f"table without rows needs no adoption, just the field in its model."
+                f"No migration makes {self.name} yet: run 'manage.py makemigrations {self.app}'. "
+                f"A table without rows needs only the field in its model, no adoption."
             )
 
-    def _away(self, error: Exception) -> ConfigurationError:
-        words = " ".join(str(error).split())
-        return ConfigurationError(f"Database {self.alias!r} can't be asked: {words}")
 
-
-def _model(label: str) -> type[models.Model]:
-    try:
-        return apps.get_model(label)
-    except (LookupError, ValueError) as error:
-        app = label.partition(".")[0]
-        known = [
-            model._meta.label
-            for model in apps.get_models()
-            if model._meta.app_label == app or app not in apps.app_configs
-        ]
-        name = label.rpartition(".")[2].lower()
-        # "Order" for "shop.Order", or a wrong app: those of that name are what is meant.
-        known = [each for each in known if each.lower().endswith(f".{name}")] or known
+def check_alias(alias: str) -> None:
+    """Raise :class:`ConfigurationError` for an alias that is not in ``DATABASES``."""
+    if alias not in connections.settings:
+        known = ", ".join(map(repr, connections.settings))
         raise ConfigurationError(
-            f"There is no model {label!r}: name it as APP.MODEL. There are "
-            f"{', '.join(sorted(known)[:12]) or 'none in that app'}."
-        ) from error
+            f"There is no database {alias!r} in DATABASES. Known databases: {known}."
+        )
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _unreachable(alias: str, error: DatabaseError) -> ConfigurationError:
+    return ConfigurationError(f"Database {alias!r} does not answer: {one_line(error)}")

@@ -1,50 +1,139 @@
 """Migration operations that give a table a key of another type, with all references to it.
 
 On PostgreSQL and SQLite a switch is one transaction. MariaDB and MySQL commit each ``ALTER
-TABLE``: there every step looks whether it was done, by the columns that it finds, so that a
-switch that was broken off goes on where it was; and no column is dropped before a lock that
-keeps all writers off has seen its successor filled.
+TABLE``: there every step checks, by the columns that it finds, whether it is done, so that an
+interrupted switch continues where it stopped. No column is dropped until its successor is
+filled, under a lock that keeps all writers off.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from django.apps import apps as installed_apps
 from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor as Editor
 from django.db.migrations.state import ProjectState as State
 
 from ...core.errors import ConfigurationError
 from ...fields.base import GeneratedOnSave
-from ...fields.filling import rows_of, stop_writers
-from .filling import Filling
-from .key_operations import TableOperation
+from ...fields.operations import (
+    ColumnFilling,
+    Report,
+    TableOperation,
+    Take,
+    count_rows,
+    query,
+    stop_writers,
+)
 from .tables import (
-    Keyed,
+    KeyTable,
     Link,
     columns_of,
     drop_constraints,
-    keyed,
+    key_table,
     make_constraints,
     refuse_unsupported,
 )
 
-__all__ = ["MOST_AT_SWITCH", "AddNewKey", "SwitchKey"]
+__all__ = ["MAX_AT_SWITCH", "AddNewKey", "Filling", "SwitchKey"]
 
-MOST_AT_SWITCH = 10_000
-"""Rows that a switch fills itself; fill more before, while the site is up."""
+MAX_AT_SWITCH = 10_000
+"""Rows that a switch fills itself; more have to be filled while the site is up."""
 INTEGER = "bigint"
 
 
-class _SwapOperation(TableOperation):
-    """Columns of a new key beside those of the old one."""
+class Filling(ColumnFilling):
+    """Fills the new key of ``table``, whose key is in ``old``, and then its references.
 
-    reduces_to_sql = False
+    ``take``: None if the new keys are in the table already, and only references are missing.
+    """
+
+    def __init__(
+        self,
+        connection: BaseDatabaseWrapper,
+        table: KeyTable,
+        *,
+        old: str,
+        new: str,
+        take: Take | None,
+        batch: int = 1000,
+    ) -> None:
+        super().__init__(connection, table.name, key=[old], new=new, take=take, batch=batch)
+        self.links = table.links
+        self.old = old
+
+    def count_empty(self) -> int:
+        """How many rows have no new key, or no new reference, yet."""
+        return super().count_empty() + sum(self.count_empty_links(link) for link in self.links)
+
+    def count_empty_links(self, link: Link) -> int:
+        q = self._q
+        condition = f"{q(link.column)} IS NOT NULL AND {q(link.new_column)} IS NULL"
+        return count_rows(self.connection, link.table, condition)
+
+    def finish(self) -> None:
+        """With the tables locked: fill the last rows, and update references that changed."""
+        self.run()
+        q = self._q
+        for link in self.links:
+            table, old, new = q(link.table), q(link.column), q(link.new_column)
+            stale = f"({table}.{new} IS NULL OR {table}.{new} <> target.{q(self.new)})"
+            query(self.connection, f"{self._update_from_target(link)} AND {stale}")
+            query(
+                self.connection,
+                f"UPDATE {table} SET {new} = NULL WHERE {old} IS NULL AND {new} IS NOT NULL",  # noqa: S608 - Django quotes the names
+            )
+
+    def _pass(self, report: Report) -> int:
+        return super()._pass(report) + sum(self._fill_link(link, report) for link in self.links)
+
+    def _fill_link(self, link: Link, report: Report) -> int:
+        q, filled, last = self._q, 0, None
+        while True:
+            after = "" if last is None else f" AND {q(link.key)} > %s"
+            rows = query(
+                self.connection,
+                f"SELECT {q(link.key)} FROM {q(link.table)} WHERE {q(link.column)} IS NOT NULL "  # noqa: S608 - Django quotes the names
+                f"AND {q(link.new_column)} IS NULL{after} "
+                f"ORDER BY {q(link.key)} LIMIT {self.batch:d}",
+                None if last is None else [last],
+            )
+            if not rows:
+                return filled
+            keys = [row[0] for row in rows]
+            filled, last = filled + self._write_link(link, keys), keys[-1]
+            report(f"{link.table}.{link.column}: {filled} references")
+
+    def _write_link(self, link: Link, keys: Sequence[Any]) -> int:
+        q, table = self._q, self._q(link.table)
+        marks = ", ".join(["%s"] * len(keys))
+        which = f"{table}.{q(link.key)} IN ({marks}) AND {table}.{q(link.new_column)} IS NULL"
+        update = self._update_from_target(link)
+        with self.connection.cursor() as cursor:
+            cursor.execute(f"{update} AND target.{q(self.new)} IS NOT NULL AND {which}", keys)
+            return max(int(cursor.rowcount), 0)
+
+    def _update_from_target(self, link: Link) -> str:
+        """An ``UPDATE`` of references from the rows they refer to; a condition can follow."""
+        q, table, target = self._q, self._q(link.table), self._q(self.table)
+        on = f"target.{q(self.old)} = {table}.{q(link.column)}"
+        value = f"{q(link.new_column)} = target.{q(self.new)}"
+        if self.connection.vendor == "mysql":
+            return f"UPDATE {table} JOIN {target} target ON {on} SET {table}.{value} WHERE 1 = 1"  # noqa: S608 - Django quotes the names
+        return f"UPDATE {table} SET {value} FROM {target} target WHERE {on}"  # noqa: S608 - Django quotes the names
+
+
+# --- the operations --------------------------------------------------------------
+
+
+class _NewKeyOperation(TableOperation):
+    """Works with columns for a new key, beside the old ones."""
 
     def __init__(
         self,
@@ -53,8 +142,7 @@ class _SwapOperation(TableOperation):
         field: models.Field[Any, Any],
         source: str | None = None,
     ) -> None:
-        self.model_name = model_name
-        self.name = name
+        super().__init__(model_name, name)
         self.field = field
         self.source = source
         """The field that has the new keys already, on the way back."""
@@ -62,37 +150,28 @@ class _SwapOperation(TableOperation):
     def references_model(self, name: str, app_label: str) -> bool:  # noqa: ARG002
         return True  # foreign keys from anywhere
 
-    def _new_columns(self, table: Keyed, *, parent: bool = True) -> Iterator[tuple[str, str]]:
-        """Tables and their new columns; of ``table`` itself only if ``parent`` is true."""
-        if parent and self.source is None:
-            yield table.table, table.new_column
-        for link in table.links:
-            yield link.table, link.new_column
-
-    def _add_columns(self, editor: Editor, table: Keyed, *, parent: bool = True) -> None:
-        """Add the new columns that are not there."""
+    def add_columns(self, editor: Editor, table: KeyTable, *, has_key: bool) -> None:
+        """Add the new columns that are missing."""
         kind = str(self.field.clone().db_type(editor.connection))
         q = editor.quote_name
-        for name, column in self._new_columns(table, parent=parent):
+        for name, column in _new_columns(table, has_key=has_key):
             if column not in columns_of(editor.connection, name):
                 editor.execute(f"ALTER TABLE {q(name)} ADD COLUMN {q(column)} {kind} NULL")
 
 
-class AddNewKey(_SwapOperation):
-    """Add the columns of a new key, and of the references to it, unknown to the models."""
-
-    def state_forwards(self, app_label: str, state: State) -> None:
-        """Nothing: processes go on with the models that they have."""
+class AddNewKey(_NewKeyOperation):
+    """Add columns for a new key and for the references to it, which the models do not know."""
 
     def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
-        table = keyed(after.apps, app_label, self.model_name)
-        stop_writers(editor.connection, table.table)
+        table = key_table(after.apps, app_label, self.model_name)
+        stop_writers(editor.connection, table.name)
         refuse_unsupported(editor.connection, table, installed_apps)
-        self._add_columns(editor, table)
+        self.add_columns(editor, table, has_key=self.source is not None)
 
     def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
         q = editor.quote_name
-        for name, column in self._new_columns(keyed(after.apps, app_label, self.model_name)):
+        table = key_table(after.apps, app_label, self.model_name)
+        for name, column in _new_columns(table, has_key=self.source is not None):
             if column in columns_of(editor.connection, name):
                 editor.execute(f"ALTER TABLE {q(name)} DROP COLUMN {q(column)}")
 
@@ -100,11 +179,19 @@ class AddNewKey(_SwapOperation):
         return f"Add columns for a new key of {self.model_name}"
 
 
-class SwitchKey(_SwapOperation):
-    """Have the columns of :class:`AddNewKey` take the places of the old ones.
+def _new_columns(table: KeyTable, *, has_key: bool) -> Iterator[tuple[str, str]]:
+    """Tables and their new columns. ``has_key``: ``table`` itself has the new keys already."""
+    if not has_key:
+        yield table.name, table.new_column
+    for link in table.links:
+        yield link.table, link.new_column
+
+
+class SwitchKey(_NewKeyOperation):
+    """Replace the old columns with those of :class:`AddNewKey`.
 
     The old key stays as ``kept``, a unique field. Fills the last rows, and refuses if there
-    are more than :data:`MOST_AT_SWITCH`.
+    are more than :data:`MAX_AT_SWITCH`.
     """
 
     def __init__(
@@ -122,7 +209,7 @@ class SwitchKey(_SwapOperation):
 
     def state_forwards(self, app_label: str, state: State) -> None:
         key = app_label, self.model_name.lower()
-        fields = {
+        others = {
             name: field
             for name, field in state.models[key].fields.items()
             if name not in {self.name, self.source}
@@ -130,7 +217,7 @@ class SwitchKey(_SwapOperation):
         state.models[key].fields = {
             self.name: self.field.clone(),
             self.kept: self.kept_field.clone(),
-            **fields,
+            **others,
         }
         # All references to it change their type.
         state.clear_delayed_apps_cache()
@@ -138,34 +225,33 @@ class SwitchKey(_SwapOperation):
         state._relations = None  # type: ignore[attr-defined]
 
     def forwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:
-        old = keyed(before.apps, app_label, self.model_name)
-        new = keyed(after.apps, app_label, self.model_name)
+        old = key_table(before.apps, app_label, self.model_name)
+        new = key_table(after.apps, app_label, self.model_name)
         connection = editor.connection
-        stop_writers(connection, old.table)
+        stop_writers(connection, old.name)
         refuse_unsupported(connection, old, installed_apps)
-        source = self._column(old, self.source)
-        kept = str(self._column(new, self.kept))
+        source = self.source and str(_field_of(old, self.source).column)
+        kept = str(_field_of(new, self.kept).column)
         kind = SqliteSwap if connection.vendor == "sqlite" else ServerSwap
         swap = kind(editor, old, new, new=source or old.new_column, kept=kept)
-        # After a break, where DDL is for good, the kept column identifies the rows.
-        done = swap.is_parent_done()
+        # After an interruption, where DDL is for good, the kept column identifies the rows.
+        has_key = swap.is_key_done()
         undone = swap.undone()
-        # A migration in between may have lost them.
-        self._add_columns(editor, undone, parent=not done)
+        # A migration in between may have lost the columns.
+        self.add_columns(editor, undone, has_key=has_key or source is not None)
         filling = Filling(
             connection,
             undone,
-            old=kept if done else old.column,
-            new=old.column if done else source or old.new_column,
-            take=None if source or done else _new_field(new, self.name).next_values,
+            old=kept if has_key else old.column,
+            new=old.column if has_key else source or old.new_column,
+            take=None if source or has_key else self._take(new),
         )
-        self._refuse_unfilled(filling)
+        if (rows := filling.count_empty()) > MAX_AT_SWITCH:
+            raise ConfigurationError(
+                f"{rows} rows of {', '.join(undone.tables)} have no new key yet. Fill them while "
+                f"the site is up: 'manage.py idgen_adopt {old.model._meta.label} --yes'."
+            )
         swap.run(filling)
-
-    @staticmethod
-    def _column(table: Keyed, name: str | None) -> str | None:
-        field: Any = None if name is None else table.model._meta.get_field(name)
-        return None if field is None else str(field.column)
 
     def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
         raise ConfigurationError(
@@ -176,67 +262,58 @@ class SwitchKey(_SwapOperation):
     def describe(self) -> str:
         return f"Switch the key of {self.model_name} to another type"
 
-    def _refuse_unfilled(self, filling: Filling) -> None:
-        rows = filling.open_rows()
-        if rows > MOST_AT_SWITCH:
-            raise ConfigurationError(
-                f"{rows} rows of {', '.join(filling.table.tables)} have no new key yet. Fill them "
-                f"while the site is up: 'manage.py idgen_adopt "
-                f"{filling.table.model._meta.label} --yes'."
-            )
+    def _take(self, table: KeyTable) -> Take:
+        field = _field_of(table, self.name)
+        if not isinstance(field, GeneratedOnSave):
+            raise ConfigurationError(f"{field} is not a field of django_idgen.")
+        return field.next_values
 
 
-def _new_field(table: Keyed, name: str) -> GeneratedOnSave:
-    field = table.model._meta.get_field(name)
-    if not isinstance(field, GeneratedOnSave):
-        raise ConfigurationError(f"{field} gives no ids.")
-    return field
+def _field_of(table: KeyTable, name: str) -> Any:
+    return table.model._meta.get_field(name)
 
 
-# --- the switch on each database ------------------------------------------------------
+# --- the switch on each database -------------------------------------------------
 
 
 class Swap(ABC):
-    """Gives ``before`` the key that is in the column ``new``; the old one is ``kept``.
+    """Gives ``before`` the key that is in the column ``new``; the old one becomes ``kept``.
 
     ``before`` and ``after`` are the table in the states of the migration.
     """
 
-    def __init__(self, editor: Any, before: Keyed, after: Keyed, *, new: str, kept: str) -> None:
+    def __init__(
+        self, editor: Any, before: KeyTable, after: KeyTable, *, new: str, kept: str
+    ) -> None:
         self.editor = editor
         self.connection = editor.connection
         self.before = before
         self.after = after
         self.new = new
         self.kept = kept
+        self._q = editor.quote_name
+        self._execute = editor.execute
 
-    def is_parent_done(self) -> bool:
-        """Whether the table itself has its new key: where DDL can be taken back, never."""
+    def is_key_done(self) -> bool:
+        """Whether the table itself has its new key. Never where DDL can be rolled back."""
         return False
 
-    def undone(self) -> Keyed:
-        """The table with those of its links that have the old type."""
+    def undone(self) -> KeyTable:
+        """The table with the links that still have the old type."""
         return self.before
 
     @abstractmethod
     def run(self, filling: Filling) -> None:
-        """Do what is left to be done."""
-
-    def _execute(self, sql: Any) -> None:
-        self.editor.execute(sql)
-
-    def _q(self, name: str) -> str:
-        quoted: str = self.connection.ops.quote_name(name)
-        return quoted
+        """Do what is left."""
 
 
 class ServerSwap(Swap):
-    """On PostgreSQL, MariaDB and MySQL: the columns change their names, with the tables locked."""
+    """On PostgreSQL, MariaDB and MySQL: rename the columns, with the tables locked."""
 
-    def is_parent_done(self) -> bool:
-        return self.kept in columns_of(self.connection, self.before.table)
+    def is_key_done(self) -> bool:
+        return self.kept in columns_of(self.connection, self.before.name)
 
-    def undone(self) -> Keyed:
+    def undone(self) -> KeyTable:
         to_integer = self.after.model._meta.pk.db_type(self.connection) == INTEGER
         links = tuple(
             link
@@ -246,18 +323,21 @@ class ServerSwap(Swap):
         return replace(self.before, links=links)
 
     def run(self, filling: Filling) -> None:
-        undone = {link.field.name + link.table for link in filling.table.links}
+        undone = {(link.table, link.column) for link in filling.links}
         with self._locked():
             filling.finish()
             _refuse_orphans(filling)
-            self._check_constraints_now()
-            for link in filling.table.links:
+            if self._postgresql:
+                # PostgreSQL alters no table that has deferred checks left.
+                self._execute("SET CONSTRAINTS ALL IMMEDIATE")
+                self._execute("SET CONSTRAINTS ALL DEFERRED")
+            for link in filling.links:
                 drop_constraints(self.editor, link)
-            if not self.is_parent_done():
+            if not self.is_key_done():
                 self._swap_key()
-            self._settle_key()
+            self._drop_second_index()
             for link in self.after.links:
-                if link.field.name + link.table in undone:
+                if (link.table, link.column) in undone:
                     self._swap_link(link)
                 make_constraints(self.editor, link)
 
@@ -265,60 +345,51 @@ class ServerSwap(Swap):
     def _postgresql(self) -> bool:
         return bool(self.connection.vendor == "postgresql")
 
-    # --- the key -------------------------------------------------------------------------
-
     def _swap_key(self) -> None:
-        q, old = self._q, self.before.column
-        table = f"ALTER TABLE {q(self.before.table)}"
-        kind = self.after.model._meta.pk.db_type(self.connection)
+        q, old, name = self._q, self.before.column, self.editor._create_index_name
+        table = f"ALTER TABLE {q(self.before.name)}"
+        unique = q(name(self.before.name, [self.kept], "_uniq"))
         if not self._postgresql:
+            kind = self.after.model._meta.pk.db_type(self.connection)
             self._execute(
                 f"{table} DROP PRIMARY KEY, RENAME COLUMN {q(old)} TO {q(self.kept)}, "
                 f"CHANGE {q(self.new)} {q(old)} {kind} NOT NULL, ADD PRIMARY KEY ({q(old)}), "
-                f"ADD UNIQUE KEY {q(self._name('uniq'))} ({q(self.kept)})"
+                f"ADD UNIQUE KEY {unique} ({q(self.kept)})"
             )
             return
-        for name in self.editor._constraint_names(self.before.model, primary_key=True):
-            self._execute(f"{table} DROP CONSTRAINT {q(name)}")
+        for primary in self.editor._constraint_names(self.before.model, primary_key=True):
+            self._execute(f"{table} DROP CONSTRAINT {q(primary)}")
         self._execute(f"{table} RENAME COLUMN {q(old)} TO {q(self.kept)}")
         self._execute(f"{table} RENAME COLUMN {q(self.new)} TO {q(old)}")
         self._execute(f"{table} ALTER COLUMN {q(old)} SET NOT NULL")
+        primary = q(name(self.before.name, [old], "_pkey"))
         self._execute(
-            f"{table} ADD CONSTRAINT {q(self._name('pkey'))} PRIMARY KEY ({q(old)}), "
-            f"ADD CONSTRAINT {q(self._name('uniq'))} UNIQUE ({q(self.kept)})"
+            f"{table} ADD CONSTRAINT {primary} PRIMARY KEY ({q(old)}), "
+            f"ADD CONSTRAINT {unique} UNIQUE ({q(self.kept)})"
         )
 
-    def _settle_key(self) -> None:
-        """A primary key needs no second index, as one that was a unique column has."""
+    def _drop_second_index(self) -> None:
+        """A column that was unique before it became the key has a second index."""
         model, column = self.after.model, self.before.column
         names = self.editor._constraint_names(model, [column], unique=True, primary_key=False)
         for name in names:
             self._execute(self.editor._delete_unique_sql(model, name))
 
-    def _name(self, suffix: str) -> str:
-        column = self.kept if suffix == "uniq" else self.before.column
-        name: str = self.editor._create_index_name(self.before.table, [column], f"_{suffix}")
-        return name
-
-    # --- links ---------------------------------------------------------------------------
-
     def _swap_link(self, link: Link) -> None:
         q = self._q
         table = f"ALTER TABLE {q(link.table)}"
-        null = "NULL" if link.field.null else "NOT NULL"
         if not self._postgresql:
             kind = link.field.db_type(self.connection)
             self._execute(
                 f"{table} DROP COLUMN {q(link.column)}, "
-                f"CHANGE {q(link.new_column)} {q(link.column)} {kind} {null}"
+                f"CHANGE {q(link.new_column)} {q(link.column)} {kind} "
+                f"{'NULL' if link.field.null else 'NOT NULL'}"
             )
             return
         self._execute(f"{table} DROP COLUMN {q(link.column)}")
         self._execute(f"{table} RENAME COLUMN {q(link.new_column)} TO {q(link.column)}")
         if not link.field.null:
             self._execute(f"{table} ALTER COLUMN {q(link.column)} SET NOT NULL")
-
-    # --- the database --------------------------------------------------------------------
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -327,39 +398,33 @@ class ServerSwap(Swap):
             self._execute(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE")
             yield
             return
-        mode = rows_of(self.connection, "SELECT @@SESSION.sql_mode")[0][0]
-        rows_of(self.connection, "SET SESSION sql_mode = %s", [f"{mode},STRICT_ALL_TABLES"])
-        self._execute(f"LOCK TABLES {', '.join(self._locks())}")
+        mode = query(self.connection, "SELECT @@SESSION.sql_mode")[0][0]
+        query(self.connection, "SET SESSION sql_mode = %s", [f"{mode},STRICT_ALL_TABLES"])
+        self._execute(f"LOCK TABLES {', '.join(self._mysql_locks())}")
         try:
             yield
         finally:
             self._execute("UNLOCK TABLES")
-            rows_of(self.connection, "SET SESSION sql_mode = %s", [mode])
+            query(self.connection, "SET SESSION sql_mode = %s", [mode])
 
-    def _locks(self) -> Iterator[str]:
-        """For the tables that are written, and for those that their foreign keys look at."""
+    def _mysql_locks(self) -> Iterator[str]:
+        """Locks of the tables that are written, and of those their foreign keys refer to."""
         written = self.before.tables
         for name in written:
             yield f"{self._q(name)} WRITE"
-        yield f"{self._q(self.before.table)} AS target WRITE"
-        seen = {
+        yield f"{self._q(self.before.name)} AS target WRITE"
+        read = {
             field.remote_field.model._meta.db_table
             for link in self.before.links
             for field in link.model._meta.local_fields
             if isinstance(field, models.ForeignKey)
         }
-        for name in sorted(seen - set(written)):
+        for name in sorted(read - set(written)):
             yield f"{self._q(name)} READ"
-
-    def _check_constraints_now(self) -> None:
-        if self._postgresql:
-            # PostgreSQL alters no table that has deferred checks left.
-            self._execute("SET CONSTRAINTS ALL IMMEDIATE")
-            self._execute("SET CONSTRAINTS ALL DEFERRED")
 
     def _type(self, table: str, column: str) -> str:
         schema = "current_schema()" if self._postgresql else "database()"
-        found = rows_of(
+        found = query(
             self.connection,
             f"SELECT data_type FROM information_schema.columns WHERE table_schema = {schema} "  # noqa: S608 - Django quotes the names
             f"AND table_name = %s AND column_name = %s",
@@ -369,7 +434,7 @@ class ServerSwap(Swap):
 
 
 class SqliteSwap(Swap):
-    """On SQLite: each table is made anew."""
+    """On SQLite: rebuild each table."""
 
     def run(self, filling: Filling) -> None:
         filling.finish()
@@ -377,24 +442,25 @@ class SqliteSwap(Swap):
         for table in self.after.tables:
             links = [link for link in self.after.links if link.table == table]
             model = links[0].model if links else self.after.model
-            self._remake(model, self._sources(table, model, links))
+            self._rebuild(model, self._sources(table, model, links))
 
     def _sources(self, table: str, model: type[models.Model], links: list[Link]) -> dict[str, str]:
-        """By the columns of the new table: those of the old one that they are filled from."""
+        """For each column of the new table, the column of the old one that fills it."""
         moved = {link.column: link.new_column for link in links}
-        if table == self.after.table:
+        if table == self.after.name:
             moved |= {self.before.column: self.new, self.kept: self.before.column}
-        there = columns_of(self.connection, table)
+        existing = columns_of(self.connection, table)
         columns = [str(field.column) for field in model._meta.local_concrete_fields]
-        return {name: moved.get(name, name) for name in columns if moved.get(name, name) in there}
+        sources = {column: moved.get(column, column) for column in columns}
+        return {column: source for column, source in sources.items() if source in existing}
 
-    def _remake(self, model: type[models.Model], sources: dict[str, str]) -> None:
-        editor, meta = self.editor, model._meta
-        table, q = meta.db_table, self._q
+    def _rebuild(self, model: type[models.Model], sources: dict[str, str]) -> None:
+        editor, meta, q = self.editor, model._meta, self._q
+        table = meta.db_table
         interim = f"idgen_new_{table}"
         meta.db_table = interim
         try:
-            # Not create_model(), which would make the through tables, too.
+            # Not create_model(), which would make the through tables as well.
             sql, params = editor.table_sql(model)
             editor.execute(sql, params or None)
             editor.deferred_sql.extend(editor._model_indexes_sql(model))
@@ -413,14 +479,14 @@ class SqliteSwap(Swap):
 
 
 def _refuse_orphans(filling: Filling) -> None:
-    """Raise :class:`ConfigurationError` for references that lead nowhere: they would be lost."""
+    """Raise :class:`ConfigurationError` for references to rows that do not exist."""
     lost = [
         f"{count} of {link.table}.{link.column}"
-        for link in filling.table.links
-        if (count := filling.open_links(link))
+        for link in filling.links
+        if (count := filling.count_empty_links(link))
     ]
     if lost:
         raise ConfigurationError(
-            f"Some rows refer to rows of {filling.table.table} that aren't there: "
-            f"{', '.join(lost)}. Correct or delete them first; nothing was changed."
+            f"Some rows refer to rows of {filling.table} that do not exist: {', '.join(lost)}. "
+            f"Correct or delete them first; nothing was changed."
         )

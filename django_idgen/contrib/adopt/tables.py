@@ -1,7 +1,7 @@
-"""A table whose key changes its type, with the foreign keys to it: what its database says of it.
+"""A table whose key changes its type, and the foreign keys to it, as its database has them.
 
-The database is asked anew each time, since DDL may be going on. Each step at indexes and
-constraints looks first whether it is done, so that all of it can be repeated.
+The database is asked each time, since DDL may be going on. Each change of an index or a
+constraint first checks whether it is done, so that all of them can be repeated.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from django.db.backends.utils import strip_quotes, truncate_name
 
 from ...checks import generic_keys
 from ...core.errors import ConfigurationError
-from ...fields.filling import rows_of
+from ...fields.operations import query
 
 __all__ = [
-    "Keyed",
+    "KeyTable",
     "Link",
     "columns_of",
     "drop_constraints",
-    "keyed",
+    "key_table",
     "make_constraints",
     "refuse_unsupported",
 ]
 
 AnyModel = type[models.Model]
-Editor = Any  # what it offers for constraints has no public name
+Editor = Any  # its methods for constraints have no public names
 
 _PARTITIONED = {
     "postgresql": "SELECT count(*) FROM pg_class WHERE oid = to_regclass(%s) "
@@ -45,7 +45,7 @@ class Link:
     """A column that refers to the key: of a foreign key, a one-to-one, or a through table."""
 
     field: Any
-    """The ``ForeignKey``, of the model that has the column."""
+    """The ``ForeignKey``."""
 
     @property
     def model(self) -> AnyModel:
@@ -62,7 +62,7 @@ class Link:
 
     @property
     def new_column(self) -> str:
-        """The column beside it that takes its place."""
+        """The column that replaces it."""
         return truncate_name(f"idgen_new_{self.column}", 60)
 
     @property
@@ -72,14 +72,14 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
-    """A model with the links to its key."""
+class KeyTable:
+    """A model's table, and the links to its key."""
 
     model: AnyModel
     links: tuple[Link, ...]
 
     @property
-    def table(self) -> str:
+    def name(self) -> str:
         return strip_quotes(self.model._meta.db_table)
 
     @property
@@ -88,16 +88,16 @@ class Keyed:
 
     @property
     def new_column(self) -> str:
-        """Where the new key is made, unless a column has it already."""
+        """The column for the new key, unless another column has it already."""
         return truncate_name(f"idgen_new_{self.column}", 60)
 
     @property
     def tables(self) -> list[str]:
-        return list(dict.fromkeys([self.table, *(link.table for link in self.links)]))
+        return list(dict.fromkeys([self.name, *(link.table for link in self.links)]))
 
 
-def keyed(apps: Apps | Any, app_label: str, model_name: str) -> Keyed:
-    """The model with its links, in the project's registry or in a migration's state."""
+def key_table(apps: Apps | Any, app_label: str, model_name: str) -> KeyTable:
+    """The table and links of a model, in the project's registry or in a migration's state."""
     model: AnyModel = apps.get_model(app_label, model_name)
     links = [
         Link(field)
@@ -107,11 +107,11 @@ def keyed(apps: Apps | Any, app_label: str, model_name: str) -> Keyed:
         and field.remote_field.model is model
         and field.target_field is model._meta.pk
     ]
-    return Keyed(model, tuple(links))
+    return KeyTable(model, tuple(links))
 
 
 def columns_of(connection: BaseDatabaseWrapper, table: str) -> list[str]:
-    """The names of the columns of ``table``; none if there is no such table."""
+    """The columns of ``table``; none if there is no such table."""
     with connection.cursor() as cursor:
         if table not in connection.introspection.table_names(cursor):
             return []
@@ -122,17 +122,16 @@ def columns_of(connection: BaseDatabaseWrapper, table: str) -> list[str]:
 # --- what stands in the way ------------------------------------------------------
 
 
-def refuse_unsupported(connection: BaseDatabaseWrapper, table: Keyed, apps: Apps | Any) -> None:
-    """Raise :class:`ConfigurationError` with all that is in the way of another type of key."""
+def refuse_unsupported(connection: BaseDatabaseWrapper, table: KeyTable, apps: Apps | Any) -> None:
+    """Raise :class:`ConfigurationError` with everything that prevents another type of key."""
     found = [*_about_model(table), *_about_links(table), *_about_database(connection, table, apps)]
     if found:
         raise ConfigurationError(
-            f"The key of {table.model._meta.label} can't be changed to another type: "
-            + "; ".join(found)
+            f"The key of {table.model._meta.label} can't change its type: " + "; ".join(found)
         )
 
 
-def _about_model(table: Keyed) -> Iterator[str]:
+def _about_model(table: KeyTable) -> Iterator[str]:
     meta = table.model._meta
     name = meta.pk.name
     named = [
@@ -141,42 +140,42 @@ def _about_model(table: Keyed) -> Iterator[str]:
         *(c.name for c in meta.constraints if name in getattr(c, "fields", ())),
     ]
     if named:
-        yield f"indexes or constraints name its key ({', '.join(named)}): drop them before"
+        yield f"indexes or constraints name its key ({', '.join(named)}): drop them first"
 
 
-def _about_links(table: Keyed) -> Iterator[str]:
+def _about_links(table: KeyTable) -> Iterator[str]:
     for link in table.links:
         label = f"{link.model._meta.label}.{link.field.name}"
         if link.field.primary_key:
             kind = (
                 "inherits from it" if link.field.remote_field.parent_link else "has it as its key"
             )
-            yield f"{label} {kind}, so that another table's key would change with it"
+            yield f"{label} {kind}, so another table's key would change with it"
         elif not link.model._meta.managed:
             yield f"{label} belongs to a model that migrations don't manage"
-        elif isinstance(link.model._meta.pk, getattr(models, "CompositePrimaryKey", ())):
+        elif isinstance(link.model._meta.pk, models.CompositePrimaryKey):
             yield f"{label} belongs to a model with a composite key"
 
 
 def _about_database(
-    connection: BaseDatabaseWrapper, table: Keyed, apps: Apps | Any
+    connection: BaseDatabaseWrapper, table: KeyTable, apps: Apps | Any
 ) -> Iterator[str]:
     for name in table.tables:
-        if is_partitioned(connection, name):
+        if _is_partitioned(connection, name):
             yield f"table {name} is partitioned"
     for label, count in _generic_rows(connection, table, apps):
         yield (
             f"{count} rows of {label} point at it by a GenericForeignKey, which keeps the old "
-            f"keys: change them, or delete them, before"
+            f"keys: change or delete them first"
         )
 
 
 def _generic_rows(
-    connection: BaseDatabaseWrapper, table: Keyed, apps: Apps | Any
+    connection: BaseDatabaseWrapper, table: KeyTable, apps: Apps | Any
 ) -> Iterator[tuple[str, int]]:
-    """Models whose GenericForeignKey leads to the table, with how many rows do so.
+    """Each GenericForeignKey with rows that point at the table, and their number.
 
-    States of migrations have no such fields, so ``apps`` is the project's.
+    ``apps`` is the project's: states of migrations have no such fields.
     """
     meta = table.model._meta
     for model in apps.get_models():
@@ -190,19 +189,19 @@ def _generic_rows(
                 yield f"{model._meta.label}.{generic.name}", count
 
 
-def is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:
+def _is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:
     sql = _PARTITIONED.get(connection.vendor)
     if sql is None:
         return False
     name = connection.ops.quote_name(table) if connection.vendor == "postgresql" else table
-    return bool(rows_of(connection, sql, [name])[0][0])
+    return bool(query(connection, sql, [name])[0][0])
 
 
 # --- indexes and constraints -----------------------------------------------------
 
 
 def drop_constraints(editor: Editor, link: Link) -> None:
-    """Take all that names the column of ``link`` from the table, but the column."""
+    """Drop the indexes and constraints that name the column of ``link``."""
     model, meta = link.model, link.model._meta
     for name in editor._constraint_names(model, [link.column], foreign_key=True):
         editor.execute(editor._delete_fk_sql(model, name))
@@ -215,14 +214,14 @@ def drop_constraints(editor: Editor, link: Link) -> None:
             editor.remove_constraint(model, constraint)
     for columns, fields in _unique_together(link):
         for name in _unique_names(editor, model, columns):
-            if hasattr(editor, "_create_missing_fk_index"):
-                # MySQL may have used it for another foreign key of the table.
+            if editor.connection.vendor == "mysql":
+                # MySQL may use it for another foreign key of the table.
                 editor._create_missing_fk_index(model, fields=[field.name for field in fields])
             editor.execute(editor._delete_unique_sql(model, name))
 
 
 def make_constraints(editor: Editor, link: Link) -> None:
-    """Make what a new table of this model would have for the field of ``link``."""
+    """Make the indexes and constraints that the field of ``link`` has in the model."""
     model, field, meta = link.model, link.field, link.model._meta
     if field.unique and not _unique_names(editor, model, [link.column]):
         editor.execute(editor._create_unique_sql(model, [field]))
@@ -267,8 +266,8 @@ def _unique_together(link: Link) -> Iterator[tuple[list[str], list[Any]]]:
 
 
 def _with(parts: Any, link: Link) -> Iterator[Any]:
-    """The indexes or constraints with the field's name in them, if only in a condition."""
+    """The indexes or constraints that name the field, be it in a condition."""
     for part in parts:
-        said = repr(part.deconstruct()[1:])
-        if f"'{link.field.name}'" in said or f"'{link.field.attname}'" in said:
+        text = repr(part.deconstruct()[1:])
+        if f"'{link.field.name}'" in text or f"'{link.field.attname}'" in text:
             yield part

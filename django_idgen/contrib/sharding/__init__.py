@@ -1,4 +1,4 @@
-"""One tag over several databases, each of which gives out its own remainder."""
+"""A tag shared by several databases, each of which gives out its own remainder."""
 
 from .source import ShardedSource, TicketGenerator
 

@@ -1,20 +1,19 @@
-"""From n databases that share their tags to more of them, under load.
+"""Adds databases to those that share their tags, under load.
 
-Changing the list in the settings, process by process, would repeat ids: old and new
-processes would divide them up differently. So it goes by the rows, which every
-fetch reads:
+Changing the list in the settings, process by process, would repeat ids: old and new processes
+would divide the ids differently. So the division is in the rows, which every fetch reads:
 
-1. In each old database all rows, and the installation's, get the new ``delta``, in
-   one transaction. From then on it gives out only its part of the new division,
-   to processes with the old settings as well.
-2. What was given out under the old division now lies below the old databases'
-   ``max_id``. The new databases get their rows at the highest of these; only then
-   their installation's row says that they belong to the others, which is what lets
-   processes with the new settings in.
-3. When all processes have the new settings, those with the old ones are no longer let
-   in (:meth:`Growth.finish`).
+1. In each old database all rows, and the installation's row, get the new ``delta``, in one
+   transaction. From then on the database gives out only its part of the new division, also to
+   processes with the old settings.
+2. The ids that were given out under the old division are now below the old databases'
+   ``max_id``. The new databases get their rows at the highest of these. After that their
+   installation's row shows that they belong to the group, which admits processes with the new
+   settings.
+3. When all processes have the new settings, processes with the old ones are refused
+   (:meth:`Growth.finish`).
 
-Each step can be repeated: who was interrupted begins again.
+After an interruption, run all steps again.
 """
 
 from __future__ import annotations
@@ -37,26 +36,26 @@ from ...models import Installation, LeafAlloc
 __all__ = ["Growth"]
 
 LOCK_TIMEOUT = 30
-"""Seconds that a row may stay locked by somebody else."""
+"""Seconds to wait for a row that another transaction has locked."""
 BATCH = 1000
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What one database stores about its share."""
+    """What one database stores about its shard."""
 
     shard: Shard
     growing: bool
     tags: int
-    """How many it has given out ids of."""
+    """How many tags it has given out ids of."""
 
 
 class Growth:
-    """Has the tags of some of ``databases`` be shared by all of them, in this order.
+    """Lets all of ``databases``, in this order, share the tags that some of them share now.
 
     Uses the calling thread's connections, outside of any transaction. Raises
-    :class:`ConfigurationError` where that would repeat ids, and what the databases say.
+    :class:`ConfigurationError` if that would repeat ids, and the databases' errors.
     """
 
     def __init__(self, databases: Sequence[str]) -> None:
@@ -65,12 +64,12 @@ class Growth:
             known = ", ".join(map(repr, connections.settings))
             raise ConfigurationError(
                 f"{list(databases)} must be 2 to {MAX_DELTA} different aliases of DATABASES "
-                f"({known}), as 'databases' will have them."
+                f"({known}), as in the option 'databases'."
             )
         self.databases = list(databases)
 
     def plan(self) -> list[str]:
-        """What is to be done, in words; nothing if all is done. Makes tables at most."""
+        """A line for each change to make; none if all is done. Changes nothing."""
         states = self._states()
         old = self._old(states)
         if not old:
@@ -88,7 +87,7 @@ class Growth:
         ]
 
     def run(self, report: Report = lambda _line: None) -> None:
-        """Do it: steps 1 and 2. May be repeated, and run under load."""
+        """Do steps 1 and 2. May be repeated, and run under load."""
         old = self._old(self._states())
         if not old:
             return
@@ -100,13 +99,13 @@ class Growth:
             report(f"{alias!r}: {count} tags have rows with {shard}")
 
     def finish(self) -> None:
-        """Step 3: refuse processes that know of fewer databases."""
+        """Do step 3: refuse processes whose settings name fewer databases."""
         for alias, state in self._states().items():
             shard = Shard(len(self.databases), self.databases.index(alias))
             if state.shard != shard:
                 raise ConfigurationError(
-                    f"Database {alias!r} has {state.shard}, not {shard}: there is something to be "
-                    f"done before the end. Run 'manage.py idgen_grow' without --finish."
+                    f"Database {alias!r} has {state.shard}, not {shard}: steps are missing. Run "
+                    f"'manage.py idgen_grow' without --finish first."
                 )
         for alias in self.databases:
             Installation.objects.using(alias).update(growing=False)
@@ -120,7 +119,7 @@ class Growth:
         return [(alias, Shard(len(self.databases), n)) for n, alias in enumerate(aliases)]
 
     def _old(self, states: dict[str, _State]) -> list[str]:
-        """Those that have given out ids so far, in their order; none if there is nothing to do."""
+        """The databases that have given out ids, in order; none if there is nothing to do."""
         shards = dict(self._shards(self.databases))
         done = {alias for alias, state in states.items() if state.shard == shards[alias]}
         if len(done) == len(states) or not any(state.tags for state in states.values()):
@@ -137,7 +136,7 @@ class Growth:
             )
         if old == self.databases:
             raise ConfigurationError(
-                f"All of {', '.join(map(repr, old))} are in use already: there is none to grow to."
+                f"All of {', '.join(map(repr, old))} are in use already: there are none to grow to."
             )
         for number, alias in enumerate(old):
             if alias not in done and states[alias].shard != Shard(len(old), number):
@@ -161,19 +160,21 @@ class Growth:
                 rows.filter(delta=of).update(
                     delta=shard.delta,
                     remainder=shard.remainder,
-                    # Both are lengths in max_id, of which a fetch now takes more.
+                    # A length in max_id, of which a fetch now takes more.
                     largest_step=F("largest_step") * times,
                 )
                 installation.largest_step *= times
             elif stored != shard:
-                raise ConfigurationError(f"Database {alias!r} has {stored} by now. Begin again.")
+                raise ConfigurationError(
+                    f"Database {alias!r} has changed to {stored} meanwhile. Run this again."
+                )
             installation.delta, installation.remainder = shard.delta, shard.remainder
             installation.growing = True
             update_row(installation, alias, "delta", "remainder", "growing", "largest_step")
             return _rows(alias).count()
 
     def _settle(self, alias: str, shard: Shard, old: Sequence[str]) -> int:
-        """Make the rows of a new database, and let it in."""
+        """Make the rows of a new database, and admit it to the group."""
         tops = _tops(old)
         known = [Installation.objects.using(each).get(pk=1) for each in old]
         with _transaction(alias) as connection:
@@ -220,7 +221,7 @@ def _state_of(alias: str) -> _State:
 
 
 def _tops(old: Sequence[str]) -> dict[str, LeafAlloc]:
-    """By tag: a row whose marks are the highest of all databases."""
+    """For each tag, a row with the highest values of all databases."""
     tops: dict[str, LeafAlloc] = {}
     for alias in old:
         for row in _rows(alias).iterator(chunk_size=BATCH):
@@ -261,14 +262,14 @@ def _write_rows(alias: str, shard: Shard, tops: dict[str, LeafAlloc], server: st
 
 
 def _refuse_others(alias: str, rows: QuerySet[LeafAlloc], shard: Shard) -> None:
-    """Raise if one of ``rows`` that is in use has another shard."""
+    """Raise :class:`ConfigurationError` if one of ``rows`` that is in use has another shard."""
     others = rows.filter(_USED).exclude(delta=shard.delta, remainder=shard.remainder)
     row = others.first()
     if row is not None:
         raise ConfigurationError(
-            f"Tag {row.pk!r} has {Shard(row.delta, row.remainder)} in database {alias!r}, where "
-            f"{shard} was expected: its ids may be those of another database. See where it comes "
-            f"from; a new database must be one that has given out no ids."
+            f"Tag {row.pk!r} has {Shard(row.delta, row.remainder)} in database {alias!r} instead "
+            f"of {shard}: it may repeat another database's ids. Find out where the row comes "
+            f"from; a new database must not have given out ids."
         )
 
 

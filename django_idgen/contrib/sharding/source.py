@@ -19,16 +19,16 @@ from ...sources.server import FAILOVER_SKIP, ServerSource, ShardUnknown, Sharing
 __all__ = ["SKIP_AFTER", "ShardGroup", "ShardedSource", "TicketGenerator"]
 
 SKIP_AFTER = 1.0
-"""Seconds after which the next database is asked, as long as there is one."""
+"""Seconds to wait for a database before the next one is tried."""
 
 
 class ShardedSource(DatabaseSource):
     """Segments of tags that several databases share. Thread-safe.
 
-    ``databases`` (a list of aliases of ``DATABASES``) share each tag: each gives out the
-    ids that leave its place in the list when divided by their number, and one that is
-    dead is passed over. Or ``router`` is the dotted path of a function from a tag to such
-    a list, or to one alias. For the other options see :class:`DatabaseSource`.
+    ``databases`` (a list of aliases of ``DATABASES``) share each tag: each gives out the ids
+    whose remainder, when divided by the number of databases, is its place in the list. A dead
+    database is skipped. Or ``router`` is the dotted path of a function from a tag to such a
+    list, or to one alias. For the other options see :class:`DatabaseSource`.
 
     Raises :class:`ConfigurationError`.
     """
@@ -68,7 +68,7 @@ class ShardedSource(DatabaseSource):
         return self._group(route).fetch(tag, floor=floor, demand=demand)
 
     def agree(self, tag: str) -> None:
-        """See :meth:`Source.agree`; all of them must be there for the first time."""
+        """See :meth:`Source.agree`. On first use all databases must answer."""
         route = self.route(tag)
         if len(route) > 1 and self._members(tag)[0].server is not None:
             self._group(route).agree()
@@ -91,15 +91,14 @@ class ShardedSource(DatabaseSource):
 
 
 class NotAgreed(SegmentUnavailable):
-    """A database is down that the others have never shared a tag with."""
+    """A database that has never shared a tag with the others does not answer."""
 
 
 class ShardGroup:
-    """Takes segments from ``members`` in turn; one that is dead is passed over. Thread-safe.
+    """Takes segments from ``members`` in turn, and skips dead ones. Thread-safe.
 
-    The first one to be asked is chosen at random, so that the load of a fleet spreads.
-    Raises what :class:`Source` says, and
-    :class:`ConfigurationError` where the databases were told otherwise.
+    It starts with a random member, so that the load of a fleet spreads. Raises what
+    :class:`Source` raises, and :class:`ConfigurationError` if a database has another division.
     """
 
     def __init__(self, members: Sequence[AliasSource]) -> None:
@@ -109,7 +108,7 @@ class ShardGroup:
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         first = self._members[0]
         if place_of(first.database).in_process:
-            # In a test that keeps its marks in memory one place has all ids.
+            # In a test that keeps its marks in memory, one of them has all ids.
             return first.fetch(tag, floor=floor, demand=demand)
         failures: list[SegmentUnavailable | SegmentExhausted] = []
         for member, timeout in self._attempts():
@@ -122,7 +121,7 @@ class ShardGroup:
         raise self._failed(tag, failures)
 
     def _attempts(self) -> Iterator[tuple[AliasSource, float | None]]:
-        """First those that are up, each for a moment; then all of them, for as long as it takes."""
+        """First the members that are up, each for a moment; then all, without a limit."""
         turn = next(self._turns) % len(self._members)
         members = self._members[turn:] + self._members[:turn]
         for member in members:
@@ -157,20 +156,19 @@ class ShardGroup:
         return segment
 
     def agree(self) -> None:
-        """Tell each database of the others; on the first use of all, and all have to be there.
+        """On first use, write the division to every database. All of them must answer.
 
-        A database that is down may have given out, alone, the very ids that the
-        others would.
+        A database that is down may have given out alone the ids that the others would give.
         """
         states = {source.database: self._share(source, write=False) for source in self._members}
         new = [alias for alias, state in states.items() if state is Sharing.NEW]
         used = [alias for alias, state in states.items() if state is Sharing.USED]
         if new and used:
-            # It was emptied, or idgen_grow is on its way to it: it would start at 1.
+            # It was emptied, or idgen_grow has not reached it: it would start at 1.
             raise ConfigurationError(
-                f"Database {used[0]!r} gives out ids, and {new[0]!r}, which is to share its tags, "
-                f"has never heard of them. Going on would repeat ids. 'manage.py idgen_grow "
-                f"{' '.join(states)}' makes its rows above those of the others."
+                f"Database {used[0]!r} has given out ids of the tags that {new[0]!r} is to share, "
+                f"and {new[0]!r} has no rows of them, so it would repeat ids. Run 'manage.py "
+                f"idgen_grow {' '.join(states)}', which makes its rows above those of the others."
             )
         for source in self._members:
             self._share(source, write=True)
@@ -181,9 +179,9 @@ class ShardGroup:
         except SegmentUnavailable as error:
             names = ", ".join(repr(member.database) for member in self._members)
             raise NotAgreed(
-                f"Databases {names} are to share their tags for the first time, but "
-                f"{source.database!r} can't be asked whether it gives out ids alone: "
-                f"{error} All of them must be there for the first use."
+                f"Databases {names} share tags for the first time, but {source.database!r} does "
+                f"not answer, and may have given out ids alone: {error} On first use all of them "
+                f"must answer."
             ) from error
 
     def _failed(
@@ -192,8 +190,8 @@ class ShardGroup:
         last = failures[-len(self._members) :]
         if all(isinstance(error, SegmentExhausted) for error in last):
             return last[-1]
-        words = " ".join(dict.fromkeys(str(error) for error in last))
-        made = SegmentUnavailable(f"No database has a segment of tag {tag!r}. {words}")
+        reasons = " ".join(dict.fromkeys(str(error) for error in last))
+        made = SegmentUnavailable(f"No database has a segment of tag {tag!r}. {reasons}")
         made.__cause__ = next(error for error in last if isinstance(error, SegmentUnavailable))
         return made
 
@@ -203,13 +201,13 @@ def _server(source: AliasSource) -> ServerSource:
     if server is None or database_of(source.database) is not None:
         raise ConfigurationError(
             f"Database {source.database!r} ({connections[source.database].vendor}) can't share its "
-            f"tags here: several databases must all be servers, not SQLite."
+            f"tags: several databases must all be servers, not SQLite."
         )
     return server
 
 
 class TicketGenerator(TagGenerator):
-    """Ids of a tag that several databases share, as Flickr's ticket servers give them."""
+    """Ids of a tag that several databases share, like those of Flickr's ticket servers."""
 
     __slots__ = ()
     default_source = f"{__name__}.ShardedSource"

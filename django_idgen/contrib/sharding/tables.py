@@ -1,4 +1,4 @@
-"""Which table, of several that share one shape, has the row of an id."""
+"""Finds the table of an id, among several tables of one shape."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ __all__ = ["IntervalTables", "ModuloTables"]
 class ModuloTables:
     """``orders_0`` to ``orders_3``, by the remainder of the id. Frozen; thread-safe.
 
-    ``pattern`` has one ``{}``, for the number. Snowflakes of a process that makes few at a time
-    end in the same sequence: spread them by the generator's option ``sequence_start``: ``"next"``.
+    ``pattern`` has one ``{}``, for the number. In a process that makes few snowflakes at a time,
+    all of them end in the same sequence: the generator's option ``sequence_start``: ``"next"``
+    spreads them.
     """
 
     def __init__(self, pattern: str, count: int) -> None:
@@ -26,7 +27,7 @@ class ModuloTables:
                 f"count must be a whole number of 1 to 1000000, not {count!r}."
             )
         if pattern.count("{}") != 1:
-            raise ConfigurationError(f"pattern must have one {{}}, and {pattern!r} has not.")
+            raise ConfigurationError(f"pattern must have exactly one {{}}, unlike {pattern!r}.")
         self._names = tuple(pattern.replace("{}", str(number)) for number in range(count))
 
     def __call__(self, value: int) -> str:
@@ -40,8 +41,8 @@ class ModuloTables:
 class IntervalTables:
     """``orders_2026_11``, by the time in a snowflake. Frozen; thread-safe.
 
-    ``pattern`` is of ``strftime()``: ``orders_%Y_%m`` has a table a month. ``generator`` is the
-    alias that makes the ids; ``time_zone`` says when a day begins.
+    ``pattern`` is a ``strftime()`` format: ``orders_%Y_%m`` means a table a month. ``generator``
+    is the alias that makes the ids; days begin at midnight in ``time_zone``.
     """
 
     def __init__(
@@ -57,11 +58,11 @@ class IntervalTables:
         self._time_zone = time_zone
 
     def __call__(self, value: int) -> str:
-        """The table of the id ``value``. Raises :class:`InvalidId` for what is none."""
+        """The table of the id ``value``. Raises :class:`InvalidId`."""
         return self.at(generators[self._generator].decode(value).created)
 
     def at(self, when: datetime) -> str:
-        """The table of what was made at ``when`` (aware)."""
+        """The table of rows made at ``when`` (aware)."""
         if not is_aware(when):
-            raise ConfigurationError(f"A moment needs a time zone, and {when!r} has none.")
+            raise ConfigurationError(f"{when!r} needs a time zone.")
         return when.astimezone(self._time_zone).strftime(self._pattern)

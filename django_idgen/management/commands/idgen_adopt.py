@@ -1,32 +1,29 @@
-"""``manage.py idgen_adopt``: move tables to our fields, and tags from other servers to ours."""
+"""``manage.py idgen_adopt``: move tables to our fields, and tags over from other servers."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
-from django.db import DEFAULT_DB_ALIAS, Error, models
+from django.db import DEFAULT_DB_ALIAS, Error
+from django.db.migrations.writer import MigrationWriter
 
-from ...contrib.adopt.integer_keys import IntegerKey
-from ...contrib.adopt.plans import Options, Plan, Stages
-from ...contrib.adopt.project import Project
+from ...contrib.adopt.project import Project, one_line
+from ...contrib.adopt.stages import Options, Plan, stages_of
 from ...contrib.adopt.swap_operations import SwitchKey
 from ...contrib.adopt.takeover import KINDS, Takeover
-from ...contrib.adopt.uuid_keys import UuidKey
 from ...core.errors import ConfigurationError, IdgenError
-from ...fields.base import GeneratedOnSave
 
 __all__ = ["Command"]
-
-INTEGERS = (models.AutoField, models.BigAutoField, models.SmallAutoField, GeneratedOnSave)
 
 
 class Command(BaseCommand):
     help = (
-        "Move the ids of a table in use to django_idgen: APP.MODEL. Run it again after each stage: "
-        "it finds out the present stage, and says what to do next. With --from, take over the tags "
-        "of a running Leaf or TinyID, whose tables are in DATABASE."
+        "Move a table that is in use to a field of django_idgen: APP.MODEL. Run it again after "
+        "each stage: it finds how far the table is, and prints the next step. With --from, take "
+        "over the tags of a running Leaf or TinyID, whose tables are in DATABASE."
     )
     requires_system_checks: list[str] = []  # noqa: RUF012
 
@@ -34,27 +31,27 @@ class Command(BaseCommand):
         parser.add_argument("target", nargs="+", metavar="APP.MODEL | DATABASE")
         parser.add_argument("--field", choices=("segment", "snowflake"), default="")
         parser.add_argument("--generator", metavar="ALIAS", default="", help="for snowflakes")
-        parser.add_argument("--tag", default="", help="for segments; with --from: only this one")
+        parser.add_argument("--tag", default="", help="for segments; with --from: only this tag")
         parser.add_argument("--database", metavar="ALIAS", default=DEFAULT_DB_ALIAS)
         parser.add_argument("--batch", type=int, default=1000, metavar="ROWS")
         parser.add_argument(
             "--margin",
             type=int,
             metavar="IDS",
-            help="how many ids the old counter (with --from: the old server) may still give out",
+            help="how many more ids the old counter (with --from: the old server) may give",
         )
         parser.add_argument(
             "--at-once",
             action="store_true",
-            help="for a site that is stopped while it migrates: one migration does everything",
+            help="one migration does it all; stop the site while it runs",
         )
-        parser.add_argument("--keep-as", metavar="NAME", default="", help="for a UUID key")
-        parser.add_argument("--back", action="store_true", help="undo it")
-        parser.add_argument("--status", action="store_true", help="only show the present stage")
+        parser.add_argument("--keep-as", metavar="NAME", default="", help="a name for the old key")
+        parser.add_argument("--back", action="store_true", help="go back to the old kind of key")
+        parser.add_argument("--status", action="store_true", help="only show how far the table is")
         parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
-        parser.add_argument("--yes", action="store_true", help="don't ask")
+        parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--from", choices=KINDS, dest="kind", help="the server to take over")
-        parser.add_argument("--into", metavar="ALIAS", help="with --from: where our tags are")
+        parser.add_argument("--into", metavar="ALIAS", help="with --from: the database of our tags")
 
     @no_translations
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -64,15 +61,13 @@ class Command(BaseCommand):
             else:
                 self._adopt(options)
         except (IdgenError, Error) as error:
-            raise CommandError(" ".join(str(error).split())) from error
+            raise CommandError(one_line(error)) from error
 
     # --- tables ------------------------------------------------------------------------
 
     def _adopt(self, options: dict[str, Any]) -> None:
         if len(options["target"]) > 1 or options["into"]:
-            raise ConfigurationError(
-                "Name one APP.MODEL. (--into and several targets need --from.)"
-            )
+            raise ConfigurationError("Name one APP.MODEL. (Several, and --into, are for --from.)")
         asked = Options(
             kind=options["field"],
             generator=options["generator"],
@@ -84,7 +79,7 @@ class Command(BaseCommand):
             keep_as=options["keep_as"],
         )
         project = Project(options["target"][0], options["database"])
-        stages = _stages_of(project, asked)
+        stages = stages_of(project, asked)
         if options["status"]:
             self.stdout.write("\n".join(stages.status()))
             return
@@ -103,16 +98,17 @@ class Command(BaseCommand):
 
     def _carry_out(self, plan: Plan, options: dict[str, Any]) -> None:
         self.stdout.write("\n".join(plan.does))
-        if not plan.is_empty and not self._may_go_on(options):
+        has_work = plan.migration is not None or plan.work is not None
+        if has_work and not self._may_go_on(options):
             if plan.migration is not None:
                 self.stdout.write(f"It would write {plan.migration.path}.")
             return
         if plan.migration is not None:
-            self.stdout.write(self.style.SUCCESS(f"Written: {plan.migration.write()}"))
+            self.stdout.write(self.style.SUCCESS(f"Written: {_write(plan.migration)}"))
         if plan.work is not None:
             self.stdout.write(self.style.SUCCESS(plan.work(self.stdout.write)))
         if plan.edit:
-            self.stdout.write(f"\n{plan.edit}\n")
+            self.stdout.write("\n".join(["", *plan.edit, ""]))
         if plan.after:
             self.stdout.write("Next:")
             self.stdout.write(
@@ -136,14 +132,14 @@ class Command(BaseCommand):
         if takeover.left_out:
             reasons = (f"{tag!r}. {why}" for tag, why in takeover.left_out.items())
             raise CommandError(f"Left out: {' '.join(reasons)}")
-        if met := takeover.met():
+        if met := [move.theirs.tag for move in takeover.moves if move.has_met]:
             raise CommandError(
                 f"The old server has reached ids that were given out here, too: {', '.join(met)}."
             )
 
     def _may_go_on(self, options: dict[str, Any]) -> bool:
         if options["dry_run"]:
-            self.stdout.write("Nothing was done: that was a dry run.")
+            self.stdout.write("Nothing was done: this is a dry run.")
             return False
         if options["yes"]:
             return True
@@ -156,16 +152,10 @@ class Command(BaseCommand):
         return False
 
 
-def _stages_of(project: Project, options: Options) -> Stages:
-    """Raises :class:`ConfigurationError` for a key of a kind that can't be adopted."""
-    written = list(project.written((*IntegerKey.operations, *UuidKey.operations)))
-    key = project.migrated_key
-    was_uuid = bool(written) and isinstance(written[-1].operation, UuidKey.operations)
-    if was_uuid or isinstance(key, models.UUIDField):
-        return UuidKey(project, options)
-    if isinstance(key, INTEGERS):
-        return IntegerKey(project, options)
-    raise ConfigurationError(
-        f"The key of {project.name} is a {type(key).__name__}. AutoField, BigAutoField, "
-        f"SmallAutoField and UUIDField can be adopted."
-    )
+def _write(migration: MigrationWriter) -> str:
+    path = Path(migration.path)
+    try:
+        path.write_text(migration.as_string(), encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"The migration can't be written: {error}") from error
+    return str(path)

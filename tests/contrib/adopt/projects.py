@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import textwrap
 from dataclasses import dataclass, field
 from itertools import count
@@ -130,17 +129,21 @@ class Project:
         (self.directory / "shop" / "models.py").write_text(HEAD + textwrap.dedent(text))
 
     def edit(self, output: str) -> None:
-        """Make the edit that the command printed as a diff."""
-        diff = output[output.index("--- ") :].partition("\nNext:")[0].rstrip() + "\n"
-        done = subprocess.run(
-            ["patch", "-p0", "--no-backup-if-mismatch"],
-            cwd=self.directory,
-            input=diff,
-            text=True,
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr + diff
+        """Make the edit that the command printed."""
+        shown = output[output.index("Edit class ") :].partition("\n\n")[0].partition("\nNext:")[0]
+        changes, _, imports = shown.partition("\nwith these imports:\n")
+        model = re.match(r"Edit class (\w+) of shop.models:", changes)
+        assert model is not None, output
+        path = self.directory / "shop" / "models.py"
+        before, name, rest = path.read_text().partition(f"class {model[1]}(")
+        fields, gap, after = rest.partition("\n\n\n")
+        for removed in re.findall(r"^-    (\w+) = \.\.\.$", changes, re.M):
+            fields = re.sub(rf"^    {removed} = .*\n?", "", fields, flags=re.M)
+        key, *last = (f"    {line}" for line in re.findall(r"^\+    (.*)$", changes, re.M))
+        first_line, *others = fields.rstrip().split("\n")
+        body = "\n".join([first_line, key, *others, *last])
+        new = [line.strip() for line in imports.splitlines() if line.strip() not in before]
+        path.write_text("\n".join([*new, before]) + f"{name}{body}" + (gap or "\n") + after)
 
     def start(self, job: str, text: str, *words: str, **environment: str) -> Process:
         """A process in the project: see :mod:`.child`."""
@@ -200,7 +203,7 @@ class Project:
     def write(self, *options: str) -> str:
         """Run the command, and make the edit that it asks for; what it printed."""
         out = self.adopt(*options)
-        if "\n+++ " in out:
+        if "\nEdit class " in out:
             self.edit(out)
         return out
 

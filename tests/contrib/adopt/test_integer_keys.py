@@ -160,7 +160,7 @@ def test_a_key_of_32_bits(project: Project) -> None:
     )
     assert words.split() == ["True", "1", "1"]
     project.stage()
-    assert "nothing is left to be done" in project.adopt()
+    assert "nothing is left to do" in project.adopt()
     assert "gives this column no ids" in project.adopt("--status")
 
 

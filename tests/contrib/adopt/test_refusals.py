@@ -31,15 +31,15 @@ class Named(models.Model):
 on_one = pytest.mark.parametrize("project", ["sqlite"], indirect=True)
 WORDS = {
     ("nowhere.Order",): "There is no model 'nowhere.Order': name it as APP.MODEL",
-    ("shop.Nothing",): "There are shop.Detail, shop.Named, shop.Order",
-    ("Order",): "name it as APP.MODEL. There are shop.Order.",
+    ("shop.Nothing",): "App 'shop' doesn't have a 'Nothing' model",
+    ("Order",): "There is no model 'Order': name it as APP.MODEL.",
     ("shop.Order", "shop.Named"): "Name one APP.MODEL",
     ("shop.Shown",): "is a proxy. Adopt shop.Order",
     ("shop.Outside",): "not managed by migrations",
     ("shop.Detail",): "is its reference to shop.Order. Adopt shop.Order",
     ("shop.Named",): "is a CharField. AutoField, BigAutoField",
     ("shop.Order", "--database", "nowhere"): "no database 'nowhere' in DATABASES",
-    ("shop.Order", "--database", "away"): "Database 'away' can't be asked",
+    ("shop.Order", "--database", "away"): "Database 'away' does not answer",
     ("shop.Order", "--tag", " x"): "white space",
     ("shop.Order", "--generator", "none"): "There is no generator 'none'",
     ("shop.Order", "--tag", "a", "--field", "snowflake"): "--tag for --field segment",
@@ -71,13 +71,15 @@ def test_bad_input(project: Project) -> None:
 
 @on_one
 def test_the_state_of_migrations(project: Project) -> None:
-    """No package of migrations, a model without one, several last ones, some to come: said so."""
+    """It refuses an app without migrations, a model without one, several leaves, unapplied ones."""
     project.begin(MODELS)
     project.models(MODELS + "\n\nclass New(models.Model):\n    pass\n")
     out = project.manage("idgen_adopt", "shop.New", code=1)
     assert "No migration makes shop.New yet" in out
     project.manage("makemigrations", "shop", "-v0")
-    assert "has migrations to come: shop.0002_new. Run 'manage.py migrate'" in project.adopt(code=1)
+    assert "has unapplied migrations: shop.0002_new. Run 'manage.py migrate'" in project.adopt(
+        code=1
+    )
     project.run("call_command('migrate', verbosity=0)")
     twin = project.directory / "shop/migrations/0002_other.py"
     twin.write_text(
@@ -96,7 +98,7 @@ def test_a_package_of_somebody_else(project: Project) -> None:
     """No migration is written to where the next installation forgets it."""
     project.begin(MODELS)
     out = project.manage("idgen_adopt", "contenttypes.ContentType", "--yes", code=1)
-    assert "App 'contenttypes' is of an installed package" in out
+    assert "App 'contenttypes' is part of an installed package" in out
     assert "MIGRATION_MODULES" in out
 
 

@@ -83,12 +83,12 @@ def test_there_and_back(project: Project) -> None:
     before, keys = project.run(VIEW), project.run(KEYS)
     project.stage("--tag", "orders")
     busy = Inserter(project)
-    assert "are to be filled" in project.adopt("--status")
+    assert "are left to fill" in project.adopt("--status")
     out = project.adopt("--batch", "7")
     assert "rows were filled" in out
     busy.stop()
     out = project.write()
-    out = out if "+++ " in out else project.write()
+    out = out if "\nEdit class " in out else project.write()
     assert "+    id = SegmentIdField(primary_key=True, tag='orders')" in out
     assert "+    uuid = models.UUIDField(default=uuid.uuid4, editable=False, unique=True)" in out
     after = project.migrate(VIEW)
@@ -263,7 +263,7 @@ def test_unfilled_rows_and_orphans(project: Project) -> None:
         + code.format(count=1, parent="new()")
     )
     assert "1 of shop_order.parent_id" in out
-    assert "aren't there" in out
+    assert "do not exist" in out
     out = project.run(
         "from django.db import connection\n"
         "connection.cursor().execute('DELETE FROM shop_order')\n"

@@ -82,7 +82,7 @@ def test_to_snowflakes_and_back(project: Project) -> None:
     for _ in range(2):
         project.stage("--field", "snowflake")
     number = new_of_now(project)
-    assert "nothing is left to be done" in project.adopt()
+    assert "nothing is left to do" in project.adopt()
     for _ in range(2):
         project.stage("--back")
     assert int(project.run("print(Order.objects.create(note='new').pk)")) > number
@@ -96,7 +96,7 @@ def test_a_uuid_key_is_swapped(project: Project) -> None:
     project.stage("--field", "snowflake")
     project.stage("--field", "snowflake")
     project.stage("--field", "snowflake")
-    assert "nothing is left to be done" in project.adopt("--field", "snowflake")
+    assert "nothing is left to do" in project.adopt("--field", "snowflake")
     new_of_now(project)
     assert project.run(TIMES) == times
 

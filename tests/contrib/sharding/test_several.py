@@ -229,7 +229,7 @@ def test_a_database_that_gave_out_ids_alone_is_not_joined_by_a_setting(
 
 def test_the_first_use_of_all_asks_all_of_them(shards: list[str]) -> None:
     """One that is away may have given out the ids alone; afterwards it may be away."""
-    with away(shards[1]), pytest.raises(SegmentUnavailable, match="'west' can't be asked"):
+    with away(shards[1]), pytest.raises(SegmentUnavailable, match="'west' does not answer"):
         source_of(shards[:2]).fetch("t")
     assert source_of(shards[:2]).fetch("t").delta == 2
 
