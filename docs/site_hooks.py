@@ -27,6 +27,7 @@ ROOT_PAGES = {
 }
 """Files of the repository's root, and the names of their pages."""
 LINK = re.compile(r"(\]\(|src=\"|href=\"|srcset=\")([^)\"#:\s]+)((?:#[^)\"\s]*)?[)\"])")
+ROLE = re.compile(r":(?:class|data|exc|func|meth|mod|attr):<code>[~.]*([^<]+)</code>")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -50,3 +51,8 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
         return before + posixpath.relpath(path, posixpath.dirname(uri) or ".") + after
 
     return LINK.sub(replace, markdown)
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Show names in docstrings without the roles that Sphinx reads."""
+    return ROLE.sub(r"<code>\1</code>", html)

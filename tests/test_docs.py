@@ -21,6 +21,7 @@ from tests.walkthrough import Walkthrough
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+ROOT_PAGES = len(list(ROOT.glob("*.md")))
 FOLLOWED = {
     "quickstart": ["quickstart"],
     "celery": ["quickstart", "celery"],
@@ -192,6 +193,22 @@ def test_the_drawings_are_what_the_script_draws() -> None:
     assert {path.name for path in folder.iterdir()} == set(made)
     for name, content in made.items():
         assert (folder / name).read_text("utf-8") == content, name
+
+
+def test_the_pages_of_reference_are_what_the_script_writes(tmp_path: Path) -> None:
+    """After a change of options, defaults or metrics run ``python docs/reference.py``."""
+    done = warm.run(["docs/reference.py", str(tmp_path)], timeout=60, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    written = sorted(tmp_path.iterdir())
+    assert [path.name for path in written] == ["reference-metrics.md", "reference-settings.md"]
+    for path in written:
+        assert (ROOT / "docs" / path.name).read_text("utf-8") == path.read_text("utf-8")
+
+
+def test_every_page_stands_in_the_menu_of_the_site() -> None:
+    """The site's build refuses a page that does not."""
+    menu = set(re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE))
+    assert menu >= {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[ROOT_PAGES:]}
 
 
 def test_every_check_and_signal_is_documented_and_every_documented_one_exists() -> None:

@@ -1,0 +1,198 @@
+"""Write the pages of reference that come from the code: ``python docs/reference.py [FOLDER]``.
+
+It needs Django and the extras of the test environment. ``tests/test_docs.py`` checks that the
+pages in docs/ are what this script writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import django
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+settings.configure(INSTALLED_APPS=["django_idgen"], USE_TZ=True)
+django.setup()
+
+from django_idgen.ops.metrics import definitions  # noqa: E402
+from django_idgen.settings import config  # noqa: E402
+
+REGISTRIES = (
+    "django_idgen.leases.database.DatabaseLeases",
+    "django_idgen.leases.redis.RedisLeases",
+    "django_idgen.leases.zookeeper.ZooKeeperLeases",
+    "django_idgen.leases.fallback.FallbackLeases",
+    "django_idgen.leases.checkpointed.CheckpointedLeases",
+    "django_idgen.leases.static.StaticLeases",
+    "django_idgen.leases.disposable.DisposableLeases",
+    "django_idgen.leases.http.HttpLeases",
+    "django_idgen.leases.memory.MemoryLeases",
+)
+SOURCES = (
+    "django_idgen.sources.database.DatabaseSource",
+    "django_idgen.sources.pool.PoolSource",
+    "django_idgen.contrib.sharding.ShardedSource",
+    "django_idgen.sources.http.HttpSource",
+    "django_idgen.sources.memory.MemorySource",
+    "django_idgen.sources.file.FileSource",
+)
+GENERATORS = (
+    "django_idgen.core.snowflake.SnowflakeGenerator",
+    "django_idgen.core.buffered.BufferedGenerator",
+    "django_idgen.core.one_time.OneTimeGenerator",
+)
+OF_THE_APP = {"default_step", "clock", "emit", "own", "read_now_us", "marks", "end"}
+"""Arguments that the app gives, or tests. So it is with those that stand before the ``*``."""
+NESTED = {"Registry": "`DatabaseLeases`", "Source": "`DatabaseSource`"}
+"""Defaults of options that are settings of another registry or source."""
+GENERATED = "<!-- Made by docs/reference.py: change the code, then run it. -->"
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
+
+
+def _default(value: object) -> str:
+    if value is inspect.Parameter.empty:
+        return "required"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return f"`{value:_}`" if type(value) is int else f"`{value!r}`"
+
+
+def _backend(path: str) -> Iterator[str]:
+    backend = import_string(path)
+    options = [
+        (f"`{each.name}`", NESTED.get(str(each.annotation), _default(each.default)))
+        for each in inspect.signature(backend).parameters.values()
+        if each.kind is each.KEYWORD_ONLY and each.name not in OF_THE_APP
+    ]
+    yield from (f"### {backend.__name__}", "", f"`{path}`", "")
+    if options:
+        yield from _table(("option", "default"), options)
+    else:
+        yield from ("It has no options of its own.", "")
+
+
+def _fields(found: type) -> Iterator[tuple[str, str, str]]:
+    """Each field of a class of settings, with its default and its docstring."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(found))).body[0].body  # type: ignore
+    defaults = found()
+    words = {}
+    for field, after in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr):
+            words[field.target.id] = " ".join(after.value.value.split())  # type: ignore
+    for name, text in words.items():
+        yield f"`{name}`", _default(getattr(defaults, name)), text.replace("``", "`")
+
+
+def settings_page() -> str:
+    """Return the page of all settings with their defaults."""
+    segments = config.read_settings().segments
+    generator = config.read_settings().generators["default"]
+    growth = {
+        "segment_duration": segments.growth.duration,
+        "longest_step": segments.growth.longest_step,
+        "longest_chain": segments.growth.longest_chain,
+    }
+    options = ((name, growth.get(name, getattr(segments, name, None)))
+               for name in config.SEGMENT_OPTIONS)  # fmt: skip
+    lines = [
+        "# Settings and their defaults",
+        "",
+        GENERATED,
+        "",
+        "For a look-up: each option that the code knows, and its default. "
+        "[Settings](settings.md) explains them, and has examples. Durations are in seconds.",
+        "",
+        "## Generators",
+        "",
+        '`IDGEN["GENERATORS"][alias]`, with `BACKEND`, `NAMESPACE`, `LAYOUT`, `EPOCH`, `LEASES` '
+        "and `OPTIONS`.",
+        "",
+        *(line for path in GENERATORS for line in _backend(path)),
+        "## Registries",
+        "",
+        '`IDGEN["GENERATORS"][alias]["LEASES"]`, with `BACKEND` and `OPTIONS`. '
+        "All of them also take:",
+        "",
+        *_table(
+            ("option", "default"),
+            [
+                ("`window`", _default(generator.window)),
+                ("`idle_after`", f"{config.IDLE_WINDOWS} windows"),
+                ("`workers`", "the whole range of the layout"),
+            ],
+        ),
+        *(line for path in REGISTRIES for line in _backend(path)),
+        "## Segments",
+        "",
+        '`IDGEN["SEGMENTS"]["OPTIONS"]`',
+        "",
+        *_table(("option", "default"), ((f"`{name}`", _default(value)) for name, value in options)),
+        "## Sources",
+        "",
+        '`IDGEN["SEGMENTS"]["SOURCE"]`, with `BACKEND` and `OPTIONS`.',
+        "",
+        *(line for path in SOURCES for line in _backend(path)),
+        "## REST",
+        "",
+        '`IDGEN["REST"]`: [the service](service.md#settings).',
+        "",
+        *_table(("key", "default", ""), _fields(config.RestSettings)),
+        "## Metrics",
+        "",
+        '`IDGEN["METRICS"]`: [metrics](monitoring.md).',
+        "",
+        *_table(("key", "default", ""), _fields(config.MetricsSettings)),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def metrics_page() -> str:
+    """Return the page of all metrics."""
+    groups = (
+        ("Of each process", "What a process counts and holds.", definitions.PROCESS),
+        ("Derived", "Computed at each scrape.", definitions.DERIVED),
+        ("Shared", "What databases and Redis know. Each scrape asks them.", definitions.SHARED),
+    )
+    lines = [
+        "# All metrics",
+        "",
+        GENERATED,
+        "",
+        "For a look-up: each metric as Prometheus shows it. "
+        "[Metrics, alerts and logs](monitoring.md) says how to set them up, and which to watch.",
+        "",
+    ]
+    for title, words, group in groups:
+        rows = [
+            (
+                f"`{each.name}{'_total' if each.kind == 'counter' else ''}`",
+                each.kind,
+                ", ".join(f"`{label}`" for label in each.labels) or "none",
+                each.help,
+            )
+            for each in group.values()
+        ]
+        lines += [f"## {title}", "", words, "", *_table(("metric", "kind", "labels", ""), rows)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs"
+    (folder / "reference-settings.md").write_text(settings_page(), "utf-8")
+    (folder / "reference-metrics.md").write_text(metrics_page(), "utf-8")
