@@ -1,4 +1,4 @@
-"""Ids without a database, and without Django: from a service, given out here.
+"""Ids of a service, given out by this process without a database or Django.
 
     from django_idgen.client import Client
 
@@ -7,8 +7,8 @@
         client.generators["orders"].next_ids(1000)
         client.segments["invoices"].next_id()
 
-The service (a Django project with ``django_idgen.rest.urls``) lends whole segments and
-worker ids; this process asks it a few times an hour, however many ids it takes.
+The service (a Django project with ``django_idgen.rest.urls``) lends whole segments and worker ids.
+The client asks it a few times an hour, however many ids it gives out.
 ``pip install "django-idgen[client]"``.
 """
 
@@ -49,28 +49,28 @@ __all__ = ["Client"]
 
 DEFAULT_ALIAS = "default"
 WAIT = 5.0
-"""Seconds that a caller waits for a segment: long enough to come past a dead address."""
+"""Seconds that a caller waits for a segment: long enough to try another address."""
 
 
 @shows_link_options
 class Client:
     """The generators and tags of the services at ``base_urls``. Safe to share between threads.
 
-    ``base_urls``: where the service's API is mounted, or a list of addresses of services
-    in front of one and the same database. ``token`` (an access token, or a function that
-    returns one), ``token_env`` (an environment variable) or ``token_file`` (a path): read
-    for each request, so that it can be replaced at any time. It must name the tags, and in
-    ``leases`` the generators. For ``timeout``, ``connect_timeout`` (seconds), ``verify``,
-    ``cert``, ``trust_env`` and ``installation`` see :class:`HttpLink`.
+    ``base_urls``: the URL of the service's API, or a list of URLs of services in front of the same
+    database. ``token`` (an access token, or a function that returns one), ``token_env`` (an
+    environment variable) or ``token_file`` (a path): read for each request, so that it can be
+    replaced at any time. The token must name the tags, and in ``leases`` the generators. For
+    ``timeout``, ``connect_timeout`` (seconds), ``verify``, ``cert``, ``trust_env`` and
+    ``installation`` see :class:`HttpLink`.
 
-    ``wait``: seconds that a caller waits for a segment, where none is left. ``holder``: a
-    label of this process in the service's list of leases, ``host:pid name`` by default.
-    ``on_event`` hears what the generators tell (see :mod:`.signals` for the names).
+    ``wait``: seconds that a caller waits for a segment if none is left. ``holder``: the label of
+    this process in the service's list of leases, by default ``host:pid name``. ``on_event``
+    receives the events of the generators (see :mod:`.signals` for the names).
 
-    Close it, or use it as a context manager, so that worker ids are given back; the end of
-    the process does so, too. The child of a fork starts afresh.
+    Close it, or use it as a context manager, to give worker ids back. The end of the process does
+    so, too. The child of a fork starts anew.
 
-    Raises :class:`ConfigurationError` for what can't work. Asks nothing yet.
+    Makes no request. Raises :class:`ConfigurationError` for wrong arguments.
     """
 
     def __init__(
@@ -90,27 +90,22 @@ class Client:
             holder=process_label() if holder is None else holder,
             on_event=on_event,
         )
-        _living.add(self)
+        _clients.add(self)
         _watch_once()
 
     @property
     def segments(self) -> Segments:
-        """``segments[tag]``: the ids of a tag of the service, from whole segments.
+        """``segments[tag]``: the generator of a tag of the service.
 
-        Looking up raises :class:`InvalidTag`; giving ids what
-        :class:`SegmentGenerator` says.
+        Raises :class:`InvalidTag`.
         """
         if is_prefork():
             return cast(Segments, PreforkMap(self._single, lambda tag: self.segments[tag]))
         return self._allocator.segments
 
     def _single(self, tag: str) -> SegmentGenerator:
-        """A generator of ``tag`` with an allocator of its own: closing it leaves nothing."""
+        """A generator of ``tag`` with its own allocator, so that it can be closed alone."""
         return self._make_allocator().generator(tag)
-
-    def snowflake(self, alias: str = DEFAULT_ALIAS) -> SnowflakeGenerator:
-        """``generators[alias]``: snowflakes of a generator of the service."""
-        return self.generators[alias]
 
     def next_id(self, alias: str = DEFAULT_ALIAS) -> int:
         """The next id of ``generators[alias]``."""
@@ -129,7 +124,7 @@ class Client:
         return await (await self.generators.afind(alias)).anext_ids(count)
 
     def decode(self, value: int | str, alias: str = DEFAULT_ALIAS) -> IdParts:
-        """Take an id of ``generators[alias]`` apart: when it was made, and by whom.
+        """The parts of an id of ``generators[alias]``, such as its time and worker id.
 
         ``value`` is an id, or its decimal text. Raises :class:`InvalidId`.
         """
@@ -137,13 +132,13 @@ class Client:
         return self.generators[alias].decode(int(value) if whole else value)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Stop giving out ids, and give the worker ids back. May be called twice; never raises."""
-        _living.discard(self)
+        """Stop giving out ids, and give the worker ids back. Idempotent. Never raises."""
+        _clients.discard(self)
         self.generators.close()
         self._allocator.close()
 
     def forget(self) -> None:
-        """In the child of a fork: nothing of the parent's is used. Called automatically."""
+        """Drop what the child of a fork inherited. Called automatically."""
         self.generators.forget()
         self._allocator.forget()
 
@@ -326,9 +321,9 @@ def _layout(words: Mapping[str, Any]) -> BitLayout:
     )
 
 
-# --- the process' life ------------------------------------------------------------------
+# --- process hooks ---------------------------------------------------------------------
 
-_living: WeakSet[Client] = WeakSet()
+_clients: WeakSet[Client] = WeakSet()
 _watched: list[bool] = []
 
 
@@ -341,10 +336,10 @@ def _watch_once() -> None:
 
 
 def _close_all() -> None:
-    for client in list(_living):
+    for client in list(_clients):
         client.close()
 
 
 def _forget_all() -> None:
-    for client in list(_living):
+    for client in list(_clients):
         client.forget()

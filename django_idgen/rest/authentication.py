@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, ClassVar
 
+from django.core.cache import cache
 from django.db import Error as AnyDatabaseError
 from django.http import HttpRequest
 from django.utils import timezone
@@ -176,9 +177,15 @@ def default_authentication() -> list[type[BaseAuthentication]]:
 
 
 def _look_up(request: Request | HttpRequest, secret: str) -> KnownToken:
-    known = KnownSecrets()
-    if not TOKENS.has_seen(secret) and not known.has(secret):
-        # Guessing can't succeed, but must not keep the database busy.
+    """Query the token of ``secret``, unless its sender's address guesses secrets.
+
+    A guess can't succeed, but must not keep the database busy. Secrets that were right lately in
+    any process pass. Otherwise the clients of a new process, whose cache of tokens is empty, would
+    wait while a stranger at the same address (which may be a proxy's) guesses.
+    """
+    counted = current_settings().rest.caller_rate is not None
+    key = _key("known", digest_of(secret))
+    if counted and not TOKENS.has_seen(secret) and not _ask_cache(cache.get, key):
         _check_address(request, counting=False)
     try:
         token = TOKENS.get(secret)
@@ -193,7 +200,8 @@ def _look_up(request: Request | HttpRequest, secret: str) -> KnownToken:
     if token is None:
         _check_address(request, counting=True)
         raise AuthenticationFailed("This access token is not known, or has expired.")
-    known.add(secret)
+    if counted:
+        _ask_cache(cache.set, key, 1, REMEMBERED)
     return token
 
 
@@ -229,9 +237,9 @@ def secret_of(header: bytes | str) -> str | None:
 
 
 class SettingThrottle(SimpleRateThrottle):
-    """A throttle whose rate is a setting of ``IDGEN["REST"]``; off where that is None."""
+    """A throttle whose rate is a setting of ``IDGEN["REST"]``; None switches it off."""
 
-    setting: ClassVar[str]
+    setting: ClassVar[str] = "caller_rate"
     _warn_at: ClassVar[float] = -math.inf
 
     def get_rate(self) -> str | None:
@@ -258,8 +266,6 @@ class SettingThrottle(SimpleRateThrottle):
 class CallerThrottle(SettingThrottle):
     """``caller_rate``: requests of one user or token; at an open mount, of one address."""
 
-    setting = "caller_rate"
-
     def get_cache_key(self, request: Request, view: Any) -> str | None:  # noqa: ARG002
         pk = getattr(request.user, "pk", None)
         return _key("open", self.get_ident(request)) if pk is None else _key("caller", str(pk))
@@ -283,8 +289,6 @@ class WrongSecretThrottle(SettingThrottle):
     With ``counting=False`` it checks the limit without counting the request.
     """
 
-    setting = "caller_rate"
-
     def __init__(self, *, counting: bool) -> None:
         super().__init__()
         self.counting = counting
@@ -296,33 +300,6 @@ class WrongSecretThrottle(SettingThrottle):
         return bool(super().throttle_success()) if self.counting else True
 
 
-class KnownSecrets(SettingThrottle):
-    """The secrets that were right lately in any process, if ``caller_rate`` is set.
-
-    A new process has an empty cache of tokens. Without this, its clients would have to wait while
-    a stranger at the same address (which may be a proxy's) guesses secrets.
-    """
-
-    setting = "caller_rate"
-
-    def has(self, secret: str) -> bool:
-        return self.rate is not None and bool(self._cached(self.cache.get, _known_key(secret)))
-
-    def add(self, secret: str) -> None:
-        if self.rate is not None:
-            self._cached(self.cache.set, _known_key(secret), 1, REMEMBERED)
-
-    def _cached(self, call: Any, *arguments: Any) -> Any:
-        try:
-            return call(*arguments)
-        except Exception as error:  # noqa: BLE001  (cache clients raise errors of their own)
-            _warn(error)
-
-
-def _known_key(secret: str) -> str:
-    return _key("known", sha256(secret.encode("utf-8", "surrogatepass")).hexdigest())
-
-
 def ids_throttles() -> list[type[BaseThrottle]]:
     """The project's ``DEFAULT_THROTTLE_CLASSES``, then this app's."""
     known: Iterable[Any] = api_settings.DEFAULT_THROTTLE_CLASSES
@@ -332,6 +309,13 @@ def ids_throttles() -> list[type[BaseThrottle]]:
 def _key(kind: str, name: str) -> str:
     # Some caches refuse spaces, or long keys.
     return f"idgen_throttle_{kind}_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _ask_cache(call: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return call(*arguments)
+    except Exception as error:  # noqa: BLE001  (cache clients raise errors of their own)
+        _warn(error)
 
 
 def _warn(error: Exception) -> None:

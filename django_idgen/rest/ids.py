@@ -25,7 +25,7 @@ from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
 from ..core.encoding import ALPHABETS, MAX_PREFIX_LENGTH, PREFIX, TextForm
-from ..core.errors import ConfigurationError, IdgenError, InvalidId
+from ..core.errors import IdgenError, InvalidId
 from ..core.generator import MAX_BATCH
 from ..core.segment import MAX_ID
 from ..ops.decoding import layout_document, parts_document
@@ -90,13 +90,13 @@ FIELDS = {
         least=1,
         most=10_000,
         required=False,
-        help_text="How many ids, as a list; one that is not in a list if it is not given. The "
-        "service's setting max_count is the most.",
+        help_text="How many ids, as a list. Without it, a single id in no list. The setting "
+        "max_count of the service is the maximum.",
     ),
     "as": Choice(
         list(FORMS),
         required=False,
-        help_text="Whether ids are JSON strings or numbers: JavaScript reads long ones wrong.",
+        help_text="Whether ids are JSON strings or numbers. JavaScript reads long numbers wrong.",
     ),
 }
 IdsInput: type[Input] = type(
@@ -391,13 +391,6 @@ class AnyId(Described, serializers.Field):  # type: ignore[type-arg]
         return {"oneOf": [number, {"type": "string"}], "example": SHOWN}
 
 
-class Prefix(Text):
-    """The text before an id's digits. The view checks it."""
-
-    def shape(self, asked: bool) -> Shape:  # noqa: ARG002
-        return {"type": "string", "pattern": f"^({PREFIX.pattern})?$"}
-
-
 class Alias(Text):
     """A configured generator. The view checks it."""
 
@@ -410,17 +403,19 @@ class DecodeInput(Input):
 
     example: ClassVar[Any] = {"id": SHOWN}
     id = AnyId(help_text="The id: a number, or a text in the form that is named.")
-    form = Choice(
-        sorted(ALPHABETS), default="decimal", help_text="The alphabet that the id is written in."
-    )
-    prefix = Prefix(
+    form = Choice(sorted(ALPHABETS), default="decimal", help_text="The alphabet of the id.")
+    prefix = serializers.RegexField(
+        rf"\A({PREFIX.pattern})?\Z",
+        trim_whitespace=False,
         max_length=MAX_PREFIX_LENGTH,
         allow_blank=True,
         default="",
-        help_text="What stands before the id's digits, such as “ord_”.",
+        help_text="The text before the id's digits, such as “ord_”.",
     )
     generator = Alias(
-        max_length=128, default=DEFAULT_ALIAS, help_text="Whose id it is: an alias of the settings."
+        max_length=128,
+        default=DEFAULT_ALIAS,
+        help_text="The generator of the id: an alias of the settings.",
     )
 
 
@@ -465,8 +460,8 @@ class Decoded(Answer):
 
 DECODE = Operation(
     name="decode_id",
-    summary="Take an id apart",
-    description="When and by which worker it was made. Takes none.",
+    summary="Decode an id",
+    description="Tells when and by which worker it was made. Takes no id.",
     query=DecodeInput,
     answer=Decoded,
 )
@@ -493,10 +488,7 @@ class DecodeView(IdgenView):
 
 
 def _value(wanted: dict[str, Any]) -> int:
-    try:
-        form = TextForm(wanted["form"], wanted["prefix"])
-    except ConfigurationError as error:
-        raise ValidationError({"prefix": [str(error)]}) from error
+    form = TextForm(wanted["form"], wanted["prefix"])
     given = wanted["id"]
     if wanted["prefix"] and not (isinstance(given, str) and given.startswith(wanted["prefix"])):
         raise InvalidId(given, f"it does not begin with {wanted['prefix']!r}")

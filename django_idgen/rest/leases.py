@@ -49,8 +49,8 @@ class LeasesInput(PageInput):
     state = Choice(
         STATES,
         required=False,
-        help_text="Held; held, but its renewal is overdue (lapsing); given back (free); or held "
-        "by a process that does not renew it (lapsed).",
+        help_text="Held; held, but its renewal is late (lapsing); given back (free); or held by a "
+        "process that does not renew it (lapsed).",
     )
 
 
@@ -84,15 +84,15 @@ class LeaseShown(Answer):
     )
     namespace = serializers.CharField()
     registry = serializers.CharField(
-        help_text="The kind of what lends it, such as database or redis."
+        help_text="The kind of its registry, such as database or redis."
     )
     place = serializers.CharField(
-        help_text="Where that one keeps it, such as the alias of the database: two namespaces of "
-        "one name may be kept in two places."
+        help_text="Where the registry keeps it, such as the alias of the database: namespaces of "
+        "one name may be in several places."
     )
     worker = serializers.IntegerField()
     lease = serializers.CharField(
-        help_text="Names this lease when it is released by hand, and can't renew it. Empty if the "
+        help_text="Identifies the lease to release it by hand; it can't renew it. Empty if the "
         "worker id is free."
     )
     state = Choice(STATES)
@@ -103,8 +103,8 @@ class LeaseShown(Answer):
     )
     clock_offset = serializers.FloatField(
         allow_null=True,
-        help_text="Seconds that the holder's clock was ahead of the registry's when it was seen "
-        "last; below 0: behind.",
+        help_text="Seconds that the holder's clock was ahead of the registry's when last seen; "
+        "negative: behind.",
     )
     acquired_at = Moment(allow_null=True)
     seen_at = Moment(allow_null=True)
@@ -147,10 +147,10 @@ class ReleaseLeaseView(ManagementView):
     @Operation(
         name="free_worker",
         summary="Free a worker id by hand",
-        description="As after its holder was killed. A holder that lives learns it at its next "
-        "renewal: it uses up its window and takes another lease. The next holder of the worker "
-        "id starts after that window, so that no id comes twice. If another one holds it by "
-        "now, nothing is done: 409.",
+        description="For a holder that was killed. A running holder learns it at its next renewal: "
+        "it uses up its window and takes another lease. The next holder of the worker id starts "
+        "after that window, so that no id repeats. If another holder has it by now, nothing is "
+        "done: 409.",
         permission="django_idgen.change_workerlease",
         body=ReleaseLeaseInput,
         answer=ReleasedByHand,

@@ -1,12 +1,12 @@
 """Whole segments and worker ids over HTTP, for services that give ids out elsewhere.
 
 =======================================  ====================  =====================
-``tags/<tag>/segment``                   GET                   whose ids they would be
+``tags/<tag>/segment``                   GET                   terms: whose ids, how many
 ``tags/<tag>/segment``                   POST                  take a segment
-``generators/<alias>/leases``            GET                   what is lent, and how
-``generators/<alias>/leases``            POST                  borrow
-``generators/<alias>/leases/renew``      POST                  move the end up
-``generators/<alias>/leases/release``    POST                  give back
+``generators/<alias>/leases``            GET                   terms: the settings to share
+``generators/<alias>/leases``            POST                  borrow a worker id
+``generators/<alias>/leases/renew``      POST                  move the window's end up
+``generators/<alias>/leases/release``    POST                  give the worker id back
 ``generators/<alias>/leases/renew-seen`` POST                  for a scheduler
 =======================================  ====================  =====================
 
@@ -149,8 +149,8 @@ class Fingerprint(Described, serializers.DictField):
         whole = {"type": "integer"}
         return {
             "type": "object",
-            "description": "What holders of worker ids must agree on; what is not named is left "
-            "out.",
+            "description": "What holders of worker ids must agree on. Settings of other "
+            "registries are left out.",
             "properties": {
                 "fields": FIELDS,
                 "tick_us": {**whole, "description": "Length of a tick in µs."},
@@ -243,11 +243,11 @@ class RenewSeenInput(SettingsInput):
 
 
 class Terms(Answer):
-    """Whose ids are lent."""
+    """The installation that lends."""
 
     installation = PrintableText(
-        help_text="Whose ids these are: two databases give out the same ones. A client that "
-        "sends it is lent nothing of another one's."
+        help_text="The database that the ids come from. Another one gives out the same ids, so a "
+        "client that sends it gets nothing from another one."
     )
 
 
@@ -255,12 +255,12 @@ class Lent(Terms):
     """What each grant repeats of its request."""
 
     nonce = PrintableText(
-        required=False, help_text="What the request said, for its sender to know it by."
+        required=False, help_text="As in the request, so that its sender knows the answer."
     )
 
 
 class SegmentTerms(Terms):
-    """Whose ids a segment would be."""
+    """The terms of a tag's segments."""
 
     example: ClassVar[Any] = {"tag": "orders", "max_segment": 1000000, **INSTALLATION}
     tag = serializers.CharField()
@@ -295,7 +295,7 @@ class LayoutTerms(Answer):
 
 
 class LeaseTerms(Terms):
-    """A generator, as its clients have to be set up."""
+    """The settings that clients of a generator need."""
 
     example: ClassVar[Any] = {
         "namespace": "default",
@@ -416,7 +416,7 @@ class SegmentView(LendingView):
 
     @Operation(
         name="segment_terms",
-        summary="Whose ids a segment of a tag would be; nothing is taken",
+        summary="Tell whose ids a segment of a tag would be, without taking one",
         answer=SegmentTerms,
         errors=REFUSED,
     )
@@ -429,10 +429,10 @@ class SegmentView(LendingView):
     @Operation(
         name="take_segment",
         summary="Take a whole segment of a tag, to give its ids out elsewhere",
-        description="`floor` is the end of the highest segment that the client has had; `times` "
-        "how many steps it would like (0: none), `at_least` how many ids. A user needs the "
-        "permission to change tags. A floor that skips more than the setting max_skip is "
-        "refused: 403 with the code `skip_too_far`.",
+        description="`floor` is the end of the highest segment that the client has had, `times` "
+        "the number of steps that it would like (0: none), `at_least` the number of ids that it "
+        "needs. A user needs the permission to change tags. A floor that skips more than the "
+        "setting max_skip is refused: 403 with the code `skip_too_far`.",
         body=SegmentInput,
         answer=LentSegment,
         errors=REFUSED,
@@ -524,7 +524,7 @@ class LeasesView(LeaseView):
 
     @Operation(
         name="lease_terms",
-        summary="What a client of worker ids has to be set up with",
+        summary="Tell the settings that a client of worker ids needs",
         answer=LeaseTerms,
         errors=REFUSED,
     )
@@ -553,8 +553,8 @@ class LeasesView(LeaseView):
     @Operation(
         name="borrow_worker",
         summary="Borrow a worker id",
-        description="`not_before` is the tick after the last one that the client has stamped; "
-        "`avoid` a worker id that it does not want back.",
+        description="`not_before` is the tick after the last one that the client has stamped, "
+        "`avoid` a worker id that it does not want.",
         body=AcquireInput,
         answer=LentLease,
         errors=REFUSED,
@@ -639,7 +639,7 @@ class RenewSeenView(LeaseView):
 
     @Operation(
         name="renew_seen_leases",
-        summary="Renew all that was borrowed by holders seen lately",
+        summary="Renew all leases of holders seen lately",
         body=RenewSeenInput,
         answer=RenewedSeen,
         errors=REFUSED,

@@ -165,28 +165,27 @@ class WholeNumber(Whole):
 class Mark(WholeNumber):
     """A tick, or an end of a segment: always written as text, which JavaScript reads exactly."""
 
+    text: ClassVar[Shape] = {
+        "type": "string",
+        "pattern": "^[0-9]{1,20}$",
+        "example": "13089600517",
+    }
+
     def to_representation(self, value: int) -> str:
         return str(value)
 
     def shape(self, asked: bool) -> Shape:
-        text = {"type": "string", "pattern": "^[0-9]{1,20}$", "example": "13089600517"}
-        return super().shape(asked) if asked else text
+        return super().shape(asked) if asked else dict(self.text)
 
 
-class IdNumber(Whole):
-    """An id, or a mark among ids: read as text or number, written as text."""
+class IdNumber(Mark):
+    """An id, or a mark among ids."""
 
-    takes_text = True
+    digits = Whole.digits
+    text = {"type": "string", "pattern": "^[1-9][0-9]{0,18}$", "example": "5001"}  # noqa: RUF012
 
     def __init__(self, *, least: int = 1, most: int = MAX_ID, **options: Any) -> None:
         super().__init__(least=least, most=most, **options)
-
-    def to_representation(self, value: int) -> str:
-        return str(value)
-
-    def shape(self, asked: bool) -> Shape:
-        text = {"type": "string", "pattern": "^[1-9][0-9]{0,18}$", "example": "5001"}
-        return super().shape(asked) if asked else text
 
 
 class Seconds(serializers.FloatField):

@@ -81,7 +81,7 @@ ADD = "django_idgen.add_leafalloc"
 CHANGE = "django_idgen.change_leafalloc"
 LONGEST_TEXT = 256
 """Characters of a description, and of a text to search for."""
-CLEARED = "Ids that the process which answers held, and has let go of."
+CLEARED = "Ids that the answering process held, and has given back."
 TRUSTED = 60.0
 """Seconds for which a tag, once found, is taken to be there. This app removes none."""
 MOST_KNOWN = 10_000
@@ -412,9 +412,9 @@ class TagShown(Answer):
     step = serializers.IntegerField(help_text="Ids that a process takes at a time.")
     description = serializers.CharField()
     fetch_rate = serializers.FloatField(
-        help_text="Ids a second that processes fetched, when last measured."
+        help_text="Ids a second that processes fetched, as last measured."
     )
-    paused = serializers.BooleanField(help_text="Whether no process is given more of its ids.")
+    paused = serializers.BooleanField(help_text="Whether no process gets more of its ids.")
     updated_at = Moment()
     databases = RowShown(many=True)
 
@@ -430,7 +430,7 @@ class Skipped(TagShown):
 
 
 class Cleared(Answer):
-    """What the process that answers has cleared."""
+    """What the answering process has cleared."""
 
     example: ClassVar[Any] = {"tag": "orders", "process": "web-1:17", "cleared": 950}
     tag = TagName()
@@ -439,7 +439,7 @@ class Cleared(Answer):
 
 
 class Preloaded(Answer):
-    """What is ready now."""
+    """The ids that are ready now."""
 
     example: ClassVar[Any] = {
         "tag": "orders",
@@ -555,7 +555,7 @@ class PreloadView(OneTagView):
 
     @Operation(
         name="preload_tag",
-        summary="Load ids ahead, in the process that answers and in the pool",
+        summary="Load ids ahead, in the answering process and in the pool",
         permission=CHANGE,
         body=NoInput,
         answer=Preloaded,
@@ -583,9 +583,8 @@ class SkipView(OneTagView):
     @Operation(
         name="skip_tag",
         summary="Skip ahead, never back",
-        description="No fetch gets ids below, from now on. Processes use up what they hold "
-        "already, but for the one that answers; a pool is emptied. The setting max_skip is the "
-        "furthest at once.",
+        description="No later fetch gets lower ids. The answering process gives its ids back, "
+        "other processes use theirs up; a pool is emptied. The setting max_skip limits a skip.",
         permission=CHANGE,
         body=SkipInput,
         answer=Skipped,
@@ -613,9 +612,8 @@ class ClearView(OneTagView):
 
     @Operation(
         name="clear_tag",
-        summary="Have the process that answers let go of its ids of a tag",
-        description="They go into the pool, or are a gap. With several processes the others keep "
-        "theirs.",
+        summary="Give back the ids of a tag that the answering process holds",
+        description="They go into the pool, or are a gap. Other processes keep theirs.",
         permission=CHANGE,
         body=NoInput,
         answer=Cleared,
@@ -648,8 +646,8 @@ class PauseView(SwitchView):
     @Operation(
         name="pause_tag",
         summary="Give out no more ids of a tag",
-        description="Processes use up what they hold; then a request for ids is answered with 409 "
-        "and the code `paused`. What lies in a pool is kept, and not handed out. May be repeated.",
+        description="Processes use up the ids that they hold. Then requests for ids get 409 with "
+        "the code `paused`. The tag's pool is cleared. May be repeated.",
         permission=CHANGE,
         body=NoInput,
         answer=TagShown,

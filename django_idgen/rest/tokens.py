@@ -1,8 +1,7 @@
-"""Access tokens: made, found by their secret, replaced.
+"""Access tokens: made, found by their secret, replaced, revoked.
 
-A secret has 256 random bits, so its SHA-256 digest is all that needs to be stored: there
-is nothing to guess, hence nothing for a slow hash to slow down. The secret itself is
-seen once, when the token is made.
+The database keeps the SHA-256 digest of a secret. A slow hash would add no safety: a secret has 256
+random bits, which cannot be guessed. The secret is shown once, when the token is made.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ __all__ = [
 ]
 
 PREFIX = "idgen_"
-"""What a secret begins with, so that scanners for leaked secrets know one."""
+"""Begins each secret, so that scanners for leaked secrets recognize it."""
 HINT_LENGTH = 4
 
 
 @dataclass(frozen=True, slots=True)
 class KnownToken:
-    """A token as the database had it. Frozen, freely shared; holds no secret."""
+    """A token as it was read from the database, without its secret."""
 
     pk: int
     name: str
@@ -63,7 +62,6 @@ class KnownToken:
 
     @property
     def names_nothing(self) -> bool:
-        """Whether it may do nothing at all."""
         return not (self.tags or self.generators or self.leases)
 
     def may_take_of_tag(self, tag: str) -> bool:
@@ -77,12 +75,12 @@ class KnownToken:
 
 
 def digest_of(secret: str) -> str:
-    """What is stored of a secret."""
+    """The part of a secret that is stored."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def find_token(secret: str) -> KnownToken | None:
-    """The token of a secret, if there is one that has not expired. Asks the database."""
+    """Query the token of a secret; None if there is none, or it has expired."""
     found = stored_tokens().filter(digest=digest_of(secret)).first()
     if found is None:
         return None
@@ -98,18 +96,18 @@ def find_token(secret: str) -> KnownToken | None:
 
 
 def stored_tokens() -> QuerySet[AccessToken]:
-    """All tokens, where they are written: a replica may not have the latest yet."""
+    """All tokens, read from the database that is written: a replica may lag behind."""
     return AccessToken.objects.using(router.db_for_write(AccessToken))
 
 
 def living_tokens(now: datetime | None = None) -> QuerySet[AccessToken]:
-    """Those that are not refused at ``now`` (this moment unless given)."""
+    """The tokens that are valid at ``now``, by default the current time."""
     moment = now or timezone.now()
     return stored_tokens().filter(Q(expires_at=None) | Q(expires_at__gt=moment))
 
 
 def set_new_secret(token: AccessToken) -> str:
-    """Give ``token``, which is not stored yet, a secret, and return that: it is kept nowhere."""
+    """Set a new secret for ``token``, which is not saved yet. Returns the secret."""
     secret = PREFIX + secrets.token_urlsafe(32)
     token.digest = digest_of(secret)
     token.hint = secret[-HINT_LENGTH:]
@@ -125,7 +123,7 @@ def make_token(
     leases: Iterable[str] = (),
     expires_at: datetime | None = None,
 ) -> tuple[AccessToken, str]:
-    """A new token and its secret, which can't be had again later.
+    """Make a token. Returns it with its secret, which can't be read again later.
 
     ``tags``, ``generators`` and ``leases`` are patterns, in which “*” stands for any characters.
     Raises :class:`~django.core.exceptions.ValidationError`.
@@ -140,30 +138,30 @@ def make_token(
     if not name.isprintable():
         raise ValidationError({"name": f"{name!r} has a character that can't be printed."})
     secret = set_new_secret(token)
-    # A secret never comes twice; and a look for it might be done on a replica.
+    # Secrets don't repeat, and the check for it might read a replica.
     token.full_clean(validate_unique=False)
     token.save(force_insert=True)
     return token, secret
 
 
 def replace_token(name: str, *, overlap: timedelta) -> tuple[AccessToken, str]:
-    """A new token with the rights of the latest one of ``name``; the others end after ``overlap``.
+    """Replace the tokens of ``name`` by a new one with the rights of the latest.
 
-    All work meanwhile. If the latest one was made to expire, the new one will live as long
-    as that was to live. Raises :class:`AccessToken.DoesNotExist` if none of ``name`` works.
+    The old ones expire after ``overlap``. If the latest one expires, the new one gets the same
+    lifetime. Raises :class:`AccessToken.DoesNotExist` if no token of ``name`` is valid.
     """
     return _successor(living_tokens().filter(name=name).latest("pk"), overlap)
 
 
 def replace_living_token(token: AccessToken, *, overlap: timedelta) -> tuple[AccessToken, str]:
-    """As :func:`replace_token`, with the rights of ``token``."""
+    """As :func:`replace_token`, but with the rights of ``token``."""
     return _successor(living_tokens().get(pk=token.pk), overlap)
 
 
 def revoke_tokens(tokens: QuerySet[AccessToken]) -> int:
-    """Refuse ``tokens`` from now on; returns how many of them had worked until now.
+    """Revoke ``tokens`` for good. Returns how many of them were valid.
 
-    That is final. In other processes they work for ``IDGEN["REST"]["token_max_age"]`` more.
+    Other processes accept them for up to ``IDGEN["REST"]["token_max_age"]`` more.
     """
     now = timezone.now()
     return tokens.filter(Q(expires_at=None) | Q(expires_at__gt=now)).update(expires_at=now)
@@ -182,11 +180,11 @@ def _successor(former: AccessToken, overlap: timedelta) -> tuple[AccessToken, st
         expires_at=expires_at,
     )
     end = now + max(overlap, timedelta(0))
-    # Only older ones: of two replacements at once, the one must not end the other.
+    # Only older ones, so that two replacements at once don't end each other.
     older = living_tokens(end).filter(name=former.name, pk__lt=made[0].pk)
     with transaction.atomic(using=older.db):
         if connections[older.db].features.has_select_for_update:
-            # In one order: an UPDATE locks rows as it finds them, and two could deadlock.
+            # Lock in one order: two UPDATEs, each in its own order, could deadlock.
             list(older.select_for_update().order_by("pk").values_list("pk"))
         older.update(expires_at=end)
     return made
@@ -195,7 +193,7 @@ def _successor(former: AccessToken, overlap: timedelta) -> tuple[AccessToken, st
 def _lines(patterns: Iterable[str]) -> str:
     lines = list(patterns)
     for line in lines:
-        # Stored one to a line: what holds an end of line, of Unicode's too, would be two.
+        # Stored one a line: a line break, also one of Unicode's, would make two of it.
         if line.splitlines() != [line]:
             raise ValidationError(f"{line!r} is no pattern of tags or generators.")
         validate_patterns(line)
@@ -203,7 +201,7 @@ def _lines(patterns: Iterable[str]) -> str:
 
 
 def misnamed(token: AccessToken) -> list[str]:
-    """What ``token`` names though there is none, in words; where it names nothing, that."""
+    """Warnings for a person: the names in ``token`` that match nothing, or that it has none."""
     if not (token.tags or token.generators or token.leases):
         return [_("It names no tag, no generator and no lease: it may take nothing.")]
     lines = [*token.generators.splitlines(), *token.leases.splitlines()]
@@ -212,7 +210,7 @@ def misnamed(token: AccessToken) -> list[str]:
         tags = token.tags.splitlines() if source_behind_pool().keeps_rows else []
         absent = [tag for tag in tags if tag and "*" not in tag and find_tag(tag) is None]
     except (IdgenError, ImproperlyConfigured):
-        return []  # the checks and the status say what is wrong
+        return []  # the system checks report it
     unmatched = [each for each in lines if not any(fits(each, alias) for alias in known)]
     return [
         *(_("There is no tag “%(tag)s” yet.") % {"tag": tag} for tag in dict.fromkeys(absent)),
@@ -225,12 +223,12 @@ def misnamed(token: AccessToken) -> list[str]:
 
 
 def fits(pattern: str, name: str) -> bool:
-    """Whether ``pattern`` names ``name``: “*” stands for any characters, all else for itself."""
+    """Whether ``name`` matches ``pattern``, whose only wildcard is “*”."""
     return pattern == name or fnmatchcase(name, pattern.translate(_LITERAL))
 
 
 _LITERAL = {ord("?"): "[?]", ord("["): "[[]"}
-"""What fnmatch knows besides."""
+"""Escapes the other wildcards of fnmatch."""
 
 
 def _matches(patterns: tuple[str, ...], name: str) -> bool:

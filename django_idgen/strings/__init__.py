@@ -1,4 +1,4 @@
-"""Ids as text where libraries take or show them: DRF, ninja, django-filter, JSON, the admin.
+"""Ids as text in other libraries: DRF, ninja, django-filter, JSON, the admin.
 
-Imports fields and process. Nothing else of this app imports it but ``apps`` and ``rest``.
+Imports fields and process. Only ``apps`` and ``rest`` import it.
 """

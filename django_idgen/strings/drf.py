@@ -1,20 +1,19 @@
-"""Django REST framework: the serializer field of ids, and ids in serializers that name no field.
+"""Ids as strings in Django REST framework, in declared fields and in all others.
 
-Strings go out, strings or numbers come in. JavaScript reads every number as a double, which is
-exact up to 2**53 only: an id of 63 bits that travels as a JSON number arrives as another one.
+Ids are written as strings, and read as strings or numbers. JavaScript reads every number as a
+double, which is exact up to 2**53 only: a 63-bit id sent as a JSON number arrives as another one.
 
-``ModelSerializer`` looks :class:`IdField` up in its mapping, as for any field. The
-other classes have no such place, and users name them in their serializers: so :func:`adopt`
-replaces a few of their methods. Each replacement calls the original where there is no id of
-this app. Subclasses that override these methods keep their own behaviour.
+``ModelSerializer`` finds :class:`IdField` in its mapping. The other classes have no mapping, so
+:func:`adopt` replaces a few of their methods. Each replacement calls the original for fields
+without an id of this app. Subclasses that override these methods keep their behaviour.
 
 =============================  =============================================================
 ``ModelSerializer``            picks ``IdField``, also with a mapping of the user's own
-``PrimaryKeyRelatedField``     gets a ``pk_field`` (DRF's own option) where none was given
-``SlugRelatedField``           reads and writes the text where the slug is an id
-``HyperlinkedRelatedField``    puts the text into the URL where the form isn't decimal
-``get_object()`` of views      refuses plain numbers of an id that is scrambled
-``ReadOnlyField``              writes the text: that is what ``fields = ["order_id"]`` makes
+``PrimaryKeyRelatedField``     gets a ``pk_field`` (DRF's own option) if none was given
+``SlugRelatedField``           reads and writes the text if the slug is an id
+``HyperlinkedRelatedField``    puts the text into the URL if the form isn't decimal
+``get_object()`` of views      refuses plain numbers for a scrambled id
+``ReadOnlyField``              writes the text: ``fields = ["order_id"]`` makes one
 =============================  =============================================================
 
 ``IDGEN["REST"]["strings"] = False`` switches all of this off, except for declared fields.
@@ -46,23 +45,22 @@ __all__ = ["IdField", "adopt", "release"]
 
 Method = Callable[..., Any]
 
-# What a serializer field keeps, so that a row costs next to nothing more:
+# Attributes that cache on a serializer field what one row tells about the next:
 SHOWN = "_idgen_model"
-"""The class of the row that it showed last."""
+"""The class of the last row."""
 FOUND = "_idgen_id"
-"""The id field that its source leads to, or None."""
+"""The id field of the source, or None."""
 DERIVED = "_idgen_pk_field"
-"""Of a relation: what follows from that for its own ``pk_field``."""
+"""The ``pk_field`` of a relation."""
 
 
 class IdField(serializers.Field[int, Any, str, Any]):
     """An id: an ``int`` in Python, a string in JSON; numbers are read as well.
 
-    It is written as the model's field says (``text_form=``, ``prefix=``, ``scramble=``), which
-    the serializer's ``Meta.model`` and the field's ``source`` lead to. ``text_form`` (a name,
-    or a whole :class:`TextForm`) and ``prefix`` given here override that, and are needed
-    where a form other than decimal has to be read without a model. ``min_value`` and
-    ``max_value`` narrow down 1 to 2**63 - 1.
+    The model's field (found by the serializer's ``Meta.model`` and the field's ``source``) says how
+    to write it: ``text_form=``, ``prefix=``, ``scramble=``. ``text_form`` (a name or a
+    :class:`TextForm`) and ``prefix`` given here override that. Without a model they are needed to
+    read a form other than decimal. ``min_value`` and ``max_value`` narrow down 1 to 2**63 - 1.
 
     Error codes: ``invalid``, ``min_value``, ``max_value``, besides those of every field.
     Raises :class:`~django_idgen.core.errors.ConfigurationError` for an unknown form.
@@ -83,7 +81,7 @@ class IdField(serializers.Field[int, Any, str, Any]):
         max_value: int = MAX_ID,
         **kwargs: Any,
     ) -> None:
-        # What ModelSerializer finds in a model field that has a default but no value for it.
+        # ModelSerializer passes this for a model field whose default has no value.
         if kwargs.get("default") is NOT_PROVIDED:
             kwargs["default"] = (
                 serializers.empty
@@ -101,13 +99,13 @@ class IdField(serializers.Field[int, Any, str, Any]):
 
     @property
     def text(self) -> TextForm:
-        """How ids are written here."""
+        """The text form of the ids."""
         if self._text is not None:
             return self._text
         known = id_of(self)
         if known is None:
             return DECIMAL
-        if model_said_by(self) is not None:
+        if declared_model(self) is not None:
             self._text = known.text
         return known.text
 
@@ -138,9 +136,9 @@ class IdField(serializers.Field[int, Any, str, Any]):
 
 
 def note_model(field: serializers.Field[Any, Any, Any, Any], instance: object) -> None:
-    """Remember which model's instances ``field`` shows: a plain serializer does not say.
+    """Remember the model of ``instance``, since a plain serializer does not name one.
 
-    Where rows of several models are shown, each is written as its own model says.
+    In a list of several models each row is written as its own model says.
     """
     noted, kind = field.__dict__, type(instance)
     if noted.get(SHOWN) is kind:
@@ -153,11 +151,11 @@ def note_model(field: serializers.Field[Any, Any, Any, Any], instance: object) -
 
 
 def id_of(field: serializers.Field[Any, Any, Any, Any]) -> GeneratedOnSave | None:
-    """The id field that the source of ``field`` leads to, as far as is known."""
+    """The id field that the source of ``field`` leads to; None also if no model is known yet."""
     kept = field.__dict__
     if FOUND not in kept:
         owner = _owner(field)
-        model = model_said_by(field) or owner.__dict__.get(SHOWN)
+        model = declared_model(field) or owner.__dict__.get(SHOWN)
         if model is None or not hasattr(owner, "source_attrs"):
             return None
         kept[FOUND] = id_behind(model, tuple(owner.source_attrs))
@@ -165,13 +163,13 @@ def id_of(field: serializers.Field[Any, Any, Any, Any]) -> GeneratedOnSave | Non
     return found
 
 
-def model_said_by(field: serializers.Field[Any, Any, Any, Any]) -> type[models.Model] | None:
-    """The ``Meta.model`` of the serializer, which counts for whatever rows it shows."""
+def declared_model(field: serializers.Field[Any, Any, Any, Any]) -> type[models.Model] | None:
+    """The ``Meta.model`` of the serializer. It counts for all rows."""
     return getattr(getattr(_owner(field).parent, "Meta", None), "model", None)
 
 
 def _owner(field: Any) -> Any:
-    """What the serializer has under a name: ``field``, or the list that it is the child of."""
+    """``field``, or the list field that it is the child of."""
     while isinstance(field.parent, serializers.ManyRelatedField | serializers.ListField):
         field = field.parent
     return field
@@ -181,13 +179,13 @@ def _owner(field: Any) -> Any:
 
 
 def adopt() -> None:
-    """Have the classes of Django REST framework treat ids as strings. Idempotent."""
+    """Make the classes of Django REST framework treat ids as strings. Idempotent."""
     serializers.ModelSerializer.serializer_field_mapping[GeneratedOnSave] = IdField
     HOOKS.put()
 
 
 def release() -> None:
-    """Undo :func:`adopt`, for tests. Serializers that were built keep what they have."""
+    """Undo :func:`adopt`, for tests. Existing serializers keep their fields."""
     serializers.ModelSerializer.serializer_field_mapping.pop(GeneratedOnSave, None)
     HOOKS.release()
 
@@ -202,8 +200,9 @@ def _building(original: Method) -> Method:
             return field_class, kwargs
         if field_class in PLAIN and not _has_id_field(self.serializer_field_mapping, model_field):
             field_class = IdField
-        if issubclass(field_class, IdField):
-            _say_form(kwargs, model_field)
+        if issubclass(field_class, IdField) and not model_field.text.is_plain:
+            # The field may be used without its serializer, as drf-spectacular does for a path.
+            kwargs["text_form"] = model_field.text
         return field_class, kwargs
 
     return build_standard_field
@@ -214,15 +213,9 @@ PLAIN = (serializers.IntegerField, getattr(serializers, "BigIntegerField", None)
 
 
 def _has_id_field(mapping: dict[Any, Any], model_field: GeneratedOnSave) -> bool:
-    """Whether a mapping knows this app's fields. One copied before :func:`adopt` does not."""
+    """Whether a mapping has this app's fields. One copied before :func:`adopt` has not."""
     kinds = type(model_field).__mro__
     return any(issubclass(kind, GeneratedOnSave) and kind in mapping for kind in kinds)
-
-
-def _say_form(kwargs: dict[str, Any], model_field: GeneratedOnSave) -> None:
-    # The field may be used without the serializer, as drf-spectacular does for a path.
-    if not model_field.text.is_plain:
-        kwargs["text_form"] = model_field.text
 
 
 # --- relations -------------------------------------------------------------------
@@ -248,18 +241,18 @@ def _derived(field: Any) -> IdField | None:
     key = _key_of_relation(field)
     made = None if key is None else IdField(text_form=key.text)
     if _target(field) is not None or FOUND in field.__dict__:
-        field.__dict__[DERIVED] = made  # None, too: that is what most relations have
+        field.__dict__[DERIVED] = made  # also None, which most relations have
     return made
 
 
 def _key_of_relation(field: Any) -> GeneratedOnSave | None:
-    """This app's key that a relation refers to, as far as is known without a query."""
+    """This app's key that a relation refers to, if that is known without a query."""
     model = _target(field)
     return id_of(field) if model is None else key_behind(model)
 
 
 def _target(field: Any) -> Any:
-    """The model that a relation says it refers to. What DRF takes for a queryset may have none."""
+    """The model that a relation refers to, if its queryset has one."""
     return getattr(field.queryset, "model", None) or field.__dict__.get("_idgen_target")
 
 
@@ -267,7 +260,7 @@ def _noting_model(original: Method) -> Method:
     def get_attribute(self: Any, instance: Any) -> Any:
         if self.__dict__.get(SHOWN) is not type(instance):
             note_model(self, instance)
-            if model_said_by(self) is not None:
+            if declared_model(self) is not None:
                 _retire(self, get_attribute, original)
         return original(self, instance)
 
@@ -275,7 +268,7 @@ def _noting_model(original: Method) -> Method:
 
 
 def _retire(field: Any, replacement: Method, original: Method) -> None:
-    """Have ``field`` call the original from the next row on: it shows no id."""
+    """Make ``field`` call the original from the next row on, since it shows no id."""
     name = original.__name__
     if getattr(type(field), name) is replacement:
         field.__dict__[name] = MethodType(original, field)
@@ -283,7 +276,7 @@ def _retire(field: Any, replacement: Method, original: Method) -> None:
 
 def _reading_pk(original: Method) -> Method:
     def to_internal_value(self: Any, data: Any) -> Any:
-        if self.queryset is None:  # get_queryset() is the user's, and called in any case
+        if self.queryset is None:  # the original calls the user's get_queryset() anyway
             self.__dict__["_idgen_target"] = getattr(self.get_queryset(), "model", None)
             self.__dict__.pop(DERIVED, None)
         return original(self, data)
@@ -318,7 +311,7 @@ def _reading_slug(original: Method) -> Method:
 
 
 def _slug(model: Any, slug_field: str) -> GeneratedOnSave | None:
-    # What is shown need not be a model's instance.
+    # ``model`` may be any class.
     return id_behind(model, tuple(slug_field.split("__")))
 
 
@@ -350,7 +343,7 @@ def _linked_row(original: Method) -> Method:
 
 
 def _looking_up(original: Method) -> Method:
-    """What views call to find the row of a URL."""
+    """The function by which views find the row of a URL."""
 
     def get_object_or_404(queryset: Any, *args: Any, **kwargs: Any) -> Any:
         for name, given in kwargs.items():
@@ -363,7 +356,7 @@ def _looking_up(original: Method) -> Method:
 
 
 def _is_refused(text: TextForm, given: Any) -> bool:
-    """Whether it is no id from outside. An int is what a converter read."""
+    """Whether ``given`` is no id in this form. A URL converter has read an int already."""
     if text.takes_numbers or not isinstance(given, str):
         return False
     try:
@@ -376,7 +369,7 @@ def _is_refused(text: TextForm, given: Any) -> bool:
 def _looked_up(field: Any, kind: type) -> GeneratedOnSave | None:
     if issubclass(kind, models.Model):
         return id_behind(kind, (field.lookup_field,))
-    return _key_of_relation(field) if field.lookup_field == "pk" else None  # only a key is known
+    return _key_of_relation(field) if field.lookup_field == "pk" else None
 
 
 def _writing_property(original: Method) -> Method:
@@ -387,7 +380,7 @@ def _writing_property(original: Method) -> Method:
         kept = self.__dict__
         if kept.get(SHOWN) is not type(instance):
             note_model(self, instance)
-            if id_of(self) is None and model_said_by(self) is not None:
+            if id_of(self) is None and declared_model(self) is not None:
                 _retire(self, get_attribute, original)
         found = kept[FOUND] if FOUND in kept else id_of(self)
         return value if found is None else written(found.text, value)

@@ -1,4 +1,4 @@
-"""django-filter: filters by id that take its text, and say what is wrong with others."""
+"""django-filter: filters that read ids in their text form, and refuse other values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["IdFilter", "adopt"]
 
 
 class IdFilter(filters.Filter):  # type: ignore[misc]
-    """A filter by id, or by a key to one, that reads a number's digits or the text.
+    """A filter by an id, or by a key to one, that reads digits or the text form.
 
-    ``FilterSet`` picks it for the fields of this app, with every look-up of a number.
-    One declared by hand follows the model's field, unless ``target=`` gives the form
+    ``FilterSet`` picks it for the fields of this app, with every look-up of a number. A declared
+    one uses the form of the model's field, or of ``target=``
     (see :class:`~django_idgen.fields.forms.IdFormField`).
     """
 
@@ -45,7 +45,7 @@ class IdFilter(filters.Filter):  # type: ignore[misc]
 
 
 def adopt(defaults: dict[Any, Any] = filterset.FILTER_FOR_DBFIELD_DEFAULTS) -> None:
-    """Have every ``FilterSet`` made from now on pick :class:`IdFilter`. Idempotent.
+    """Make every ``FilterSet`` defined from now on pick :class:`IdFilter`. Idempotent.
 
     ``defaults`` is a mapping such as ``FilterSet.FILTER_DEFAULTS``.
     """
@@ -57,7 +57,7 @@ def adopt(defaults: dict[Any, Any] = filterset.FILTER_FOR_DBFIELD_DEFAULTS) -> N
 
 
 def _reading_choice(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A choice of one reads ids as strictly as every other field does."""
+    """A single choice reads ids as strictly as all other fields."""
 
     def to_python(self: Any, value: Any) -> Any:
         return original(self, _digits(self, value, "invalid_choice", "value"))
@@ -66,9 +66,9 @@ def _reading_choice(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any],
 
 
 def _reading_choices(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A choice of many reads ids as text: Django compares them with the keys' digits.
+    """A multiple choice reads ids as text, which Django compares with the digits of the keys.
 
-    It also sends numbers to the database that SQLite has no room for, and fails.
+    Django also fails for numbers that are too large for SQLite.
     """
 
     def _check_values(self: Any, values: Any) -> Any:
@@ -78,22 +78,18 @@ def _reading_choices(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
 
 
 def _digits(field: Any, value: Any, error: str, name: str) -> Any:
-    """``value`` as Django compares it; what stands for null, or for nothing, as it came."""
+    """``value`` in the digits that Django compares; unchanged if it is empty or null."""
     found = id_behind(field.queryset.model, (field.to_field_name or "pk",))
-    left_alone = value in field.empty_values or value == field.null_value
-    if found is None or left_alone or isinstance(value, models.Model):
+    is_empty = value in field.empty_values or value == field.null_value
+    if found is None or is_empty or isinstance(value, models.Model):
         return value
     try:
         return str(found.text.read(value))
     except InvalidId as refused:
-        shown = str(value)[:SHOWN]
+        # A short error, however long the value is.
         raise ValidationError(
-            field.error_messages[error], code=error, params={name: shown}
+            field.error_messages[error], code=error, params={name: str(value)[:40]}
         ) from refused
-
-
-SHOWN = 40
-"""Characters of a wrong value that its error repeats."""
 
 
 HOOKS = Hooks(

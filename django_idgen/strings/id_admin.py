@@ -1,4 +1,4 @@
-"""Ids in the admin: searched in any form, shown as digits, filtered by their creation.
+"""Ids in the admin: searched in any form, shown as text, filtered by their creation.
 
 @admin.register(Order)
 class OrderAdmin(IdAdminMixin, admin.ModelAdmin):
@@ -46,20 +46,20 @@ __all__ = ["CreatedListFilter", "IdAdminMixin"]
 class IdAdminMixin(AnyAdmin):
     """For a ``ModelAdmin`` of a model with this app's ids: put it before ``admin.ModelAdmin``.
 
-    * The search finds a row by its id in any form (digits, or the field's text), beside
-      what the other ``search_fields`` find; so do ids of related rows that stand there,
-      such as ``customer__id``. They are compared, not matched in parts: by their index.
-      It serves autocomplete fields as well.
-    * Ids in columns and read-only fields, also those of inlines, are written in their text
-      form, without thousand separators whatever ``USE_THOUSAND_SEPARATOR`` says.
-    * Pages of a row are also found by the text of its id: ``/admin/shop/order/ord_0.../change/``.
+    * The search finds a row by its id in any form (digits, or the field's text), beside what the
+      other ``search_fields`` find. Ids of related rows in ``search_fields``, such as
+      ``customer__id``, work alike. Whole ids are compared, so the index is used. Autocomplete
+      fields use this search, too.
+    * Ids in columns and read-only fields, also in inlines, are written in their text form, without
+      thousand separators whatever ``USE_THOUSAND_SEPARATOR`` says.
+    * The text of an id also leads to its row: ``/admin/shop/order/ord_0.../change/``.
     * Raw id widgets of many-to-many relations take ids in any form.
     """
 
     # --- search -------------------------------------------------------------------
 
     def get_search_fields(self, request: HttpRequest) -> Any:
-        """The admin's own; the primary key where there are none, so that there is a box."""
+        """The admin's own; by default the primary key, so that there is a search box."""
         return super().get_search_fields(request) or ("pk",)
 
     def get_search_results(
@@ -80,7 +80,7 @@ class IdAdminMixin(AnyAdmin):
         return found, repeats or any(lookup_spawns_duplicates(self.opts, path) for path in paths)
 
     def _id_path(self, search_field: str) -> str | None:
-        """The look-up of a search field that is an id, without ``=`` and ``__exact``."""
+        """The look-up of a search field without ``=`` and ``__exact``, if it is an id."""
         path = search_field.lstrip("^=@").removesuffix("__exact").removesuffix("__iexact")
         return path if id_behind(self.model, tuple(path.split(LOOKUP_SEP))) else None
 
@@ -95,7 +95,7 @@ class IdAdminMixin(AnyAdmin):
     def _search_in(
         self, fields: list[str], request: HttpRequest, queryset: Rows, term: str
     ) -> tuple[Rows, bool]:
-        # Django's search asks the admin for its fields: a copy of it has fewer of them.
+        # Django's search asks the admin for its fields: use a copy with fewer fields.
         other = copy.copy(self)
         other.get_search_fields = lambda request: fields  # type: ignore[method-assign]  # noqa: ARG005
         return super(IdAdminMixin, other).get_search_results(request, queryset, term)
@@ -113,10 +113,10 @@ class IdAdminMixin(AnyAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        # Not get_fieldsets() and the like: an admin may override them.
-        _show_digits(context["adminform"], self)
+        # Here, since an admin may override get_fieldsets() and the like.
+        _show_text(context["adminform"], self)
         for formset in context.get("inline_admin_formsets", ()):
-            _show_digits(formset, formset.opts)
+            _show_text(formset, formset.opts)
         return super().render_change_form(request, context, *args, **kwargs)
 
     # --- a row by the text of its id ----------------------------------------------
@@ -137,7 +137,7 @@ class IdAdminMixin(AnyAdmin):
         return super().history_view(request, self._digits(request, object_id), *args, **kwargs)
 
     def _digits(self, request: HttpRequest, object_id: str) -> str:
-        # Before the admin unquotes it: "ord_3A..." holds what it takes for a colon.
+        # Before the admin unquotes it: it reads "_3A" in "ord_3A..." as a colon.
         field = id_behind(self.model, ("pk",))
         if field is None or TO_FIELD_VAR in request.GET or TO_FIELD_VAR in request.POST:
             return object_id
@@ -156,7 +156,7 @@ class IdAdminMixin(AnyAdmin):
 
 @dataclass(frozen=True)
 class IdColumn:
-    """A column, or a read-only field, that shows an id as text. The admin takes it as callable."""
+    """A column, or a read-only field, that shows an id as text: a callable for the admin."""
 
     name: str
     model_admin: Any
@@ -183,19 +183,18 @@ class IdColumn:
 
 
 def _column(name: Any, model_admin: Any) -> Any:
-    """An :class:`IdColumn` for the name of an id of this app, else the name itself."""
+    """An :class:`IdColumn` if ``name`` is an id of this app, else ``name``."""
     model = model_admin.model
     if not isinstance(name, str) or not id_behind(model, (name,)):
         return name
     own = {field.name for field in model._meta.concrete_fields if not field.is_relation}
     columns = {field.attname for field in model._meta.concrete_fields} | {"pk"}
-    # The admin's own attributes hide columns that no field is named after; a relation shows
-    # its row.
+    # An attribute of the admin hides a column such as "customer_id". A relation shows its row.
     shown = name in own or (name in columns and not hasattr(model_admin, name))
     return IdColumn(name, model_admin) if shown else name
 
 
-def _show_digits(shown: Any, model_admin: Any) -> None:
+def _show_text(shown: Any, model_admin: Any) -> None:
     def columns(names: Any) -> list[Any]:
         return [
             columns(name) if isinstance(name, list | tuple) else _column(name, model_admin)
@@ -210,13 +209,13 @@ def _show_digits(shown: Any, model_admin: Any) -> None:
 
 
 class CreatedListFilter(admin.DateFieldListFilter):
-    """Filters rows by the creation time that their snowflake id holds.
+    """Filters rows by the creation time in their snowflake id.
 
-    ``list_filter = (("id", CreatedListFilter),)``: today, the past 7 days, this month, this
-    year, as the filter of a date field, without a column for it: each is a range of ids, by
-    their index. For a related row's, ``("customer__id", CreatedListFilter)``. Raises
-    ``ImproperlyConfigured`` for another kind of field, and
-    :class:`LayoutError` for a layout without time on top.
+    ``list_filter = (("id", CreatedListFilter),)`` offers today, the past 7 days, this month and
+    this year, as for a date field, but needs no column: each is a range of ids and uses their
+    index. For a related row: ``("customer__id", CreatedListFilter)``. Raises
+    ``ImproperlyConfigured`` for another kind of field, and :class:`LayoutError` for a layout
+    without time on top.
     """
 
     def __init__(
@@ -231,8 +230,8 @@ class CreatedListFilter(admin.DateFieldListFilter):
         held = id_held_by(field)
         if not isinstance(held, SnowflakeSource):
             raise ImproperlyConfigured(
-                f"{type(model_admin).__name__}.list_filter: {field_path!r} is no snowflake id, so "
-                f"it holds no moment of creation. CreatedListFilter needs one."
+                f"{type(model_admin).__name__}.list_filter: {field_path!r} is no snowflake id. "
+                f"CreatedListFilter needs one."
             )
         require_time_on_top(generator_settings(held.generator).layout)
         path = f"{field_path}__{held.name}" if field.is_relation else field_path

@@ -1,4 +1,4 @@
-"""JSON that JavaScript reads right: integers past 2**53 - 1 are written as strings.
+"""JSON that JavaScript reads exactly: integers past 2**53 - 1 are strings.
 
     JsonResponse(data, encoder=IdJSONEncoder)
     json.dumps(data, cls=IdJSONEncoder)
@@ -25,23 +25,23 @@ _LEAVES = frozenset({str, float, bool, type(None)})
 class IdJSONEncoder(DjangoJSONEncoder):
     """``DjangoJSONEncoder`` that writes every integer beyond ±(2**53 - 1) as a string.
 
-    At any depth: in dictionaries, lists and tuples, in iterators and dictionary views
-    (which are written as lists), and in what ``default()`` returns, a subclass's too.
+    It does so at any depth: in dictionaries, lists and tuples, in iterators and dictionary views
+    (written as lists), and in the result of ``default()``, also of a subclass.
 
-    A subclass may name keys whose integers are strings whatever their size, so that a
-    client always finds the same type::
+    A subclass may name keys whose integers are always strings, so that a client always gets the
+    same type::
 
         class OrderEncoder(IdJSONEncoder):
             id_keys = frozenset({"id", "customer_id"})
 
-    It also covers the members of a list under such a key.
+    This includes the members of a list under such a key.
     """
 
     id_keys: ClassVar[Collection[str]] = frozenset()
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        # The instance's: a subclass's default(), or one that was given, does not know this class.
+        # Wrap the instance's: a subclass, or an argument, may have replaced default().
         given = self.default
         self.default = lambda o: self._safe(given(o))  # type: ignore[method-assign]
 
@@ -54,13 +54,13 @@ class IdJSONEncoder(DjangoJSONEncoder):
         try:
             safe = self._safe(o)
         except RecursionError:
-            # A list that holds itself, most likely: json says so.
+            # Let json raise its own error for a list that contains itself.
             "".join(super().iterencode(o, _one_shot))
             raise
         return super().iterencode(safe, _one_shot)
 
     def _safe(self, value: Any) -> Any:
-        """``value`` with its large integers as strings; anything but a container stays as it is."""
+        """``value`` with its large integers as strings; other leaves unchanged."""
         kind = type(value)
         if kind in _LEAVES:
             return value
@@ -70,14 +70,14 @@ class IdJSONEncoder(DjangoJSONEncoder):
             if self.id_keys:
                 return {key: self._under(key, each) for key, each in value.items()}
             return {
-                # Leaves without a call: most values are one.
+                # Most values are leaves: save the call.
                 key: each if type(each) in _LEAVES else self._safe(each)
                 for key, each in value.items()
             }
         if isinstance(value, list | tuple):
             return [self._safe(each) for each in value]
         if isinstance(value, int) and not -MAX_SAFE <= value <= MAX_SAFE:
-            return int.__repr__(value)  # an IntEnum's own text is its name
+            return int.__repr__(value)  # the repr of an IntEnum is its name
         return value
 
     def _under(self, key: object, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""django-ninja: ids as strings in JSON, in schemas of models and in the user's own.
+"""django-ninja: ids as strings in JSON, in schemas of models and in your own.
 
 ::
 
@@ -9,8 +9,8 @@
 
     OrderId = id_type("base62", prefix="ord_")     # "ord_0ISQUWhLyEa"
 
-``ModelSchema`` and ``create_schema`` pick the type for this app's fields, and for keys to
-them, in the form that the field has. ``id: int`` in a schema asks for numbers.
+``ModelSchema`` and ``create_schema`` pick the type for this app's fields, and for keys to them, in
+the field's form. For numbers declare ``id: int`` in the schema.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from django.db import models
+from ninja.orm import factory, fields
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
@@ -41,9 +42,8 @@ __all__ = ["Id", "IdText", "adopt", "id_type", "release"]
 class IdText:
     """Makes pydantic's ``int`` an id: ``Annotated[int, IdText(TextForm())]``.
 
-    It reads a string in the form, decimal digits where the form allows them, or a number,
-    but no float or bool. In a response and in JSON it is a string; ``model_dump()`` of what
-    was read has the ``int``.
+    It reads a string in the form, decimal digits if the form allows them, or an integer. In a
+    response and in JSON it is a string; in ``model_dump()`` an ``int``.
     """
 
     text: TextForm
@@ -67,7 +67,7 @@ class IdText:
         if isinstance(value, models.Model):  # of a many-to-many relation
             value = value.pk
         if _is_answer(info) and type(value) is int:
-            return value  # a stored key is shown, even one that is no id
+            return value  # show a stored key even if it is no id
         try:
             return self.text.read(value)
         except InvalidId as error:
@@ -78,14 +78,14 @@ class IdText:
 
 
 def _is_answer(info: Any) -> bool:
-    """Whether ninja is making a response: it says so in pydantic's context."""
+    """Whether ninja is making a response, which it notes in pydantic's context."""
     return "response_status" in (info.context or ())
 
 
 def id_type(text_form: str | IdTarget = "decimal", prefix: str = "") -> Any:
-    """The type of ids that are written in ``text_form``, after ``prefix``.
+    """The type of ids in ``text_form``, after ``prefix``.
 
-    Instead of a form's name it takes a model, a field or a :class:`TextForm`. Raises
+    ``text_form``: the name of a form, a model, a field or a :class:`TextForm`. Raises
     :class:`ConfigurationError` for an unknown form.
     """
     if isinstance(text_form, str):
@@ -98,25 +98,16 @@ Id = Annotated[int, IdText(DECIMAL)]
 
 
 def adopt() -> None:
-    """Have ninja's schemas of models treat ids as strings. Idempotent.
+    """Make ninja's schemas of models treat ids as strings. Idempotent.
 
-    Its own ``register_field`` goes by the kind of the column, which is that of any integer.
+    Ninja's ``register_field`` can't: it goes by the type of the column, which is any integer's.
     """
-    from ninja.orm import factory, fields
-
-    if not _hooks:
-        places = (fields, factory)  # the latter has it under a name of its own
-        _hooks.append(Hooks(*((place, "get_schema_field", _typing) for place in places)))
-    _hooks[0].put()
+    HOOKS.put()
 
 
 def release() -> None:
-    """Undo :func:`adopt`, for tests. Schemas that were made keep what they have."""
-    for hooks in _hooks:
-        hooks.release()
-
-
-_hooks: list[Hooks] = []
+    """Undo :func:`adopt`, for tests. Existing schemas keep their types."""
+    HOOKS.release()
 
 
 def _typing(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,13 +123,13 @@ def _typed(field: Any, found: GeneratedOnSave, kind: Any, info: FieldInfo) -> tu
     typed = id_type(found)
     if field.one_to_many or field.many_to_many:
         typed = list[typed]  # type: ignore[valid-type]
-    if field is found:  # made when the row is saved, unless it was given
+    if field is found:  # optional, since save() makes it
         return typed | None, _optional(info)
     return (typed | None if type(None) in get_args(kind) else typed), info
 
 
 def _optional(info: FieldInfo) -> FieldInfo:
-    """Without the value that ninja takes for a default: the field has none yet."""
+    """``info`` with None as default, which ninja would take from the model's field."""
     return FieldInfo(
         default=None,
         alias=info.alias,
@@ -147,3 +138,9 @@ def _optional(info: FieldInfo) -> FieldInfo:
         title=info.title,
         description=info.description,
     )
+
+
+HOOKS = Hooks(
+    (fields, "get_schema_field", _typing),
+    (factory, "get_schema_field", _typing),  # which has imported it
+)

@@ -1,7 +1,7 @@
-"""Ids as strings wherever a library makes JSON of models: which libraries, when, and how.
+"""Registers libraries that make JSON of models, so that they write ids as strings.
 
-A library that stands in ``INSTALLED_APPS`` is registered when this app is ready. For one
-that does not, call :func:`register`. Importing this package changes no other library.
+The libraries in ``INSTALLED_APPS`` are registered when this app is ready. For others call
+:func:`register`. Importing this package changes no other library.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _registered: set[str] = set()
 
 
 def register(*libraries: str) -> None:
-    """Have each library write ids as strings: ``register("ninja")``. Idempotent.
+    """Make each library write ids as strings: ``register("ninja")``. Idempotent.
 
     The libraries are ``"rest_framework"``, ``"django_filters"``, ``"drf_spectacular"`` and
-    ``"ninja"``. Call this in the ``ready()`` of an app of your project, or where you import
-    the library, before you define schemas of django-ninja or filter sets of django-filter:
-    those pick their fields when they are defined. ``IDGEN["REST"]["strings"] = False`` overrides
+    ``"ninja"``. Call this in the ``ready()`` of an app of your project, or beside the import of
+    the library. Call it before you define schemas of django-ninja or filter sets of django-filter,
+    which pick their fields when they are defined. ``IDGEN["REST"]["strings"] = False`` overrides
     this call.
 
     Raises :class:`~django_idgen.core.errors.ConfigurationError` for any other name, and
-    ImportError where the library is missing.
+    ImportError if the library is missing.
     """
     for name in libraries:
         if name not in LIBRARIES:
@@ -46,15 +46,15 @@ def register(*libraries: str) -> None:
 
 
 def register_installed() -> None:
-    """Register the libraries that stand in ``INSTALLED_APPS``."""
+    """Register the libraries in ``INSTALLED_APPS``."""
     register(*filter(apps.is_installed, LIBRARIES))
 
 
-def _wanted() -> bool:
+def _is_enabled() -> bool:
     try:
         return current_settings().rest.strings
     except SettingsError:
-        return True  # django_idgen.E001 says so
+        return True  # django_idgen.E001 reports it
 
 
 def _rest_framework() -> None:
@@ -63,28 +63,28 @@ def _rest_framework() -> None:
     from . import drf
 
     SimpleMetadata.label_lookup[drf.IdField] = "string"
-    if _wanted():
+    if _is_enabled():
         drf.adopt()
 
 
 def _django_filters() -> None:
-    if not _wanted():
+    if not _is_enabled():
         return
     from . import filters
 
     filters.adopt()
-    # A copy. One that is made later has what the original has.
+    # A copy of the defaults. If it is imported later, it copies the changed ones.
     copied = sys.modules.get("django_filters.rest_framework.filterset")
     if copied is not None:
         filters.adopt(copied.FILTER_FOR_DBFIELD_DEFAULTS)
 
 
 def _drf_spectacular() -> None:
-    from . import spectacular  # noqa: F401  # it registers itself
+    from . import spectacular  # noqa: F401  # its classes register themselves
 
 
 def _ninja() -> None:
-    if _wanted():
+    if _is_enabled():
         from . import ninja
 
         ninja.adopt()
@@ -98,15 +98,15 @@ LIBRARIES: dict[str, Callable[[], None]] = {
 }
 
 
-# --- names of other libraries --------------------------------------------------------
+# --- hooks -----------------------------------------------------------------------------
 
 _ABSENT: Any = object()
 
 
 class Hooks:
-    """``(owner, name, make)``: each ``name`` of a class or module becomes ``make(original)``.
+    """Replaces names of other libraries. Not thread-safe.
 
-    ``release`` uncovers an inherited name again. Not thread-safe.
+    ``hooks``: ``(owner, name, make)`` sets ``name`` of a class or module to ``make(original)``.
     """
 
     def __init__(self, *hooks: tuple[Any, str, Callable[[Any], Any]]) -> None:
@@ -122,7 +122,7 @@ class Hooks:
             setattr(owner, name, make(getattr(owner, name, None)))
 
     def release(self) -> None:
-        """Put the originals back."""
+        """Put the originals back; a name that was inherited is removed."""
         while self._originals:
             owner, name, original = self._originals.pop()
             if original is _ABSENT:
@@ -131,13 +131,13 @@ class Hooks:
                 setattr(owner, name, original)
 
 
-# --- W012 ------------------------------------------------------------------------
+# --- W012 ------------------------------------------------------------------------------
 
 BASES = {
     "rest_framework": ("rest_framework.serializers", "ModelSerializer"),
     "ninja": ("ninja.orm.metaclass", "ModelSchema"),
 }
-"""The classes that a project inherits to show models as JSON."""
+"""The base classes of a project's JSON of models."""
 
 
 @register_check(Tags.urls)
@@ -146,7 +146,7 @@ def check_registered(**_kwargs: Any) -> list[CheckMessage]:
     found = {
         name: next(filter(_has_ids, _below(getattr(sys.modules[module], base))), None)
         for name, (module, base) in BASES.items()
-        if name not in _registered and module in sys.modules and _wanted()
+        if name not in _registered and module in sys.modules and _is_enabled()
     }
     return [
         Warning(

@@ -1,6 +1,6 @@
-"""drf-spectacular: what this app's fields, views and tokens are, in any schema.
+"""drf-spectacular: this app's fields, views and tokens in any schema.
 
-It is imported with drf-spectacular's own extensions, before any schema is made.
+Import it before a schema is made, as :mod:`.registration` does.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ EXAMPLE = 249_817_364_518_924_288
 
 
 class IdFieldExtension(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]
-    """A string; where requests have schemas of their own, a string or an integer.
+    """A string; with ``COMPONENT_SPLIT_REQUEST``, requests take a string or an integer.
 
-    Those are what ``COMPONENT_SPLIT_REQUEST`` makes. Without it one schema serves both
-    ways, and answers hold strings alone.
+    Without that setting one schema describes requests and answers, and answers hold strings only.
     """
 
     target_class = "django_idgen.strings.drf.IdField"
@@ -46,7 +45,7 @@ class IdFieldExtension(OpenApiSerializerFieldExtension):  # type: ignore[no-unty
 
 def as_string(text: TextForm) -> dict[str, Any]:
     """The schema of an id in its text form."""
-    # JavaScript knows no escaped hyphen, and no other character of a prefix is escaped.
+    # JavaScript knows no escaped hyphen. No other character of a prefix is escaped.
     pattern = text.pattern.replace("\\-", "-")
     schema = {"type": "string", "pattern": f"^{pattern}$", "example": text.format(EXAMPLE)}
     if text.is_plain:
@@ -60,7 +59,7 @@ def as_integer(least: int = 1, most: int = MAX_ID) -> dict[str, Any]:
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How an access token is sent."""
+    """The scheme of access tokens."""
 
     target_class = "django_idgen.rest.authentication.TokenAuthentication"
     name = "idgenToken"
@@ -74,7 +73,7 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
 
 class ViewExtension(OpenApiViewExtension):  # type: ignore[no-untyped-call]
-    """What a view of the native API, or a subclass of one, takes and answers."""
+    """The views of the native API, and subclasses of them."""
 
     target_class = "django_idgen.rest.base.IdgenView"
     match_subclasses = True

@@ -21,19 +21,19 @@ register = template.Library()
 def id_text(value: Any, form: str = "") -> str:
     """An id as text: ``{{ order|id_text }}``, ``{{ order.id|id_text:"base62" }}``.
 
-    * An instance: its primary key in its field's own form; with a name of a field, such as
-      ``{{ order|id_text:"customer" }}``, the id that it holds there, without a query.
-    * A number: decimal digits, or what ``form`` says: an alphabet, or an alphabet and a
-      prefix (``"base62:ord_"``).
+    * An instance: its primary key in its field's form. With the name of a field, such as
+      ``{{ order|id_text:"customer" }}``, the id in that field, without a query.
+    * A number: decimal digits, or ``form``: an alphabet, or an alphabet and a prefix
+      (``"base62:ord_"``).
 
-    None is empty. A text stays as it is, and a number that can't be an id becomes plain
-    digits. Raises :class:`~django_idgen.core.errors.ConfigurationError` for an unknown form
-    or field.
+    None becomes an empty text, a number that can't be an id plain digits. A text stays as it is.
+    Raises :class:`~django_idgen.core.errors.ConfigurationError` for an unknown form or field.
     """
     if isinstance(value, models.Model):
         name, form = ("pk", form) if _is_form(form) else (form, "")
         own = _own_form(type(value), name)
-        value = getattr(value, "pk" if name == "pk" else _attname(type(value), name))
+        meta: Any = type(value)._meta
+        value = getattr(value, "pk" if name == "pk" else meta.get_field(name).attname)
     else:
         own = TextForm()
     if value is None:
@@ -56,8 +56,3 @@ def _own_form(model: type[models.Model], name: str) -> TextForm:
             f"{model._meta.label} that holds ids of django_idgen."
         )
     return TextForm() if found is None else found.text
-
-
-def _attname(model: type[models.Model], name: str) -> str:
-    field: Any = model._meta.get_field(name)
-    return str(field.attname)
