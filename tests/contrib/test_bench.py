@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
+import signal
+import sqlite3
 import subprocess
 import sys
 import tracemalloc
@@ -12,11 +15,13 @@ import uuid
 from array import array
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from functools import partial
 from importlib.util import find_spec
 from io import StringIO
 from itertools import chain, count, pairwise
 from pathlib import Path
+from time import sleep
 from typing import Any, Protocol
 
 import pytest
@@ -47,8 +52,10 @@ from django_idgen.contrib.bench.targets import (
 )
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.management.commands.idgen_bench import set_up
+from django_idgen.models import LeafAlloc
 from tests.benchmarks.generators import segment, snowflake
 from tests.benchmarks.timing import interleaved
+from tests.remote.service import SECRET, service
 
 ROOT = Path(__file__).resolve().parents[2]
 ids = st.integers(1, 40)
@@ -200,11 +207,11 @@ def test_rounds_are_interleaved_and_turn() -> None:
 @pytest.mark.parametrize("name", list(PEERS))
 def test_a_peer_gives_ids_wherever_its_package_is(name: str) -> None:
     """Each can be measured, one id at a time and in batches; a missing package is named."""
-    module = {"uuid7": "uuid_utils", "uuid6": "uuid6", "snowflake-id": "snowflake"}.get(
-        name, "uuid"
-    )
+    modules = {"uuid4-rust": "uuid_utils", "snowflake-id": "snowflake", "ksuid": "cyksuid"}
+    modules |= {"tsid": "tsidpy", "uuid7": "uuid_utils"}
+    module = modules.get(name, name if name in {"uuid6", "ulid", "sonyflake"} else "uuid")
     if find_spec(module) is None and not (name == "uuid7" and hasattr(uuid, "uuid7")):
-        with pytest.raises(PeerMissing, match=f"{PEERS[name][0]} is not installed"):
+        with pytest.raises(PeerMissing, match=f"{PEERS[name].package} is not installed"):
             peer(name)
         return
     target = peer(name)
@@ -281,15 +288,15 @@ class Bench(Protocol):
     def __call__(self, *args: str, **options: Any) -> tuple[str, str]: ...
 
 
+def run(*args: str, **options: Any) -> tuple[str, str]:
+    out, err = StringIO(), StringIO()
+    call_command("idgen_bench", *args, stdout=out, stderr=err, **options)
+    return out.getvalue(), err.getvalue()
+
+
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """The command, with a generator ``bench`` and a tag ``bench`` that need no database."""
-
-    def run(*args: str, **options: Any) -> tuple[str, str]:
-        out, err = StringIO(), StringIO()
-        call_command("idgen_bench", *args, stdout=out, stderr=err, **options)
-        return out.getvalue(), err.getvalue()
-
     with (
         snowflake(max_ahead=1.0) as stamped,
         segment() as counted,
@@ -396,7 +403,7 @@ def test_bad_arguments_are_refused(bench: Bench, args: list[str], words: str) ->
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("count", [True, "12", 1.5, None])
+@pytest.mark.parametrize("count", [True, "12", 1.5])
 def test_bad_options_of_call_command_are_refused(bench: Bench, count: object) -> None:
     """Options that no parser saw are checked as well."""
     with pytest.raises(CommandError, match="--count must be a whole number"):
@@ -515,3 +522,137 @@ def test_a_slow_source_is_a_figure_not_a_failure(bench: Bench) -> None:
         assert segments.allocator().timeout > 10
     finally:
         segments.allocator().timeout = usual
+
+
+# --- rows, a service, and what is drawn --------------------------------------------------
+
+
+def test_rows_of_each_kind_are_saved_and_the_tables_dropped(
+    bench: Bench, server_alias: str, tmp_path: Path
+) -> None:
+    """Each kind has all rows, and an index to compare; nothing is left in the database."""
+    call_command("migrate", database=server_alias, verbosity=0)
+    before = connections[server_alias].introspection.table_names()
+    report = tmp_path / "rows.json"
+    out, _ = bench("bench", "segment:bench", "--insert=2000", f"--database={server_alias}",
+                   f"--json={report}")  # fmt: skip
+    assert "2,100 rows of each in database" in out
+    rows = json.loads(report.read_text())["inserts"]
+    assert [row["name"] for row in rows] == [
+        "SnowflakeField of 'bench'", "SegmentIdField of 'bench'", "BigAutoField",
+        "UUIDField, UUIDv4", "UUIDField, UUIDv7",
+    ]  # fmt: skip
+    assert {row["rows"] for row in rows} == {2100}
+    assert all(row["index_bytes"] > 8 * 2100 for row in rows)
+    assert connections[server_alias].introspection.table_names() == before
+    assert not segments.fields.get("bench")
+
+
+def test_tables_are_dropped_after_a_failure(
+    bench: Bench, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the benchmark is stopped in its middle, which no report is written of."""
+    call_command("migrate", database=postgres, verbosity=0)
+    before = connections[postgres].introspection.table_names()
+
+    def stop(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("django_idgen.contrib.bench.inserts._bulk_create", stop)
+    with pytest.raises(CommandError, match="Stopped") as caught:
+        bench("bench", "--insert=2000", f"--database={postgres}")
+    assert caught.value.returncode == 130
+    assert connections[postgres].introspection.table_names() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_service_is_measured_by_requests_and_by_its_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both ways are one target each, and no id of either repeats."""
+    monkeypatch.setenv("IDGEN_TOKEN", SECRET)
+    memory = {"BACKEND": "django_idgen.leases.memory.MemoryLeases"}
+    with service({"GENERATORS": {"default": {"LEASES": memory}}}) as url:
+        with pytest.raises(CommandError, match=r"tags/nosuch/ids: 404 .*nosuch"):
+            run("segment:nosuch", f"--http={url}")
+        LeafAlloc.objects.create(biz_tag="bench")
+        out, _ = run("segment:bench", f"--http={url}", "--count=60", "--threads=2")
+    for name in ("request:segment:bench", "client:segment:bench"):
+        assert re.search(rf"^{name}: \d+ ids of 2 thread.*none repeats\.$", out, re.MULTILINE)
+    assert "request:segment:bench: the ids of each thread rose" not in out
+
+
+def test_a_service_that_does_not_answer_is_one_line(bench: Bench) -> None:
+    """The error names what was asked for."""
+    with pytest.raises(CommandError, match=r"127\.0\.0\.1|IDGEN_TOKEN"):
+        bench("bench", "--http=http://127.0.0.1:1/idgen/", "--count=10")
+
+
+def test_a_picture_and_a_page(bench: Bench, tmp_path: Path) -> None:
+    """SVG and PNG by the name's ending; the page needs no other file and no host."""
+    svg, png, page = tmp_path / "p.svg", tmp_path / "p.png", tmp_path / "p.html"
+    bench("bench", "--count=200", "--against=uuid4", f"--plot={svg}", f"--html={page}")
+    bench("bench", "--count=200", f"--plot={png}")
+    assert "<svg" in svg.read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
+    text = page.read_text()
+    assert "<svg" in text
+    assert "128 random bits" in text
+    assert not re.search(r"""(src|href)=["']https?:""", text.replace("http://www.w3.org", ""))
+    with pytest.raises(CommandError, match=r"must end in \.svg or \.png"):
+        bench("bench", "--count=200", f"--plot={tmp_path / 'p.bmp'}")
+
+
+def test_a_report_is_compared_with_an_earlier_one(bench: Bench, tmp_path: Path) -> None:
+    """Each target that both have gets the ratio; any other file is refused by its name."""
+    report = tmp_path / "report.json"
+    bench("bench", "--count=500", f"--json={report}")
+    out, _ = bench("bench", "segment:bench", "--count=500", f"--compare={report}")
+    assert out.splitlines()[0].endswith("earlier")
+    assert re.search(r"^bench .*x$", out, re.MULTILINE)
+    for text in ("[]", "{}", "no JSON"):
+        report.write_text(text)
+        with pytest.raises(CommandError, match="is no report of idgen_bench --json"):
+            bench("bench", "--count=500", f"--compare={report}")
+
+
+def test_latency_in_full(bench: Bench) -> None:
+    """More percentiles, and which part of the calls took longer than a limit."""
+    out, _ = bench("bench", "--count=500", "--latency")
+    assert re.search(r"p99\.99 +max$", out.splitlines()[0])
+    assert re.search(r"^bench( +\d+\.\d{3}%){5}$", out, re.MULTILINE)
+
+
+def test_the_output_says_what_each_target_is(bench: Bench) -> None:
+    """Ours by its class, a peer with the package that it comes from."""
+    out, _ = bench("bench", "--count=100", "--against=uuid4")
+    assert "bench: SnowflakeGenerator" in out
+    assert "uuid4: 128 random bits (the standard library)" in out
+
+
+def test_it_stops_at_once_and_in_order(project: dict[str, str]) -> None:
+    """Ctrl-C ends all its processes with one line."""
+    command = [sys.executable, "-m", "django", "idgen_bench", "--count=900000000", "--processes=2"]
+    process = subprocess.Popen(
+        command, env=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    while not worker_ids(project):
+        assert process.poll() is None
+        sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert err.splitlines()[-1] == "CommandError: Stopped. No report was written."
+
+
+def worker_ids(project: dict[str, str]) -> int:
+    """How many worker ids the benchmark's processes hold."""
+    file = Path(project["PYTHONPATH"].split(os.pathsep)[0]) / "db.sqlite3-idgen"
+    if not file.exists():
+        return 0
+    with closing(sqlite3.connect(file)) as db, suppress(sqlite3.OperationalError):
+        (found,) = db.execute("SELECT count(*) FROM django_idgen_workerlease").fetchone()
+        return int(found)
+    return 0

@@ -200,7 +200,9 @@ class Measured:
     """What one process found out about one target."""
 
     name: str
+    what: str
     ours: bool
+    rises: bool
     pid: int
     ids: list[int] = field(default_factory=list)
     """Ids taken in each round."""
@@ -262,7 +264,7 @@ class _Measurement:
             Journal(folder / f"{file}-{thread}", f"thread {thread} of process {pid}")
             for thread in range(plan.threads)
         ]
-        self.found = Measured(target.name, target.ours, pid)
+        self.found = Measured(target.name, target.what, target.ours, target.rises, pid)
         # The first id waits for a worker id or a segment, which is not measured.
         self._keep([take(target, 1, 1)])
 

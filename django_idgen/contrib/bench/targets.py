@@ -1,18 +1,19 @@
-"""What is measured: the project's generators and tags, and the peers that they are compared with.
+"""What is measured: the project's generators and tags, a service's, and the peers beside them.
 
-A new peer is one line in :data:`PEERS`.
+A new peer is one entry in :data:`PEERS`.
 """
 
 from __future__ import annotations
 
 import importlib
 import itertools
+import os
 import random
 import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from itertools import repeat
 from types import SimpleNamespace
@@ -32,9 +33,12 @@ __all__ = [
     "BenchFailed",
     "IdSource",
     "Opener",
+    "Peer",
     "PeerMissing",
     "Target",
+    "open_over_http",
     "open_target",
+    "over_http",
     "peer",
     "target_of",
 ]
@@ -74,8 +78,12 @@ class Target:
     source: Any
     """An object with the attribute ``next_id``, which it may replace after each id."""
     next_ids: Callable[[int], list[Any]]
+    what: str
+    """What it is, for people."""
     ours: bool = False
-    """Whether it is of this package: its ids are integers that must rise and never repeat."""
+    """Whether it is of this package: its ids are integers that must never repeat."""
+    rises: bool = True
+    """Whether those of one thread must rise, too."""
     stats: Callable[[], Mapping[str, Any]] = dict
 
 
@@ -97,6 +105,7 @@ def target_of(name: str, generator: IdSource) -> Target:
         name,
         generator,
         generator.next_ids,
+        what=type(generator).__name__,
         ours=True,
         stats=lambda: _as_json(generator.stats()),
     )
@@ -111,7 +120,71 @@ def _as_json(value: Any) -> Any:
     return value
 
 
+# --- a service -------------------------------------------------------------------
+
+REQUEST, CLIENT = "request:", "client:"
+TOKEN = "IDGEN_TOKEN"  # noqa: S105  # nosec B105  # a variable's name
+"""The environment variable with the access token."""
+
+
+def over_http(name: str) -> tuple[str, str]:
+    """The two ways to take ids of ``name`` from a service: by requests, and by the client."""
+    return REQUEST + name, CLIENT + name
+
+
+def open_over_http(name: str, *, url: str) -> Target:
+    """One of the targets that :func:`over_http` names, of the service at ``url``.
+
+    Raises :class:`PeerMissing` without httpx, and what the client raises.
+    """
+    if name.startswith(PEER):
+        return peer(name.removeprefix(PEER))
+    try:
+        from ...client import Client
+    except ImportError:
+        raise PeerMissing(name, "httpx") from None
+    way, _, of = name.partition(":")
+    tag = of.removeprefix(SEGMENT) if of.startswith(SEGMENT) else None
+    if f"{way}:" == REQUEST:
+        return _requested(name, url, f"tags/{tag}" if tag else f"generators/{of}")
+    client = Client(url, token_env=TOKEN, wait=60)
+    made: Any = client.generators[of] if tag is None else client.segments[tag]
+    return replace(target_of(name, made), what="django_idgen.client: ids from grants, in memory")
+
+
+def _requested(name: str, url: str, path: str) -> Target:
+    import httpx
+
+    headers = {"Authorization": f"Bearer {os.environ.get(TOKEN, '')}"}
+    http = httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False)
+
+    def next_ids(count: int) -> list[int]:
+        try:
+            answer = http.post(f"{path}/ids", params={"count": count})
+        except httpx.HTTPError as error:
+            raise BenchFailed(f"{url}{path}/ids: {error}") from error
+        if answer.status_code != httpx.codes.OK:
+            raise BenchFailed(f"{url}{path}/ids: {answer.status_code} {answer.text[:300]}")
+        return [int(each) for each in answer.json()["ids"]]
+
+    source = SimpleNamespace(next_id=lambda: next_ids(1)[0])
+    return Target(
+        name, source, next_ids, what="an HTTP request for each call", ours=True, rises=False
+    )
+
+
 # --- peers -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another way to get ids."""
+
+    package: str
+    """Where it comes from: the name on PyPI."""
+    what: str
+    make: Callable[[], Callable[[], Any]]
+    """Makes its ``next_id``."""
 
 
 def peer(name: str) -> Target:
@@ -121,17 +194,18 @@ def peer(name: str) -> Target:
     package is not installed.
     """
     try:
-        package, make = PEERS[name]
+        found = PEERS[name]
     except KeyError:
         raise ConfigurationError(
             f"There is no peer {name!r} to measure against. Known peers: {', '.join(PEERS)}."
         ) from None
     try:
-        next_id = make()
+        next_id = found.make()
     except (ImportError, AttributeError):
-        raise PeerMissing(name, package) from None
+        raise PeerMissing(name, found.package) from None
     source = SimpleNamespace(next_id=next_id)
-    return Target(name, source, lambda count: [next_id() for _ in repeat(None, count)])
+    what = f"{found.what} ({found.package})"
+    return Target(name, source, lambda count: [next_id() for _ in repeat(None, count)], what)
 
 
 def _imported(module: str, name: str) -> Any:
@@ -145,19 +219,31 @@ def _uuid7() -> Any:
         return _imported("uuid", "uuid7")  # from Python 3.14
 
 
-PEERS: Mapping[str, tuple[str, Callable[[], Callable[[], Any]]]] = {
-    "uuid4": ("the standard library", lambda: uuid.uuid4),
-    "uuid7": ("uuid-utils", _uuid7),
-    "uuid6": ("uuid6", lambda: _imported("uuid6", "uuid6")),
-    "snowflake-id": (
+STDLIB = "the standard library"
+PEERS: Mapping[str, Peer] = {
+    "uuid4": Peer(STDLIB, "128 random bits", lambda: uuid.uuid4),
+    "uuid4-rust": Peer("uuid-utils", "uuid4 in Rust", lambda: _imported("uuid_utils", "uuid4")),
+    "uuid6": Peer("uuid6", "a UUID that rises", lambda: _imported("uuid6", "uuid6")),
+    "uuid7": Peer("uuid-utils", "a UUID that rises with time, in Rust", _uuid7),
+    "ulid": Peer("python-ulid", "128 bits, 26 characters", lambda: _imported("ulid", "ULID")),
+    "ksuid": Peer("cyksuid", "160 bits, in Cython", lambda: _imported("cyksuid.v2", "ksuid")),
+    "tsid": Peer(
+        "tsidpy", "64 bits: time, node, counter", lambda: _imported("tsidpy", "TSID").create
+    ),
+    "sonyflake": Peer(
+        "sonyflake-py",
+        "64 bits; its layout gives 25,600 a second",
+        lambda: _imported("sonyflake", "SonyFlake")(machine_id=lambda: 1).next_id,
+    ),
+    "snowflake-id": Peer(
         "snowflake-id",
+        "a snowflake generator, without a lock",
         lambda: _imported("snowflake", "SnowflakeGenerator")(1).__next__,
     ),
-    "auto-increment": ("Django", lambda: AutoIncrement().next_id),
-    "count": ("the standard library", lambda: itertools.count(1).__next__),
-    "getrandbits": ("the standard library", lambda: partial(random.getrandbits, 63)),
+    "auto-increment": Peer("Django", "an INSERT an id", lambda: AutoIncrement().next_id),
+    "count": Peer(STDLIB, "itertools.count, no id at all", lambda: itertools.count(1).__next__),
+    "getrandbits": Peer(STDLIB, "63 random bits", lambda: partial(random.getrandbits, 63)),
 }
-"""The package of each peer, and a function that makes its ``next_id``."""
 
 
 TABLE = "idgen_bench"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
+import sys
 import tempfile
 from argparse import RawDescriptionHelpFormatter
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,14 +17,34 @@ import django
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from ...contrib.bench.inserts import BATCH, insert_rows, insert_table
 from ...contrib.bench.measure import Measured, Plan, run_here, run_in_processes
-from ...contrib.bench.report import ProgressBar, as_json, faults, figures_of, table
-from ...contrib.bench.targets import PEER, PEERS, SEGMENT, PeerMissing, open_target, peer
+from ...contrib.bench.report import (
+    ProgressBar,
+    as_json,
+    environment,
+    faults,
+    figures_of,
+    read_json,
+    table,
+)
+from ...contrib.bench.targets import (
+    PEER,
+    PEERS,
+    SEGMENT,
+    Opener,
+    PeerMissing,
+    open_over_http,
+    open_target,
+    over_http,
+    peer,
+)
 from ...core.errors import IdgenError
 from ...process.handlers import segments
 
 __all__ = ["Command", "set_up"]
 
+COUNT, COUNT_OVER_HTTP = 1_000_000, 10_000
 SEGMENT_TIMEOUT = 60.0
 """Seconds that a benchmark waits for a segment: a slow source is a figure, not a failure."""
 
@@ -53,8 +77,11 @@ class Command(BaseCommand):
         add(
             "--count",
             type=int,
-            default=1_000_000,
-            help="ids of each target, all threads and processes together (default: 1000000)",
+            default=None,
+            help=(
+                f"ids of each target, all threads and processes together (default: {COUNT}; "
+                f"with --http {COUNT_OVER_HTTP})"
+            ),
         )
         add("--threads", type=int, default=1, help="threads in each process (default: 1)")
         add(
@@ -75,45 +102,110 @@ class Command(BaseCommand):
             metavar="PEER,...",
             help=f"compare with {', '.join(PEERS)}; one that isn't installed is skipped",
         )
+        add(
+            "--latency",
+            action="store_true",
+            help="more percentiles of single calls, and a histogram of them",
+        )
+        add(
+            "--insert",
+            type=int,
+            metavar="ROWS",
+            help=(
+                "save so many rows with each kind of key instead: the targets', BigAutoField, "
+                "UUIDv4 and UUIDv7, in tables that are made for this and dropped"
+            ),
+        )
+        add("--database", default="default", help="the database of --insert (default: default)")
+        add(
+            "--http",
+            metavar="URL",
+            help=(
+                "measure the targets of the service at URL instead, by requests and by the "
+                "client; the token is read from IDGEN_TOKEN"
+            ),
+        )
         add("--json", metavar="FILE", help="write all figures, and what they depend on, to FILE")
+        add("--compare", metavar="FILE", help="compare with a file that --json wrote earlier")
+        add("--plot", metavar="FILE", help="draw the figures into FILE (.svg or .png)")
+        add("--html", metavar="FILE", help="write a page with the figures and a plot to FILE")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         try:
-            self._bench(options)
+            if options["insert"] is None:
+                self._bench(options)
+            else:
+                self._insert(options)
+        except KeyboardInterrupt:
+            raise CommandError("Stopped. No report was written.", returncode=130) from None
         except (IdgenError, ImproperlyConfigured, OSError) as error:
             raise CommandError(str(error)) from error
 
     def _bench(self, options: dict[str, Any]) -> None:
+        url = options["http"]
+        opener: Opener = open_target
+        names = list(dict.fromkeys(options["targets"] or ["default"]))
+        if url:
+            opener = partial(open_over_http, url=url.rstrip("/") + "/")
+            names = [way for name in names for way in over_http(name)]
+        earlier = read_json(options["compare"]) if options["compare"] else None
         peers, skipped = _installed(options["against"])
-        targets = dict.fromkeys(options["targets"] or ["default"])
+        usual = COUNT_OVER_HTTP if url else COUNT
         plan = Plan(
-            names=(*targets, *(PEER + name for name in peers)),
-            count=options["count"],
+            names=(*names, *(PEER + name for name in peers)),
+            count=usual if options["count"] is None else options["count"],
             threads=options["threads"],
             processes=options["processes"],
             batch=options["batch"],
         )
-        _check_targets(plan)
+        _check_targets(plan, opener)
         for name, reason in skipped.items():
             self.stderr.write(f"{name} is skipped: {reason}.")
         with tempfile.TemporaryDirectory(prefix="idgen-bench-") as folder:
-            figures = figures_of(self._measure(plan, Path(folder)))
-        for line in table(figures, plan):
-            self.stdout.write(line)
+            figures = figures_of(self._measure(plan, opener, Path(folder)))
+        lines = list(table(figures, plan, earlier=earlier, latency=options["latency"]))
+        self.stdout.write("\n".join(lines))
         if options["json"]:
-            _write(options["json"], as_json(figures, plan, skipped))
+            _write("json", options["json"], as_json(figures, plan, skipped))
+        if options["plot"] or options["html"]:
+            from ...contrib.bench.drawing import picture
+
+            _draw(options, picture(figures), lines)
         if found := faults(figures):
             raise CommandError("\n".join(found))
 
-    def _measure(self, plan: Plan, folder: Path) -> list[list[Measured]]:
+    def _insert(self, options: dict[str, Any]) -> None:
+        targets = tuple(dict.fromkeys(options["targets"] or ["default"]))
+        _check_targets(Plan(names=targets, count=1), open_target)
+        bar = self._bar(options["insert"] // BATCH * (len(targets) + 3))
+        try:
+            found = insert_rows(
+                targets, options["insert"], database=options["database"], on_step=bar.step
+            )
+        finally:
+            bar.clear()
+        lines = list(insert_table(found, database=options["database"]))
+        self.stdout.write("\n".join(lines))
+        if options["json"]:
+            rows = {"environment": environment(), "inserts": [asdict(each) for each in found]}
+            _write("json", options["json"], json.dumps(rows, indent=2) + "\n")
+        if options["plot"] or options["html"]:
+            from ...contrib.bench.drawing import insert_picture
+
+            _draw(options, insert_picture(found), lines)
+
+    def _bar(self, steps: int) -> ProgressBar:
         draw = partial(self.stderr.write, style_func=str, ending="")
-        bar = ProgressBar(plan.steps, draw if self.stderr.isatty() else None)
+        return ProgressBar(steps, draw if self.stderr.isatty() else None)
+
+    def _measure(self, plan: Plan, opener: Opener, folder: Path) -> list[list[Measured]]:
+        bar = self._bar(plan.steps)
         allocator = segments.allocator()
         usual, allocator.timeout = allocator.timeout, SEGMENT_TIMEOUT
         try:
             if plan.processes == 1:
-                return [run_here(plan, open_target, folder, on_step=bar.step)]
-            return run_in_processes(plan, open_target, folder, set_up=set_up, on_step=bar.step)
+                return [run_here(plan, opener, folder, on_step=bar.step)]
+            return run_in_processes(plan, opener, folder, set_up=set_up, on_step=bar.step)
         finally:
             allocator.timeout = usual
             bar.clear()
@@ -133,10 +225,10 @@ def _installed(given: str) -> tuple[list[str], dict[str, str]]:
     return found, skipped
 
 
-def _check_targets(plan: Plan) -> None:
+def _check_targets(plan: Plan, opener: Opener) -> None:
     for name in plan.names:
         try:
-            open_target(name)
+            opener(name)
         except KeyError as error:
             raise CommandError(
                 f"There is no generator {name!r} in IDGEN['GENERATORS']. Name one that is there, "
@@ -149,8 +241,18 @@ def _check_targets(plan: Plan) -> None:
         )
 
 
-def _write(path: str, text: str) -> None:
+def _draw(options: dict[str, Any], figure: Any, lines: list[str]) -> None:
+    from ...contrib.bench.drawing import html_page, save_picture
+
+    if options["plot"]:
+        save_picture(figure, options["plot"])
+    if options["html"]:
+        command = shlex.join(["python", *map(str, sys.argv)])
+        _write("html", options["html"], html_page(figure, lines, environment(), command))
+
+
+def _write(option: str, path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"--json {path} can't be written: {error.strerror}.") from error
+        raise CommandError(f"--{option} {path} can't be written: {error.strerror}.") from error
