@@ -52,10 +52,8 @@ from django_idgen.contrib.bench.targets import (
 )
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.management.commands.idgen_bench import set_up
-from django_idgen.models import LeafAlloc
 from tests.benchmarks.generators import segment, snowflake
 from tests.benchmarks.timing import interleaved
-from tests.remote.service import SECRET, service
 
 ROOT = Path(__file__).resolve().parents[2]
 ids = st.integers(1, 40)
@@ -570,12 +568,16 @@ def test_a_service_is_measured_by_requests_and_by_its_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both ways are one target each, and no id of either repeats."""
+    # Not above: fresh processes import this module before they set Django up.
+    from django_idgen.ops.tags.edits import make_tag
+    from tests.remote.service import SECRET, service
+
     monkeypatch.setenv("IDGEN_TOKEN", SECRET)
     memory = {"BACKEND": "django_idgen.leases.memory.MemoryLeases"}
     with service({"GENERATORS": {"default": {"LEASES": memory}}}) as url:
         with pytest.raises(CommandError, match=r"tags/nosuch/ids: 404 .*nosuch"):
             run("segment:nosuch", f"--http={url}")
-        LeafAlloc.objects.create(biz_tag="bench")
+        make_tag("bench", step=100)
         out, _ = run("segment:bench", f"--http={url}", "--count=60", "--threads=2")
     for name in ("request:segment:bench", "client:segment:bench"):
         assert re.search(rf"^{name}: \d+ ids of 2 thread.*none repeats\.$", out, re.MULTILINE)
