@@ -14,6 +14,7 @@ The log receivers that come with the app (see :data:`LEVELS`) write to the logge
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,7 +25,9 @@ from django.dispatch import Signal
 
 from .core.clock import SYSTEM_CLOCK
 from .core.generator import is_prefork
+from .core.lease import Lease
 from .core.loader import Loader
+from .core.segment import Segment
 from .db.connection import is_own_thread
 
 __all__ = ["LEVELS", "SIGNALS", "emit", "log_event"]
@@ -143,7 +146,7 @@ def _send(name: str, /, **values: object) -> None:
 def log_event(signal: Signal, **values: object) -> None:
     """The log receiver: one line an event, with its values in the message.
 
-    They are also fields of the log record: see :mod:`.ops.event_fields`.
+    They are also fields of the log record: see ``docs/monitoring.md``.
 
     A source that does not answer fails for every tag several times a second. Of equal
     warnings, one is written every :data:`QUIET_SECONDS`, with the number of those left out.
@@ -156,8 +159,6 @@ def log_event(signal: Signal, **values: object) -> None:
     words = [f"{key}={' '.join(str(value).split())}" for key, value in values.items()]
     if left_out:
         words.append(f"(and {left_out} more like it)")
-    from .ops.event_fields import fields_of  # which knows leases, as no model has to
-
     error: Any = values.get("error")
     logger.log(
         LEVELS[name],
@@ -165,8 +166,39 @@ def log_event(signal: Signal, **values: object) -> None:
         name,
         " ".join(words),
         exc_info=error if LEVELS[name] >= logging.ERROR else None,
-        extra=fields_of(name, {**values, "left_out": left_out or None}),
+        extra=_fields(name, {**values, "left_out": left_out or None}),
     )
+
+
+def _fields(name: str, values: Mapping[str, object]) -> dict[str, Any]:
+    """The values of an event as flat fields, which JSON can hold."""
+    fields: dict[str, Any] = {"event": name}
+    for key, value in values.items():
+        if isinstance(value, Lease):
+            # Without the token, with which a reader could renew the lease.
+            fields |= {
+                "namespace": value.namespace,
+                "worker": value.worker,
+                "lease_start": value.start,
+                "lease_until": value.until,
+                "lease_generation": value.generation,
+            }
+        elif isinstance(value, Segment):
+            fields |= {
+                "tag": value.tag,
+                "segment_start": value.start,
+                "segment_stop": value.stop,
+                "segment_step": value.step,
+            }
+        elif isinstance(value, BaseException):
+            fields |= {key: type(value).__name__, f"{key}_message": " ".join(str(value).split())}
+        elif isinstance(value, float) and not math.isfinite(value):
+            fields[key] = str(value)  # JSON has no such number
+        elif isinstance(value, (str, int, float)):
+            fields[key] = value
+        elif value is not None:
+            fields[key] = " ".join(str(value).split())
+    return {f"idgen_{key}": value for key, value in fields.items()}
 
 
 def _left_out(name: str, values: Mapping[str, object]) -> int | None:
