@@ -1,8 +1,8 @@
-"""Worker ids that are used once, as uid-generator's: each start takes the next one.
+"""Worker ids that are used once, as with uid-generator: each start takes the next one.
 
-The rows of the worker ids are its ``WORKER_NODE``: the host, the process and what kind of
-machine it ran on (``actual`` or ``container``) stand in the holder's label, and when it started
-beside it. Each worker id has a window still, so that a process that was cut off ends.
+The rows of the worker ids are its ``WORKER_NODE``. The holder's label has the host, the process
+and the type of machine (``actual`` or ``container``), and the row has the time of the start.
+Each worker id still has a window, so that a process that is cut off ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Two registries, of which the second lends while the first can't be reached.
+"""Two registries: the second one lends while the first does not answer.
 
-They have worker ids of their own, so that whichever of them lends, and whatever the one
-knows of the other, no two processes stamp with one worker id. A holder that the
-first registry leaves alone uses up its window, goes on under a worker id of the
-second, and comes back in the same way once the first one answers again.
+They have separate worker ids, so that no two processes share one, whatever the registries know
+of each other. A holder whose registry does not answer uses up its window and goes on under a
+worker id of the second; once the first one answers again, it returns in the same way.
 """
 
 from __future__ import annotations
@@ -31,22 +30,21 @@ from ..core.registry import Registry
 __all__ = ["FallbackLeases"]
 
 RETRY_AFTER: Final = 30.0
-"""Seconds that a registry which failed is left alone."""
+"""Seconds to wait before asking a registry that failed again."""
 _SUFFIX: Final = "/fallback"
 
 
 class FallbackLeases(Registry):
     """Lends from ``primary``, and from ``secondary`` while that one is unavailable or full.
 
-    ``retry_after`` (seconds): how long ``primary`` is left alone after it failed, so
-    that its timeout is not waited for again and again. Thread-safe.
+    ``retry_after``: seconds before it asks ``primary`` again after a failure, so that callers do
+    not wait for its timeout each time. Thread-safe.
 
-    Raises :class:`ConfigurationError` if the two can lend one and the same worker id.
+    Raises :class:`ConfigurationError` if both can lend the same worker id.
     """
 
     kind = "fallback"
     nested = ("primary", "secondary")
-    """The options that describe registries."""
 
     def __init__(
         self,
@@ -67,15 +65,15 @@ class FallbackLeases(Registry):
         )
         self._clock = clock
         self._failed_ns: int | None = None
-        """When ``primary`` failed last; ``None`` if it answered since."""
+        """When ``primary`` failed last; None if it has answered since."""
         self._failure: LeaseError | None = None
         self._guests: set[str] = set()
-        """The tokens of ``secondary``'s leases that are there for want of ``primary``."""
+        """The tokens of leases that ``secondary`` granted because ``primary`` failed."""
         self._lock = threading.Lock()
 
     @staticmethod
     def wrapped(namespace: Namespace) -> Mapping[str, Namespace]:
-        """The namespaces of the two. By default the second has a quarter of the ids."""
+        """The namespaces of both. By default the second one has a quarter of the worker ids."""
         workers = namespace.workers
         if len(workers) < 2:
             raise ConfigurationError(
@@ -85,7 +83,7 @@ class FallbackLeases(Registry):
         split = workers.stop - max(1, len(workers) // 4)
         return {
             "primary": replace(namespace, workers=range(workers.start, split)),
-            # A record of its own, since the two may stand in one database.
+            # A record of its own, since both may use one database.
             "secondary": replace(
                 namespace,
                 name=f"{namespace.name}{_SUFFIX}",
@@ -113,7 +111,7 @@ class FallbackLeases(Registry):
         try:
             grant = self.primary.acquire(holder=holder, not_before=not_before, avoid=avoid)
         except (NoFreeWorker, TooFarAhead) as error:
-            # Too far ahead is also who comes back from the second one after a loss there.
+            # A holder that returns from the second one after a loss there is too far ahead.
             self._note_answer()
             return None, error
         except RegistryUnavailable as error:
@@ -125,9 +123,9 @@ class FallbackLeases(Registry):
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
         """See :meth:`Registry.renew`.
 
-        :class:`LeaseLost` is also said to move a holder: one whose window
-        is used up while ``primary`` does not answer, and one that ``secondary`` lends to
-        while ``primary`` answers again. Both go on to the end of what they hold.
+        Raises :class:`LeaseLost` also to move a holder: one whose window is used up while
+        ``primary`` does not answer, and one of ``secondary`` once ``primary`` answers again.
+        Both use up their window.
         """
         if lease.worker in self.secondary.namespace.workers:
             if lease.token in self._guests and self._is_back(lease, last_tick):
@@ -163,7 +161,7 @@ class FallbackLeases(Registry):
     def renew_seen(self, *, idle_after: float) -> int:
         """See :meth:`Registry.renew_seen`; the sum of both.
 
-        Raises :class:`RegistryUnavailable` only if neither can be reached.
+        Raises :class:`RegistryUnavailable` only if neither answers.
         """
         renewed: list[int] = []
         failures: list[RegistryUnavailable] = []
@@ -177,9 +175,9 @@ class FallbackLeases(Registry):
         return sum(renewed)
 
     def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
-        """See :meth:`Registry.inspect`. What can't be asked is an inspection with a failure.
+        """See :meth:`Registry.inspect`. One that does not answer is an inspection with a failure.
 
-        Raises what the first says if neither can be asked.
+        Raises the error of the first if neither answers.
         """
         found: list[Inspection] = []
         failures: list[LeaseError] = []
@@ -204,10 +202,10 @@ class FallbackLeases(Registry):
         self._guests = set()
         super().abandon()
 
-    # --- whether the primary is worth asking -----------------------------------
+    # --- whether to ask the primary ----------------------------------------------
 
     def _may_ask(self) -> bool:
-        """Whether it is not known to be down; after a pause one caller finds out for all."""
+        """Whether ``primary`` is not known to be down; after a pause one caller tries for all."""
         with self._lock:
             if self._failed_ns is None:
                 return True
@@ -220,7 +218,7 @@ class FallbackLeases(Registry):
     def _note_failure(self, error: LeaseError) -> None:
         with self._lock:
             self._failed_ns = self._clock.elapsed_ns()
-            # Without its frames: they would keep alive whatever they refer to.
+            # Without its frames, which would keep alive all that they refer to.
             self._failure = error.with_traceback(None)
 
     def _note_answer(self) -> None:
@@ -239,7 +237,7 @@ class FallbackLeases(Registry):
         if not self._may_ask():
             return False
         try:
-            # It never lent this one: it says so, and nothing changes, or it can't be reached.
+            # It never lent this lease. It says so and changes nothing, or it does not answer.
             with suppress(LeaseLost):
                 self.primary.renew(lease, last_tick=last_tick)
         except RegistryUnavailable as error:

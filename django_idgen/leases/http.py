@@ -1,8 +1,8 @@
-"""Worker ids lent by a service over HTTP: this process needs no database.
+"""Worker ids lent by a service over HTTP, so that this process needs no database.
 
-The service lends out of the very registry that its own processes use, so that those and
-the ones behind it are one fleet: one namespace, one record. Which layout, epoch and worker
-ids that has is compared by the service at each acquire and renewal.
+The service lends from the registry that its own processes use, so that all of them are one
+fleet: one namespace, one record. At each acquire and renewal it compares layout, epoch and
+worker ids.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ T = TypeVar("T")
 class HttpLeases(Registry):
     """A registry behind the services at ``base_urls``. Thread-safe.
 
-    ``generator``: the alias of ``IDGEN["GENERATORS"]`` in the service whose worker ids are
-    lent; the namespace's name by default. Its layout, epoch and ``workers`` must be the
-    same there; its ``window`` and ``max_ahead`` at least ours. For the other options see
-    :class:`HttpLink`; ``installation``, where given, is what ``GET
-    generators/<alias>/leases`` of the service says.
+    ``generator``: the alias of ``IDGEN["GENERATORS"]`` of the service that lends the worker ids;
+    the namespace's name by default. Its layout, epoch and ``workers`` must equal those of this
+    process; its ``window`` and ``max_ahead`` must be at least as long. For the other options see
+    :class:`HttpLink`; ``GET generators/<alias>/leases`` of the service shows its
+    ``installation``.
 
     Raises :class:`ConfigurationError` for options that can't work.
     """
@@ -82,7 +82,7 @@ class HttpLeases(Registry):
 
         Raises :class:`ConfigurationError` for a service of another database.
         """
-        self._see_that_all_agree()
+        self._check_all_services()
         body = {"holder": _label(holder), "not_before": str(not_before), "avoid": avoid}
         answer = self._ask("", {**body, **self._settings()}, self._refusal)
         return self._read(answer, partial(self._granted, not_before, avoid))
@@ -95,8 +95,7 @@ class HttpLeases(Registry):
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:  # noqa: ARG002
         """See :meth:`Registry.release`.
 
-        The service keeps the end of the window as it is, whatever ``last_tick`` is: another
-        holder of the worker id begins there.
+        The service ignores ``last_tick``: the next holder begins at the end of the window.
         """
         if not lease.token:
             return False
@@ -108,22 +107,20 @@ class HttpLeases(Registry):
         return self._read(self._ask("/renew-seen", body, self._refusal), _renewed_count)
 
     def installation(self) -> str:
-        """Whose worker ids are lent, for who lends them on."""
         if self._pin.installation is None:
             answer = self._ask("", None, self._refusal)
             self._check_owner(answer.body)
         return str(self._pin.installation)
 
     def _not_seen(self, capability: str) -> NotSeenFromHere:  # noqa: ARG002
-        # A holder's token does not allow looking.
+        # A holder's token does not allow inspecting.
         return NotSeenFromHere(
             f"The worker ids of namespace {self.namespace.name!r} are lent by the service at "
-            f"{' or '.join(self._link.base_urls)}: who holds them can't be seen from here. Look "
+            f"{' or '.join(self._link.base_urls)}: their holders can't be seen from here. Look "
             f"there, in its admin or at its leases/."
         )
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """By service: what raises unless it answers. Any one of them is enough."""
         return self._link.probes(unavailable=RegistryUnavailable)
 
     def abandon(self) -> None:
@@ -157,7 +154,7 @@ class HttpLeases(Registry):
             "ahead": space.ahead_ticks,
         }
 
-    def _see_that_all_agree(self) -> None:
+    def _check_all_services(self) -> None:
         """Before the first lease: all services that answer must lend the same worker ids."""
         if self._pin.installation is None and len(self._link.base_urls) > 1:
             for body in self._link.each(self._path):
@@ -175,8 +172,8 @@ class HttpLeases(Registry):
             return read(answer)
         except (ValueError, TypeError) as error:
             raise RegistryUnavailable(
-                f"The service has answered for namespace {self.namespace.name!r} with what can't "
-                f"be right: {error}. It was refused, since ids could repeat."
+                f"The service gave an impossible answer for namespace {self.namespace.name!r}: "
+                f"{error}. This process does not use it, since ids could repeat."
             ) from error
 
     def _granted(self, not_before: int, avoid: int | None, answer: Answer) -> Grant:

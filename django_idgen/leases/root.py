@@ -1,8 +1,8 @@
 """The root of a registry that can forget: the book of its namespace in the database (rule L6).
 
-It is kept where :class:`DatabaseLeases` would keep its marks, under the same rules about what
-the database itself may have lost (L7): a ceiling that was raised, or a generation that was
-opened, and that the database no longer knows of, lies below the fence of the next one.
+It is where :class:`DatabaseLeases` would store its marks, under the same rule about what the
+database itself may have lost (L7): a ceiling or generation that it has forgotten lies below the
+fence of the next generation.
 """
 
 from __future__ import annotations
@@ -38,53 +38,50 @@ __all__ = [
 AFTER_LOSS = ("ahead", "wait")
 
 RETRY_SECONDS = 20.0
-"""Pause after the database could not raise a ceiling that was still high enough."""
+"""Pause after the database failed to raise a ceiling that was still high enough."""
 
 
 class TakenOver(RegistryUnavailable):
-    """Another server lends for the namespace now; this one may use up what it has."""
+    """Another server lends for the namespace now; this one may use up its sub-lease."""
 
 
 class _Unused(Exception):
-    """The database never lent anything to it; raised to have it roll back."""
+    """The database never lent anything; raised to roll back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a registry that can forget has of a namespace just now."""
+    """What a registry that can forget stores of a namespace."""
 
     fingerprint: Mapping[str, Any]
     ceiling: int
 
 
 class SubLessee(ABC):
-    """What a registry that can forget does for its root.
+    """What the root asks of a registry that can forget.
 
-    Each method raises :class:`RegistryUnavailable` where the server does not answer.
+    Each method raises :class:`RegistryUnavailable` if the server does not answer.
     """
 
     namespace: Namespace
     described: str
-    """Which server it is, for people, after "the": ``Redis of CACHES['idgen']``."""
+    """The server's name in messages, after "the": ``Redis of CACHES['idgen']``."""
 
     @abstractmethod
     def install(self, sub_lease: SubLease) -> object:
-        """Enter what the database has lent; nothing, if it has a later one or another life."""
+        """Store a sub-lease, unless it has a later one or another life."""
 
     @abstractmethod
     def restart(self, installation: str, incarnation: str) -> object:
-        """Give up the life ``incarnation``, if that is still its present one."""
+        """Give up the life ``incarnation``, if it still is in it."""
 
     @abstractmethod
     def kept(self, installation: str) -> Kept | None:
-        """What it has; None if it has nothing."""
+        """What it stores; None for nothing."""
 
     @abstractmethod
     def enter(self, installation: str, generation: int) -> None:
-        """Begin anew with these settings, unless it is of ``generation`` or a later one.
-
-        Raises the error that a refusal means.
-        """
+        """Begin anew with these settings, unless it has ``generation`` or a later one."""
 
     # --- why it lends nothing -------------------------------------------------
 
@@ -114,10 +111,10 @@ class SubLessee(ABC):
 
 
 class Root:
-    """Answers what ``lessee`` asks of the database ``database``. Thread-safe.
+    """Gets sub-leases for ``lessee`` from the database ``database``. Thread-safe.
 
-    Which installation a database belongs to is asked once; ``stride`` (ticks) is how far
-    ahead a ceiling is raised. The other options are those of :class:`RedisLeases`.
+    It asks once for the installation of a database. ``stride`` (ticks) is how far ahead it
+    raises a ceiling. The other options are those of :class:`RedisLeases`.
     """
 
     def __init__(
@@ -160,14 +157,14 @@ class Root:
             book.abandon()
 
     def current(self) -> BookRegistry:
-        """The book at present.
+        """The present book.
 
         Raises :class:`RegistryUnavailable` in a test that forbids the database.
         """
         if self.is_forbidden():
             raise RegistryUnavailable(
-                f"This test does not allow the use of database {self.database!r}, which has to "
-                f"raise what the {self._lessee.described} may lend."
+                f"This test does not allow the use of database {self.database!r}, which grants the "
+                f"{self._lessee.described} what it may lend."
             )
         return self._stores.current()
 
@@ -175,10 +172,10 @@ class Root:
         """Whether the running test forbids the database."""
         return place_of(self.database) is Place.FORBIDDEN
 
-    # --- whose it is ----------------------------------------------------------
+    # --- installations ----------------------------------------------------------
 
     def is_in_use(self) -> bool:
-        """Whether anything was ever lent; opens nothing, else its settings would be final."""
+        """Whether anything was ever lent. Opens nothing, which would make the settings final."""
         book = self.current()
         if book in self._installations:
             return True
@@ -187,20 +184,20 @@ class Root:
         return book in self._installations
 
     def known_installation(self) -> str | None:
-        """The installation, without asking for it; the last one where the database is forbidden."""
+        """The installation, if known; the last one in a test that forbids the database."""
         if self.is_forbidden():
             known = list(self._installations.values())
             return known[-1] if known else None
         return self._installations.get(self.current())
 
     def installation_to_look(self) -> str | None:
-        """The installation, asked for without opening anything; ``None`` if nothing was lent."""
+        """The installation; None if nothing was lent. Opens nothing."""
         return self.known_installation() or self.current().kept_by()
 
     def installation_to_release(self) -> str | None:
-        """As :meth:`known_installation`; asked for where this process knows of none at all.
+        """As :meth:`known_installation`, but asks if this process knows none at all.
 
-        One that lends on may be given back what another worker of its service has lent.
+        A service gets back leases that another of its processes has granted.
         """
         if not self._installations and not self.is_forbidden():
             self.is_in_use()
@@ -209,7 +206,7 @@ class Root:
     def installation_of(self, book: BookRegistry) -> str:
         """The installation that ``book`` belongs to."""
         known = self._installations.get(book)
-        # Also sees to it that a process of other settings never reaches Redis (L8).
+        # This also refuses a process with other settings before it reaches Redis (L8).
         return known or self._change(book, lambda sub_lease: sub_lease).installation
 
     def _change(self, book: BookRegistry, change: SubLeaseChange) -> SubLease:
@@ -220,14 +217,14 @@ class Root:
     # --- what may be lent -----------------------------------------------------
 
     def open(self, book: BookRegistry, incarnation: str, now: int) -> None:
-        """Have a generation opened for a new life of the server, or adopt the one that was."""
+        """Open a generation for a new life of the server, or adopt the one that is open."""
         change = partial(
             SubLease.opened, incarnation=incarnation, now=max(now, 0), stride=self.stride
         )
         self._lessee.install(self._change(book, change))
 
     def lift(self, book: BookRegistry, seen: SubLease, *, now: int, wanted: int) -> None:
-        """Have the ceiling raised past tick ``wanted``, if generation ``seen`` is the database's.
+        """Raise the ceiling past tick ``wanted``, if ``seen`` is of the current generation.
 
         Raises :class:`TakenOver` if it is not.
         """
@@ -242,7 +239,7 @@ class Root:
         if stored.incarnation == seen.incarnation:
             self._lessee.install(stored)
         elif now >= stored.ceiling:
-            # Whatever took over lends no more: this server may begin anew.
+            # The server that took over has lent all it may: this one may begin anew.
             self._lessee.restart(stored.installation, seen.incarnation)
         else:
             raise self._taken_over(seen, stored, stored.ceiling - now)
@@ -260,10 +257,9 @@ class Root:
     def lift_in_time(
         self, book: BookRegistry, seen: SubLease, *, now: int, start: int, until: int
     ) -> None:
-        """Have the ceiling raised well before it is needed, by the first caller that can.
+        """Raise the ceiling well before it is needed; the first caller that can does it.
 
-        The window ``[start, until)`` was just granted. A database that can't just now is asked
-        again after a while.
+        The window ``[start, until)`` was just granted. After a failure it pauses.
         """
         latest = max(now, seen.fence, start, until - self._lessee.namespace.window_ticks)
         enough = latest + self.stride - self.stride // 6
@@ -289,10 +285,10 @@ def _used(sub_lease: SubLease) -> SubLease:
 
 
 class RootedBook(StoredBook):
-    """``root``, the database's, of which ``lessee`` lends.
+    """The database's book ``root``, from which ``lessee`` lends.
 
-    What counts is the database's: nothing at or past the ceiling there is lent. The server
-    begins anew after it, so that processes with earlier settings are refused at once.
+    The database's book counts: its ceiling bounds all that was lent. After a rewrite the server
+    begins anew, so that it refuses processes with earlier settings at once.
     """
 
     def __init__(self, root: StoredBook, lessee: SubLessee) -> None:
@@ -310,10 +306,10 @@ class RootedBook(StoredBook):
         try:
             found = self._kept()
         except RegistryUnavailable:
-            found = None  # it lends nothing past the database's ceiling
+            found = None  # it has lent nothing past the database's ceiling
 
         def reckoned(stored: Stored, now_us: int) -> Any:
-            # Where the database was put back to an earlier state, the server may know better.
+            # The server may know better, if the database was restored to an earlier state.
             if found is not None and found.fingerprint == stored.fingerprint:
                 stored = with_highest(stored, found.ceiling)
             return change(stored, now_us)
@@ -344,7 +340,7 @@ class RootedBook(StoredBook):
 
 
 def parsed_words(words: bytes | str) -> Mapping[str, Any]:
-    """The object that ``words`` say in JSON; empty if they say none."""
+    """The JSON object in ``words``; empty if there is none."""
     try:
         found = json.loads(words)
     except ValueError:

@@ -5,11 +5,11 @@ Each worker id has a lock file and a mark file in ``directory``. A process holds
 id; the kernel frees it however the process ends. The mark says, as any registry's row does, up
 to which tick the worker id was promised; it is written ahead.
 
-After a SIGKILL the lock is free but the window is not: the next holder starts at
-its end, which may lie up to a window ahead of the time.
+After a SIGKILL the lock is free but the window is not: the next holder starts at its end, which
+may lie up to a window ahead of the time.
 
-Two hosts with the same worker id, or a directory that was deleted while ids were
-made, can't be noticed here.
+This registry can't notice two hosts with the same worker id, or a directory that was deleted
+while processes made ids.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ T = TypeVar("T")
 class StaticLeases(BookRegistry):
     """Lends the configured worker ids. Thread-safe; the children of a fork start anew.
 
-    Give ``worker``, or ``workers``: consecutive ids of which each process takes a
-    free one. Or ``worker_from``, which says the number of the host or of the process: the one
-    worker id with that number of ``workers``, or of the layout's. ``directory`` must exist,
-    be writable, on a local disk, and survive a restart. ``read_now_us`` gives the time in
-    microseconds since 1970, by default the host's wall clock.
+    Give ``worker``; or ``workers``, consecutive ids of which each process takes a free one; or
+    ``worker_from``, which says where the number of the host or process is: it gets the worker id
+    with that number, of ``workers`` or the layout's. ``directory`` must exist, be writable, on a
+    local disk, and survive a restart. ``read_now_us`` returns the time in microseconds since
+    1970, by default the host's wall clock.
 
-    Raises :class:`WorkerOutOfRange` for an id that the layout can't
-    hold and :class:`ConfigurationError` for anything else amiss.
+    Raises :class:`WorkerOutOfRange` for a worker id that the layout has no room for, and
+    :class:`ConfigurationError` for other options that can't work.
     """
 
     kind = "static"
@@ -95,14 +95,14 @@ class StaticLeases(BookRegistry):
         super().__init__(namespace, _HostStore(namespace, self.lent, Path(directory), clock, read))
 
     def acquire(self, *, holder: str, not_before: int = 0, avoid: int | None = None) -> Grant:
-        """See :meth:`Registry.acquire`; also :class:`LeaseTaken`.
+        """See :meth:`Registry.acquire`.
 
-        :class:`LeaseTaken` says that the one configured worker id is
-        held by another process of this host, or by another lease of this one.
+        Raises :class:`LeaseTaken` if another process of this host, or another lease of this
+        process, holds the one configured worker id.
         """
 
         def job(worker: int, book: Book) -> Grant:
-            rules.free_by_hand(book, worker)  # we have its lock: the last holder has gone
+            rules.free_by_hand(book, worker)  # the lock shows that its last holder has ended
             alone = replace(self.namespace, workers=range(worker, worker + 1))
             return Grant(
                 rules.lend(book, alone, holder=holder, not_before=not_before), book.reading
@@ -114,32 +114,32 @@ class StaticLeases(BookRegistry):
         with self.store.held() as held:
             known = super().release(lease, last_tick=last_tick)
             if known:
-                # Only now: the next one to lock it must see the lowered mark.
+                # Only now: the next process that locks it must see the lowered mark.
                 held.pop(lease.worker).close()
             return known
 
     def renew_seen(self, *, idle_after: float) -> int:  # noqa: ARG002 - others' are not known
-        """0: a lease whose lock is held needs no renewal, since no other can take its id."""
+        """0: a lock needs no renewal, since no other process can take the worker id."""
         return 0
 
     def free(self, worker: int, lease: str | None = None) -> NoReturn:  # noqa: ARG002
-        """Raises :class:`NotSeenFromHere`: a lock of the kernel's can't be taken away."""
+        """Raises :class:`NotSeenFromHere`: only the kernel frees the lock of a process."""
         raise NotSeenFromHere(
             f"Worker id {worker} of namespace {self.namespace.name!r} is configured for this "
             f"host, and held by a lock that only the end of its process frees. Stop that process."
         )
 
     def close(self) -> None:
-        """Give up the locks, as the end of the process would; windows stay promised."""
+        """Give up the locks, as the end of the process would. Windows stay as they are."""
         with self.store.held() as held:
             while held:
                 held.popitem()[1].close()
 
 
 class FileBook(MemoryBook):
-    """The marks of some worker ids of a host, as read from their files.
+    """The marks of some worker ids of a host, read from their files.
 
-    They have no generation: what holds a worker id is its lock.
+    They have no generation: a lock holds a worker id.
     """
 
     server = ""
@@ -161,7 +161,7 @@ class FileBook(MemoryBook):
         for file in files:
             if kept := file.mark():
                 found[file] = kept[0], rules.fingerprint_text(kept[1])
-        # Where files differ, the book is that of the settings which are to be replaced.
+        # Where files differ, the book is that of the old settings.
         text = next((each for _, each in found.values() if each != ours), ours)
         for file, (mark, each) in found.items():
             if each == text:
@@ -180,7 +180,7 @@ class FileBook(MemoryBook):
 
 
 class _HostStore(Store):
-    """The files of a host's worker ids, and which of them this process has locked."""
+    """The files of a host's worker ids, and the locks of this process."""
 
     def __init__(
         self,
@@ -201,13 +201,13 @@ class _HostStore(Store):
         self._held: dict[int, _Held] = {}
 
     def run(self, job: Callable[[Book], T]) -> T:
-        """See :meth:`Store.run`: over the worker ids that this process holds."""
+        """See :meth:`Store.run`. Over the worker ids that this process holds."""
         with self.held() as held, self._reporting():
             files = [each for each in held.values() if each.still_in_place()]
             return self._save(job, FileBook(self._namespace, files, self._reading()), files)
 
     def run_locked(self, job: Callable[[int, Book], T], holder: str, avoid: int | None) -> T:
-        """As :meth:`run`, over one more worker id, which this process holds from then on."""
+        """As :meth:`run`, over another worker id, which this process holds from now on."""
         with self.held() as held, self._reporting():
             file = self._lock_one(held, holder, avoid)
             try:
@@ -233,9 +233,9 @@ class _HostStore(Store):
         return result
 
     def run_if_there(self, job: Callable[[Book], T]) -> T | None:
-        """See :meth:`Store.run_if_there`: over what this host has stored.
+        """See :meth:`Store.run_if_there`. Over all that this host has stored.
 
-        Takes no lock, which a process may be about to need: a mark is replaced whole.
+        Without a lock, which a process may need just now: marks are replaced whole.
         """
         with self._reporting():
             book = FileBook(self._namespace, self._files(), self._reading())
@@ -243,17 +243,17 @@ class _HostStore(Store):
         return job(book)
 
     def read(self, job: Callable[[Book], T]) -> T | None:
-        """See :meth:`Store.read`: whatever the settings were, and of all worker ids."""
+        """See :meth:`Store.read`. Whatever the settings were, and of all worker ids."""
         with self._reporting():
             files = WorkerFiles.found(self._directory, self._namespace)
             book = FileBook(self._namespace, files, self._reading())
         return job(book) if book.by_worker else None
 
     def rewrite(self, job: Callable[[Book], T]) -> T:
-        """See :meth:`Store.rewrite`; raises :class:`LeaseTaken` while a lease is held here.
+        """See :meth:`Store.rewrite`. Raises :class:`LeaseTaken` while this host holds a lease.
 
-        What other hosts have lent can't be seen. So the caller has to know that they have
-        stopped; the longest window from now on is reckoned with.
+        It can't see what other hosts have lent. The caller has to know that they have stopped;
+        the rewrite goes past the longest window from now.
         """
         with self._reporting(), ExitStack() as stack:
             files = self._lock_all(stack)
@@ -272,7 +272,7 @@ class _HostStore(Store):
         return self._now_us()
 
     def abandon(self) -> None:
-        """Close what was inherited. The lock is the parent's: closing leaves it held."""
+        """In the child of a fork: close the files. The parent keeps its locks."""
         for pid in list(self._held):
             self._drop(pid)
 
@@ -281,11 +281,11 @@ class _HostStore(Store):
     @contextmanager
     def held(self) -> Iterator[dict[int, WorkerFiles]]:
         """The worker ids that this process has locked, for one thread at a time."""
-        # Not every fork runs Python's hooks: uWSGI's does so only by request.
+        # By process id, since uWSGI forks without Python's hooks.
         pid = os.getpid()
         held = self._held.get(pid)
         if held is None:
-            # setdefault, since two threads of a new child may come here at once.
+            # setdefault, since two threads of a new child may get here at once.
             held = self._held.setdefault(pid, _Held())
             for other in list(self._held):
                 if other != pid:
@@ -316,14 +316,14 @@ class _HostStore(Store):
         if len(files) == 1:
             return files
         holders = {file: file.last_holder() for file in files}
-        # Its own first, then those that have no holder who may come back for them.
+        # First its own, then those without a holder that may come back.
         who = identity_of(holder)
         return sorted(
             files, key=lambda file: (identity_of(holders[file]) != who, bool(holders[file]))
         )
 
     def _lock_all(self, stack: ExitStack) -> list[WorkerFiles]:
-        """All worker ids of this host; also those of files that are left from before."""
+        """All worker ids of this host, also those of earlier settings."""
         files = {each.worker: each for each in WorkerFiles.found(self._directory, self._namespace)}
         files |= {each.worker: each for each in self._files()}
         for file in files.values():
@@ -351,7 +351,7 @@ class _HostStore(Store):
 
 
 class _Held:
-    """What one process holds."""
+    """The locks of one process."""
 
     def __init__(self) -> None:
         self.guard = threading.RLock()
@@ -453,14 +453,14 @@ class WorkerFiles(NumberFile):
         return mark, stored["fingerprint"]
 
     def written_us(self) -> int:
-        """When the mark was written, µs since 1970; 0 if there is none."""
+        """When the mark was written, µs since 1970; 0 without a mark."""
         try:
             return self.mark_path.stat().st_mtime_ns // 1000
         except OSError:
             return 0
 
     def last_holder(self) -> str:
-        """Who held it last; empty if unknown. Needs no lock, and is only a hint."""
+        """The last holder; empty if unknown. Needs no lock, and is only a hint."""
         try:
             return str(json.loads(self.mark_path.read_bytes())["holder"])
         except (OSError, ValueError, LookupError, TypeError):

@@ -1,9 +1,8 @@
-"""The way to a service that lends: several addresses, and what of a failure is certain.
+"""Requests to the services at several addresses, and what to do when one fails.
 
-A request goes to the first address that is not known to be down. Another one is asked in
-its place only if the first surely never saw it, or answered that it grants nothing. An
-answer that is lost is a lost grant: nothing is sent again, and the next request goes to
-another address first.
+A request goes to the first address that is not known to be down. It goes to the next one only if
+the first service certainly never saw it, or answered that it grants nothing. A lost answer is a
+lost grant: nothing is sent again, and the next request goes to another address first.
 """
 
 from __future__ import annotations
@@ -48,22 +47,22 @@ __all__ = [
 T = TypeVar("T")
 
 TIMEOUT = 3.0
-"""Seconds that a call may take, with all addresses that it asks."""
+"""Seconds that a call may take, with all addresses that it tries."""
 CONNECT_TIMEOUT = 1.0
 RETRY_AFTER = 30.0
-"""Seconds that an address which failed is passed over, as long as there is another."""
+"""Seconds that a failed address comes last."""
 LIVE = "health/live"
-"""The path that answers without asking anyone, a database or a list of tokens."""
+"""A path that answers without a database and without a token."""
 PASSED_ON = frozenset({401, 403, 404, 405, 429, 503})
-"""Refusals that another address may answer otherwise."""
+"""Refusals that another address may not give."""
 FINAL = frozenset({"no_free_worker", "skip_too_far"})
-"""Codes of refusals that every address has the same answer to."""
+"""Codes of refusals that every address gives alike."""
 HIGHEST = 2**64
 
 
 @dataclass(slots=True)
 class _Place:
-    """One address, and since when it is passed over."""
+    """One address, and until when it comes last."""
 
     url: str
     down_until: float = 0.0
@@ -87,17 +86,17 @@ class LinkOptions(TypedDict, total=False):
 class HttpLink:
     """Asks the services at ``base_urls``, one after the other. Thread-safe, and fork-safe.
 
-    ``base_urls``: where the service's API is mounted (``https://ids.example.com/idgen/``),
-    or a list of addresses of services in front of one and the same database; the first
-    that answers is used. ``token``: an access token, or a function that returns one;
-    ``token_env`` and ``token_file``: an environment variable, or a file, that has it. It is
-    read for each request. ``timeout`` (seconds) bounds a call as a whole,
+    ``base_urls``: where the service's API is mounted (``https://ids.example.com/idgen/``), or a
+    list of addresses of services in front of the same database. ``token``: an access token, or a
+    function that returns one; ``token_env`` and ``token_file``: the environment variable or file
+    that has it. Each request reads it anew. ``timeout`` (seconds) bounds a whole call,
     ``connect_timeout`` each attempt to connect.
 
     ``verify``: False, the path of a file of certificates to trust, or an ``SSLContext``;
     ``cert``: the path of a client certificate with its key, or (certificate, key).
-    ``trust_env``: whether the environment's proxies (``HTTPS_PROXY``) are used.
-    ``installation``: whose ids the services must lend; else it is the first that answers.
+    ``trust_env``: whether to use the environment's proxies (``HTTPS_PROXY``).
+    ``installation``: the installation whose ids the services must lend; by default that of the
+    first service that answers.
 
     Raises :class:`ConfigurationError` for what can't work. Opens nothing.
     """
@@ -124,7 +123,7 @@ class HttpLink:
         self._token = token_of(token, token_env, token_file)
         self._timeout = check_seconds("timeout", timeout, most=MOST_SECONDS)
         self._connect_timeout = check_seconds("connect_timeout", connect_timeout, most=MOST_SECONDS)
-        # Only for https: it takes 20 ms to read all the certificates there are.
+        # Only for https, since reading all certificates takes 20 ms.
         secure = any(url.startswith("https:") for url in self.base_urls)
         self._verify = tls_of(verify, cert) if secure else False
         self._trust_env = check_flag("trust_env", trust_env)
@@ -141,8 +140,8 @@ class HttpLink:
     ) -> Answer:
         """The answer to a POST of ``body`` (a GET without one) of ``path``.
 
-        Raises :class:`Refused` if the service says no, for the caller to put into words;
-        ``unavailable`` if none answered, or the answer is lost.
+        Raises :class:`Refused` if the service refuses, and ``unavailable`` if none answers or an
+        answer is lost.
         """
         deadline = self._clock.stopwatch() + self._timeout
         failures: list[str] = []
@@ -176,7 +175,7 @@ class HttpLink:
         raise unavailable(self._none(failures)) from cause
 
     def each(self, path: str) -> Iterator[Mapping[str, Any]]:
-        """The answers to a GET of ``path``, of each address that answers."""
+        """The answers to a GET of ``path`` from all addresses that answer."""
         for place in self._in_turn():
             deadline = self._clock.stopwatch() + self._timeout / len(self._places)
             try:
@@ -189,20 +188,20 @@ class HttpLink:
                 yield answer.body
 
     def probes(self, *, unavailable: type[IdgenError]) -> Mapping[str, Callable[[], None]]:
-        """By address: what raises ``unavailable`` unless a django_idgen service answers there."""
+        """By address: a function that raises ``unavailable`` if no django_idgen service answers."""
         return {
             f"service {place.url}": partial(self._ping, place, unavailable)
             for place in self._places
         }
 
     def abandon(self) -> None:
-        """Drop what a forked child inherited, without a word on the parent's connections."""
+        """In the child of a fork: drop the parent's connections, and send nothing on them."""
         self._wire = None
         for place in self._places:
             place.down_until = 0.0
 
     def close(self) -> None:
-        """Close the connections of this process. May be called twice; the next use opens anew."""
+        """Close the connections of this process. May be called twice; the next use reopens."""
         made, self._wire = self._wire, None
         if made is not None and made[0] == os.getpid():
             made[1].close()
@@ -210,7 +209,7 @@ class HttpLink:
     # --------------------------------------------------------------------------------
 
     def _in_turn(self) -> list[_Place]:
-        """Those that are up, as listed; then the others, the one first that is down the longest."""
+        """Addresses that are up, as listed; then the others, the one down longest first."""
         now = self._clock.stopwatch()
         up = [place for place in self._places if place.down_until <= now]
         down = [place for place in self._places if place.down_until > now]
@@ -243,13 +242,13 @@ class HttpLink:
             elapsed_ns=self._clock.elapsed_ns,
         )
         if body is not None and answer.body.get("nonce") != nonce:
-            # Out of a cache, or another client's: two would give out one grant.
+            # From a cache, or another client's: two processes would use one grant.
             raise Lost("the answer is not that of this request: is there a proxy that keeps them?")
         return answer
 
     def _connected(self) -> Wire:
         made = self._wire
-        # By the process id, since uWSGI forks without telling Python.
+        # By process id, since uWSGI forks without Python's hooks.
         if made is None or made[0] != os.getpid():
             with process_lock():
                 made = self._wire
@@ -260,11 +259,11 @@ class HttpLink:
 
     def _lost(self, place: _Place, error: Exception, *, changes: bool) -> str:
         given_up = " What it may have granted is given up, and not asked for again." * changes
-        return f"The answer of {place.url} was lost: {error}.{given_up} The next call asks anew."
+        return f"The answer of {place.url} was lost: {error}.{given_up} The next call asks again."
 
     def _none(self, failures: Sequence[str]) -> str:
         return (
-            f"No service lends ids: {'; '.join(failures)}. See that 'base_urls' is right, and "
+            f"No service lends ids: {'; '.join(failures)}. Check that 'base_urls' is right, and "
             f"that the services are up."
         )
 
@@ -279,7 +278,7 @@ def shows_link_options(cls: type[T]) -> type[T]:
 
 
 class Pin:
-    """Whose ids a client has had: it takes nothing of anybody else's. Thread-safe."""
+    """The one installation whose ids a client takes. Thread-safe."""
 
     __slots__ = ("_known",)
 
@@ -288,13 +287,13 @@ class Pin:
 
     @property
     def installation(self) -> str | None:
-        """The one; None until a service has said."""
+        """None until a service has answered."""
         return self._known.get(None)
 
     def check(self, found: object, what: str, *, unavailable: type[IdgenError]) -> None:
-        """See that ``found`` is whose ids we may have; the first one is.
+        """Check that ``found`` is the installation; the first call sets it.
 
-        Raises :class:`ConfigurationError` if it is another's.
+        Raises :class:`ConfigurationError` if it is another one.
         """
         if not isinstance(found, str) or not 1 <= len(found) <= 64:
             raise unavailable(f"The service does not say whose ids it lends: {found!r:.80}.")
@@ -304,7 +303,7 @@ class Pin:
 
 
 def other_installation(what: str, ours: object, theirs: object) -> ConfigurationError:
-    """The error of a client that has met a second database."""
+    """The error of a client that has reached a second database."""
     return ConfigurationError(
         f"The services in 'base_urls' lend {what} out of different databases: this process has "
         f"ids of installation {ours}, and one of them now lends for {theirs}. Both "
@@ -314,7 +313,7 @@ def other_installation(what: str, ours: object, theirs: object) -> Configuration
 
 
 def number_of(body: Mapping[str, Any], name: str, *, least: int = 0, most: int = HIGHEST) -> int:
-    """A whole number of an answer. Raises :class:`ValueError`, which names it."""
+    """A whole number of an answer. Raises :class:`ValueError` with its name."""
     value = body.get(name)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 20:
         value = int(value)
@@ -324,7 +323,7 @@ def number_of(body: Mapping[str, Any], name: str, *, least: int = 0, most: int =
 
 
 def word_of(body: Mapping[str, Any], name: str) -> str:
-    """A text of an answer. Raises :class:`ValueError`, which does not show it."""
+    """A text of an answer. Raises :class:`ValueError` without the text."""
     value = body.get(name)
     if not isinstance(value, str) or not 1 <= len(value) <= 128:
         raise ValueError(f"{name!r} is no text of 1 to 128 characters")
@@ -332,11 +331,11 @@ def word_of(body: Mapping[str, Any], name: str) -> str:
 
 
 def way_out(error: Refused) -> str:
-    """What to do about a refusal, if that is known here."""
+    """What to do about a refusal; empty if unknown."""
     if error.status in (401, 403) and error.code not in FINAL:
-        return " See that the access token is known to the service, and that it may have this."
+        return " Check that the service knows the access token, and that the token allows this."
     if error.status == 404 and not error.code:
-        return " See that 'base_urls' is where django_idgen.rest.urls is mounted."
+        return " Check that 'base_urls' is where django_idgen.rest.urls is mounted."
     return ""
 
 
@@ -358,7 +357,7 @@ MOST_SECRET = 4096
 MOST_SECONDS = 60.0
 
 Token = str | Callable[[], str]
-"""An access token, or what is asked for it before each request."""
+"""An access token, or a function that returns it for each request."""
 
 
 def base_urls_of(value: object) -> tuple[str, ...]:
@@ -402,15 +401,15 @@ def _base_url(url: object) -> str:
 
 
 def _shown(value: object) -> str:
-    """``value`` for an error, unless it has a user, a password or a query in it."""
+    """``value`` for an error, unless it contains a user, a password or a query."""
     text = repr(value)
     return "what was given" if "@" in text or "?" in text else text
 
 
 def token_of(token: Token | None, token_env: str | None, token_file: str | None) -> TokenReader:
-    """What reads the secret before each request, so that it can be replaced at any time.
+    """Reads the secret before each request, so that it can be replaced at any time.
 
-    Raises :class:`ConfigurationError` unless one of the three is given, or none.
+    Raises :class:`ConfigurationError` if more than one of the three is given.
     """
     if sum(given is not None for given in (token, token_env, token_file)) > 1:
         raise ConfigurationError("Of 'token', 'token_env' and 'token_file' only one can be given.")
@@ -425,16 +424,16 @@ def token_of(token: Token | None, token_env: str | None, token_file: str | None)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TokenReader:
-    """Reads an access token from where it is kept. Never shows it."""
+    """Reads an access token from its place. Never shows it."""
 
     ask: Callable[[], str] | None
     variable: str | None
     path: str | None
 
     def read(self) -> str | None:
-        """The token as it is now; None if there is to be none.
+        """The present token; None if none is configured.
 
-        Raises :class:`ConfigurationError` if it is missing, or can't be sent.
+        Raises :class:`ConfigurationError` if it is missing or can't be sent.
         """
         if self.variable is not None:
             where = f"The environment variable {self.variable!r}"
@@ -467,10 +466,10 @@ def _checked_secret(value: object, where: str) -> str:
 def tls_of(
     verify: bool | str | ssl.SSLContext, cert: str | Sequence[str] | None
 ) -> bool | ssl.SSLContext:
-    """What httpx is told: whether, and by what, a server's certificate is checked.
+    """httpx' ``verify``.
 
-    ``cert`` is the path of a client certificate with its key, or both paths (and the
-    key's password). Raises :class:`ConfigurationError`.
+    ``cert`` is the path of a client certificate with its key, or both paths (and the key's
+    password). Raises :class:`ConfigurationError`.
     """
     if isinstance(verify, ssl.SSLContext) or (isinstance(verify, bool) and cert is None):
         return verify

@@ -1,7 +1,7 @@
-"""One request over HTTP: sent once, answered before a deadline, or known to be lost.
+"""One request over HTTP: sent once, and answered before a deadline or lost.
 
-What matters of a request that failed is whether the service can have carried it out.
-So there are three failures: it was surely not sent; the service refused it; all else.
+When a request fails, it matters whether the service may have carried it out. So there are three
+failures: certainly not sent, refused by the service, and all others.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ except ImportError as missing:
 __all__ = ["Answer", "Lost", "NotSent", "Refused", "Wire"]
 
 MOST_BYTES = 65_536
-"""Of an answer; ours have a few hundred."""
+"""Of an answer; one of the service has a few hundred."""
 KEEPALIVE = 1.0
-"""Seconds that an idle connection is kept: less than servers do (gunicorn's 2 s are the
-shortest), so that a request rarely meets one that the server is closing."""
+"""Seconds to keep an idle connection: less than servers do (gunicorn's 2 s are the shortest), so
+that a request rarely uses one that the server is just closing."""
 MOST_KEPT = 4
 REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 409, 413, 415, 429})
-"""Answers of a service that has granted nothing; 503 too, if it is ours that says so."""
+"""Statuses with which a service has granted nothing; so does 503 with a ``code`` in the body."""
 
 
 class NotSent(Exception):
-    """The service surely never saw the request."""
+    """The service certainly never saw the request."""
 
 
 class Lost(Exception):
-    """The request may have been carried out; what it was granted is given up."""
+    """The service may have carried out the request; its grant is given up."""
 
 
 class Refused(Exception):
-    """The service answered that it has granted nothing."""
+    """The service has granted nothing, and said so."""
 
     def __init__(
         self, status: int, code: str, detail: str, body: Mapping[str, Any] | None = None
@@ -64,16 +64,16 @@ class Refused(Exception):
 
     @property
     def is_final(self) -> bool:
-        """Whether waiting does not help: a wrong token, no right to it, or no such thing.
+        """Whether waiting does not help: a wrong token, a missing right, or no such thing.
 
-        Without a code it is not the service that answered, but what stands before it.
+        Without a code the answer is not the service's but that of a proxy before it.
         """
         return self.status in (401, 403, 404) and bool(self.code)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the service said, and when. Frozen."""
+    """The service's answer, and when it came. Frozen."""
 
     body: Mapping[str, Any] = field(repr=False)
     sent_ns: int
@@ -83,8 +83,8 @@ class Answer:
 class Wire:
     """The connections of one process to the services. Thread-safe.
 
-    HTTP/1.1; no request is repeated, no redirect followed. ``trust_env`` has the
-    environment's proxies used. Opens nothing until the first call.
+    HTTP/1.1. Repeats no request, follows no redirect. ``trust_env``: use the environment's
+    proxies. Opens nothing until the first call.
     """
 
     def __init__(self, *, verify: bool | ssl.SSLContext, trust_env: bool) -> None:
@@ -122,7 +122,7 @@ class Wire:
         deadline: float,
         elapsed_ns: Callable[[], int] = SYSTEM_CLOCK.elapsed_ns,
     ) -> Answer:
-        """One request. ``deadline``: when (of the stopwatch) its answer must be there.
+        """Send one request. ``deadline``: the moment of the stopwatch at which its answer is lost.
 
         Raises :class:`NotSent`, :class:`Refused` or :class:`Lost`.
         """
@@ -140,7 +140,7 @@ class Wire:
                 content = _content(response)
             finally:
                 response.close()
-                self._client.cookies.clear()  # we have no session
+                self._client.cookies.clear()  # there is no session
         return Answer(_checked(response, content), sent_ns, elapsed_ns())
 
     def close(self) -> None:
@@ -148,13 +148,13 @@ class Wire:
         self._client.close()
 
     def __del__(self) -> None:
-        # A generator that is closed leaves its registry to itself.
+        # A closed generator does not close its registry.
         if getattr(self, "_pid", None) == os.getpid():
             with suppress(Exception):
                 self.close()
 
     def _left(self, timeout: float | None) -> float:
-        """Seconds for a step that may take ``timeout``, so that all of them end in time."""
+        """Seconds for a step that may take ``timeout``, so that all steps end by the deadline."""
         left: float = getattr(self._deadline, "at", float("inf")) - SYSTEM_CLOCK.stopwatch()
         return left if timeout is None else min(timeout, left)
 
@@ -170,7 +170,7 @@ def _told_apart(seconds: float) -> Iterator[None]:
     except httpx.TimeoutException as error:
         raise Lost(f"there was no answer within {seconds:.3g} s ({_words(error)})") from error
     except (httpx.HTTPError, RuntimeError, OSError) as error:
-        # A RuntimeError is httpx' word for connections that another thread has closed.
+        # httpx raises RuntimeError for connections that another thread has closed.
         raise Lost(f"the connection broke before the answer: {_words(error)}") from error
 
 
@@ -179,7 +179,7 @@ def _words(error: Exception) -> str:
 
 
 def _content(response: httpx.Response) -> bytes:
-    """The body, as it is; it may come in drops, and must end before the deadline."""
+    """The raw body. It may come in drops, and must end before the deadline."""
     parts = bytearray()
     for part in response.iter_raw():
         parts += part
@@ -196,7 +196,7 @@ def _checked(response: httpx.Response, content: bytes) -> Mapping[str, Any]:
             raise Lost(f"the answer is not JSON but {_kind(response)}: is a proxy in between?")
         return body
     if 300 <= status < 400:
-        # No idgen service carried it out; but this may be any server.
+        # No idgen service redirects, but this may be any server.
         raise Lost(f"it answered with a redirect ({status}), which is not followed")
     if body is not None and (status in REFUSALS or (status == 503 and "code" in body)):
         raise Refused(status, *_reason(body), body)
@@ -228,10 +228,10 @@ def _kind(response: httpx.Response) -> str:
 
 
 class _Backend(httpcore.NetworkBackend):
-    """Sockets whose every step ends before the request's deadline.
+    """Sockets of which every step ends before the request's deadline.
 
-    httpx' own limits are for a single read: a server that sends a byte a second would
-    never be given up.
+    httpx' own limits are for a single read, so a server that sends a byte a second would never
+    time out.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ __all__ = [
 # --- a BACKEND and its options -------------------------------------------------------
 
 NO_OPTIONS = ("clock", "emit", "own")
-"""Arguments of constructors that settings can't give: objects for tests, and of the wiring."""
+"""Arguments of constructors that settings can't give, for tests and the wiring."""
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -64,7 +64,7 @@ class BackendSettings:
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
     also: tuple[str, ...] = ()
-    """Options that stand beside these in the settings and are taken by the wiring, for messages."""
+    """Options beside these that the wiring takes; for messages."""
     base: type = object
     """What the class must derive from."""
 
@@ -80,7 +80,7 @@ class BackendSettings:
             # What it needs is not installed.
             raise SettingsError(f"{self.where}['BACKEND'] is {self.path!r}: {error}") from error
         except RuntimeError as error:
-            # What Django says of the models of an app that is not installed.
+            # Django's error for models of an app that is not installed.
             if apps.is_installed("django_idgen"):
                 raise
             raise SettingsError(
@@ -101,7 +101,7 @@ class BackendSettings:
         Raises :class:`SettingsError` for options that the class doesn't take.
         """
         backend = self.load()
-        # An option is a keyword argument of the constructor, as every class documents them.
+        # An option is a keyword argument of the constructor.
         taken = list(inspect.signature(backend).parameters.values())[len(args) :]
         known = (p.name for p in taken if p.name not in {*NO_OPTIONS, *given})
         where = f"{self.where}['OPTIONS']"
@@ -147,7 +147,7 @@ def text(where: str, key: str, value: object) -> str:
         raise SettingsError(
             f"{where}[{key!r}] must be a string of 1 to 128 characters, not {value!r}."
         )
-    if not value.isprintable():  # some can't be stored, and none can be told apart in a log
+    if not value.isprintable():  # a database may refuse it, and a log does not show it
         raise SettingsError(
             f"{where}[{key!r}] is {value!r}, which has a character that can't be printed. "
             f"Leave it out."
@@ -156,7 +156,7 @@ def text(where: str, key: str, value: object) -> str:
 
 
 Check = Callable[[str, object], Any]
-"""A check of the setting of that name; returns its value."""
+"""Checks the setting of that name, and returns its value."""
 flag: Check = partial(check_flag, error=SettingsError)
 count: Check = partial(check_whole, least=1, most=1_000_000_000, error=SettingsError)
 seconds = partial(check_seconds, most=1e6, error=SettingsError)
@@ -188,19 +188,19 @@ class RestSettings:
     max_segment: int = 1_000_000
     """Ids that a whole segment may have."""
     max_skip: int = 1_000_000_000
-    """Ids by which a caller may have a tag skip ahead at once."""
+    """Ids that a caller may make a tag skip at once."""
     max_leases: int | None = None
     """Worker ids of a generator that one client may hold at a time; None: half of them."""
     make_tags: bool = False
     """Whether a request for an unknown tag makes it."""
     numbers: bool = False
-    """Whether ids are JSON numbers unless a request says otherwise."""
+    """Whether ids are JSON numbers by default."""
     strings: bool = True
     """Whether ids, and keys to them, are strings in the JSON of the project's own API."""
     token_max_age: float = 60.0
-    """Seconds that a token is believed unasked: a revoked one lives on for so long."""
+    """Seconds that a token is cached: a revoked one lives on for so long."""
     token_outage: float = 1200.0
-    """Seconds that a token is believed while the database can't be asked."""
+    """Seconds that a cached token is valid while the database is down."""
     caller_rate: str | None = None
     """Requests that one caller may make, such as ``"1000/s"`` (s, m, h or d)."""
     tag_rate: str | None = None
@@ -234,7 +234,7 @@ _REST: Mapping[str, Check] = {
 }
 
 
-# --- METRICS: what Prometheus is told ------------------------------------------------
+# --- METRICS: for Prometheus ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,21 +242,21 @@ class MetricsSettings:
     """The settings of the metrics. Frozen."""
 
     token: str | None = field(default=None, repr=False)
-    """What a Prometheus server sends as its bearer token; without one, staff alone may look."""
+    """The bearer token of a Prometheus server; without one, only staff may read the metrics."""
     tags: int = 200
-    """Tags that have figures of their own, in a process and of the fleet; the rest are added up."""
+    """Tags with figures of their own, per process and for the fleet; the rest are added up."""
     every: float = 5.0
     """Seconds between two updates of the files of ``PROMETHEUS_MULTIPROC_DIR``."""
     shared: bool = True
-    """Whether to ask databases and Redis for what all processes share."""
+    """Whether to ask databases and Redis for the figures that all processes share."""
     max_age: float = 10.0
-    """Seconds that such an answer counts."""
+    """Seconds that such an answer is valid."""
     within: float = 3.0
-    """Seconds that a scrape waits for such answers, in all."""
+    """Seconds that a scrape waits for all such answers."""
 
 
 def are_wanted() -> bool:
-    """Whether the settings speak of metrics, without reading the rest of ``IDGEN``."""
+    """Whether the settings have metrics, without reading the rest of ``IDGEN``."""
     idgen = getattr(settings, "IDGEN", None)
     return isinstance(idgen, dict) and idgen.get("METRICS") is not None
 
@@ -311,7 +311,7 @@ DEFAULT_LEASES = "django_idgen.leases.database.DatabaseLeases"
 REDIS_LEASES = "django_idgen.leases.redis.RedisLeases"
 DEFAULT_SOURCE = "django_idgen.sources.database.DatabaseSource"
 _BASES: dict[str, type] = {DEFAULT_LEASES: Registry, DEFAULT_SOURCE: Source}
-"""What a class must derive from that stands in the place of the default."""
+"""The base of a class that replaces the default."""
 DEFAULT_WINDOW = 180.0
 DEFAULT_SKEW_LIMIT = 10.0
 DEFAULT_TIMEOUT = 0.5
@@ -319,12 +319,12 @@ DEFAULT_FIRST_TIMEOUT = 5.0
 DEFAULT_STEP = 1000
 DEFAULT_OUTAGE = 1200.0
 IDLE_WINDOWS = 5
-"""Windows after which a holder that was not seen is left to expire: 15 minutes by default."""
+"""Windows after which an unseen holder expires: 15 minutes by default."""
 
 LEASE_OPTIONS = ("window", "workers", "idle_after")
-"""Options of LEASES that the namespace takes, whatever the backend."""
+"""Options of LEASES for the namespace, whatever the backend."""
 NESTED_LEASE_OPTIONS = ("workers",)
-"""Those of them that a registry within another has of its own."""
+"""Those that a nested registry has of its own."""
 SEGMENT_OPTIONS = (
     "default_step",
     "timeout",
@@ -337,7 +337,7 @@ SEGMENT_OPTIONS = (
     "make_tags",
 )
 TAG_OPTIONS = ("default_step", "timeout", "first_timeout", "segment_duration", "longest_step")
-"""Those of them that a generator of a tag has of its own."""
+"""Those that a generator of a tag has of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +350,7 @@ class GeneratorSettings:
     window: float
     """Seconds."""
     idle_after: float
-    """Seconds after which a scheduler no longer renews for a holder that it has not seen."""
+    """Seconds after which a scheduler stops renewing for an unseen holder."""
     workers: range
     skew_limit: float
     """Seconds."""
@@ -365,16 +365,16 @@ class SegmentSettings:
     source: BackendSettings
     default_step: int
     timeout: float
-    """Seconds that a caller with nothing left waits."""
+    """Seconds that a caller waits for a segment."""
     first_timeout: float
-    """Seconds that it waits for a tag's first segment, as long as no load has failed."""
+    """Seconds that it waits for a tag's first segment, while no load has failed."""
     growth: Growth
     idle_after: float
     """Seconds after which an unused tag gives its ids back."""
     outage: float
-    """Seconds without a database that the segments kept ready in a pool are to last."""
+    """Seconds without a database that the segments in a pool should last."""
     make_tags: bool
-    """Whether ``segments[tag]`` makes a tag that is neither there nor a field's."""
+    """Whether ``segments[tag]`` makes a tag that does not exist and is not a field's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,14 +389,14 @@ class TagGeneratorSettings:
 @dataclass(frozen=True, slots=True)
 class IdgenSettings:
     generators: Mapping[str, GeneratorSettings]
-    """Those that lease worker ids."""
+    """Generators that lease worker ids."""
     tag_generators: Mapping[str, TagGeneratorSettings]
     segments: SegmentSettings
     rest: RestSettings
     metrics: MetricsSettings | None
-    """None where none are wanted."""
+    """None for no metrics."""
     scramble_keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    """The secrets of scrambled texts by version; the last one writes."""
+    """The secrets of scrambled texts, by version; the last one writes."""
 
 
 def read_settings() -> IdgenSettings:
@@ -458,7 +458,7 @@ def _generator(alias: object, entry: object) -> GeneratorSettings:
 
 
 def _is_of_tag(entry: object) -> bool:
-    """Whether the entry's class takes ids of a tag. What can't be imported is refused later."""
+    """Whether the entry's class takes ids of a tag. Loading refuses what can't be imported."""
     path = entry.get("BACKEND", DEFAULT_GENERATOR) if isinstance(entry, Mapping) else None
     if not isinstance(path, str) or path == DEFAULT_GENERATOR:
         return False

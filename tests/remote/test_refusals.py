@@ -41,15 +41,15 @@ def test_an_unknown_tag_is_named_at_once(url: str) -> None:
 def test_what_a_token_may_not_have_is_refused_at_once(url: str) -> None:
     """A wrong token, one without the tag, one without the worker ids; each is named."""
     with Client(url, token="idgen_wrong") as client:
-        with pytest.raises(SegmentRefused, match="access token is known"):
+        with pytest.raises(SegmentRefused, match="knows the access token"):
             client.segments["orders"].next_id()
-        with pytest.raises(RegistryUnavailable, match="access token is known"):
+        with pytest.raises(RegistryUnavailable, match="knows the access token"):
             client.next_id()
     nothing = replace(EVERYTHING, tags=("others",), leases=())
     with one_token(nothing), Client(url, token=SECRET) as client:
-        with pytest.raises(SegmentRefused, match="may have this"):
+        with pytest.raises(SegmentRefused, match="the token allows this"):
             client.segments["orders"].next_id()
-        with pytest.raises(RegistryUnavailable, match="may have this"):
+        with pytest.raises(RegistryUnavailable, match="the token allows this"):
             client.next_id()
 
 

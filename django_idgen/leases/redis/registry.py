@@ -1,11 +1,10 @@
 """Worker ids lent by Redis, which the database has lent the ticks to (rule L6).
 
-All of a namespace is one hash without expiry, and each operation one script: one
-round trip, and no database. About once a minute one of the holders has the database
-raise the ceiling that Redis may lend up to. What Redis forgets (flush, eviction, an
-empty restart, a replica that missed writes) shows by the hash's absence, its count
-of fields, or its *incarnation*; then the database opens a new generation, past all
-that the old one can have lent.
+A namespace is one hash without expiry, and each operation is one script: one round trip, and no
+database. About once a minute one of the holders asks the database to raise the ceiling. A loss
+(flush, eviction, an empty restart, a replica that missed writes) shows in a missing hash, its
+count of fields, or its *incarnation*; then the database opens a new generation, past all that
+the old one can have lent.
 """
 
 from __future__ import annotations
@@ -55,28 +54,27 @@ from ..root import (
 __all__ = ["RedisLeases"]
 
 ATTEMPTS = 6
-"""How many answers that only ask for something else are followed up, in one operation.
+"""Answers of one operation that ask for something first.
 
 Few, since each loss in between costs a generation, whose fence lies a stride further ahead.
 """
 DEFAULT_TIMEOUT = 3.0
 WORDS = 10
-"""Of each worker id: see the script ``survey``."""
+"""Of each worker id in the answer of the script ``survey``."""
 
 Ask = Callable[[str, bool], "Reply"]
-"""A script, of an installation; and whether a window may be cut short at the ceiling."""
+"""Runs a script for an installation; the flag allows a window cut short at the ceiling."""
 
 
 class RedisLeases(Registry):
     """A registry in the Redis of the cache ``alias`` (django-redis). Thread-safe.
 
     ``database`` is the alias of the database that remembers what Redis may forget.
-    ``timeout`` (seconds) bounds each call to either. ``stride`` (seconds, at least a
-    window; two windows by default) is how far ahead the database lends: as long it may
-    be away, and so far ids may run ahead after Redis has forgotten something; with
-    ``after_loss="wait"`` none is lent until the time has come up to it. For
-    ``server_identity`` see :class:`DatabaseLeases`. ``read_now_us`` gives
-    the time in µs since 1970 instead of the servers' clocks.
+    ``timeout`` (seconds) bounds each call to either. ``stride`` (seconds, at least a window; two
+    windows by default) is how far ahead the database lends: it may be down for as long, and ids
+    may run ahead as far after a loss; with ``after_loss="wait"`` Redis then lends nothing until
+    the time has reached the fence. For ``server_identity`` see :class:`DatabaseLeases`.
+    ``read_now_us`` returns the time in µs since 1970 instead of the servers' clocks.
 
     Raises :class:`ConfigurationError` for options that can't work; opens nothing.
     """
@@ -138,7 +136,7 @@ class RedisLeases(Registry):
                 token=token,
                 not_before=not_before,
                 avoid=avoid,
-                # Redis may have forgotten who had which.
+                # Redis may have forgotten which one this process had.
                 preferred=self._worker,
                 short=short,
                 waiting=self._waits,
@@ -172,14 +170,11 @@ class RedisLeases(Registry):
             return self._memory.release(lease, last_tick=last_tick)
         installation = self._root.installation_to_release() if lease.token else None
         if installation is None:
-            return False  # of another database by now
+            return False  # another database by now
         return self._scripts.release(installation, lease, last_tick=last_tick).status == "ok"
 
     def renew_seen(self, *, idle_after: float) -> int:
-        """See :meth:`Registry.renew_seen`; a part of them at a time.
-
-        Whatever it raises in the middle, those that were renewed by then are.
-        """
+        """See :meth:`Registry.renew_seen`. Renews a part at a time; an error keeps those done."""
         if self._root.is_forbidden():
             return self._memory.renew_seen(idle_after=idle_after)
         if not self._root.is_in_use():
@@ -188,7 +183,7 @@ class RedisLeases(Registry):
 
         def ask(installation: str, cut: bool) -> Reply:
             nonlocal short
-            # Wait once for a database that is down, not for each part.
+            # Wait for a database that is down only once, not for each part.
             short = short or cut
             return self._scripts.renew_seen(
                 installation, idle_us=int(idle_after * 1e6), short=short, cursor=cursor
@@ -201,7 +196,6 @@ class RedisLeases(Registry):
                 return count
 
     def lend_on(self) -> None:
-        """From now on callers ask for other processes: this host's clock is not the holder's."""
         self._scripts.lends_on = True
 
     # --- inspecting ---------------------------------------------------------
@@ -209,8 +203,8 @@ class RedisLeases(Registry):
     def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
         """See :meth:`Registry.inspect`.
 
-        One script, called again for each thousand of worker ids or so. A process that has
-        not used it yet also looks into the database, whose installation the hash belongs to.
+        Calls a script for each thousand of worker ids or so. A process that has not used Redis
+        yet also asks the database for its installation.
         """
         if self._root.is_forbidden():
             return self._memory.inspect(workers)
@@ -218,10 +212,10 @@ class RedisLeases(Registry):
         for reply in self._inspections():
             now_us = reply.reading.registry_us
             found.update((each.mark.worker, each) for each in _marks_in(reply))
-        told = [each for each in found.values() if workers is None or each.mark.worker in workers]
-        # Of another database it would be another hash.
+        marks = [each for each in found.values() if workers is None or each.mark.worker in workers]
+        # Another database has another hash.
         place = f"{self.alias} of database {self.database}"
-        return [Inspection("redis", self.namespace, now_us, told, place=place)]
+        return [Inspection("redis", self.namespace, now_us, marks, place=place)]
 
     def free(self, worker: int, lease: str | None = None) -> bool:
         if self._root.is_forbidden():
@@ -235,7 +229,7 @@ class RedisLeases(Registry):
         return reply.status == "ok"
 
     def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        """See :meth:`Registry.past_lease`: the last one, no more is kept."""
+        # Redis keeps only the last one.
         if self._root.is_forbidden():
             return self._memory.past_lease(worker, tick)
         found = None
@@ -246,7 +240,7 @@ class RedisLeases(Registry):
         return found.as_lease()
 
     def _inspections(self, worker: int | None = None) -> Iterator[Reply]:
-        """What is known of ``worker``, or of all; of what is told twice, the last is right."""
+        """What is known of ``worker``, or of all; a later answer replaces an earlier one."""
         installation = self._root.installation_to_look()
         if installation is None:
             return
@@ -264,7 +258,6 @@ class RedisLeases(Registry):
         return [RootedBook(root, self._scripts) for root in self._root.current().books()]
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """What raises unless Redis answers, by its name."""
         return {f"redis {self.alias}": self._ping}
 
     def _ping(self) -> None:
@@ -281,13 +274,12 @@ class RedisLeases(Registry):
         """Close the connections to Redis. May be called twice."""
         self._own.close()
 
-    # --- following up what a script asks for --------------------------------
+    # --- what a script asks for first ---------------------------------------
 
     def _granted(self, ask: Ask, *, forbidden: Callable[[], LeaseLost] | None = None) -> Reply:
         """The answer of ``ask``, once it is ``ok`` or ``lost``.
 
-        Each answer before it says surely that nothing was granted, so that asking
-        again repeats nothing.
+        Each answer before that granted nothing, so asking again repeats nothing.
         """
         if forbidden is not None and self._root.is_forbidden():
             installation = self._root.known_installation()
@@ -360,17 +352,21 @@ def _marks_in(reply: Reply) -> Iterable[InspectedMark]:
 
 
 # --- the scripts ----------------------------------------------------------------------
+#
+# Each runs inside Redis, in one round trip. It finds its hash, checks that the hash is whole and
+# of the server's present life, does its work, and answers with the server's time. If it can't do
+# something it says so, and has changed nothing that was granted.
 
 HOLDER_LENGTH = 200
 LAST_TICK = 2**52
 """Lua counts in doubles: up to here, and a window further, every tick is exact."""
 RANDOM_TRIES = 10
 PART = 2000
-"""Fields of the hash, about, that are looked through at a time: Redis does nothing else then."""
+"""Fields of the hash, about, that a script reads at a time. Redis does nothing else then."""
 RENEWED = 1000
-"""As :data:`PART`, where marks are also written."""
+"""As :data:`PART`, for a script that also writes marks."""
 FIRST = LAST = "0"
-"""The cursor to begin with, and the one that says there is no more."""
+"""The cursor to begin with, and the one at the end."""
 COMMON = ("django_idgen.db/server", f"{__package__}/common")
 # Processes started from one image, or forked, must not all try the same ones.
 _random = SystemRandom()
@@ -391,12 +387,12 @@ class Reply:
 
     @property
     def now(self) -> int:
-        """The tick that the server's clock stands at (of ``ok``, ``raise`` and ``open``)."""
+        """The tick of the server's clock (of ``ok``, ``raise`` and ``open``)."""
         return int(self.words[1])
 
     @property
     def wanted(self) -> int:
-        """The tick that a ceiling is to be raised past (of ``raise``)."""
+        """The tick past which to raise the ceiling (of ``raise``)."""
         return int(self.words[2])
 
     @property
@@ -411,7 +407,7 @@ class Reply:
         return self.words[5]
 
     def sub_lease(self, installation: str) -> SubLease:
-        """What the hash holds of its sub-lease (of ``ok`` and ``raise``)."""
+        """The sub-lease in the hash (of ``ok`` and ``raise``)."""
         *numbers, incarnation = self.words[-4:]
         generation, fence, ceiling = map(int, numbers)
         return SubLease(installation, generation, fence, ceiling, incarnation)
@@ -420,8 +416,8 @@ class Reply:
 class LeaseScripts(SubLessee):
     """Calls the scripts for one namespace. Thread-safe.
 
-    ``read_now_us`` gives the time (µs since 1970) instead of the server's clock.
-    Every method raises :class:`RegistryUnavailable` where no answer came.
+    ``read_now_us`` returns the time (µs since 1970) instead of the server's clock.
+    Every method raises :class:`RegistryUnavailable` if no answer comes.
     """
 
     def __init__(
@@ -439,7 +435,7 @@ class LeaseScripts(SubLessee):
         self._read_now_us = read_now_us
         self._fingerprint = fingerprint_text(namespace.fingerprint)
         self.lends_on = False
-        """Whether leases are lent on, to holders whose clocks are not this host's."""
+        """Whether it lends to holders on other hosts, with other clocks."""
 
     def acquire(
         self,
@@ -501,16 +497,16 @@ class LeaseScripts(SubLessee):
     def renew_seen(
         self, installation: str, *, idle_us: int, short: bool, cursor: str = FIRST
     ) -> Reply:
-        """Renew some from ``cursor`` on; the answer's window begins with how many there were.
+        """Renew a part from ``cursor`` on; the answer's window begins with their number.
 
-        Its :attr:`Reply.cursor` is that of the next ones; :data:`LAST` after the last.
+        :attr:`Reply.cursor` is that of the next part, or :data:`LAST`.
         """
         return self._call("renew_seen", installation, idle_us, int(short), cursor, RENEWED)
 
     def survey(self, installation: str, worker: int | None = None, *, cursor: str = FIRST) -> Reply:
-        """What is known of ``worker``, or of some from ``cursor`` on; nothing is changed.
+        """What is stored of ``worker``, or of a part from ``cursor`` on; changes nothing.
 
-        The answer's second word is the next cursor; :data:`LAST` after the last ones.
+        The answer's second word is the next cursor, or :data:`LAST`.
         """
         return self._call("survey", installation, "" if worker is None else worker, cursor, PART)
 
@@ -522,7 +518,7 @@ class LeaseScripts(SubLessee):
         return "" if self.lends_on else self._clock.wall_ns() // 1000
 
     def install(self, sub_lease: SubLease) -> Reply:
-        """Enter ``sub_lease``; ``lost`` if the hash is gone, or has a later one."""
+        """Store ``sub_lease``; ``lost`` if the hash is gone or has a later one."""
         return self._call(
             "install",
             sub_lease.installation,
@@ -533,7 +529,7 @@ class LeaseScripts(SubLessee):
         )
 
     def enter(self, installation: str, generation: int) -> None:
-        """Begin a hash of these settings, unless it is one of ``generation`` or a later one."""
+        """Begin a hash with these settings, unless it has ``generation`` or a later one."""
         reply = self._call("enter", installation, generation)
         if reply.status != "ok":
             raise self.refusal(reply)
@@ -547,7 +543,7 @@ class LeaseScripts(SubLessee):
         return None if words[0] is None else Kept(parsed_words(words[0]), int(words[1] or 0))
 
     def restart(self, installation: str, incarnation: str) -> Reply:
-        """Give up the life ``incarnation`` of the hash, if that is still its present one."""
+        """Give up the life ``incarnation`` of the hash, if it still is in it."""
         return self._call("restart", installation, incarnation)
 
     def _call(self, name: str, installation: str, *words: object) -> Reply:

@@ -14,12 +14,15 @@ from django.test import override_settings
 from kazoo.client import KazooClient
 
 from django_idgen import generators
+from django_idgen.core import book as rules
+from django_idgen.core.book import Book
 from django_idgen.core.errors import (
     ConfigurationError,
     LeaseLost,
     NamespaceMismatch,
     RegistryUnavailable,
 )
+from django_idgen.core.lease import Lease
 from django_idgen.leases import zookeeper as zookeeper_module
 from django_idgen.leases.zookeeper import ZooKeeperLeases
 from django_idgen.models import NamespaceRecord
@@ -453,3 +456,22 @@ def test_an_argument_that_kazoo_does_not_know(zookeeper: ZooKeeper, postgres: st
     )
     with pytest.raises(ConfigurationError, match="tls"):
         registry.acquire(holder="a")
+
+
+def test_a_node_that_changed_meanwhile_is_read_again(shared_fleet: Fleet) -> None:
+    """What another process has lent between a read and its write stays (I1)."""
+    fleet = shared_fleet
+    one, other = fleet.registry(), fleet.registry()
+    one.acquire(holder="one")
+    reads: list[int] = []
+
+    def read_and_lend(book: Book) -> Lease:
+        reads.append(book.count())
+        if len(reads) == 1:
+            other.acquire(holder="other")
+        return rules.lend(book, fleet.space, holder="two")
+
+    one.store.run(read_and_lend)
+    assert reads == [1, 2]
+    (found,) = one.inspect()
+    assert {each.mark.holder for each in found.marks} == {"one", "other", "two"}
