@@ -172,7 +172,9 @@ class LeafAlloc(HomeModel):
         default=DEFAULT_STEP,
         db_default=DEFAULT_STEP,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_STEP)],
-        help_text=_("How many ids a process takes at a time; it counts from the next fetch on."),
+        help_text=_(
+            "How many ids a process fetches at a time. A change applies from the next fetch."
+        ),
     )
     description = models.CharField(_("description"), max_length=256, blank=True, db_default="")
     update_time = models.DateTimeField(_("last change"), auto_now=True, db_default=Now())

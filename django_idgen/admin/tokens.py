@@ -69,6 +69,7 @@ class AccessTokenAdmin(SafeAdmin):
 
     list_display = ("name", "ends_in", "works", "rights", "expires_at")
     list_filter = (StateFilter,)
+    show_facets = admin.ShowFacets.NEVER
     search_fields = ("name", "=hint")
     fields = ("name", "tags", "generators", "leases", "expires_at")
     actions = ("replace", "revoke")

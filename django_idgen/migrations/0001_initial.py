@@ -189,8 +189,8 @@ class Migration(migrations.Migration):
                         db_default=1000,
                         default=1000,
                         help_text=(
-                            "How many ids a process takes at a time; it counts from the next "
-                            "fetch on."
+                            "How many ids a process fetches at a time. A change applies from the "
+                            "next fetch."
                         ),
                         validators=[
                             django.core.validators.MinValueValidator(1),
