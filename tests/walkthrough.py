@@ -1,8 +1,8 @@
 """A page that a reader follows in a new project: each file is written, each command is run.
 
 A Python block with a title is a file. The paragraph above it says what happens to it: "Add"
-appends to the file, "Replace" and "Create" write it. A console block has commands after ``$``,
-lines of a Python shell after ``>>>``, and what they print.
+appends to the file, "Replace" and "Create" write it. A console block has commands after ``$``, and
+what they print. A pycon block below ``manage.py shell`` is typed into that shell.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Walkthrough:
         self.directory = directory
         self.ports = {"6379": str(redis_port), "8000": str(free_port())}
         self.servers: list[subprocess.Popen[bytes]] = []
+        self.opened = ""
         self.web: subprocess.Popen[bytes] | None = None
         self.followed = 0
         self.environment = {
@@ -99,6 +100,8 @@ class Walkthrough:
                 self.write(block)
             elif block.language == "console":
                 self.type(block.body)
+            elif block.language == "pycon":
+                self.shell(block.body)
 
     def write(self, block: Block) -> None:
         """Do with a file what the page says."""
@@ -131,8 +134,8 @@ class Walkthrough:
                 self.directory /= command.removeprefix("cd ")
             elif (ready := next((r for c, r in SERVERS.items() if c in command), None)) is not None:
                 self.start(command, ready)
-            elif ">>> " in printed:
-                self.shell(command, printed)
+            elif command.endswith(" shell"):
+                self.opened = command
             else:
                 self.compare(command, printed, self.run(["bash", "-c", command]))
 
@@ -149,10 +152,10 @@ class Walkthrough:
         assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
-    def shell(self, command: str, examples: str) -> None:
-        """Type the examples into a Python shell, and compare what it answers."""
-        assert command.endswith(" shell"), command
-        self.run([*command.split(), "-v", "0", "-c", SHELL], EXAMPLES=examples)
+    def shell(self, examples: str) -> None:
+        """Type the examples into the Python shell that was opened, and compare its answers."""
+        self.run([*self.opened.split(), "-v", "0", "-c", SHELL], EXAMPLES=examples)
+        self.opened = ""
 
     def compare(self, command: str, wanted: str, got: str) -> None:
         """Compare what a command printed. "…" stands for anything, alone for any lines."""
