@@ -138,7 +138,7 @@ def test_nothing_that_works_is_nothing_to_replace(admin_client: Client) -> None:
     """It is said."""
     ended, _ = make_token("ended", tags=["*"], expires_at=datetime.now(UTC) - timedelta(days=1))
     assert act(admin_client, "replace", ended).status_code == 302
-    assert "None of these works any more." in admin_client.get(LIST).text
+    assert "None of these tokens works any more." in admin_client.get(LIST).text
     assert AccessToken.objects.count() == 1
 
 

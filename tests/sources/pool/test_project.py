@@ -238,7 +238,7 @@ def test_a_fixture_is_loaded_while_its_pool_is_away(
         server.kill()
         load(tmp_path, postgres, 30)
         assert segments["app.invoice"].next_id() > 30
-    assert "its pool can't be asked. Then raise the tag to 31" in caplog.text
+    assert "its pool can't be asked. Raise the tag to 31 when that is fixed" in caplog.text
 
 
 # --- whose ids they are -----------------------------------------------------------------
