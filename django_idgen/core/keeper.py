@@ -250,7 +250,7 @@ class LeaseKeeper:
         return True
 
     def _renew(self, tick: int) -> Lease | None:
-        """Renew; None if the registry knows no lease of ours any more."""
+        """Renew; None if the registry no longer knows this lease."""
         lease = self.lease
         if lease is None or self.lost:
             return None

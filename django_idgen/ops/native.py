@@ -196,7 +196,7 @@ class NativeColumn(ABC):
         return f"{self}: {self.position() or 'no sequence'}"
 
     def position(self) -> Position | None:
-        """The state of the column's sequence; None without one of ours."""
+        """The state of the column's sequence; None if idgen_native made none."""
         found = _CALL.fullmatch(self._default() or "")
         if found is None:
             return None

@@ -15,7 +15,7 @@ from .project import IdColumn, Project, attempt
 __all__ = ["examine"]
 
 PLAUSIBLE_US = 24 * 3_600_000_000
-"""The fix opens a generation at most so far ahead; a row further ahead is a fault by itself."""
+"""The fix opens a generation at most so far ahead. A row further ahead is a separate fault."""
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:

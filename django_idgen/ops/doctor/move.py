@@ -59,7 +59,7 @@ FALLBACK = "/fallback"
 # --- records that today's settings don't lend from ----------------------------------
 #
 # In the database that lends today, a change of the registry left them behind. In another
-# database they may be copies of ours, or belong to another project, whose processes must not be
+# database they may be copies, or belong to another project, whose processes must not be
 # stopped. There the operator has to say that the namespace moved from it.
 
 
