@@ -99,6 +99,7 @@ class IdgenView(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         # First, since a session's CSRF check would read the body.
+        check_url(request._request)
         check_body(request._request)
         super().initial(request, *args, **kwargs)
 
@@ -172,18 +173,18 @@ def check_url(request: HttpRequest) -> None:
 
 def check_body(request: HttpRequest) -> None:
     """Refuse a body that is too large, has no length, or is not in UTF-8."""
-    check_url(request)
     meta = request.META
-    chunked = meta.get("HTTP_TRANSFER_ENCODING") and not meta.get("CONTENT_LENGTH")
-    if chunked or has_unmeasured_body(request):
-        # WSGI servers differ in how they pass it on, and Django reads nothing of it.
-        raise Refusal(411, "length_required", "Send the body's length (Content-Length).")
-    length = meta.get("CONTENT_LENGTH") or "0"
-    if not (length.isascii() and length.isdigit()):
+    length = meta.get("CONTENT_LENGTH")
+    if not length:
+        if meta.get("HTTP_TRANSFER_ENCODING") or has_unmeasured_body(request):
+            # WSGI servers differ in how they pass it on, and Django reads nothing of it.
+            raise Refusal(411, "length_required", "Send the body's length (Content-Length).")
+    elif not (length.isascii() and length.isdigit()):
         raise Refusal(400, "bad_request", "Content-Length is no number.")
-    most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    if len(length) >= 20 or int(length) > (MOST_BODY if most is None else min(most, MOST_BODY)):
-        raise too_large()
+    else:
+        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        if len(length) >= 20 or int(length) > (MOST_BODY if most is None else min(most, MOST_BODY)):
+            raise too_large()
     charset = (request.content_params or {}).get("charset")
     if charset is not None and not _is_utf8(charset):
         raise UnsupportedMediaType(f"{request.content_type}; charset={charset}")

@@ -285,7 +285,10 @@ class TagIdsView(IdsView):
 
 
 def _answer(generator: Generator, wanted: Wanted) -> HttpResponse:
-    """Take ids and write the JSON by hand: ids need no escapes."""
+    """Take ids and write the JSON by hand: ids need no escapes.
+
+    As bytes, which take Django half the time that text does.
+    """
     if wanted.count is None:
         value = generator.next_id()
         text = f'{{"id":{value}}}' if wanted.numbers else f'{{"id":"{value}"}}'
@@ -296,7 +299,7 @@ def _answer(generator: Generator, wanted: Wanted) -> HttpResponse:
             text = '{"ids":[' + ("%d," * len(ids))[:-1] % ids + "]}"
         else:
             text = '{"ids":["' + ('%d","' * len(ids))[:-3] % ids + '"]}'
-    return HttpResponse(text, content_type=JSON)
+    return HttpResponse(text.encode(), content_type=JSON)
 
 
 # --- the short cut ---------------------------------------------------------------------

@@ -154,8 +154,9 @@ class KnownTags:
         :class:`InvalidTag`, :class:`SegmentUnavailable` and :class:`ConfigurationError` (a router
         that fails).
         """
-        if self.has_lately(check_tag(tag)):
+        if self.has_lately(tag):
             return True
+        check_tag(tag)
         try:
             found = self._exists(tag)
         except SegmentUnavailable:

@@ -203,10 +203,10 @@ class CosId(OldServer):
         return self.named_as_text(request, SHARED)
 
     def named(self, request: HttpRequest, name: str) -> HttpResponse:
-        return HttpResponse(str(self._generator(request, name).next_id()), content_type=JSON)
+        return HttpResponse(b"%d" % self._generator(request, name).next_id(), content_type=JSON)
 
     def named_as_text(self, request: HttpRequest, name: str) -> HttpResponse:
-        return HttpResponse(str(self._generator(request, name).next_id()), content_type=TEXT)
+        return HttpResponse(b"%d" % self._generator(request, name).next_id(), content_type=TEXT)
 
     def _generator(self, request: HttpRequest, name: str) -> Generator:
         caller = self.door.caller(request)

@@ -104,11 +104,11 @@ class Leaf(OldServer):
 
     def segment(self, request: HttpRequest, key: str) -> HttpResponse:
         generator = self._tags.generator(self.door.caller(request), key)
-        return HttpResponse(str(generator.next_id()), content_type=TEXT)
+        return HttpResponse(b"%d" % generator.next_id(), content_type=TEXT)
 
     def snowflake(self, request: HttpRequest, key: str) -> HttpResponse:  # noqa: ARG002
         generator = of_generator(self.door.caller(request), self._alias)
-        return HttpResponse(str(generator.next_id()), content_type=TEXT)
+        return HttpResponse(b"%d" % generator.next_id(), content_type=TEXT)
 
     def decode(self, request: HttpRequest) -> HttpResponse:
         self.door.caller(request)

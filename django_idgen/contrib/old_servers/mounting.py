@@ -97,22 +97,23 @@ class Door:
 
     def __init__(self, authentication: Authentication) -> None:
         self._classes = None if isinstance(authentication, Default) else tuple(authentication or ())
+        self.is_open = self._classes == ()
 
-    @property
-    def is_open(self) -> bool:
-        return self._classes == ()
-
-    @sensitive_variables()
-    def caller(
-        self, request: HttpRequest, secret: str | None = None, *, counted: bool = True
-    ) -> Caller | None:
+    def caller(self, request: HttpRequest, *, counted: bool = True) -> Caller | None:
         """The sender of the request; None at an open door. Raises DRF's exceptions.
 
-        ``secret``: one that was in no header. ``counted``: whether throttles count the request.
+        ``counted``: whether throttles count the request.
         """
-        found = None if self.is_open else self._authenticate(request, secret)
+        found = None if self.is_open else self._authenticate(request, None)
         if counted:
             _count(request, found)
+        return found
+
+    @sensitive_variables()
+    def caller_with(self, request: HttpRequest, secret: str) -> Caller | None:
+        """As :meth:`caller`, with a secret that was in no header."""
+        found = None if self.is_open else self._authenticate(request, secret)
+        _count(request, found)
         return found
 
     def need(self, request: HttpRequest, permission: str) -> Any:
@@ -176,14 +177,12 @@ def _by_classes(classes: Iterable[type[BaseAuthentication]], request: HttpReques
 
 def _count(request: HttpRequest, caller: Caller | None) -> None:
     """Raise :class:`Throttled` by the throttles of the project and of this app, once a request."""
-    if hasattr(request, COUNTED):
-        return
-    setattr(request, COUNTED, True)
     kinds: list[Any] = [*api_settings.DEFAULT_THROTTLE_CLASSES]
     if current_settings().rest.caller_rate is not None:
         kinds.append(CallerThrottle)
-    if not kinds:
+    if not kinds or hasattr(request, COUNTED):
         return
+    setattr(request, COUNTED, True)
     asking = Request(copy(request))  # a copy, since DRF also sets its user
     if caller is not None:
         asking.user, asking.auth = caller.user, caller.token

@@ -133,7 +133,7 @@ class TinyId(OldServer):
         secret = getattr(request, SECRET, None)
         if request.method == "POST":
             secret = redaction.take_token_of_form(request) or secret
-        return self.door.caller(request, secret or None)
+        return self.door.caller_with(request, secret) if secret else self.door.caller(request)
 
     def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
         status = answer.status_code if answer.status_code in SENT else 200
