@@ -4,6 +4,9 @@ The generator asks three things: which lease holds now, what time it is, and, wh
 runs out, for more. A daemon thread renews at a third of the window; the generator's slow path
 does it where that thread is missing or stuck. A renewal that fails is tried again until the
 window is over, whatever the error.
+
+The thread's pauses are random, within bounds. Otherwise processes that started together, or that
+waited for the same outage to end, would ask the registry in the same seconds of each minute.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from random import SystemRandom
 
 from .clock import SYSTEM_CLOCK, AnchoredClock, Clock
 from .errors import ClockSkewed, IdgenError, LeaseError, LeaseExpired, LeaseLost
@@ -27,6 +31,11 @@ IO_PATIENCE = 10.0
 """Seconds that a caller waits for another thread's call to the registry to end."""
 RETRY_SECONDS = 1.0
 """Shortest pause between two attempts to renew after one that failed."""
+SPREAD, STEADY = (0.1, 1.0), (0.9, 1.0)
+"""Parts of a third of the window until the next renewal: after an acquire or a late renewal, when
+others may have called in the same second, and after any other."""
+# Forked processes must not all choose the same pauses.
+_random = SystemRandom()
 
 
 class LeaseKeeper:
@@ -85,6 +94,8 @@ class LeaseKeeper:
         self._time = AnchoredClock(self._clock, self._skew_limit_us)
         self._thread = RepeatingThread()
         self._renewed_ns = self._tried_ns = self._troubled_ns = 0
+        self._pause = self._third
+        """Seconds from the last renewal to the next."""
 
     # --- time ---------------------------------------------------------------
 
@@ -174,6 +185,7 @@ class LeaseKeeper:
             granted_at = self.namespace.tick_at(grant.reading.registry_us)
             self.offset = ahead = max(0, grant.lease.start - granted_at)
             self._renewed_ns = self._tried_ns = self._clock.elapsed_ns()
+            self._pause = self._third * _random.uniform(*SPREAD)
         if previous is not None and not self._is_over(previous):
             self._hand_back(previous, self.last_tick)
         self._outbox.put("lease_acquired", lease=grant.lease, ahead_ticks=ahead)
@@ -203,7 +215,7 @@ class LeaseKeeper:
         with self._state:
             if self.lease is not None:
                 since = (self._clock.elapsed_ns() - self._renewed_ns) / 1e9
-                pause = max(0.0, self._third - since)
+                pause = max(0.0, self._pause - since)
                 name = f"idgen-{self.namespace.name}"
                 self._thread.start(self.renew_in_background, pause=pause, name=name)
 
@@ -238,7 +250,9 @@ class LeaseKeeper:
         with self._call_lock:
             ok = self._renew_quietly()
         self._outbox.send()
-        return self._third if ok else self._retry
+        if ok:
+            return self._pause
+        return _random.uniform(self._retry, max(self._retry, self._third / 2))
 
     def _renew_quietly(self) -> bool:
         try:
@@ -273,7 +287,9 @@ class LeaseKeeper:
                 return None
             refused_us = self._time.observe(grant.reading)
             self.lease = replace(self.lease, until=max(self.lease.until, grant.lease.until))
-            self._renewed_ns = self._clock.elapsed_ns()
+            since_ns, self._renewed_ns = self._renewed_ns, self._clock.elapsed_ns()
+            is_late = self._renewed_ns - since_ns > 1e9 * self._third
+            self._pause = self._third * _random.uniform(*(SPREAD if is_late else STEADY))
             self.renewals += 1
             self.trouble = None
             renewed = self.lease
