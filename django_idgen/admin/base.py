@@ -21,6 +21,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
@@ -40,6 +41,7 @@ __all__ = [
     "ViewOnlyAdmin",
     "badge",
     "database_of",
+    "labelled",
 ]
 
 
@@ -234,4 +236,11 @@ def database_of(model: type[models.Model]) -> str:
 def badge(kind: str, text: str) -> str:
     return format_html(
         '<span class="idgen"><span class="idgen-badge idgen-{}">{}</span></span>', kind, text
+    )
+
+
+def labelled(name: str, value: str) -> str:
+    """A value of a list that has its name beside it on a phone, where the table has no head."""
+    return format_html(
+        '<span class="idgen-cell-value" data-label="{}">{}</span>', capfirst(name), value
     )

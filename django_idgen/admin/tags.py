@@ -27,7 +27,6 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import mark_safe
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -38,7 +37,7 @@ from ..ops.tags.outlook import TagOutlook
 from ..process.tags import source_behind_pool, source_in_use
 from ..settings.config import DEFAULT_STEP, SettingsError, read_settings
 from . import tag_changes
-from .base import SafeChangeList, TableAdmin, ViewOnlyAdmin, badge, database_of
+from .base import SafeChangeList, TableAdmin, ViewOnlyAdmin, badge, database_of, labelled
 from .tag_changes import CHANGES, SkipForm, plans_of
 from .tag_page import (
     ago_text,
@@ -77,7 +76,7 @@ class StepInput(forms.NumberInput):
     """A number with its name, for phones, where the table has no head."""
 
     def render(self, *args: Any, **kwargs: Any) -> Any:
-        return _cell(_("step"), super().render(*args, **kwargs))
+        return labelled(_("step"), super().render(*args, **kwargs))
 
 
 def _step_field(**kwargs: Any) -> Any:
@@ -272,27 +271,27 @@ class LeafAllocAdmin(TableAdmin):
     @admin.display(description=LeafAlloc._meta.get_field("max_id").verbose_name, ordering="max_id")
     def next_free_id(self, row: LeafAlloc) -> str:
         # In digits only, as people copy it.
-        return _cell(_("next free id"), str(row.max_id))
+        return labelled(_("next free id"), str(row.max_id))
 
     @admin.display(description=gettext_lazy("fetch rate"), ordering="rate")
     def fetch_rate(self, row: LeafAlloc) -> str:
         found = _outlook(row)
-        return _cell(_("fetch rate"), rate_text(found.rate if found else row.rate))
+        return labelled(_("fetch rate"), rate_text(found.rate if found else row.rate))
 
     @admin.display(description=gettext_lazy("last fetch"), ordering="fetched_at")
     def last_fetch(self, row: LeafAlloc) -> str:
         found = _outlook(row)
-        return _cell(_("last fetch"), ago_text(found.fetched_at if found else row.fetched_at))
+        return labelled(_("last fetch"), ago_text(found.fetched_at if found else row.fetched_at))
 
     @admin.display(description=gettext_lazy("next fetch"))
     def next_fetch(self, row: LeafAlloc) -> str:
         found = _outlook(row)
-        return _cell(_("next fetch"), next_fetch_text(found.segment_left if found else None))
+        return labelled(_("next fetch"), next_fetch_text(found.segment_left if found else None))
 
     @admin.display(description=gettext_lazy("pool"))
     def pool(self, row: LeafAlloc) -> str:
         found = _outlook(row)
-        return _cell(_("pool"), pool_text(found.pooled if found else None))
+        return labelled(_("pool"), pool_text(found.pooled if found else None))
 
     # --- a tag ----------------------------------------------------------------------------
 
@@ -565,10 +564,3 @@ def _state_badge(row: LeafAlloc) -> str:
 def _ends_badge(found: TagOutlook | None) -> str:
     text = last_ids_text(found)
     return badge("bad", text) if text else mark_safe("")  # nosec B308  # a constant
-
-
-def _cell(name: str, value: str) -> str:
-    """A value of the list that has its name beside it on a phone, where the table has no head."""
-    return format_html(
-        '<span class="idgen-cell-value" data-label="{}">{}</span>', capfirst(name), value
-    )

@@ -32,7 +32,8 @@ from ..rest.tokens import (
     set_new_secret,
 )
 from ..settings.config import SettingsError, read_settings
-from .base import SafeAdmin
+from .base import SafeAdmin, labelled
+from .tag_page import moment_text
 
 __all__ = ["AccessTokenAdmin"]
 
@@ -67,7 +68,7 @@ class StateFilter(admin.SimpleListFilter):
 class AccessTokenAdmin(SafeAdmin):
     """Tokens are made, given other rights, replaced and revoked here."""
 
-    list_display = ("name", "ends_in", "works", "rights", "expires_at")
+    list_display = ("name", "ends_in", "works", "rights", "expires")
     list_filter = (StateFilter,)
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("name", "=hint")
@@ -94,6 +95,11 @@ class AccessTokenAdmin(SafeAdmin):
             if text
         )
         return format_html_join(mark_safe("<br>"), "{}", lines) or _("nothing")  # nosec B308  # a constant
+
+    @admin.display(description=gettext_lazy("expires"), ordering="expires_at")
+    def expires(self, token: AccessToken) -> str:
+        at = token.expires_at
+        return labelled(_("expires"), _("never") if at is None else moment_text(at))
 
     @admin.display(description=gettext_lazy("works"), boolean=True)
     def works(self, token: AccessToken) -> bool:
