@@ -43,7 +43,7 @@ Client("http://127.0.0.1:1/idgen/", token="unused").close()
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        run(sys.executable, "-m", "build", "--outdir", str(work), str(ROOT))
+        run(sys.executable, "-m", "build", "--installer", "uv", "--outdir", str(work), str(ROOT))
         (wheel,), (sdist,) = work.glob("*.whl"), work.glob("*.tar.gz")
         run(sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist))
         check_contents(wheel)
@@ -68,7 +68,9 @@ def check_contents(wheel: Path) -> None:
 
 def check_project(folder: Path, built: Path) -> None:
     """A fresh project migrates, and both fields fill its keys."""
-    python = environment(folder, str(built))
+    python = str(folder / "bin" / "python")
+    run("uv", "venv", "--quiet", "--python", sys.executable, str(folder))
+    run("uv", "pip", "install", "--quiet", "--python", python, str(built))
     project = folder / "project"
     project.mkdir()
     run(python, "-m", "django", "startproject", "site_", str(project))
@@ -82,18 +84,12 @@ def check_project(folder: Path, built: Path) -> None:
 
 
 def check_client(folder: Path, wheel: Path) -> None:
-    """The documented two lines install the client without Django."""
-    python = environment(folder, "--no-deps", str(wheel))
-    run(python, "-m", "pip", "install", "-q", "httpx")
-    run(python, "-W", "error", "-c", WITHOUT_DJANGO, cwd=folder)
-
-
-def environment(folder: Path, *packages: str) -> str:
-    """The Python of a new virtual environment with ``packages``."""
+    """The documented lines of pip install the client without Django."""
     venv.create(folder, with_pip=True)
     python = str(folder / "bin" / "python")
-    run(python, "-m", "pip", "install", "-q", *packages)
-    return python
+    run(python, "-m", "pip", "install", "-q", "--no-deps", str(wheel))
+    run(python, "-m", "pip", "install", "-q", "httpx")
+    run(python, "-W", "error", "-c", WITHOUT_DJANGO, cwd=folder)
 
 
 def run(*command: str, cwd: Path | None = None) -> None:
