@@ -17,10 +17,10 @@ from django_idgen.core.files import NumberFile, file_name
 from django_idgen.core.segment import STEP, Demand, Segment
 from django_idgen.core.source import Source
 from django_idgen.sources import file as file_source
-from django_idgen.sources.file import FileSource
+from django_idgen.sources.file import LOSS_SKIP, FileSource
 from tests.servers import fast_directory
 
-from .source_contract import Shop, SourceContract
+from .source_contract import Shop, SourceContract, check_disjoint
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,6 +42,9 @@ class FileShop(Shop):
 
         return Noting(directory=self.directory, default_step=default_step)
 
+    def first_id(self, floor: int, longest: int) -> int:
+        return floor + LOSS_SKIP
+
     def path(self, tag: str) -> Path:
         return self.directory / f"{file_name(tag)}.ids"
 
@@ -49,7 +52,7 @@ class FileShop(Shop):
         FileSource(directory=self.directory, default_step=1).set_step(tag, step)
 
     def forget(self) -> None:
-        for path in self.directory.glob("*.ids"):
+        for path in self.directory.iterdir():
             path.unlink()
 
     def tags(self) -> list[str]:
@@ -151,4 +154,39 @@ def test_any_tag_has_a_file_of_its_own(source: FileSource, tmp_path: Path) -> No
     """Also those whose characters no file name can have."""
     for tag in ("a/b", "a_b", "..", "é" * 100, "A"):
         assert source.fetch(tag).start == 1
-    assert len(list(tmp_path.iterdir())) == 5
+    assert len(list(tmp_path.glob("*.ids"))) == 5
+
+
+@pytest.mark.parametrize("end", [".ids", ".copy"])
+@pytest.mark.parametrize("put_back", [False, True], ids=["deleted", "put back"])
+def test_one_file_of_a_tag_may_be_lost_under_running_processes(
+    tmp_path: Path, end: str, put_back: bool
+) -> None:
+    """I1: the other one tells, also a process that starts then; nothing is skipped."""
+    one, other = (FileSource(directory=tmp_path, default_step=10) for _ in range(2))
+    path = tmp_path / f"t{end}"
+    one.fetch("t")
+    before = path.read_text()
+    other.fetch("t")
+    path.unlink()
+    if put_back:
+        path.write_text(before)
+    newcomer = FileSource(directory=tmp_path, default_step=10)
+    assert newcomer.fetch("t").start == 21
+    assert [one.fetch("t", floor=11).start, other.fetch("t", floor=21).start] == [31, 41]
+
+
+def test_both_files_of_a_tag_are_lost_under_running_processes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I1: none gets what another holds, though its own ids are all that it knows of; it says so."""
+    sources = [FileSource(directory=tmp_path, default_step=10) for _ in range(3)]
+    held = [source.fetch("t") for source in sources]
+    for path in tmp_path.iterdir():
+        path.unlink()
+    for source, segment in zip(sources, list(held), strict=True):
+        held.append(source.fetch("t", floor=segment.stop))
+    check_disjoint(held)
+    assert held[3].start == held[0].stop + LOSS_SKIP
+    assert len(caplog.messages) == 1
+    assert "deleted or replaced. It goes on at" in caplog.text

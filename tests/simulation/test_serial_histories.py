@@ -49,6 +49,7 @@ class Histories(RuleBasedStateMachine):
         self.running: dict[int, SerialGenerator] = {}
         self.last: dict[int, int] = {}
         self.issued: set[int] = set()
+        self.backups: dict[Path, bytes] = {}
         self.kill_at = ""
         self.write = write = NumberFile.write
 
@@ -106,6 +107,19 @@ class Histories(RuleBasedStateMachine):
             if not copy.exists():
                 shutil.copy(path, copy)
 
+    @rule(host=st.integers(0, HOSTS - 1))
+    def a_backup_is_made(self, host: int) -> None:
+        for path in (self.root / str(host)).iterdir():
+            self.backups[path] = path.read_bytes()
+
+    @rule(host=st.integers(0, HOSTS - 1), put_back=st.booleans())
+    def a_file_is_lost(self, host: int, put_back: bool) -> None:
+        """On each host it is the same one of the two; an older copy may take its place."""
+        for path in (self.root / str(host)).glob(["*.ids", "*.copy"][host]):
+            path.unlink()
+            if put_back and path in self.backups:
+                path.write_bytes(self.backups[path])
+
 
 class TestSerialHistories(Histories.TestCase):
     """I1 disjoint, I2 ordered and I3 bounded, in every history."""
@@ -118,8 +132,9 @@ class Behind(FileSource):
 
     def fetch(self, tag, **options):
         segment = super().fetch(tag, **options)
-        with self._locked(tag) as file:
-            file.write(segment.start, segment.step)
+        with self._locked(tag) as files:
+            for file in files:
+                file.write(segment.start, segment.step)
         return segment
 
 
