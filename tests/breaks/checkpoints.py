@@ -7,6 +7,7 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 LEASES = "django_idgen/leases/checkpointed.py"
+HISTORIES = "tests/simulation/test_checkpoint_histories.py::TestCheckpointHistories"
 TESTS = "tests/contracts/test_checkpointed.py"
 
 BREAKS = (
@@ -16,7 +17,7 @@ BREAKS = (
         LEASES,
         "held = _Held(file, grant.lease, max(kept.mark, not_before), grant.reading)",
         "held = _Held(file, grant.lease, max(grant.lease.start, not_before), grant.reading)",
-        (f"{TESTS}::test_a_killed_process_goes_on_under_its_worker_id_from_its_mark",),
+        (f"{TESTS}::test_a_killed_process_goes_on_under_its_worker_id_from_its_mark", HISTORIES),
     ),
     Break(
         "a holder stamps past its mark",

@@ -7,6 +7,7 @@ from .definition import Break
 __all__ = ["BREAKS"]
 
 MODULE = "django_idgen/leases/zookeeper.py"
+HISTORIES = "tests/simulation/test_zookeeper_histories.py"
 LOSSES = "tests/leases/zookeeper/test_losses.py"
 
 BREAKS = (
@@ -49,5 +50,13 @@ BREAKS = (
         "if until <= start or (_is_cut(namespace, start, until) and not book.cuts):",
         "if until <= start:",
         (f"{LOSSES}::test_no_lease_is_shorter_than_a_window",),
+    ),
+    Break(
+        "after a loss ZooKeeper goes on with the sub-lease that it had",
+        "L6",
+        MODULE,
+        "life = SubLease(installation, 0, 0, 0, incarnation=new_token())",
+        'life = SubLease(installation, 0, 0, 0, incarnation="same")',
+        (f"{HISTORIES}::TestZooKeeperHistories",),
     ),
 )

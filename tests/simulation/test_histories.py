@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
@@ -14,7 +14,9 @@ from django_idgen.core import book
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.errors import ClockError, LeaseError
 from django_idgen.core.layout import BitLayout
+from django_idgen.core.lease import Lease
 from django_idgen.core.one_time import OneTimeGenerator
+from django_idgen.core.registry import Registry
 from django_idgen.core.snowflake import SnowflakeGenerator
 from tests.simulation.world import Host, Link, World, layout_of
 
@@ -41,9 +43,17 @@ class Process:
         self.number = number
         self.link: Link = host.link()
         self.host = host
-        self.generator: SnowflakeGenerator = host.generator(self.link, **options)
+        self.generator: SnowflakeGenerator = host.generator(self.registry(), **options)
         self.last = 0
         self.open_blocks: list[object] = []
+
+    def registry(self) -> Registry:
+        """What its generator asks."""
+        return self.link
+
+    def windows(self) -> Mapping[str, Lease]:
+        """By token: what it may stamp."""
+        return self.link.windows
 
     def kill(self) -> None:
         self.generator.keeper.lease = None  # nothing warns after a SIGKILL
@@ -51,6 +61,8 @@ class Process:
 
 class Histories(RuleBasedStateMachine):
     """Processes on hosts of their own, one registry, and everything that goes wrong."""
+
+    process: type[Process] = Process
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,9 +76,9 @@ class Histories(RuleBasedStateMachine):
         spread=st.sampled_from([0, 0, 1]),
     )
     def begin(self, name: str, window: int, ahead: float, spread: int) -> None:
-        self.world = World(self.layout_called(name), window_ticks=window)
+        self.world = self.world_of(self.layout_called(name), window)
         self.options = {"sequence_start": spread, **self.kind_of(ahead)}
-        self.hosts = [self.world.host() for _ in range(PROCESSES)]
+        self.hosts = self.hosts_of(self.world)
         self.processes: list[Process | None] = [None] * PROCESSES
         self.started = 0
         self.issued: set[int] = set()
@@ -78,6 +90,12 @@ class Histories(RuleBasedStateMachine):
     def layout_called(self, name: str) -> BitLayout:
         return SMALL[name]
 
+    def world_of(self, layout: BitLayout, window: int) -> World:
+        return World(layout, window_ticks=window)
+
+    def hosts_of(self, world: World) -> list[Host]:
+        return [world.host() for _ in range(PROCESSES)]
+
     def kind_of(self, ahead: float) -> dict[str, object]:
         return {"max_ahead": ahead}
 
@@ -88,7 +106,7 @@ class Histories(RuleBasedStateMachine):
         """A process starts, if the slot's last one is gone."""
         if self.processes[slot] is None:
             self.started += 1
-            self.processes[slot] = Process(self.started, self.hosts[slot], **self.options)
+            self.processes[slot] = self.process(self.started, self.hosts[slot], **self.options)
 
     @rule(slot=slots, count=st.integers(1, 12), batch=st.booleans())
     def issue(self, slot: int, count: int, batch: bool) -> None:
@@ -281,7 +299,7 @@ class Histories(RuleBasedStateMachine):
         assert other == process.number, f"I1: {place} of {process.number} and {other}"
         assert any(
             lease.worker == parts.worker and lease.start <= parts.tick < lease.until
-            for lease in process.link.windows.values()
+            for lease in process.windows().values()
         ), f"I3: {place} is outside of what process {process.number} was granted"
 
     def teardown(self) -> None:
@@ -336,5 +354,32 @@ class OneTimeHistories(Histories):
 
 class TestOneTimeHistories(OneTimeHistories.TestCase):
     """The invariants hold without a clock, too."""
+
+    settings = settings(TestHistories.settings, max_examples=100)
+
+
+class DisposableHistories(Histories):
+    """The same, with worker ids that are lent once, or again when all are used up."""
+
+    def layout_called(self, name: str) -> BitLayout:
+        once = layout_of(("time", 30), ("worker", 7), ("sequence", 2))
+        return once if name.startswith("worker") else SMALL[name]
+
+    def world_of(self, layout: BitLayout, window: int) -> World:
+        self.lent: dict[int, str] = {}
+        if len(layout.workers) <= 4:
+            return World(layout, window_ticks=window, unused="first")
+        return World(layout, window_ticks=window, unused="only", workers=range(6))
+
+    def take(self, process: Process | None, count: int, batch: bool) -> None:
+        super().take(process, count, batch)
+        if process is not None and self.world.unused == "only":
+            for token, lease in process.windows().items():
+                known = self.lent.setdefault(lease.worker, token)
+                assert known == token, f"worker id {lease.worker} was lent twice"
+
+
+class TestDisposableHistories(DisposableHistories.TestCase):
+    """The invariants hold for them, too; lent once is lent once, whatever rows are deleted."""
 
     settings = settings(TestHistories.settings, max_examples=100)

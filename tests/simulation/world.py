@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from django_idgen.core.clock import Clock, Reading
 from django_idgen.core.errors import RegistryUnavailable
@@ -38,6 +39,7 @@ class World:
     ns: int = START_NS
     registry_offset_us: int = 0
     down: bool = False
+    unused: Literal["", "first", "only"] = ""
     marks: MemoryMarks = field(default_factory=MemoryMarks)
 
     @property
@@ -51,6 +53,13 @@ class World:
             window_ticks=self.window_ticks,
             skew_ticks=self.skew_ticks,
             fingerprint=self.layout.fingerprint(),
+            unused=self.unused,
+        )
+
+    def registry(self, host: Host) -> Registry:
+        """The registry, as a process of ``host`` reaches it."""
+        return MemoryLeases(
+            self.namespace, marks=self.marks, clock=host.clock, read_now_us=self.registry_us
         )
 
     def registry_us(self) -> int:
@@ -155,6 +164,10 @@ class Link(Registry):
     def renew_seen(self, *, idle_after: float) -> int:
         return self._call("renew_seen", idle_after, lambda r: r.renew_seen(idle_after=idle_after))
 
+    def registry(self) -> Registry:
+        """What is at its other end."""
+        return self.host.world.registry(self.host)
+
     def abandon(self) -> None:
         self.abandoned += 1
 
@@ -164,7 +177,7 @@ class Link(Registry):
     def names(self) -> list[str]:
         return [name for name, _ in self.calls]
 
-    def _ask(self, name: str, value: object, job: Callable[[MemoryLeases], Grant]) -> Grant:
+    def _ask(self, name: str, value: object, job: Callable[[Registry], Grant]) -> Grant:
         sent = self.host.elapsed_ns()
         grant = self._call(name, value, job)
         reading = Reading(grant.reading.registry_us, sent, self.host.elapsed_ns())
@@ -180,14 +193,7 @@ class Link(Registry):
         world = self.host.world
         if world.down or fault == "down":
             raise RegistryUnavailable(f"{name}: the line is cut.")
-        answer = job(
-            MemoryLeases(
-                world.namespace,
-                marks=world.marks,
-                clock=self.host.clock,
-                read_now_us=world.registry_us,
-            )
-        )
+        answer = job(self.registry())
         if fault == "lost":
             raise RegistryUnavailable(f"{name}: the answer was lost.")
         if callable(fault):
