@@ -58,9 +58,10 @@ text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", s
 class Drawing:
     """An SVG of ``height``, put together piece by piece."""
 
-    def __init__(self, title: str, height: int) -> None:
+    def __init__(self, title: str, height: int, style: str = STYLE) -> None:
         self.title = title
         self.height = height
+        self.style = style
         self.pieces: list[str] = []
 
     def text(self, x: float, y: float, words: str, kind: str = "") -> None:
@@ -96,7 +97,7 @@ class Drawing:
                 f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self.height}" '
                 f'width="{WIDTH}" height="{self.height}" role="img">',
                 f"<title>{escape(self.title)}</title>",
-                f"<style>{STYLE}</style>",
+                f"<style>{self.style}</style>",
                 '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
                 'markerHeight="8" orient="auto"><path d="M0,0 L8,4 L0,8 z" class="head"/>'
                 "</marker></defs>",

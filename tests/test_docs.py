@@ -195,6 +195,15 @@ def test_the_drawings_are_what_the_script_draws() -> None:
         assert (folder / name).read_text("utf-8") == content, name
 
 
+def test_the_plots_of_scale_are_drawn_from_what_was_measured() -> None:
+    """After a change run ``python docs/scale.py``."""
+    made = script("scale").made()
+    folder = ROOT / "docs" / "scale"
+    assert {path.name for path in folder.glob("*.svg")} == set(made)
+    for name, content in made.items():
+        assert (folder / name).read_text("utf-8") == content, name
+
+
 def test_the_pages_of_reference_are_what_the_script_writes(tmp_path: Path) -> None:
     """After a change of options, defaults or metrics run ``python docs/reference.py``."""
     done = warm.run(["docs/reference.py", str(tmp_path)], timeout=60, cwd=ROOT)

@@ -25,17 +25,23 @@ from .lease import Grant, Lease, process_label
 from .loader import RepeatingThread
 from .registry import Registry
 
-__all__ = ["LeaseKeeper"]
+__all__ = ["LeaseKeeper", "pause_until_renewal"]
 
 IO_PATIENCE = 10.0
 """Seconds that a caller waits for another thread's call to the registry to end."""
 RETRY_SECONDS = 1.0
 """Shortest pause between two attempts to renew after one that failed."""
 SPREAD, STEADY = (0.1, 1.0), (0.9, 1.0)
-"""Parts of a third of the window until the next renewal: after an acquire or a late renewal, when
-others may have called in the same second, and after any other."""
 # Forked processes must not all choose the same pauses.
 _random = SystemRandom()
+
+
+def pause_until_renewal(third: float, *, spread: bool) -> float:
+    """A random pause of at most ``third`` (of the window), in the same unit.
+
+    ``spread``: after an acquire or a late renewal, when others may have called in the same second.
+    """
+    return third * _random.uniform(*(SPREAD if spread else STEADY))
 
 
 class LeaseKeeper:
@@ -185,7 +191,7 @@ class LeaseKeeper:
             granted_at = self.namespace.tick_at(grant.reading.registry_us)
             self.offset = ahead = max(0, grant.lease.start - granted_at)
             self._renewed_ns = self._tried_ns = self._clock.elapsed_ns()
-            self._pause = self._third * _random.uniform(*SPREAD)
+            self._pause = pause_until_renewal(self._third, spread=True)
         if previous is not None and not self._is_over(previous):
             self._hand_back(previous, self.last_tick)
         self._outbox.put("lease_acquired", lease=grant.lease, ahead_ticks=ahead)
@@ -289,7 +295,7 @@ class LeaseKeeper:
             self.lease = replace(self.lease, until=max(self.lease.until, grant.lease.until))
             since_ns, self._renewed_ns = self._renewed_ns, self._clock.elapsed_ns()
             is_late = self._renewed_ns - since_ns > 1e9 * self._third
-            self._pause = self._third * _random.uniform(*(SPREAD if is_late else STEADY))
+            self._pause = pause_until_renewal(self._third, spread=is_late)
             self.renewals += 1
             self.trouble = None
             renewed = self.lease

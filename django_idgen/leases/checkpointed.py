@@ -32,6 +32,7 @@ from ..core.errors import (
     RegistryUnavailable,
 )
 from ..core.files import NumberFile, check_platform, file_errors, file_name, sync_directory
+from ..core.keeper import pause_until_renewal
 from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Namespace
 from ..core.loader import RepeatingThread
 from ..core.options import check_seconds
@@ -109,7 +110,7 @@ class CheckpointedLeases(Registry):
                 if held is None:
                     grant = self.registry.acquire(holder=holder, not_before=not_before, avoid=avoid)
                     held = _Held(file, grant.lease, grant.lease.start, grant.reading)
-                    held.ask_at_ns = self._clock.elapsed_ns() + self._third_ns
+                    held.ask_at_ns = self._next_ask_ns(spread=True)
                 granted = self._marked(held, held.start, held.reading)
             except BaseException:
                 file.close()
@@ -121,7 +122,7 @@ class CheckpointedLeases(Registry):
     def _resumed(self, file: _File, kept: _Kept, not_before: int) -> _Held | None:
         """The lease of an ended process, from its mark on; None if nothing is left of it."""
         lease = kept.lease
-        ask_at_ns = self._clock.elapsed_ns() + self._third_ns
+        ask_at_ns = self._next_ask_ns(spread=True)
         try:
             grant = self.registry.renew(lease, last_tick=max(kept.mark - 1, lease.start))
         except LeaseLost:
@@ -203,10 +204,17 @@ class CheckpointedLeases(Registry):
                 lease.namespace, lease.worker, lease.until, error,
             )  # fmt: skip
             held.ask_at_ns = self._clock.elapsed_ns() + self._third_ns // 10
+            held.is_late = True
         else:
             with self._lock:
                 held.lease, held.reading = grant.lease, grant.reading
-                held.ask_at_ns = self._clock.elapsed_ns() + self._third_ns
+                held.ask_at_ns = self._next_ask_ns(spread=held.is_late)
+                held.is_late = False
+
+    def _next_ask_ns(self, *, spread: bool) -> int:
+        """When to renew at the registry, on the elapsed clock."""
+        pause = pause_until_renewal(self._third_ns, spread=spread)
+        return self._clock.elapsed_ns() + round(pause)
 
     def _held_by(self, lease: Lease) -> _Held | None:
         held = self._held.get(lease.token)
@@ -356,6 +364,8 @@ class _Held:
         self.reading = reading
         """The registry's time at its last answer."""
         self.ask_at_ns = 0
+        self.is_late = False
+        """Whether the last renewal at the registry failed."""
         self.last_tick = -1
         self.failure: LeaseLost | None = None
 

@@ -11,7 +11,7 @@ from .bars import Row, Skipped
 
 GROUPS = (
     *("single", "claims", "batches", "threads", "slow"),
-    *("pool", "tags", "inserts", "start", "rest", "http"),
+    *("pool", "tags", "inserts", "start", "rest", "http", "scale"),
 )
 
 

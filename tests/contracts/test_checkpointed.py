@@ -173,14 +173,14 @@ def test_a_process_may_stamp_up_to_its_mark_and_no_further(host: Host) -> None:
 
 
 def test_the_registry_is_asked_at_a_third_of_its_own_window(host: Host) -> None:
-    """Not each time that a mark is written."""
+    """Not each time that a mark is written; at first a little earlier, at random."""
     process = host.process()
     lease = process.acquire(holder="a").lease
     for _ in range(60):
         host.pass_ticks(10)
         process.ask_in_background()
         lease = process.renew(lease, last_tick=host.now).lease
-    assert Switched.asked == 1
+    assert 1 <= Switched.asked <= 2
     assert process.end_of(lease) > host.now + WINDOW // 2
 
 
