@@ -55,6 +55,34 @@ class TcpProxy:
             self.carry(client, server)
 
 
+class CutWire(TcpProxy):
+    """A proxy that can be cut: what either side says is on its way then, until it is mended."""
+
+    def __init__(self, server: tuple[str, int]) -> None:
+        self._mended = threading.Event()
+        self.mend()
+        super().__init__(server)
+
+    def cut(self) -> None:
+        self._mended.clear()
+
+    def mend(self) -> None:
+        self._mended.set()
+
+    def carry(self, client: socket.socket, server: socket.socket) -> None:
+        while True:
+            for source in select([client, server], [], [])[0]:
+                self._mended.wait()
+                data = source.recv(65536)
+                if not data:
+                    return
+                (server if source is client else client).sendall(data)
+
+    def close(self) -> None:
+        self.mend()
+        super().close()
+
+
 class LossyWire(TcpProxy):
     """A proxy that can let through what matches ``counted`` and lose the answer, or lose it."""
 

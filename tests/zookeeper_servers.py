@@ -41,7 +41,18 @@ class ZooKeeper:
 
     @property
     def hosts(self) -> str:
-        return ",".join(f"127.0.0.1:{each.port}" for each in self.ensemble or [self])
+        return ",".join(each.host for each in self.ensemble or [self])
+
+    @property
+    def host(self) -> str:
+        """Its own address."""
+        return f"127.0.0.1:{self.port}"
+
+    def leads(self) -> bool:
+        """Whether it is the leader of its ensemble."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as asked:
+            asked.sendall(b"srvr")
+            return b"Mode: leader" in b"".join(iter(lambda: asked.recv(4096), b""))
 
     def start(self, *, wait: bool = True) -> ZooKeeper:
         """Start it, and wait until it answers."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,15 @@ from django_idgen.core import book as rules
 from django_idgen.core.book import Book
 from django_idgen.core.errors import (
     ConfigurationError,
+    LeaseExpired,
     LeaseLost,
     NamespaceMismatch,
+    NoFreeWorker,
     RegistryUnavailable,
 )
+from django_idgen.core.layout import parse_layout
 from django_idgen.core.lease import Lease
+from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases import zookeeper as zookeeper_module
 from django_idgen.leases.zookeeper import ZooKeeperLeases
 from django_idgen.models import NamespaceRecord
@@ -30,9 +36,11 @@ from django_idgen.process import handlers
 from tests.leases.redis.fleet import STRIDE, WINDOW, Fleet, no_database
 from tests.leases.zookeeper.conftest import ZooKeeperFleet, zookeeper_space
 from tests.ports import free_port
+from tests.wires import CutWire
 from tests.zookeeper_servers import ZooKeeper, ensemble
 
 COUNT = 12
+LAYOUT = parse_layout("standard")
 # kazoo leaves sockets of refused connections open.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -161,6 +169,59 @@ def test_a_server_that_is_cut_off(fleet: Fleet, server: ZooKeeper) -> None:
     fleet.check(ahead=1)
 
 
+def test_a_holder_that_is_cut_off_while_others_go_on(zookeeper: ZooKeeper, postgres: str) -> None:
+    """I1, I3: it stops by its window, before which no other has its worker id.
+
+    What it sent meanwhile arrives when the line is mended, and changes nothing.
+    """
+    wire = CutWire(("127.0.0.1", zookeeper.port))
+    space = replace(zookeeper_space(), workers=range(1), window_ticks=3000)
+    far, near = (
+        SnowflakeGenerator(
+            LAYOUT,
+            ZooKeeperLeases(space, hosts=hosts, database=postgres, timeout=0.5),
+            holder=hosts,
+            background=False,
+        )
+        for hosts in (f"127.0.0.1:{wire.port}", zookeeper.host)
+    )
+    ids = far.next_ids(100)
+    lease = far.keeper.lease
+    assert lease is not None
+    wire.cut()
+    taken: list[int] = []
+    stopped = False
+    while not taken:
+        try:
+            ids += far.next_ids(10)
+        except LeaseExpired:
+            stopped = True
+        with suppress(NoFreeWorker):
+            taken = near.next_ids(10)
+    while not stopped:
+        try:
+            ids += far.next_ids(10)
+        except LeaseExpired:
+            stopped = True
+    assert max(LAYOUT.unpack(value).tick for value in ids) < lease.until
+    assert min(LAYOUT.unpack(value).tick for value in taken) >= lease.until
+    wire.mend()
+    for _ in range(3):
+        with pytest.raises(LeaseExpired):
+            far.next_id()
+        taken += near.next_ids(10)
+    near.close()
+    while True:
+        with suppress(LeaseExpired):
+            ids += far.next_ids(10)
+            break
+    assert len({*ids, *taken}) == len(ids) + len(taken)
+    far.close()
+    for generator in (far, near):
+        generator.keeper.registry.close()
+    wire.close()
+
+
 def test_a_session_that_is_lost(shared_fleet: Fleet, zookeeper: ZooKeeper) -> None:
     """A lease outlives the session; Leaf's passing node comes back with the next renewal."""
     fleet = shared_fleet
@@ -235,6 +296,39 @@ def test_an_ensemble_that_elects_and_is_set_back(three: list[ZooKeeper], postgre
     for holder in before:
         holder.go_on()
     fleet.check(ahead=3 * (STRIDE + WINDOW))
+    fleet.close()
+
+
+def test_a_leader_that_is_cut_off_with_a_holder(three: list[ZooKeeper], postgres: str) -> None:
+    """The others elect, and lend past all that the lost half can have lent; then it comes back."""
+    leader = next(each for each in three if each.leads())
+    others = ",".join(each.host for each in three if each is not leader)
+    fleet = ZooKeeperFleet(others, postgres, space=zookeeper_space())
+    near = fleet.hire(COUNT)
+    far = [fleet.holder(leader.host, timeout=1.0) for _ in range(2)]
+    for holder in far:
+        holder.start()
+    leader.pause()
+    for holder in far:
+        with pytest.raises(RegistryUnavailable):
+            holder.renew()
+    while True:
+        with suppress(RegistryUnavailable):
+            fleet.hire(1)
+            break
+    newcomers = fleet.hire(COUNT)
+    highest = max(holder.lease.until for holder in [*near, *far] if holder.lease)
+    assert min(holder.lease.start for holder in newcomers if holder.lease) >= highest
+    for holder in near:
+        holder.go_on()
+    leader.resume()
+    for holder in far:
+        while True:
+            with suppress(RegistryUnavailable):
+                holder.go_on()
+                break
+    assert {holder.lease.generation for holder in [*near, *far] if holder.lease} == {2}
+    fleet.check(ahead=2 * (STRIDE + WINDOW))
     fleet.close()
 
 
