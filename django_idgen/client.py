@@ -27,7 +27,7 @@ from .core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailabl
 from .core.generator import Emit, PreforkGenerator, ignore, is_prefork
 from .core.layout import BitLayout, IdParts
 from .core.lease import Namespace, process_label
-from .core.loader import process_lock
+from .core.loader import PerProcess
 from .core.segment_allocator import SegmentAllocator, Segments
 from .core.segment_generator import SegmentGenerator
 from .core.snowflake import SnowflakeGenerator
@@ -178,7 +178,7 @@ class PreforkMap:
         return PreforkGenerator(partial(self._make, name), partial(self._find, name))
 
 
-class RemoteGenerators:
+class RemoteGenerators(PerProcess):
     """``generators[alias]``: snowflake generators as the service has them. Thread-safe.
 
     The service says which layout, epoch, worker ids and window they have; the first use asks it.
@@ -204,7 +204,7 @@ class RemoteGenerators:
 
     def _start_over(self) -> None:
         self._lock = threading.Lock()
-        self._pid = os.getpid()  # last: a thread that reads it finds the rest done
+        self._pid = os.getpid()
 
     @property
     def base_urls(self) -> tuple[str, ...]:
@@ -230,7 +230,7 @@ class RemoteGenerators:
         if is_prefork():
             make = partial(self._built, alias, background=False)
             return cast(SnowflakeGenerator, PreforkGenerator(make, partial(self._make, alias)))
-        self._check_process()
+        self.check_process()
         with self._lock:
             if self._closed:
                 raise GeneratorClosed(f"The client is closed, so it gives out no id of {alias!r}.")
@@ -256,15 +256,9 @@ class RemoteGenerators:
             emit=self._on_event,
         )
 
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            with process_lock():
-                if self._pid != os.getpid():
-                    self.forget()
-
     def close(self) -> None:
         """Give the worker ids back. May be called twice."""
-        self._check_process()
+        self.check_process()
         with self._lock:
             self._closed = True
             made, self._made = self._made, {}

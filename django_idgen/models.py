@@ -367,7 +367,7 @@ class WorkerLease(HomeModel):
         db_table = "django_idgen_workerlease"
         ordering: ClassVar[list[str]] = ["namespace", "worker"]
         verbose_name = _("worker lease")
-        verbose_name_plural = _("worker leases")
+        verbose_name_plural = _("worker ids")
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.worker}"

@@ -134,7 +134,7 @@ def forget() -> None:
     """Replace the parent's thread and lock in the child of a fork."""
     global _quiet_lock
     _quiet_lock = threading.Lock()
-    _apart.reset()
+    _apart.forget()
 
 
 def _send(name: str, /, **values: object) -> None:

@@ -173,7 +173,7 @@ def lease() -> Drawing:
     drawing.line((at(400), 86), (at(400), 128), kind="alarm")
     drawing.text(at(400), 80, "wakes up: its window is over", "alarm-text mid")
     drawing.box(at(404), 94, 196 * scale, 26, "c")
-    drawing.text(at(502), 112, "goes on as worker 12", "in mid")
+    drawing.text(at(502), 112, "continues as worker 12", "in mid")
 
     drawing.text(24, 176, "windows of 7", "bold")
     for number, (now, words) in enumerate([(0, "acquire"), (60, "renew"), (120, "renew")]):

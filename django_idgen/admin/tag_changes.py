@@ -260,7 +260,7 @@ class Standing:
         return self.max_id - lagging < target <= MAX_ID
 
     def lost(self, target: int) -> list[tuple[str, range]]:
-        """By database, the ids that are never given out once the tag goes on at ``target``."""
+        """By database, the ids that are never given out if the tag continues at ``target``."""
         floor = 0 if self.is_shared else self.mark
         losses = []
         for alias, row in self.rows.items():
@@ -293,7 +293,7 @@ class SkipPlan:
     pooled: int | None
     standing: Standing | None = None
     to: int | None = None
-    """Where the tag goes on; None before the form says."""
+    """Where the tag continues; None before the form says."""
     refusal: str = ""
 
     @property

@@ -26,10 +26,10 @@ from django.views.decorators.debug import sensitive_variables
 from ..models import AccessToken
 from ..rest.tokens import (
     living_tokens,
-    misnamed,
     replace_living_token,
     revoke_tokens,
     set_new_secret,
+    warnings_about,
 )
 from ..settings.config import SettingsError, read_settings
 from .base import SafeAdmin, labelled
@@ -123,7 +123,7 @@ class AccessTokenAdmin(SafeAdmin):
     @sensitive_variables("secret")
     def save_model(self, request: HttpRequest, obj: models.Model, form: Any, change: bool) -> None:
         token = cast("AccessToken", obj)
-        for warning in misnamed(token):
+        for warning in warnings_about(token):
             self.message_user(request, warning, messages.WARNING)
         if change:
             super().save_model(request, obj, form, change)

@@ -175,7 +175,7 @@ class WorkerLeaseAdmin(ViewOnlyAdmin):
             context.update(self._map_context(request, worker_map(alias)))
         except (IdgenError, DatabaseError) as error:
             context["problem"] = error_text(error)
-        return self.render_page(request, "workerlease/map.html", _("Worker leases"), **context)
+        return self.render_page(request, "workerlease/map.html", _("Worker ids"), **context)
 
     def _map_context(self, request: HttpRequest, found: WorkerMap) -> dict[str, Any]:
         worker = _number(request.GET.get("worker"), found.workers)

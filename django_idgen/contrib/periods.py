@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from ..core.errors import ConfigurationError
 from ..core.generator import Generator
-from ..core.layout import is_int
+from ..core.options import check_whole
 from ..core.segment import check_tag
 from ..process.handlers import segments
 
@@ -50,12 +50,10 @@ class PeriodNumbers:
     ) -> None:
         if period not in PERIODS:
             raise ConfigurationError(f"period must be one of {', '.join(PERIODS)}, not {period!r}.")
-        if not is_int(digits) or not 1 <= digits <= 18:
-            raise ConfigurationError(f"digits must be a whole number of 1 to 18, not {digits!r}.")
         check_tag(f"{check_tag(tag)}.0000-00-00")
         self.tag = tag
         self._format = PERIODS[period]
-        self._digits = digits
+        self._digits = check_whole("digits", digits, least=1, most=18)
         self._prefix = prefix
         self._time_zone = time_zone
         self._last = ""

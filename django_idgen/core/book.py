@@ -408,7 +408,7 @@ def choose_worker(
     """A free worker id, never ``avoid``, and its mark if it ever had one.
 
     In this order: the one that the process prefers; the one that the holder had last, so that a
-    restarted process goes on under its old id; random tries, since newcomers that choose alike
+    restarted process keeps its old id; random tries, since newcomers that choose alike
     queue for one row; a scan, since ten random tries fail about every fourth time when 900 of
     1024 ids are held. Worker ids whose windows would begin after tick ``by`` come last.
 

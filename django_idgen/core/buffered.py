@@ -168,12 +168,12 @@ class BufferedGenerator(SnowflakeGenerator):
         return self._next_slowly()
 
     def _take_fresh(self, count: int) -> list[int]:
-        self._check_process()
+        self.check_process()
         fresh = HAS_GIL and self._clock.stopwatch() < self._fresh_until
         return list(islice(self._ids, count)) if fresh else []
 
     def _next_ids_slowly(self, count: int, ids: list[int]) -> list[int]:
-        self._check_process()
+        self.check_process()
         refusals = self.keeper.refusals
         try:
             while len(ids) < count:

@@ -143,10 +143,6 @@ class AnchoredClock:
         """The registry's time minus elapsed time; stored, since each new tick needs it."""
         self.skew_limit_us = skew_limit_us
 
-    @property
-    def anchored(self) -> bool:
-        return self._anchor is not None
-
     def now_us(self) -> int:
         """Microseconds since 1970 on the registry's clock. Needs an anchor."""
         if self._anchor is None:

@@ -275,7 +275,7 @@ class LeaseKeeper:
         if lease is None or self.lost:
             return None
         try:
-            # The latest tick that could be stamped now: so the mark goes on rising even
+            # The latest tick that could be stamped now: so the mark keeps rising even
             # after the registry's own clock was put back.
             latest = max(self.last_tick, self.now_tick(), lease.start, tick)
             grant = self.registry.renew(lease, last_tick=latest)

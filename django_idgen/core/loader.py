@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -23,6 +24,7 @@ __all__ = [
     "InlineLoader",
     "Loader",
     "LoaderPool",
+    "PerProcess",
     "RepeatingThread",
     "process_lock",
 ]
@@ -197,7 +199,7 @@ class AnyLoader(Protocol):
 
     def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]: ...
 
-    def reset(self) -> None: ...
+    def forget(self) -> None: ...
 
 
 def process_lock() -> threading.Lock:
@@ -208,7 +210,33 @@ def process_lock() -> threading.Lock:
     return _process_locks.setdefault(os.getpid(), threading.Lock())
 
 
-class Loader:
+class PerProcess:
+    """Something that the child of a fork must not use as its parent left it.
+
+    Python's fork hooks call :meth:`forget` in the child. uWSGI forks without them, so each use
+    calls :meth:`check_process` first. Thread-safe.
+    """
+
+    __slots__ = ()
+    _pid: int
+    """The process that made it, or forgot last."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Drop what the child of a fork inherited.
+
+        Sets ``_pid`` last: a thread that reads it finds the rest done.
+        """
+
+    def check_process(self) -> None:
+        """Forget, in a forked child that has not yet."""
+        if self._pid != os.getpid():
+            with process_lock():
+                if self._pid != os.getpid():
+                    self.forget()
+
+
+class Loader(PerProcess):
     """Runs jobs one after another in a background thread. Safe to share between threads.
 
     The thread is a daemon that starts when there is work and ends when there is
@@ -224,14 +252,14 @@ class Loader:
     ) -> None:
         self.name = name
         self._on_idle = on_idle
-        self.reset()
+        self.forget()
 
     def submit(self, fn: Callable[[], T], *, urgent: bool = False) -> Future[T]:
         """Queue ``fn``. Urgent jobs run first, otherwise in order.
 
         Any exception of ``fn``, even a :class:`BaseException`, goes to the future.
         """
-        self._check_process()
+        self.check_process()
         future: Future[T] = Future()
         if sys.is_finalizing():
             # Daemon threads are frozen, perhaps while they hold our lock.
@@ -245,23 +273,16 @@ class Loader:
             self._work()
         return future
 
-    def reset(self) -> None:
-        """Forget the thread and all jobs, as the child of a fork must.
+    def forget(self) -> None:
+        """Drop the thread and all jobs, as the child of a fork must.
 
         The futures of dropped jobs never complete: their locks came with the fork.
-        :meth:`submit` in a forked child calls this.
         """
         self._lock = threading.Lock()
         self._urgent: deque[_Job] = deque()
         self._ordinary: deque[_Job] = deque()
         self._worker: BackgroundThread | None = None
-        self._pid = os.getpid()  # last: a thread that reads it finds the rest done
-
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            with process_lock():
-                if self._pid != os.getpid():
-                    self.reset()
+        self._pid = os.getpid()
 
     def _ensure_worker(self) -> bool:
         # is_alive() revives a loader whose start was interrupted.
@@ -313,15 +334,15 @@ class InlineLoader:
         _call_on_idle(self._on_idle)
         return future
 
-    def reset(self) -> None:
-        """Nothing to forget."""
+    def forget(self) -> None:
+        """Nothing to drop."""
 
 
 POOL_SIZE = 16
 """Jobs of a :class:`LoaderPool` that run at a time."""
 
 
-class LoaderPool:
+class LoaderPool(PerProcess):
     """Runs jobs in a few threads, so that a job that waits for a dead server stops no other.
 
     The daemon threads end when there is nothing to do, after ``on_idle``. Where
@@ -334,7 +355,7 @@ class LoaderPool:
         self._is_background = is_background
         self._on_idle = on_idle
         self._inline = InlineLoader()
-        self.reset()
+        self.forget()
 
     @property
     def background(self) -> bool:
@@ -344,8 +365,7 @@ class LoaderPool:
         """Run ``fn`` in the thread with the least to do."""
         if is_prefork() or not self.background:
             return self._inline.submit(fn, urgent=urgent)
-        if self._pid != os.getpid():
-            self.reset()
+        self.check_process()
         loader, jobs = min(self._threads, key=lambda thread: len(thread[1]))
         job = object()
         jobs.add(job)  # atomic, as is discarding
@@ -358,8 +378,8 @@ class LoaderPool:
 
         return loader.submit(run, urgent=urgent)
 
-    def reset(self) -> None:
-        """After a fork: forget the threads and their jobs."""
+    def forget(self) -> None:
+        """After a fork: drop the threads and their jobs."""
         self._threads: list[tuple[Loader, set[object]]] = [
             (Loader(f"idgen-fetch-{number}", on_idle=self._on_idle), set())
             for number in range(POOL_SIZE)

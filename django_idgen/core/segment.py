@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Final
 
 from .errors import ConfigurationError, InvalidTag
+from .options import check_whole
 
 __all__ = [
     "ALONE",
@@ -137,9 +138,7 @@ def check_tag(tag: object) -> str:
 
 def check_step(step: object) -> int:
     """Return ``step`` if it is a valid step, else raise :class:`ConfigurationError`."""
-    if isinstance(step, bool) or not isinstance(step, int) or not 1 <= step <= MAX_STEP:
-        raise ConfigurationError(f"A step must be a whole number of 1 to {MAX_STEP}, not {step!r}.")
-    return step
+    return check_whole("A step", step, least=1, most=MAX_STEP)
 
 
 CHUNK: Final = 65_536

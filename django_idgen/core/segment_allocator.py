@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from .clock import SYSTEM_CLOCK, Clock
 from .errors import ConfigurationError
 from .generator import HAS_GIL, Emit, ignore
-from .loader import AnyLoader, process_lock
+from .loader import AnyLoader, PerProcess
 from .segment_generator import Growth, Load, LockedSegmentGenerator, SegmentGenerator
 from .source import Source
 
@@ -124,7 +124,7 @@ LOOKS: Final = 64
 """Tags to look at between two loads: at most a hundredth of a second."""
 
 
-class SegmentAllocator:
+class SegmentAllocator(PerProcess):
     """Gives out the ids of all tags of one source. Safe to share between threads.
 
     ``timeout``: seconds that a caller with nothing left waits for a load.
@@ -263,21 +263,14 @@ class SegmentAllocator:
 
     # --- forks and the end -----------------------------------------------------------
 
-    def check_process(self) -> None:
-        """Forget all in a forked child whose fork hooks did not run (uWSGI)."""
-        if self._pid != os.getpid():
-            with process_lock():
-                if self._pid != os.getpid():
-                    self.forget()
-
     def forget(self) -> None:
         """Drop what the child of a fork inherited, including the source's connections.
 
-        Called in the child, before other threads use the allocator. The loader resets itself.
+        Called in the child, before other threads use the allocator. The loader forgets by itself.
         """
         self.segments.forget()
         self.source.abandon()
-        self._start_over()  # last: a thread that reads the pid finds the rest done
+        self._start_over()
 
     def close(self) -> None:
         """Close all generators and the source, giving back what is left. May be called twice.

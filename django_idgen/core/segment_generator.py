@@ -34,6 +34,7 @@ from .errors import (
     TagPaused,
 )
 from .generator import MAX_BATCH, Generator, check_count, drop, walk
+from .options import check_whole
 from .segment import CHUNK, LONGEST_STEP, Demand, Segment, check_tag, drained, joined, runs
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ class Growth:
             raise ConfigurationError(
                 f"segment_duration must be a number of seconds above 0, not {self.duration!r}."
             )
-        _check_whole("longest_step", self.longest_step, LONGEST_STEP)
-        _check_whole("longest_chain", self.longest_chain, _MOST_AHEAD)
+        check_whole("longest_step", self.longest_step, least=1, most=LONGEST_STEP)
+        check_whole("longest_chain", self.longest_chain, least=1, most=_MOST_AHEAD)
 
     def doubled(self, times: int, step: int) -> int:
         """Twice ``times``, unless segments of ``step`` would be too long."""
@@ -100,11 +101,6 @@ class Growth:
         if seconds <= 2 * self.duration:
             return times
         return max(1, times // 2)
-
-
-def _check_whole(name: str, value: object, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ConfigurationError(f"{name} must be a whole number of 1 to {most}, not {value!r}.")
 
 
 CALM: Final = 5.0
@@ -203,7 +199,7 @@ REFUSALS: Final = 3
 FIRST_BACKOFF: Final = 0.01
 LONGEST_BACKOFF: Final = 0.25
 REFUSED_BACKOFF: Final = 0.02
-"""Long enough not to keep the source busy, short enough to notice soon that a tag goes on."""
+"""Long enough not to keep the source busy, short enough to notice soon that a tag is resumed."""
 STALE_AFTER: Final = 60.0
 """Seconds after which a load without an answer, and its late answer, are given up."""
 

@@ -30,7 +30,7 @@ from .generator import HAS_GIL, Emit, Generator, Outbox, check_count, ignore
 from .keeper import LeaseKeeper
 from .layout import BitLayout, IdParts, is_int
 from .lease import Lease, Namespace
-from .loader import process_lock
+from .loader import PerProcess
 from .options import check_flag, check_seconds, check_text
 from .registry import Registry
 
@@ -215,7 +215,7 @@ def _next_id_by(stopwatch: Callable[[], float]) -> Callable[[SnowflakeGenerator]
     return next_id
 
 
-class SnowflakeGenerator(Generator):
+class SnowflakeGenerator(PerProcess, Generator):
     """Unique, rising ids of ``layout``, stamped inside leases of ``registry``.
 
     * ``max_ahead`` (seconds): how much of the future it may borrow when the current tick is used
@@ -331,11 +331,11 @@ class SnowflakeGenerator(Generator):
 
     def _take_fresh(self, count: int) -> list[int]:
         """Up to ``count`` ids of the current tick, if it is not over. Never waits."""
-        self._check_process()
+        self.check_process()
         return list(islice(self._block, count)) if self._clock.stopwatch() < self._fresh else []
 
     def _next_ids_slowly(self, count: int, ids: list[int]) -> list[int]:
-        self._check_process()
+        self.check_process()
         refusals = self.keeper.refusals
         degraded = self._degraded
         try:
@@ -375,13 +375,6 @@ class SnowflakeGenerator(Generator):
             error=error or self.keeper.trouble,
         )
         return ids
-
-    def _check_process(self) -> None:
-        # uWSGI forks without running Python's fork hooks.
-        if os.getpid() != self._pid:
-            with process_lock():
-                if os.getpid() != self._pid:
-                    self.forget()
 
     # --- ticks, in rising order; under the lock -----------------------------------
 
@@ -583,7 +576,7 @@ class SnowflakeGenerator(Generator):
 
     def stats(self) -> SnowflakeStats:
         """Counts since the generator was made, or since the fork. Thread-safe."""
-        self._check_process()
+        self.check_process()
         counts = self._counts
         return SnowflakeStats(
             issued=counts.loaded - counts.discarded - length_hint(self._block),
@@ -604,8 +597,8 @@ class SnowflakeGenerator(Generator):
 
         Never raises: a worker id that can't be given back expires.
         """
-        # A child must not give back what its parent goes on using.
-        self._check_process()
+        # A child must not give back what its parent still uses.
+        self.check_process()
         with self._lock:
             if self._closed:
                 return
@@ -627,7 +620,7 @@ class SnowflakeGenerator(Generator):
         """
         self._start_over()
         self.keeper.forget()
-        self._pid = os.getpid()  # last: a thread that reads it finds the rest done
+        self._pid = os.getpid()
 
 
 def locked_next_id(self: SnowflakeGenerator) -> int:

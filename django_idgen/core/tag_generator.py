@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from .errors import ConfigurationError, SegmentExhausted
+from .errors import SegmentExhausted
 from .generator import HAS_GIL
-from .layout import is_int
 from .loader import AnyLoader
+from .options import check_whole
 from .segment import MAX_ID, STEP, Demand, Segment, check_tag
 from .segment_allocator import SegmentAllocator
 from .segment_generator import LockedSegmentGenerator, SegmentGenerator
@@ -61,10 +61,7 @@ class SerialGenerator(TagGenerator):
     default_source = "django_idgen.sources.file.FileSource"
 
     def __init__(self, allocator: SegmentAllocator, *, tag: str, worker: int = 0) -> None:
-        if not is_int(worker) or not 0 <= worker < 1 << WORKER_BITS:
-            raise ConfigurationError(
-                f"worker must be a whole number of 0 to {(1 << WORKER_BITS) - 1}, not {worker!r}."
-            )
+        check_whole("worker", worker, least=0, most=(1 << WORKER_BITS) - 1)
         allocator.source = _Below(allocator.source, worker)
         super().__init__(allocator, tag=tag)
 

@@ -179,10 +179,6 @@ class _OwnLoader(Loader):
             return self._inline.submit(job, urgent=urgent)
         return super().submit(job, urgent=urgent)
 
-    def reset_if_forked(self) -> None:
-        """Like :meth:`reset`, but a child that has begun its own jobs keeps them."""
-        self._check_process()
-
     def _marked(self, fn: Callable[[], T], name: str) -> T:
         self._running.depth = getattr(self._running, "depth", 0) + 1
         self._running.meant = name
@@ -257,7 +253,7 @@ class OwnConnection:
 
     def reset(self) -> None:
         """After a fork, forget the parent's thread and socket. May be called late."""
-        self.loader.reset_if_forked()
+        self.loader.check_process()
 
     def _open(self) -> BaseDatabaseWrapper:
         # ``connections`` is local to the thread, so no other thread sees the change. The ORM's
@@ -359,7 +355,7 @@ def reset_after_fork() -> None:
 def renew_locks() -> None:
     """Drop all jobs and make new locks, after gevent has replaced the classes of ``threading``."""
     for owned in _owned.values():
-        owned.loader.reset()
+        owned.loader.forget()
 
 
 class SilenceGuard:
@@ -468,8 +464,8 @@ class AliasLoader:
             return own_connection(self._alias).loader.submit(fn, urgent=urgent)
         return self._inline.submit(fn, urgent=urgent)
 
-    def reset(self) -> None:
-        """Nothing to do: :func:`reset_after_fork` resets the connection's loader."""
+    def forget(self) -> None:
+        """Nothing to do: :func:`reset_after_fork` covers the connection's loader."""
 
 
 _in_process: dict[tuple[object, ...], Any] = {}

@@ -6,7 +6,7 @@ identities are compared for equality and nothing else.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
@@ -205,19 +205,15 @@ class SecondsOf(Func):
 
     arity = 1
     output_field = BigIntegerField()
+    templates: ClassVar[dict[str, str]] = {
+        "postgresql": "FLOOR(EXTRACT(EPOCH FROM %(expressions)s))::bigint",
+        "mysql": "TIMESTAMPDIFF(SECOND, '1970-01-01', %(expressions)s)",
+        "sqlite": "CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)",
+        "oracle": "FLOOR((CAST(%(expressions)s AS DATE) - DATE '1970-01-01') * 86400)",
+    }
 
-    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        template = "FLOOR(EXTRACT(EPOCH FROM %(expressions)s))::bigint"
-        return self.as_sql(compiler, connection, template=template, **extra)
-
-    def as_mysql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        template = "TIMESTAMPDIFF(SECOND, '1970-01-01', %(expressions)s)"
-        return self.as_sql(compiler, connection, template=template, **extra)
-
-    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        template = "CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)"
-        return self.as_sql(compiler, connection, template=template, **extra)
-
-    def as_oracle(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        template = "FLOOR((CAST(%(expressions)s AS DATE) - DATE '1970-01-01') * 86400)"
-        return self.as_sql(compiler, connection, template=template, **extra)
+    def as_sql(  # type: ignore[override]  # it takes none of Func's other options
+        self, compiler: Any, connection: Any, **extra: Any
+    ) -> Any:
+        template = self.templates[connection.vendor]
+        return super().as_sql(compiler, connection, template=template, **extra)

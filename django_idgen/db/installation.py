@@ -16,9 +16,9 @@ from .connection import Place, own_connection, place_of
 from .sqlite import database_of
 from .transactions import Transactions
 
-__all__ = ["NOBODY", "DatabaseOwner"]
+__all__ = ["NO_OWNER", "DatabaseOwner"]
 
-NOBODY = ""
+NO_OWNER = ""
 """The owner of ids that only this process has: no other process may get them."""
 TIMEOUT = 5.0
 RETRY_AFTER = 30.0
@@ -47,11 +47,11 @@ class DatabaseOwner:
     def current(self, *, max_age: float = math.inf) -> str:
         """The owner, at most ``max_age`` seconds old. Never raises.
 
-        :data:`NOBODY` if the marks are in this process, or the database does not answer.
+        :data:`NO_OWNER` if the marks are in this process, or the database does not answer.
         """
         place = place_of(self.alias)
         if place.in_process:
-            return NOBODY
+            return NO_OWNER
         where = (place, self._name())
         now = self._clock.stopwatch()
         known = self._known
@@ -62,7 +62,7 @@ class DatabaseOwner:
         identity = self._identity()
         if not identity and known is not None and known.owner:
             return known.owner  # the best answer that there is
-        owner = sha256(f"{identity}/{where[1]}".encode()).hexdigest()[:16] if identity else NOBODY
+        owner = sha256(f"{identity}/{where[1]}".encode()).hexdigest()[:16] if identity else NO_OWNER
         self._known = _Known(where, owner, now)
         return owner
 

@@ -112,7 +112,7 @@ class Transactions:
                 break
         raise self._unavailable(
             f"Database {self.own.alias!r}: every transaction lost against another process. "
-            f"Try again. If it goes on, see which program writes to the django_idgen tables."
+            f"Try again. If this continues, see which program writes to the django_idgen tables."
         )
 
     def _made_tables(self, connection: BaseDatabaseWrapper, error: DatabaseError) -> bool:

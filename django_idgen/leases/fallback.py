@@ -1,7 +1,7 @@
 """Two registries: the second one lends while the first does not answer.
 
 They have separate worker ids, so that no two processes share one, whatever the registries know
-of each other. A holder whose registry does not answer uses up its window and goes on under a
+of each other. A holder whose registry does not answer uses up its window and continues under a
 worker id of the second; once the first one answers again, it returns in the same way.
 """
 

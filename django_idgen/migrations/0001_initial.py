@@ -149,7 +149,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "worker lease",
-                "verbose_name_plural": "worker leases",
+                "verbose_name_plural": "worker ids",
                 "db_table": "django_idgen_workerlease",
                 "ordering": ["namespace", "worker"],
                 "managed": False,

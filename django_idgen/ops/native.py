@@ -3,7 +3,7 @@
 psql, ETL and triggers leave the id out, and the column's default takes it from a sequence of
 PostgreSQL or MariaDB. The range of the sequence is a segment of the tag, granted to it alone, so
 it never repeats an id that Django gives. The sequence does not cycle. Its next segment is set
-long before the present one ends. If the two adjoin, the sequence simply goes on; else the rest of
+long before the present one ends. If the two adjoin, the sequence simply continues; else the rest of
 the former is skipped.
 
 Each segment is set once, right after it was fetched: anything lost or late on the way leaves a
@@ -29,6 +29,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import split_identifier, truncate_name
 
 from ..core.errors import ConfigurationError, IdgenError, SegmentUnavailable
+from ..core.options import check_whole
 from ..core.segment import HIGHEST, LONGEST_STEP, MAX_STEP, Demand
 from ..db.connection import Place, place_of
 from ..db.dialects import server_identity
@@ -169,13 +170,13 @@ class NativeColumn(ABC):
             adjoins = ids.step == position.ids.step and ids[0] == position.ids[-1] + ids.step
             if adjoins and not why:
                 self._set(position.name, range(position.ids[0], ids.stop, ids.step), ids[0])
-                return f"{self}: goes on to {ids[-1]}, nothing is skipped{self._reserve}"
+                return f"{self}: continues to {ids[-1]}, nothing is skipped{self._reserve}"
             self._set(position.name, ids, ids[0], restart=True)
             if position.server != self._identity():
                 self._note(position.name)
         because = f" ({why})" if why else ""
         return (
-            f"{self}: goes on with {ids[0]} to {ids[-1]}; of those before, up to "
+            f"{self}: continues with {ids[0]} to {ids[-1]}; of those before, up to "
             f"{position.left} are skipped{because}{self._reserve}"
         )
 
@@ -389,16 +390,10 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+_check_length = partial(check_whole, "A length", least=LEAST, most=MAX_STEP)
+
+
 # --- which columns, and where ---------------------------------------------------------
-
-
-def _check_length(length: object) -> int:
-    """Return ``length`` if a segment can have so many ids, or raise :class:`ConfigurationError`."""
-    if type(length) is not int or not LEAST <= length <= MAX_STEP:
-        raise ConfigurationError(
-            f"A length must be a whole number of {LEAST} to {MAX_STEP}, not {length!r}."
-        )
-    return length
 
 
 def native_column(connection: BaseDatabaseWrapper, field: Any) -> NativeColumn | None:

@@ -36,13 +36,14 @@ from ..core.errors import (
     TagPaused,
     UpkeepFailed,
 )
+from ..core.options import check_seconds
 from ..core.source import Source, Stock
 from ..db.connection import Place, home_connection, own_connection, place_of
 from ..db.tables import missing_tables
 from ..db.transactions import Transactions
 from ..leases import history as lease_history
 from ..models import LeafAlloc
-from ..process.factory import lease_databases, registry_of
+from ..process.factory import lease_databases, registries
 from ..process.tags import source_behind_pool, source_in_use
 from ..settings.config import GeneratorSettings, read_settings
 from ..sources import history as segment_history
@@ -84,13 +85,6 @@ def describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _number(what: str, value: object, most: float, unit: str = "") -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= most:  # type: ignore[operator]
-        raise ConfigurationError(f"{what} must be 0 to {most:g}{unit}, not {value!r}.")
-    return float(value)  # type: ignore[arg-type]
-
-
 # --- worker ids ---------------------------------------------------------------------------
 
 
@@ -118,7 +112,7 @@ def _renew(entry: GeneratorSettings) -> Done:
     if entry.leases.load().needs_workers:
         # Each host has worker ids of its own, which no other host can get.
         return {"skipped": "its worker ids are not shared"}
-    return {"renewed": registry_of(entry).renew_seen(idle_after=entry.idle_after)}
+    return {"renewed": registries[entry.alias].renew_seen(idle_after=entry.idle_after)}
 
 
 # --- history ------------------------------------------------------------------------------
@@ -136,7 +130,10 @@ def prune_history(days: float = KEPT_DAYS) -> dict[str, Done]:
     killed. Returns, by database, ``{"deleted": how many rows}``. Raises :class:`UpkeepFailed`
     for a database that failed, after pruning all others.
     """
-    before = timezone.now() - timedelta(days=_number("'days'", days, MOST_DAYS))
+    is_number = isinstance(days, (int, float)) and not isinstance(days, bool)
+    if not is_number or not 0 <= days <= MOST_DAYS:
+        raise ConfigurationError(f"'days' must be 0 to {MOST_DAYS:g}, not {days!r}.")
+    before = timezone.now() - timedelta(days=days)
     results = Results()
     for alias, model, prune in _histories():
         try:
@@ -198,7 +195,7 @@ def preload_segments(outage: float | None = None) -> Done:
 
 def check_outage(outage: object) -> float:
     """Return ``outage`` as seconds, or raise :class:`ConfigurationError`."""
-    return _number("An outage", outage, LONGEST_OUTAGE, " seconds")
+    return check_seconds("An outage", outage, least=0.0, most=LONGEST_OUTAGE)
 
 
 class Preloading:

@@ -30,7 +30,7 @@ from ..db.connection import home_connection
 from ..db.tables import missing_tables
 from ..models import NamespaceRecord, WorkerLease
 from ..process import handlers
-from ..process.factory import registry_kind, registry_of
+from ..process.factory import registries, registry_kind
 from ..settings.config import GeneratorSettings
 
 __all__ = [
@@ -84,7 +84,7 @@ def who_held(alias: str, worker: int, tick: int) -> PastLease | None:
 def _registry_in_use(entry: GeneratorSettings) -> Registry:
     # The generator's own, if there is one: a registry in memory only knows what itself lent.
     made = handlers.generators.made().get(entry.alias)
-    return made.keeper.registry if made and made.keeper else registry_of(entry)
+    return made.keeper.registry if made and made.keeper else registries[entry.alias]
 
 
 def _checked(entry: GeneratorSettings, worker: object) -> int:

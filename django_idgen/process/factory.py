@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from django.core.signals import setting_changed
 from django.db import connections
 
 from ..core.errors import ConfigurationError
 from ..core.layout import BitLayout
 from ..core.lease import Namespace, process_label
+from ..core.loader import PerProcess
 from ..core.registry import Registry
 from ..core.segment_allocator import SegmentAllocator
 from ..settings.config import (
@@ -31,9 +33,10 @@ from ..settings.config import (
 )
 from ..signals import emit
 from . import lifecycle
+from .handlers import AliasMap, current_settings
 
 __all__ = [
-    "KeptRegistries",
+    "RegistryMap",
     "build_allocator",
     "build_generator",
     "build_namespace",
@@ -42,8 +45,8 @@ __all__ = [
     "import_backends",
     "lease_databases",
     "read_settings",
+    "registries",
     "registry_kind",
-    "registry_of",
 ]
 
 
@@ -189,48 +192,52 @@ def _ticks(seconds: float, layout: BitLayout) -> int:
     return -(-int(seconds * 1_000_000) // layout.tick_us)
 
 
-# --- registries that a process inspects or looks after, and holds no worker id of -----------
+# --- registries that hold no worker id of this process ----------------------------------
 
 
-class KeptRegistries:
-    """A registry for each generator's settings. Thread-safe; the child of a fork begins anew.
+class RegistryMap(AliasMap[Registry], PerProcess):
+    """``registries[alias]``: what a process inspects, looks after and lends on from.
 
-    A registry that is kept knows its Redis, and so can be asked while the database is down.
+    Unlike a generator's own registry it holds no grant of this process. A registry that is kept
+    knows its Redis, and so can be asked while the database is down. It follows changes of the
+    settings. Raises :class:`KeyError` for an unknown alias.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[GeneratorSettings, Registry]] = {}
-        self._lock = threading.Lock()
+        super().__init__()
+        self._pid = os.getpid()
         lifecycle.register(close=self.close, forget=self.forget)
+        setting_changed.connect(self._on_setting_changed)
 
-    def of(self, entry: GeneratorSettings) -> Registry:
-        """The registry of ``entry``, made on first use and when the settings have changed."""
-        with self._lock:
-            kept = self._kept.get(entry.alias)
-            if kept is None or kept[0] != entry:
-                if kept is not None:
-                    kept[1].close()
-                kept = self._kept[entry.alias] = entry, build_registry(entry)
-                lifecycle.watch()
-            return kept[1]
+    def __getitem__(self, alias: str) -> Registry:
+        self.check_process()
+        return super().__getitem__(alias)
 
-    def close(self) -> None:
-        """Close the registries. May be called twice; the next use makes new ones."""
-        with self._lock:
-            kept, self._kept = self._kept, {}
-        for _, registry in kept.values():
-            registry.close()
+    def build(self, alias: str) -> Registry:
+        return self.open(current_settings().generators[alias])
+
+    def open(self, entry: GeneratorSettings) -> Registry:
+        """Make a new registry. Raises :class:`SettingsError`."""
+        registry = build_registry(entry)
+        registry.lend_on()  # the clocks of those it lends to are not this host's
+        return registry
+
+    def end(self, alias: str, made: Registry) -> None:  # noqa: ARG002
+        made.close()
+
+    def drop_inherited(self, made: Registry) -> None:
+        made.abandon()
 
     def forget(self) -> None:
-        """In the child of a fork, drop the parent's registries."""
-        self._lock = threading.Lock()
-        kept, self._kept = self._kept, {}
-        for _, registry in kept.values():
-            registry.abandon()
+        super().forget()
+        self._pid = os.getpid()
+
+    def _on_setting_changed(self, *, setting: str, **_kwargs: Any) -> None:
+        if setting in {"IDGEN", "DATABASES", "CACHES"}:
+            self.close()
 
 
-_registries = KeptRegistries()
-registry_of = _registries.of
+registries = RegistryMap()
 
 
 def lease_databases() -> dict[str, list[GeneratorSettings]]:

@@ -1,4 +1,4 @@
-"""Clients that borrow worker ids over HTTP: their labels, their quota, their registries.
+"""Clients that borrow worker ids over HTTP: their labels, their quota, whose worker ids they get.
 
 Needs no DRF. A worker id belongs to the owner whose name is in its holder's label: the name of an
 access token. Tokens of one name are one owner, so a new secret changes nothing. Worker ids lent
@@ -20,22 +20,17 @@ from django.core.signals import setting_changed
 from ..core.errors import LeaseError, NotSeenFromHere, RegistryUnavailable, SegmentUnavailable
 from ..core.inspection import InspectedMark, Inspection
 from ..core.lease import OLD_CLIENTS
-from ..core.loader import process_lock
 from ..core.registry import Registry
 from ..db.connection import place_of
 from ..db.installation import DatabaseOwner
-from ..process import factory, lifecycle
-from ..process.handlers import AliasMap, current_settings
-from ..settings.config import GeneratorSettings
+from ..process.handlers import current_settings
 from ..signals import emit
 from .tokens import KnownToken
 
 __all__ = [
     "MOST_LABEL",
     "OPEN",
-    "REGISTRIES",
     "Owner",
-    "RegistryMap",
     "TooManyLeases",
     "check_quota",
     "handed_over",
@@ -151,59 +146,18 @@ def _seconds_left(inspection: Inspection, inspected: InspectedMark) -> float:
     return ticks * space.tick_us / 1e6
 
 
-# --- registries ------------------------------------------------------------------------
-
-
-class RegistryMap(AliasMap[Registry]):
-    """``REGISTRIES[alias]``: the registry that lends worker ids of a configured generator.
-
-    It is not the generator's own registry, and holds no grant itself. It follows changes of the
-    settings. Raises :class:`KeyError` for an unknown alias.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pid = os.getpid()
-        lifecycle.register(close=self.close, forget=self.forget)
-        setting_changed.connect(self._on_setting_changed)
-
-    def __getitem__(self, alias: str) -> Registry:
-        # uWSGI forks without running Python's hooks.
-        if self._pid != os.getpid():
-            with process_lock():
-                if self._pid != os.getpid():
-                    self.forget()
-        return super().__getitem__(alias)
-
-    def build(self, alias: str) -> Registry:
-        return self.open(current_settings().generators[alias])
-
-    def open(self, entry: GeneratorSettings) -> Registry:
-        """Make a new registry. Raises :class:`SettingsError`."""
-        registry: Registry = factory.build_registry(entry)
-        registry.lend_on()  # the holders' clocks are not this host's
-        return registry
-
-    def end(self, alias: str, made: Registry) -> None:  # noqa: ARG002
-        made.close()
-
-    def drop_inherited(self, made: Registry) -> None:
-        made.abandon()
-
-    def forget(self) -> None:
-        super().forget()
-        self._pid = os.getpid()  # last: a thread that reads it finds the rest done
-
-    def _on_setting_changed(self, *, setting: str, **_kwargs: Any) -> None:
-        if setting in {"IDGEN", "DATABASES", "CACHES"}:
-            _owners.clear()
-            self.close()
-
-
-REGISTRIES = RegistryMap()
+# --- installations ---------------------------------------------------------------------
 
 _owners: dict[str, DatabaseOwner] = {}
 _of_process: dict[int, str] = {}
+
+
+def _forget_owners(*, setting: str, **_kwargs: Any) -> None:
+    if setting in {"IDGEN", "DATABASES", "CACHES"}:
+        _owners.clear()
+
+
+setting_changed.connect(_forget_owners)
 
 
 def installation_of_registry(registry: Registry) -> str:

@@ -6,8 +6,9 @@
 413   a body or URL that is too large  ``too_large``
 404   unknown tag or generator         ``{"detail": "…", "code": "not_found"}``
 409   a lost lease, other settings,    ``lease_lost``, ``namespace_mismatch``,
-      a tag with no ids left, or       ``exhausted``,
-      one that is paused               ``paused``
+      a tag with no ids left, one      ``exhausted``,
+      that is paused, one that exists, ``paused``, ``exists``,
+      or tags that are kept elsewhere  ``tags_elsewhere``
 429   too many worker ids              ``too_many_leases``, with ``Retry-After``
 503   no ids just now                  ``unavailable``, with ``Retry-After``
 ====  ===============================  ==============================================
@@ -41,6 +42,8 @@ from ..core.errors import (
     TagPaused,
     TimeExhausted,
 )
+from ..ops.tags.edits import TagExists, Unstorable
+from ..process.tags import TagsElsewhere
 from .clients import TooManyLeases
 
 __all__ = ["MOST_URL", "Refusal", "answer_to", "content_of", "few_of", "log_database", "too_large"]
@@ -162,12 +165,21 @@ _ANSWERS: tuple[tuple[type[IdgenError], int, str, str, int | None], ...] = (
 """Error, status, code, text and ``Retry-After``. The first match counts."""
 
 
+_ANSWERS_TO_CALLERS: tuple[tuple[type[IdgenError], int, str, str | None], ...] = (
+    (InvalidTag, 400, "invalid_tag", "tag"),
+    (InvalidId, 400, "invalid_id", "id"),
+    (Unstorable, 400, "unstorable", "description"),
+    (TagExists, 409, "exists", None),
+    (TagsElsewhere, 409, "tags_elsewhere", None),
+)
+"""Errors of the request itself: status, code and field. Their own texts are the answers."""
+
+
 def _answer_to_own(error: IdgenError) -> Refusal:
     """Logs what is the service's own fault, with its cause."""
-    if isinstance(error, InvalidTag):
-        return Refusal(400, "invalid_tag", str(error), field="tag")
-    if isinstance(error, InvalidId):
-        return Refusal(400, "invalid_id", str(error), field="id")
+    for kind, status, code, field in _ANSWERS_TO_CALLERS:
+        if isinstance(error, kind):
+            return Refusal(status, code, str(error), field=field)
     if isinstance(error, TooManyLeases):
         return Refusal(429, "too_many_leases", str(error), wait=error.wait)
     _, status, code, detail, wait = next(row for row in _ANSWERS if isinstance(error, row[0]))

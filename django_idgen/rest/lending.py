@@ -50,13 +50,13 @@ from ..core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
 from ..core.segment_allocator import SegmentAllocator
 from ..core.source import Source
 from ..ops.tags.change_log import record
+from ..process.factory import registries
 from ..process.handlers import current_settings, segments
 from ..process.tags import find_tag, source_behind_pool
 from .authentication import CallerThrottle, ids_throttles
 from .base import IdgenView
 from .clients import (
     MOST_LABEL,
-    REGISTRIES,
     Owner,
     check_quota,
     installation_of_registry,
@@ -99,7 +99,7 @@ MOST_TEXT = 64
 MOST_AHEAD_US = 3_600_000_000
 """How far past now a client's tick may move a window: an hour, as after the service's clock was
 put back. A higher tick, by mistake or again and again, would use up time for all others. A holder
-that is further ahead goes on under another worker id, or starts anew."""
+that is further ahead takes another worker id, or starts anew."""
 
 
 # --- requests and answers --------------------------------------------------------------
@@ -479,7 +479,7 @@ class LeaseView(LendingView):
         if alias not in current_settings().generators:
             raise NotFound(f"There is no generator {alias!r}.")
         self.alias: str = alias
-        self.registry: Registry = REGISTRIES[alias]
+        self.registry: Registry = registries[alias]
 
     def read(self) -> dict[str, Any]:
         """The input. Refuses a client that has other settings, or another installation."""

@@ -33,7 +33,6 @@ from ..ops.tags.change_log import Change, record
 from ..process.handlers import current_settings, segments
 from ..process.tags import (
     Tag,
-    TagsElsewhere,
     find_tag,
     is_row_of,
     source_behind_pool,
@@ -488,19 +487,12 @@ class TagsView(ManagementView):
     def post(self, request: Request, **_kwargs: str) -> Response:
         wanted = self.read()
         step = wanted.get("step", current_settings().segments.default_step)
-        try:
-            tag = tag_edits.make_tag(
-                wanted["tag"],
-                step=step,
-                description=wanted["description"],
-                max_id=wanted["max_id"],
-            )
-        except tag_edits.TagExists as error:
-            raise Refusal(409, "exists", str(error)) from error
-        except TagsElsewhere as error:
-            raise Refusal(409, "tags_elsewhere", str(error)) from error
-        except tag_edits.Unstorable as error:
-            raise ValidationError({"description": [str(error)]}) from error
+        tag = tag_edits.make_tag(
+            wanted["tag"],
+            step=step,
+            description=wanted["description"],
+            max_id=wanted["max_id"],
+        )
         made: dict[str, Change] = {"step": (None, step), "max_id": (None, wanted["max_id"])}
         record(request.user, tag.name, "added", **made)
         return self.respond(document_of(tag))
@@ -542,10 +534,7 @@ class TagView(OneTagView):
     def patch(self, request: Request, tag: str, **_kwargs: str) -> Response:
         before = self.found(tag).first
         wanted = self.read()
-        try:
-            changed = tag_edits.change_tag(tag, **wanted)
-        except tag_edits.Unstorable as error:
-            raise ValidationError({"description": [str(error)]}) from error
+        changed = tag_edits.change_tag(tag, **wanted)
         changes = {name: (getattr(before, name), value) for name, value in wanted.items()}
         record(request.user, tag, "changed", **changes)
         return self.respond(document_of(changed))

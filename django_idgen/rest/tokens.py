@@ -33,12 +33,12 @@ __all__ = [
     "fits",
     "living_tokens",
     "make_token",
-    "misnamed",
     "replace_living_token",
     "replace_token",
     "revoke_tokens",
     "set_new_secret",
     "stored_tokens",
+    "warnings_about",
 ]
 
 PREFIX = "idgen_"
@@ -200,7 +200,7 @@ def _lines(patterns: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
-def misnamed(token: AccessToken) -> list[str]:
+def warnings_about(token: AccessToken) -> list[str]:
     """Warnings for a person: the names in ``token`` that match nothing, or that it has none."""
     if not (token.tags or token.generators or token.leases):
         return [_("It names no tag, no generator and no lease: it may take nothing.")]

@@ -535,8 +535,8 @@ def nested_leases(outer: BackendSettings, name: str) -> BackendSettings:
     for option in ("window", "idle_after"):
         if option in nested.options:
             raise SettingsError(
-                f"{where}['OPTIONS'] has {option!r}, which goes one level up: it is the same for "
-                f"a holder whatever lends to it."
+                f"{where}['OPTIONS'] has {option!r}, which belongs one level up: it is the same "
+                f"for all registries that lend to a holder."
             )
     return nested
 

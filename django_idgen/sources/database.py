@@ -23,6 +23,7 @@ from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import ConfigurationError, SegmentUnavailable, TagPaused
 from ..core.lease import process_label
 from ..core.loader import AnyLoader, LoaderPool
+from ..core.options import check_flag
 from ..core.segment import MAX_DELTA, MAX_ID, MAX_STEP, STEP, Demand, Segment, Shard, check_tag
 from ..core.source import Source
 from ..db.connection import AliasLoader, Place, Stores, kept_in_process, own_connection, place_of
@@ -74,14 +75,14 @@ class DatabaseSource(Source):
         history: bool = False,
         measures: bool = True,
     ) -> None:
-        self.history = _flag("history", history)
+        self.history = check_flag("history", history)
         self.failover_skip = check_failover_skip(failover_skip)
         self._options: dict[str, Any] = {
             "default_step": default_step,
             "failover_skip": self.failover_skip,
-            "server_identity": _flag("server_identity", server_identity),
+            "server_identity": check_flag("server_identity", server_identity),
             "history": self.history,
-            "measures": _flag("measures", measures),
+            "measures": check_flag("measures", measures),
         }
         self._by_alias: dict[tuple[str, Shard | None], AliasSource] = {}
         self._owners: dict[str, DatabaseOwner] = {}
@@ -181,7 +182,7 @@ class DatabaseSource(Source):
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
-        self._loader.reset()
+        self._loader.forget()
         for source in list(self._by_alias.values()):
             source.abandon()
 
@@ -209,12 +210,6 @@ class DatabaseSource(Source):
 
     def _owner_of(self, alias: str) -> DatabaseOwner:
         return self._owners.get(alias) or self._owners.setdefault(alias, DatabaseOwner(alias))
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} must be True or False, not {value!r}.")
-    return value
 
 
 # --- which database ----------------------------------------------------------------------

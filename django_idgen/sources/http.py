@@ -107,7 +107,7 @@ class HttpSource(Source):
         """Drop what a forked child inherited."""
         # Keeps the installation of the ids: the floors stay, too.
         self._link.abandon()
-        self._loader.reset()
+        self._loader.forget()
 
     def close(self) -> None:
         """Close the connections. May be called twice."""

@@ -117,7 +117,7 @@ def test_the_pool_is_emptied(
         tag = tag_edits.make_tag("t", step=20)
         tag_edits.fill_pool(tag.first)
         assert len(raised(admin_client, 5000)) == 1
-        assert pool.stock(["t"])["t"] == 0
+        assert pool.stocks(["t"])["t"].ids == 0
         assert segments["t"].next_id() == 5000
         monkeypatch.setattr(tag_edits, "clear_pool", lambda tag: False)
         words = " ".join(raised(admin_client, 6000))
@@ -133,7 +133,7 @@ def test_what_the_pool_loses_is_said_before(
     with project(redis, postgres) as pool:
         tag = tag_edits.make_tag("t", step=20)
         tag_edits.fill_pool(tag.first)
-        pooled = pool.stock(["t"])["t"]
+        pooled = pool.stocks(["t"])["t"].ids
         out = StringIO()
         call_command("idgen_skip", "t", to=5000, dry_run=True, stdout=out)
         assert f"ids are skipped, and the pool loses its {pooled})" in out.getvalue()

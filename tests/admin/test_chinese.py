@@ -52,7 +52,7 @@ def test_the_index_names_everything(client_of_china: Client) -> None:
     """The app, its tables, and the page for ids."""
     for url in ("/admin/", ADMIN):
         page = client_of_china.get(url).content.decode()
-        for name in ("ID 生成器", "号段标签", "工作节点租约", "访问令牌", "解析 ID"):
+        for name in ("ID 生成器", "号段标签", "工作节点 ID", "访问令牌", "解析 ID"):
             assert name in page
 
 

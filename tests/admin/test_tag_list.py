@@ -138,7 +138,7 @@ def test_the_list_shows_what_lies_in_the_pool(
         assert tag_edits.preload_here("t") is not None
         LeafAlloc.objects.update(rate=1.0)
         tag_edits.fill_pool(stored("t"))
-        ids = pool.stock(["t"])["t"]
+        ids = pool.stocks(["t"])["t"].ids
         assert f"{ids:,} ids<" in page(admin_client)
         pool.clear(["t"])
         assert "empty" in page(admin_client)

@@ -89,24 +89,24 @@ BREAKS = (
     Break(
         "without hooks a child goes on with its parent's lease",
         "I5, L9, hazard 56",
-        "django_idgen/core/snowflake.py",
-        "                if os.getpid() != self._pid:\n                    self.forget()",
-        "                if os.getpid() != self._pid:\n                    pass",
+        "django_idgen/core/loader.py",
+        "                if self._pid != os.getpid():\n                    self.forget()",
+        "                if self._pid != os.getpid():\n                    pass",
         (f"{PROCESSES}::test_forked_children_never_repeat_their_parents_ids",),
     ),
     Break(
         "without hooks a child's close frees its parent's worker id",
         "I5, L9",
         "django_idgen/core/snowflake.py",
-        "        # A child must not give back what its parent goes on using.\n"
-        "        self._check_process()\n",
+        "        # A child must not give back what its parent still uses.\n"
+        "        self.check_process()\n",
         "",
         (f"{PROCESSES}::test_a_child_that_made_no_id_does_not_give_its_parents_worker_id_back",),
     ),
     Break(
         "without hooks a child goes on with its parent's segments",
         "I5, L9, hazard 56",
-        "django_idgen/core/segment_allocator.py",
+        "django_idgen/core/loader.py",
         "        if self._pid != os.getpid():\n            with process_lock():",
         "        if self._pid < 0:\n            with process_lock():",
         (f"{THREADS}::test_a_child_without_hooks_stops_at_its_first_slow_path",),

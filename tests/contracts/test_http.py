@@ -18,8 +18,8 @@ from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.source import Source
 from django_idgen.leases.http import HttpLeases
 from django_idgen.process import handlers
+from django_idgen.process.factory import registries
 from django_idgen.rest import lending
-from django_idgen.rest.clients import REGISTRIES
 from django_idgen.rest.lending import Lending
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.http import HttpSource
@@ -64,7 +64,7 @@ class HttpLender(Lender):
             registry = self._behind.registry(namespace)
             registry.database = self._behind.alias  # type: ignore[attr-defined]
             registry.lend_on()  # type: ignore[attr-defined]
-            self._stack.enter_context(REGISTRIES.override(alias, registry))
+            self._stack.enter_context(registries.override(alias, registry))
             self._lent.append(namespace)
         return f"lent{self._lent.index(namespace)}"
 

@@ -157,13 +157,13 @@ def test_a_start_that_was_interrupted_leaves_a_loader_that_works(monkeypatch):
     assert loader.submit(lambda: "next").result(LIMIT) == "next"
 
 
-def test_reset_forgets_jobs_and_a_lock_that_is_held():
+def test_forgetting_drops_jobs_and_a_lock_that_is_held():
     """A child's loader starts anew, even if the parent held its lock at the fork."""
     loader, ran = Loader(), []
     release = hold(loader)
     dropped = loader.submit(lambda: ran.append("dropped"))
     with loader._lock:
-        loader.reset()
+        loader.forget()
         assert loader.submit(lambda: "fresh").result(LIMIT) == "fresh"
     release.set()
     join(loader)

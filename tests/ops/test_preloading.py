@@ -90,7 +90,7 @@ def test_what_lies_ready_is_the_rate_times_the_outage(pooled: str) -> None:
     assert done["before"] == 0
     assert done["wanted"] <= done["after"] < done["wanted"] + STEP
     assert done["wanted"] == pytest.approx(USED / HOUR * OUTAGE, rel=0.1)
-    assert source().stock(["tea"]) == {"tea": done["after"]}
+    assert source().stocks(["tea"])["tea"].ids == done["after"]
     height = row(pooled).max_id
     use(done["after"])
     assert row(pooled).max_id == height
@@ -141,7 +141,7 @@ def test_an_idle_tag_gets_nothing_and_is_not_even_written_to(pooled: str) -> Non
     for _ in range(2):
         assert preload_segments()["tags"] == {}
     assert row(pooled).measured_at == measured.measured_at
-    assert source().stock(["tea"]) == {"tea": 0}
+    assert source().stocks(["tea"])["tea"].ids == 0
 
 
 def test_tags_in_use_are_found_among_those_that_are_not(pooled: str) -> None:
@@ -213,11 +213,11 @@ def test_two_runs_at_once_repeat_nothing(pooled: str) -> None:
     pass_time(pooled)
     done = at_once(4, lambda _: preload_segments())
     wanted = max(each["tags"]["tea"]["wanted"] for each in done)
-    stock = source().stock(["tea"])["tea"]
+    stock = source().stocks(["tea"])["tea"].ids
     assert wanted <= stock <= 4 * (wanted + STEP)
     used += use(stock)
     assert len(set(used)) == len(used)
-    assert source().stock(["tea"]) == {"tea": 0}
+    assert source().stocks(["tea"])["tea"].ids == 0
 
 
 def test_a_run_that_is_killed_leaves_a_gap_at_worst(pooled: str) -> None:
@@ -276,7 +276,7 @@ def test_a_dead_database_is_named_and_the_pool_is_left_as_it_is(pooled: str) -> 
             preload_segments()
         assert raised.value.done["tags"] == {}
         assert len(use(STEP)) == STEP
-    assert source().stock(["tea"]) == {"tea": stock - STEP}
+    assert source().stocks(["tea"])["tea"].ids == stock - STEP
     json.dumps(raised.value.done)
 
 

@@ -350,15 +350,15 @@ def test_a_pool_is_filled_and_emptied(postgres: str, redis: str) -> None:
     with project(redis, postgres) as pool:
         tag = tag_edits.make_tag("pooled", step=20)
         assert tag_edits.fill_pool(tag.first) == 20
-        assert pool.stock(["pooled"])["pooled"] == 20
+        assert pool.stocks(["pooled"])["pooled"].ids == 20
         assert tag_edits.preload_here("pooled")
         assert segments["pooled"].next_id() == 1
         held = tag_edits.held_here("pooled")
         assert tag_edits.clear_here("pooled") == held > 0
-        assert pool.stock(["pooled"])["pooled"] >= held
+        assert pool.stocks(["pooled"])["pooled"].ids >= held
         tag_edits.skip_tag("pooled", most=MOST, to=5000)
         assert tag_edits.clear_pool("pooled") is True
-        assert pool.stock(["pooled"])["pooled"] == 0
+        assert pool.stocks(["pooled"])["pooled"].ids == 0
         assert segments["pooled"].next_id() == 5000
         pool.clear(["pooled"])
 

@@ -111,7 +111,7 @@ def test_idle_after_is_said_once_for_nested_registries() -> None:
     leases = {"BACKEND": "django_idgen.leases.fallback.FallbackLeases", "OPTIONS": nested}
     with (
         override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": leases}}}),
-        pytest.raises(SettingsError, match="'idle_after', which goes one level up"),
+        pytest.raises(SettingsError, match="'idle_after', which belongs one level up"),
     ):
         factory.build_registry(read_settings().generators["default"])
 

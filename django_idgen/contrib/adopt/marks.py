@@ -15,7 +15,7 @@ from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
 from ...ops.tags.edits import TagExists, clear_tag, make_tag, skip_tag
 from ...process import handlers
-from ...process.factory import registry_of
+from ...process.factory import registries
 from ...process.tags import TagsElsewhere, find_tag, source_behind_pool
 from ...settings.config import GeneratorSettings
 
@@ -94,7 +94,7 @@ def next_after(field: GeneratedOnSave) -> int:
 
 def _lent_until_us(entry: GeneratorSettings) -> int:
     """The end of the last window of the generator's worker ids, which a skip moves far ahead."""
-    stored = [book.read() for book in registry_of(entry).books()]
+    stored = [book.read() for book in registries[entry.alias].books()]
     return max((_end_us(found, entry.layout) for found in stored if found is not None), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Taking over the tags of a Leaf, a Go version of it, or a TinyID, while it goes on running.
+"""Taking over the tags of a Leaf, a Go version of it, or a TinyID, while it keeps running.
 
 Its tables stay as they are. The old server keeps the ids up to a distance above its mark, and
 this project's tags begin there: the ids that the old server holds are below its mark, and the

@@ -19,7 +19,7 @@ from typing import Any
 from django.apps.registry import Apps
 from django.db import DatabaseError, connections, models
 
-from ...core.errors import ConfigurationError
+from ...core.options import check_whole
 from ...fields import SegmentIdField, SnowflakeField
 from ...process.handlers import segments
 from .measure import quiet_gc
@@ -81,10 +81,7 @@ def insert_rows(
     Raises :class:`ConfigurationError` for a number that can't be, :class:`BenchFailed` for what
     the database refuses.
     """
-    if not BATCH <= rows <= MOST:
-        raise ConfigurationError(
-            f"--insert must be a whole number of {BATCH} to {MOST}, not {rows}."
-        )
+    check_whole("--insert", rows, least=BATCH, most=MOST)
     try:
         with _tables(targets, database) as made:
             return _inserted(made, rows // BATCH, database, on_step)

@@ -31,6 +31,7 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 from ...core.errors import ConfigurationError, IdgenError
+from ...core.options import check_whole
 from .proof import Fall, Journal, Run
 from .targets import BenchFailed, Opener, Target
 
@@ -161,11 +162,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, most in LIMITS.items():
-            value = getattr(self, name)
-            if type(value) is not int or not 1 <= value <= most:
-                raise ConfigurationError(
-                    f"--{name} must be a whole number of 1 to {most}, not {value!r}."
-                )
+            check_whole(f"--{name}", getattr(self, name), least=1, most=most)
         if self.count < self.threads * self.processes:
             raise ConfigurationError(
                 f"--count {self.count} is not enough for {self.threads} threads in each of "

@@ -23,7 +23,7 @@ the database. A worker id has one holder: a CosId instance or a process of this 
 make ids of one kind, if the generator has CosId's layout and epoch (by default 41/10/12 from
 1577203200000). An instance belongs to the access tokens of the name that registered it. With
 another token the same instance id is another instance, until ``idgen_token hand-over``. Instances
-of an open mount have no owner. CosId's own limits remain: nothing stops an instance that goes on
+of an open mount have no owner. CosId's own limits remain: nothing stops an instance that runs on
 without guarding for longer than ``guard``, or that starts with an older state file; two instances
 with one instance id are one; clocks may differ by ``clock_skew`` only.
 
@@ -68,10 +68,11 @@ from ...core.registry import Registry
 from ...core.segment import MAX_ID, Demand, Segment, check_tag
 from ...ops.tags import edits as tag_edits
 from ...ops.tags.change_log import record
+from ...process.factory import RegistryMap
 from ...process.handlers import current_settings, generators, segments
 from ...process.tags import Tag, find_tag
 from ...rest.authentication import Caller
-from ...rest.clients import MOST_LABEL, OPEN, Owner, RegistryMap, check_quota
+from ...rest.clients import MOST_LABEL, OPEN, Owner, check_quota
 from ...rest.failures import Refusal
 from ...rest.tags import UnknownTag
 from ...settings.config import DEFAULT_ALIAS, GeneratorSettings, SettingsError
@@ -551,7 +552,7 @@ class MachineIds:
 
         A DELETE that arrives late, after the instance was started again, looks like a new one. So
         a machine id that was registered within ``late`` seconds expires on its own instead, and so
-        does a stable instance's: the living instance goes on guarding it. The next lease begins
+        does a stable instance's: the living instance still guards it. The next lease begins
         where the guard would have ended, since a client may stamp until its DELETE arrives.
         """
         found = None

@@ -33,7 +33,7 @@ from ...core.segment_generator import SegmentStats
 from ...ops.tags import edits as tag_edits
 from ...ops.tags.change_log import record
 from ...process.handlers import current_settings, segments
-from ...process.tags import TagsElsewhere, TagUnknown, find_tag
+from ...process.tags import TagUnknown, find_tag
 from ...rest.serializers import StrictJSONParser
 from ...rest.tags import UnknownTag
 from .mounting import DEFAULT, Authentication, OldServer, Tags, json_answer
@@ -133,10 +133,8 @@ class GoLeaf(OldServer):
         status, detail = answer.status_code, str(answer.detail)
         if status in CLOSED:
             return _answer(ERROR, detail, status=status)
-        if isinstance(error, (InvalidTag, tag_edits.TagExists, TagUnknown, TagsElsewhere)):
+        if isinstance(error, (InvalidTag, TagUnknown)):
             return _answer(ERROR, str(error))
-        if isinstance(error, tag_edits.Unstorable):
-            return _answer(BAD_PARAMETER, str(error))
         is_bad = 400 <= status < 500 and status not in (404, 409)
         return _answer(BAD_PARAMETER if is_bad else ERROR, detail)
 

@@ -372,7 +372,7 @@ class OldServer(ABC):
                 Warning(
                     text + (NO_OWNERS if self.name == "cosid" else ""),
                     hint="Leave authentication out, and give each client an access token; or see "
-                    "that nobody else can reach it, and silence this check.",
+                    "that only trusted clients can reach it, and silence this check.",
                     id="django_idgen.W007",
                 )
             )

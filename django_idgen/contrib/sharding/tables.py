@@ -7,7 +7,7 @@ from datetime import UTC, datetime, tzinfo
 
 from ...core.clock import is_aware
 from ...core.errors import ConfigurationError
-from ...core.layout import is_int
+from ...core.options import check_whole
 from ...process.handlers import generators
 
 __all__ = ["IntervalTables", "ModuloTables"]
@@ -22,10 +22,7 @@ class ModuloTables:
     """
 
     def __init__(self, pattern: str, count: int) -> None:
-        if not is_int(count) or not 1 <= count <= 1_000_000:
-            raise ConfigurationError(
-                f"count must be a whole number of 1 to 1000000, not {count!r}."
-            )
+        check_whole("count", count, least=1, most=1_000_000)
         if pattern.count("{}") != 1:
             raise ConfigurationError(f"pattern must have exactly one {{}}, unlike {pattern!r}.")
         self._names = tuple(pattern.replace("{}", str(number)) for number in range(count))

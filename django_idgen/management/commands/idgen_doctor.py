@@ -85,16 +85,12 @@ class Command(BaseCommand):
         except SettingsError as error:
             raise CommandError(str(error), returncode=NOT_EXAMINED) from error
         project = _project(settings, options)
-        try:
+        diagnosis = diagnose(project, options["only"] or ())
+        self._say(options, lines(diagnosis))
+        if options["fix"] and self._fix(diagnosis, project, options):
+            project = _project(settings, options)  # which remembers nothing of the first
             diagnosis = diagnose(project, options["only"] or ())
-            self._say(options, lines(diagnosis))
-            if options["fix"] and self._fix(diagnosis, project, options):
-                project.close()
-                project = _project(settings, options)  # which remembers nothing of the first
-                diagnosis = diagnose(project, options["only"] or ())
-                self._say(options, ["", "After that:", *lines(diagnosis)])
-        finally:
-            project.close()
+            self._say(options, ["", "After that:", *lines(diagnosis)])
         code = exit_code(diagnosis, Severity[options["fail_on"].upper()])
         if options["json"]:
             self.stdout.write(json.dumps(to_json(diagnosis, code), indent=2))

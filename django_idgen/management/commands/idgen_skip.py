@@ -65,8 +65,6 @@ class Command(BaseCommand):
             self._skip(project, options)
         except FAILURES as error:
             raise CommandError(one_line(error)) from error
-        finally:
-            project.close()
 
     def _skip(self, project: Project, options: dict[str, Any]) -> None:
         distance = {key: options[key] for key in ("by", "to", "past_table", "hours_ago")}

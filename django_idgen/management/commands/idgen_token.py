@@ -17,15 +17,16 @@ from django.views.decorators.debug import sensitive_variables
 
 from django_idgen.core.errors import IdgenError
 from django_idgen.models import AccessToken
+from django_idgen.process.factory import registries
 from django_idgen.process.handlers import current_settings
-from django_idgen.rest.clients import MOST_LABEL, REGISTRIES, Owner, handed_over
+from django_idgen.rest.clients import MOST_LABEL, Owner, handed_over
 from django_idgen.rest.tokens import (
     living_tokens,
     make_token,
-    misnamed,
     replace_token,
     revoke_tokens,
     stored_tokens,
+    warnings_about,
 )
 
 DURATION = re.compile(r"([0-9]{1,9})([smhdw])", re.ASCII)
@@ -115,7 +116,7 @@ class Command(BaseCommand):
         token, secret = make_token(options["name"], **rights, expires_at=expires_at)
         self._show(token, secret)
         with override(None):  # commands write English
-            for warning in misnamed(token):
+            for warning in warnings_about(token):
                 self.stderr.write(warning)
 
     def _rotate(self, options: dict[str, Any]) -> None:
@@ -160,8 +161,8 @@ class Command(BaseCommand):
                 )
             return found
 
-        registries = [REGISTRIES[alias] for alias in current_settings().generators]
-        count = sum(each.rename_holders(rename) for each in registries if each.knows_holders)
+        known = [registries[alias] for alias in current_settings().generators]
+        count = sum(each.rename_holders(rename) for each in known if each.knows_holders)
         self.stdout.write(
             f"{name!r} got {count} CosId instances."
             if count

@@ -16,7 +16,7 @@ from ...core.errors import IdgenError, InvalidId, RegistryUnavailable
 from ...core.inspection import PastLease
 from ...core.layout import BitLayout, IdParts
 from ...core.stored import Era
-from ...process.factory import registry_of
+from ...process.factory import registries
 from ...process.handlers import current_settings, generator_settings
 from ...settings.config import GeneratorSettings
 from ..workers import who_held
@@ -187,7 +187,7 @@ class Registries:
     def _read(self, entry: GeneratorSettings) -> tuple[Era, ...]:
         found: list[Era] = []
         try:
-            for book in registry_of(entry).books():
+            for book in registries[entry.alias].books():
                 stored = book.read()
                 found += () if stored is None else stored.eras
         except (IdgenError, DatabaseError) as error:

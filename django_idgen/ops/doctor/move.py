@@ -159,7 +159,7 @@ HOUR_US = 3_600_000_000
 FURTHEST_US = HOUR_US
 """How much further ahead of the time than the old ids the new ones may begin."""
 LEEWAY_US = 30 * 24 * HOUR_US
-"""How long a proposed epoch works: the old fleet goes on until the operator changes it."""
+"""How long a proposed epoch works: the old fleet runs until the operator changes it."""
 
 
 class MoveRefused(IdgenError):

@@ -21,7 +21,7 @@ from ...db.connection import Place, home_connection, is_there, own_connection, p
 from ...db.sqlite import database_of, file_beside
 from ...db.tables import missing_columns, table_names, table_of
 from ...fields import SegmentSource, SnowflakeSource
-from ...process import factory
+from ...process.factory import registries
 from ...settings.config import GeneratorSettings, IdgenSettings
 from .findings import Finding, Unexamined
 
@@ -62,13 +62,6 @@ class Project:
         self._errors: dict[str, str] = {}
         self._tables: dict[str, frozenset[str]] = {}
         self._lacking: dict[tuple[str, str], list[str]] = {}
-        self._registries: dict[str, Any] = {}
-
-    def close(self) -> None:
-        """Close the registries. May be called twice."""
-        made, self._registries = self._registries, {}
-        for registry in made.values():
-            registry.close()
 
     # --- databases ------------------------------------------------------------
 
@@ -137,9 +130,7 @@ class Project:
 
     def books(self, entry: GeneratorSettings) -> list[StoredBook]:
         """The books of a generator's registry; none if this project does not store them."""
-        if entry.alias not in self._registries:
-            self._registries[entry.alias] = factory.build_registry(entry)
-        return list(self._registries[entry.alias].books())
+        return list(registries[entry.alias].books())
 
     # --- columns ----------------------------------------------------------------
 

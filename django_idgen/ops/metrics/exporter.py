@@ -98,7 +98,7 @@ class Exporter:
 
     def _on_removed(self, kind: str, name: str, generator: Generator) -> None:
         try:
-            self.process.say_goodbye(kind, name, generator)
+            self.process.count_removed(kind, name, generator)
         except Exception:
             # The process is usually ending: its ids go back even if its figures are lost.
             logger.exception("The last figures of %s %r could not be counted.", kind, name)

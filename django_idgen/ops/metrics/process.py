@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.generator import Generator
 from ...core.keeper import LeaseKeeper
-from ...core.loader import process_lock
+from ...core.loader import PerProcess
 from ...db.sqlite import no_fork
 from ...process import handlers
 from .definitions import BUCKETS, PROCESS, Definition
@@ -94,7 +94,7 @@ def is_multiprocess() -> bool:
     return bool(getattr(values.ValueClass, "_multiprocess", False))
 
 
-class ProcessMetrics:
+class ProcessMetrics(PerProcess):
     """The metrics of one process. Thread-safe; a forked child begins at 0.
 
     ``most_tags``: how many tags have series of their own.
@@ -115,13 +115,13 @@ class ProcessMetrics:
         self._since_rates: Sums[str] = Sums()
         self._rates_at = self._clock.stopwatch()
         self._aliases: set[str] = set()
-        self._pid = os.getpid()  # last: another thread that reads it finds the rest done
+        self._pid = os.getpid()
 
     # --- looking ------------------------------------------------------------------
 
     def look(self) -> None:
         """Update all metrics."""
-        self._check_process()
+        self.check_process()
         # The library's lock must not be held at a fork: the child could never release it.
         with no_fork(), self._lock:
             metrics = self._all()
@@ -133,9 +133,9 @@ class ProcessMetrics:
             self._aliases.update(made)
             self._look_at_tags(metrics, handlers.segments.made())
 
-    def say_goodbye(self, kind: str, name: str, generator: Generator) -> None:
+    def count_removed(self, kind: str, name: str, generator: Generator) -> None:
         """Count what a generator did until its end; later looks don't find it."""
-        self._check_process()
+        self.check_process()
         with no_fork(), self._lock:
             metrics = self._all()
             if kind == "generator":
@@ -149,7 +149,7 @@ class ProcessMetrics:
 
     def happened(self, event: str, values: Mapping[str, object]) -> None:
         """Count a signal of :data:`EVENTS`."""
-        self._check_process()
+        self.check_process()
         with no_fork(), self._lock:
             metrics = self._all()
             if event == "lease_acquired":
@@ -171,12 +171,6 @@ class ProcessMetrics:
             yield from metric.collect()
 
     # --- with the lock held -----------------------------------------------------------
-
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():  # a fork that ran no hooks (uWSGI)
-            with process_lock():
-                if self._pid != os.getpid():
-                    self.forget()
 
     def _all(self) -> Metrics:
         # Not in forget(): a fork's hook must not wait for the library's lock.

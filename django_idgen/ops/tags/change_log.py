@@ -135,7 +135,7 @@ def _write(user: Any, tag: str, action: str, message: str) -> None:
     from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
     from django.contrib.contenttypes.models import ContentType
 
-    # A savepoint, so that the caller's transaction goes on if it fails.
+    # A savepoint, so that a failure does not end the caller's transaction.
     with transaction.atomic(using=router.db_for_write(LogEntry)):
         LogEntry.objects.create(
             user_id=user.pk,

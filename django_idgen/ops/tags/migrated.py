@@ -1,4 +1,4 @@
-"""Tags after ``migrate``: each goes on above the rows of its tables.
+"""Tags after ``migrate``: each continues above the rows of its tables.
 
 A model that is renamed, or a field that is given another tag, takes its ids from a tag that
 knows nothing of the ids given out before. The plan of ``migrate`` names the former tag.

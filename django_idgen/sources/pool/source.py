@@ -26,10 +26,11 @@ from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.generator import Emit
 from ...core.loader import AnyLoader, LoaderPool
+from ...core.options import check_seconds, check_whole
 from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag, joined
 from ...core.source import Source, Stock
 from ...db.connection import home_of
-from ...db.installation import NOBODY
+from ...db.installation import NO_OWNER
 from ...db.redis_client import OwnRedis
 from ...models import SegmentHistory
 from ...signals import emit as emit_signal
@@ -94,9 +95,11 @@ class PoolSource(Source):
             )
         self.source = source
         self.alias = alias
-        self.max_ids = _checked_max_ids(max_ids)
+        self.max_ids = check_whole("'max_ids'", max_ids, least=1, most=LARGEST_POOL)
         self._loader = LoaderPool(lambda: source.loader.background, on_idle=connections.close_all)
-        self._own = own or OwnRedis(alias, timeout=_checked_timeout(timeout))
+        self._own = own or OwnRedis(
+            alias, timeout=check_seconds("'timeout'", timeout, least=0.01, most=60)
+        )
         _ = self._own.client  # so that a wrong alias fails at once
         self.history = source.history
         """Whether each range leaves a history row."""
@@ -165,15 +168,11 @@ class PoolSource(Source):
 
     # --- keeping a stock --------------------------------------------------------------
 
-    def stock(self, tags: Iterable[str]) -> Mapping[str, int]:
-        """How many ids of each of ``tags`` are in the pool.
+    def stocks(self, tags: Iterable[str]) -> Mapping[str, Stock]:
+        """The stock of each of ``tags``.
 
         Raises :class:`SegmentUnavailable` if Redis does not answer.
         """
-        return {tag: stock.ids for tag, stock in self.stocks(tags).items()}
-
-    def stocks(self, tags: Iterable[str]) -> Mapping[str, Stock]:
-        """The stock of each of ``tags``. Raises as :meth:`stock`."""
         owners = [(self.source.owner(check_tag(tag)), tag) for tag in tags]
         pooled = [(owner, tag) for owner, tag in owners if owner]
         found = self._link.demand(lambda: self._scripts.stock(pooled)) if pooled else []
@@ -236,7 +235,7 @@ class PoolSource(Source):
         self._own.ask(lambda client: client.ping(), unavailable=SegmentUnavailable)
 
     def memory(self) -> int:
-        """The bytes that the Redis uses in all. Raises as :meth:`stock`."""
+        """The bytes that the Redis uses in all. Raises as :meth:`stocks`."""
         info = self._own.ask(lambda client: client.info("memory"), unavailable=SegmentUnavailable)
         return int(info["used_memory"])
 
@@ -246,7 +245,7 @@ class PoolSource(Source):
         """Drop what a forked child inherited."""
         self._link.reset()
         self._own.reset()
-        self._loader.reset()
+        self._loader.forget()
         self.source.abandon()
 
     def close(self) -> None:
@@ -257,7 +256,7 @@ class PoolSource(Source):
     # ----------------------------------------------------------------------------------
 
     def _pop(self, owner: str, tag: str, floor: int, demand: Demand) -> Popped:
-        if owner == NOBODY or floor > MAX_ID:
+        if owner == NO_OWNER or floor > MAX_ID:
             return Popped()
         popped = self._link.ask(lambda: self._scripts.pop(owner, tag, floor=floor, demand=demand))
         if popped is None:
@@ -299,22 +298,6 @@ class PoolSource(Source):
     def _tell_dropped(self, tag: str, ids: int) -> None:
         if ids:
             self._emit("pool_dropped", tag=tag, ids=ids)
-
-
-def _checked_timeout(value: object) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0.01 <= value <= 60:  # type: ignore[operator]
-        raise ConfigurationError(f"'timeout' must be 0.01 to 60 seconds, not {value!r}.")
-    return float(value)  # type: ignore[arg-type]
-
-
-def _checked_max_ids(value: object) -> int:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or not 1 <= value <= LARGEST_POOL:  # type: ignore[operator]
-        raise ConfigurationError(
-            f"'max_ids' must be a whole number of 1 to {LARGEST_POOL}, not {value!r}."
-        )
-    return value  # type: ignore[return-value]
 
 
 RETRY_AFTER = 60.0

@@ -37,7 +37,7 @@ def test_what_it_says_from_the_first_to_the_last(shop: Shop) -> None:
     assert shop.command() == shop.command("--list") == shop.command(TAG, "--list") == listed
     assert shop.command("--extend") == shop.command(TAG, "--extend") == listed
     assert "has its sequence already" in shop.command(TAG, "--length", "500")
-    assert "goes on with 100021 to" not in shop.command()
+    assert "continues with 100021 to" not in shop.command()
     assert "(as you asked)" in shop.command(TAG, "--renew", "--length", "500")
     assert "has no default any more; 500 ids are skipped" in shop.command(TAG, "--remove")
     assert "has no sequence of idgen_native" in shop.command(TAG, "--remove")

@@ -134,7 +134,7 @@ def test_what_runs_out_is_refused_by_the_database(shop: Shop) -> None:
             shop.sql(INSERT)
     assert Invoice.objects.using(shop.alias).create().pk == 101
     assert "0 left" in shop.command()
-    assert "goes on with 121 to 320; of those before, up to 0 are skipped" in shop.command(
+    assert "continues with 121 to 320; of those before, up to 0 are skipped" in shop.command(
         "--extend"
     )
     assert shop.insert(2) == [121, 122]
@@ -154,12 +154,12 @@ def test_where_segments_adjoin_nothing_is_skipped(shop: Shop) -> None:
     """And elsewhere it is said how many are."""
     shop.command(TAG, "--length", "100")
     shop.insert(70)
-    assert "goes on to 200, nothing is skipped" in shop.command("--extend")
+    assert "continues to 200, nothing is skipped" in shop.command("--extend")
     assert shop.insert(70)[-1] == 140
     Invoice.objects.using(shop.alias).create()
     shop.insert(15)
     said = shop.command("--extend")
-    assert "goes on with 221 to 320; of those before, up to 45 are skipped" in said
+    assert "continues with 221 to 320; of those before, up to 45 are skipped" in said
     assert shop.insert() == [221]
 
 
@@ -199,7 +199,7 @@ def test_a_crash_after_the_fetch_wastes_the_segment(
         with pytest.raises(MemoryError):
             shop.extend()
     assert shop.insert() == [61]
-    assert "goes on with 201 to 300" in shop.extend()
+    assert "continues with 201 to 300" in shop.extend()
 
 
 def test_a_long_transaction_delays_the_extension_and_nobody_else(shop: Shop) -> None:
@@ -239,7 +239,7 @@ def test_the_tag_may_be_in_another_database(postgres: str, mariadb: str, pair: A
         shop.command(TAG, "--length", "100")
         assert shop.insert(60)[-1] == 60
         assert Invoice.objects.using(rows).create().pk == 101
-        assert "goes on with 121 to 220" in shop.command("--extend")
+        assert "continues with 121 to 220" in shop.command("--extend")
         assert shop.insert() == [121]
         assert LeafAlloc.objects.using(tags).get(pk=TAG).max_id == 221
 

@@ -42,7 +42,7 @@ def test_the_scheduler_extends_what_is_half_used_up(shop: Shop) -> None:
     assert extend_native() == {NAME: {"left": 100}}
     shop.insert(60)
     (done,) = tasks.extend_native().values()
-    assert "goes on to 200" in done["extended"]
+    assert "continues to 200" in done["extended"]
     assert extend_native() == {NAME: {"left": 140}}
     assert json.dumps(done)
 
@@ -99,7 +99,7 @@ def test_the_doctor_finds_what_the_scheduler_has_left(shop: Shop) -> None:
     assert "gives 1 to 100, 40 left." in found["what"]
     code, said = doctor("native", database=[shop.alias], fix=True, yes=True)
     assert "done:" in said
-    assert "goes on to 200" in said
+    assert "continues to 200" in said
     assert code == 0
     assert findings("native", database=[shop.alias]) == []
     shop.insert(140)

@@ -41,7 +41,7 @@ def farm() -> Iterator[RedisFarm]:
 
 
 def stock(source: PoolSource) -> int:
-    return source.stock(["t"])["t"]
+    return source.stocks(["t"])["t"].ids
 
 
 def refused(source: PoolSource) -> None:
@@ -184,7 +184,7 @@ def test_a_pause_survives_a_restart(farm: RedisFarm) -> None:
         server.start()
         one.give_back("t", [range(2, 5)])
         two = pool(alias, source)
-        assert two.stock(["t"]) == {"t": 0}
+        assert two.stocks(["t"])["t"].ids == 0
         refused(two)
         one.close()
         two.close()
@@ -228,7 +228,7 @@ def test_a_pool_that_can_not_be_cleared_is_told_and_cleared_later(
     away()
     assert preload_segments()["pool"]
     refused(source)
-    assert source.stock(["t"]) == {"t": 0}
+    assert source.stocks(["t"])["t"].ids == 0
 
 
 def test_a_resume_does_not_wait_for_the_pool(away: Callable[[], RedisServer]) -> None:

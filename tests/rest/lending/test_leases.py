@@ -19,7 +19,7 @@ from rest_framework.throttling import UserRateThrottle
 
 from django_idgen import generators
 from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.rest.clients import REGISTRIES
+from django_idgen.process.factory import registries
 from tests.places import sqlite
 from tests.remote.service import EVERYTHING, SECRET, one_token
 
@@ -116,7 +116,7 @@ def test_a_holders_label_is_bound_to_the_name_of_its_token(api: Api) -> None:
     """The worker id that it had is no other client's by preference, whatever that calls itself."""
 
     def label(lease: dict[str, Any]) -> str:
-        (survey,) = REGISTRIES["default"].inspect([lease["worker"]])
+        (survey,) = registries["default"].inspect([lease["worker"]])
         return next(iter(survey.marks)).mark.holder
 
     first = api.acquire(holder="pod-0").json()["lease"]
@@ -269,7 +269,7 @@ def test_a_scheduler_renews_over_http(api: Api) -> None:
 def test_a_scheduler_renews_for_nobody_for_ever(api: Api, monkeypatch: Any) -> None:
     """However long it says that a holder may have been silent: the service's own limit counts."""
     asked: list[float] = []
-    registry = REGISTRIES["default"]
+    registry = registries["default"]
     monkeypatch.setattr(
         type(registry), "renew_seen", lambda self, *, idle_after: asked.append(idle_after) or 0
     )
@@ -350,12 +350,12 @@ def test_whatever_lease_is_sent_there_is_no_500(
 
 def test_there_is_one_registry_for_an_alias(api: Api) -> None:
     """Made once, closed when the settings change."""
-    first = REGISTRIES["default"]
-    assert REGISTRIES["default"] is first
+    first = registries["default"]
+    assert registries["default"] is first
     with override_settings(IDGEN={}):
-        assert REGISTRIES["default"] is not first
+        assert registries["default"] is not first
     with pytest.raises(KeyError):
-        REGISTRIES["none"]
+        registries["none"]
 
 
 class Once(UserRateThrottle):

@@ -16,7 +16,8 @@ from django_idgen.contrib.old_servers.cosid import Instance, MachineIds
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.lease import Namespace
 from django_idgen.leases.memory import MemoryLeases
-from django_idgen.rest.clients import REGISTRIES, Owner, TooManyLeases
+from django_idgen.process.factory import registries
+from django_idgen.rest.clients import Owner, TooManyLeases
 from tests.places import empty_place as empty_place
 from tests.remote.service import EVERYTHING, one_token
 
@@ -87,7 +88,7 @@ def world(django_db_blocker: Any) -> Iterator[World]:
 
 def test_a_fleet_of_one_token_survives_a_rolling_deployment(world: World) -> None:
     """Killed holders count until they expire; their replacements start all the same."""
-    with api_on({}) as api, REGISTRIES.override("default", world.registry()):
+    with api_on({}) as api, registries.override("default", world.registry()):
         for deployment in range(3):
             for number in range(WORKERS // 4):
                 started = api.acquire(holder=f"{deployment}-{number}")
@@ -99,7 +100,7 @@ def test_a_fleet_of_one_token_survives_a_rolling_deployment(world: World) -> Non
 def test_giving_back_moves_no_more_windows_than_holding(world: World) -> None:
     """A client that borrows and gives back in turn leaves others what begins at once."""
     registry = world.registry()
-    with api_on({}) as api, REGISTRIES.override("default", registry):
+    with api_on({}) as api, registries.override("default", registry):
         for _ in range(WORKERS // 2):
             assert api.release(api.acquire().json()["lease"]).json()["known"] is True
         assert api.acquire().status_code == 429
@@ -115,7 +116,7 @@ def test_window_after_window_no_client_comes_far_past_now(world: World) -> None:
     world.now_ms = SYSTEM_CLOCK.wall_ns() // 1_000_000
     registry, until = world.registry(), 0
     hours = registry.namespace.tick_at((world.now_ms + 2 * 3_600_000) * 1000)
-    with api_on({}, max_leases=WORKERS) as api, REGISTRIES.override("default", registry):
+    with api_on({}, max_leases=WORKERS) as api, registries.override("default", registry):
         for _ in range(3 * 60):
             lent = api.acquire(not_before=str(until))
             if lent.status_code != 200:
@@ -136,7 +137,7 @@ def test_past_80_percent_each_lease_is_warned_of(world: World) -> None:
 
     signals.lease_quota_near.connect(note)
     try:
-        with api_on({}) as api, REGISTRIES.override("default", world.registry()):
+        with api_on({}) as api, registries.override("default", world.registry()):
             codes = [api.acquire().status_code for _ in range(9)]
     finally:
         signals.lease_quota_near.disconnect(note)

@@ -155,7 +155,7 @@ class PoolHistories(RuleBasedStateMachine):
     @invariant()
     def what_is_in_stock_is_known(self) -> None:
         if hasattr(self, "pooled"):
-            assert self.processes[0].stock(["t"]) == {"t": len(self.pooled)}
+            assert self.processes[0].stocks(["t"])["t"].ids == len(self.pooled)
 
     def teardown(self) -> None:
         if hasattr(self, "stack"):

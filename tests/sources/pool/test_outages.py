@@ -31,7 +31,7 @@ def warm(process: PoolSource) -> None:
     """Have the server know all scripts, so that what is sent next is applied at once."""
     process.fetch("warm")
     process.give_back("warm", [range(1, 2)])
-    process.stock(["warm"])
+    process.stocks(["warm"])
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_a_pop_whose_answer_was_lost_is_a_gap(wire: LossyWire, on: On, server: R
     assert claims.ids == list(range(101, 111))
     wire.losing = False
     other = on(server)
-    assert other.stock(["t"]) == {"t": 90}
-    while other.stock(["t"])["t"]:
+    assert other.stocks(["t"])["t"].ids == 90
+    while other.stocks(["t"])["t"].ids:
         claims.use(other.fetch("t").ids())
     assert not set(range(1, 11)) & set(claims.ids)
     claims.check()
@@ -93,7 +93,7 @@ def test_a_refill_whose_answer_was_lost_is_given_up(
     with pytest.raises(SegmentUnavailable, match="can't be asked"):
         process.refill("t", 50)
     with pytest.raises(SegmentUnavailable, match="can't be asked"):
-        process.stock(["t"])
+        process.stocks(["t"])
     assert process.source.fetches == []  # type: ignore[attr-defined]
 
 
@@ -118,7 +118,7 @@ def test_a_stopped_redis_costs_one_timeout_a_minute(server: RedisServer, on: On)
     eventually(server.answers, "the server goes on")
     wait_for(process, PATIENT)
     time.now += RETRY_AFTER
-    while process.stock(["t"])["t"]:
+    while process.stocks(["t"])["t"].ids:
         claims.use(process.fetch("t").ids())
     assert events_of(process)[-1] == "pool_available"
     claims.check()

@@ -1,5 +1,5 @@
--- What is known of one worker id, or of a part of all that were lent, from a cursor on: whoever
--- lends must not wait until thousands are told. Changes nothing, mends nothing.
+-- What is known of one worker id, or of a part of all that were lent, from a cursor on: a
+-- lender must not wait until thousands are listed. Changes nothing, mends nothing.
 local only, cursor, about = ARGV[GIVEN + 1], ARGV[GIVEN + 2], ARGV[GIVEN + 3]
 
 local whose, refusal = server()
@@ -7,7 +7,7 @@ if not whose then return refusal end
 local known = redis.call('HMGET', key, unpack(HEADER))
 local difference = differing(known)
 if difference then return difference end
--- Of another life, or of a hash that is not whole: nobody can renew, but it is told.
+-- Of another life, or of a hash that is not whole: no holder can renew, but they are listed.
 local alive = is_whole(known) and known[4]:sub(1, #whose + 1) == whose .. '/'
 state.generation, state.fence = tonumber(known[5] or '') or 0, tonumber(known[6] or '') or 0
 
