@@ -60,7 +60,7 @@ lease_quota_near = _Event()
 """``generator``, ``client``, ``held``, ``most``: a client over HTTP has more than 80 % of the
 worker ids that it may have, or all of them."""
 clock_skewed = _Event()
-"""``offset_us``; ``source``: "wall" or "registry"."""
+"""``offset_us``; ``source``: "wall", "registry", or "holders" (the mean of their clocks)."""
 clock_moved_backwards = _Event()
 """``behind_ticks``: how far time is behind the last id."""
 worker_changed = _Event()

@@ -169,7 +169,11 @@ class ClockMovedBackwards(ClockError):
 
 
 class ClockSkewed(ClockError):
-    """This host's wall clock is further from the registry's than the limit allows."""
+    """This host's wall clock is further off than the limit allows, by ``offset_us``."""
+
+    def __init__(self, message: str = "", offset_us: int = 0) -> None:
+        super().__init__(message)
+        self.offset_us = offset_us
 
 
 class TimeExhausted(ClockError):

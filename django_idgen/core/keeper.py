@@ -181,9 +181,13 @@ class LeaseKeeper:
 
     def _acquire(self, avoid: int | None) -> Lease:
         previous = self.lease
-        grant = self.registry.acquire(
-            holder=self.holder, not_before=self.last_tick + 1, avoid=avoid
-        )
+        try:
+            grant = self.registry.acquire(
+                holder=self.holder, not_before=self.last_tick + 1, avoid=avoid
+            )
+        except ClockSkewed as error:
+            self._outbox.put("clock_skewed", offset_us=error.offset_us, source="holders")
+            raise
         self._check_skew(grant)
         with self._state:
             self._time.observe(grant.reading, restart=True)
@@ -358,7 +362,8 @@ class LeaseKeeper:
             raise ClockSkewed(
                 f"This host's clock is {offset_us / 1e6:+.3f} s off the registry's; the limit is "
                 f"{self._skew_limit_us / 1e6:g} s. Mend the clock (NTP), raise 'skew_limit', or "
-                f"turn 'refuse_skew' off: uniqueness does not depend on it."
+                f"turn 'refuse_skew' off: uniqueness does not depend on it.",
+                offset_us,
             )
 
     def _is_over(self, lease: Lease) -> bool:

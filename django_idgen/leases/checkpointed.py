@@ -317,7 +317,8 @@ class CheckpointedLeases(Registry):
             raise ClockSkewed(
                 f"This host's clock is {ours - mean:+.3f} s off the mean of the {len(offsets)} "
                 f"other holders of namespace {self.namespace.name!r}; the limit is "
-                f"{self._skew_limit:g} s. Mend the clock (NTP), or raise 'skew_limit'."
+                f"{self._skew_limit:g} s. Mend the clock (NTP), or raise 'skew_limit'.",
+                int((ours - mean) * 1e6),
             )
 
     # --- what the registry does ---------------------------------------------------

@@ -25,6 +25,8 @@ from django_idgen.core.errors import (
     LeaseLost,
     RegistryUnavailable,
 )
+from django_idgen.core.generator import Outbox
+from django_idgen.core.keeper import LeaseKeeper
 from django_idgen.core.lease import Grant, Lease, Namespace
 from django_idgen.core.registry import Registry
 from django_idgen.db.connection import OwnConnection
@@ -419,6 +421,26 @@ def test_a_directory_that_is_not_there_is_refused(host: Host, tmp_path: Path) ->
         host.process(directory=tmp_path / "away").acquire(holder="a")
 
 
+def test_a_directory_without_the_right_to_write_is_refused() -> None:
+    """With what to do, and for a user who is not root; the lease of the file is untouched."""
+    with TemporaryDirectory(dir=fast_directory()) as directory:
+        host = Host(Path(directory))
+        process = host.process()
+        process.acquire(holder="a")
+        end(process)
+        for path in [*host.directory.iterdir(), host.directory]:
+            path.chmod(0o555)
+        user = os.geteuid()
+        try:
+            os.seteuid(user or 65534)
+            with pytest.raises(ConfigurationError, match=r"may not write.*Give the user that"):
+                host.process().acquire(holder="a")
+        finally:
+            os.seteuid(user)
+            host.directory.chmod(0o755)
+        host.close()
+
+
 def test_a_full_disk_lends_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark that is not on the disk does not count; the next call goes on."""
     process = host.process()
@@ -471,8 +493,15 @@ def test_a_clock_far_from_the_others_gets_no_lease(server_alias: str, tmp_path: 
     made = [on_server(server_alias, tmp_path / str(number), 60.0) for number in range(3)]
     leases = [each.acquire(holder="a").lease for each in made]
     off = on_server(server_alias, tmp_path / "off", 53.0)
+    told: list[dict[str, Any]] = []
+    outbox = Outbox(lambda _, **values: told.append(values))
+    keeper = LeaseKeeper(off, holder="a", skew_limit_us=10**9, outbox=outbox, background=False)
     with pytest.raises(ClockSkewed, match=r"-[67]\.\d+ s off the mean of the 3 other holders"):
-        off.acquire(holder="a")
+        keeper.acquire()
+    outbox.send()
+    (alarm,) = told
+    assert alarm["source"] == "holders"
+    assert -8_000_000 < alarm["offset_us"] < -6_000_000
     assert len(off.registry.held_by("a")) == 3
     near = on_server(server_alias, tmp_path / "near", 58.0)
     assert near.acquire(holder="a").lease.worker not in {lease.worker for lease in leases}

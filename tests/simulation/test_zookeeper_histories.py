@@ -47,6 +47,8 @@ class ZooKeeperWorld(World):
     """One ensemble, whose ticks come from a database that keeps all."""
 
     after_loss = "ahead"
+    database_us: Callable[[], int] | None = None
+    """The database's clock, if there are two."""
 
     def __init__(self, layout: BitLayout, window: int) -> None:
         super().__init__(layout, window)
@@ -62,10 +64,13 @@ class ZooKeeperWorld(World):
                 self.namespace,
                 after_loss=self.after_loss,
                 clock=host.clock,
-                read_now_us=self.registry_us,
+                read_now_us=None if self.database_us else self.registry_us,
             )
         database = Database(
-            self.namespace, marks=self.marks, clock=host.clock, read_now_us=self.registry_us
+            self.namespace,
+            marks=self.marks,
+            clock=host.clock,
+            read_now_us=self.database_us or self.registry_us,
         )
         made.store._root._stores = SimpleNamespace(current=lambda: database)  # type: ignore[assignment]
         return made
@@ -239,3 +244,18 @@ class TestWaitingHistories(WaitingHistories.TestCase):
     """The invariants hold while a registry waits, too."""
 
     settings = settings(plain.TestHistories.settings, max_examples=20)
+
+
+def test_the_databases_clock_counts_and_zookeepers_continues_it() -> None:
+    """Though an hour lies between them, and also while the database is down."""
+    world = ZooKeeperWorld(plain.SMALL["time on top"], 200)
+    world.registry_offset_us = -3_600_000_000  # ZooKeeper's
+    world.database_us = lambda: world.ns // 1000
+    with mock.patch.object(root, "place_of", return_value=Place.MEMORY):
+        process = Process(1, world.host())
+        lease = process.made.acquire(holder="a").lease
+        assert lease.start == world.namespace.tick_at(world.database_us())
+        process.database.fault = "down"
+        world.pass_seconds(0.1)
+        now_us = process.made.renew(lease, last_tick=lease.start).reading.registry_us
+    assert abs(now_us - world.database_us()) < 2000
