@@ -11,7 +11,7 @@ from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.memory import MemoryLeases
 from django_idgen.sources.memory import MemorySource
 
-__all__ = ["allocator", "segment", "snowflake"]
+__all__ = ["STEP", "allocator", "segment", "snowflake"]
 
 STEP = 1_000_000
 """What the adaptive step grows to under such a load."""

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from django_idgen.contrib.bench.targets import peer
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.layout import parse_layout
+from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.tag_generator import SerialGenerator
 from django_idgen.leases.memory import MemoryLeases
+from django_idgen.sources.file import FileSource
 from tests.snowflake_tools import space_of
 
 from .bars import Row, at_most, paired
-from .generators import segment, snowflake
+from .generators import STEP, segment, snowflake
 from .timing import id_ns
 
 ROUNDS = 151
@@ -28,6 +32,7 @@ def rows() -> Iterator[Row]:
     yield from _snowflake()
     yield from _segment()
     yield from _buffered()
+    yield from _serial()
 
 
 def _snowflake() -> Iterator[Row]:
@@ -51,6 +56,13 @@ def _buffered() -> Iterator[Row]:
     layout = parse_layout({"time": 30, "worker": 3, "sequence": 30, "tick": 1})
     with BufferedGenerator(layout, MemoryLeases(space_of(layout))) as ours:
         yield _against_count("buffered", ours)
+
+
+def _serial() -> Iterator[Row]:
+    with TemporaryDirectory() as directory:
+        source = FileSource(directory=directory, default_step=STEP)
+        with SerialGenerator(SegmentAllocator(source, source.loader), tag="t", worker=1) as ours:
+            yield _against_count("serial", ours)
 
 
 def _against_count(what: str, ours: Any) -> Row:
