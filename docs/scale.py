@@ -28,10 +28,10 @@ STYLE = (
 .p { stroke: #00796b } .q { stroke: #3f51b5; stroke-dasharray: 8 3 }
 .r { stroke: #b45309; stroke-dasharray: 3 3 } .s { stroke: #ad1457; stroke-dasharray: 10 3 2 3 }
 .grid { stroke: #d9dee4; fill: none }
-.away { fill: #c62828; opacity: .12 }
+.down { fill: #c62828; opacity: .12 }
 @media (prefers-color-scheme: dark) {
   .p { stroke: #4db6ac } .q { stroke: #9fa8da } .r { stroke: #ffb74d } .s { stroke: #f48fb1 }
-  .grid { stroke: #3a404b } .away { fill: #ff8a80; opacity: .2 }
+  .grid { stroke: #3a404b } .down { fill: #ff8a80; opacity: .2 }
 }
 """
 )
@@ -85,7 +85,7 @@ class Panel:
     def span(self, begin: float, end: float, words: str) -> None:
         """Shade a stretch of the x axis."""
         left, right = (self._at(each, self._y_ticks[0])[0] for each in (begin, end))
-        self._drawing.box(left, self._y, right - left, self._height, "away")
+        self._drawing.box(left, self._y, right - left, self._height, "down")
         self._drawing.text((left + right) / 2, self._y + 16, words, "small mid")
 
     def line(self, kind: str, name: str, points: Points) -> None:
@@ -185,7 +185,7 @@ class Told:
 
 def outages(told: Told) -> drawings.Drawing:
     """Draw the calls a second of 10,000 processes around two outages."""
-    drawing = drawings.Drawing("10,000 processes while the registry is away", 1116, STYLE)
+    drawing = drawings.Drawing("10,000 processes while the registry is down", 1116, STYLE)
     drawing.text(24, 34, "10,000 simulated processes on one registry", "bold")
     whole: dict[str, Any] = {"x": LEFT, "width": drawings.WIDTH - LEFT - RIGHT, "x_name": "minutes"}
     panel = Panel(
@@ -195,18 +195,18 @@ def outages(told: Told) -> drawings.Drawing:
     panel.line("p", "calls", told.points("all start at once", "calls"))
     panel.line("r", "of these: acquires", told.points("all start at once", "acquires"))
     panel = Panel(
-        drawing, y=450, height=190, title="Away for a minute: calls a second, by 10 s",
+        drawing, y=450, height=190, title="Down for a minute: calls a second, by 10 s",
         x_ticks=range(7), y_ticks=(0, 250, 500, 750), **whole,
     )  # fmt: skip
-    panel.span(1, 2, "away")
-    panel.line("p", "calls", told.points("away for 60 s", "calls"))
+    panel.span(1, 2, "down")
+    panel.line("p", "calls", told.points("down for 60 s", "calls"))
     panel = Panel(
-        drawing, y=780, height=270, title="Away for ten minutes",
+        drawing, y=780, height=270, title="Down for ten minutes",
         x_ticks=range(0, 17, 2), y_ticks=(0, 2500, 5000, 7500, 10_000), **whole,
     )  # fmt: skip
-    panel.span(1, 11, "away")
-    panel.line("p", "calls a second", told.points("away for 600 s", "calls"))
-    panel.line("q", "processes that stopped", told.points("away for 600 s", "stopped"))
+    panel.span(1, 11, "down")
+    panel.line("p", "calls a second", told.points("down for 600 s", "calls"))
+    panel.line("q", "processes that stopped", told.points("down for 600 s", "stopped"))
     return drawing
 
 

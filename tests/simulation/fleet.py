@@ -397,12 +397,12 @@ class Fleet:
 
 
 def outages(processes: int, cost: float) -> Iterator[Story]:
-    """All processes start at once; then the registry is away, twice."""
+    """All processes start at once; then the registry is down, twice."""
     fleet = Fleet(processes, cost=cost)
     fleet.start(processes)
     yield fleet.tell("all start at once", 300)
     yield fleet.tell("steady", 600)
-    for name, seconds in (("away for 60 s", 60), ("away for 600 s", 600)):
+    for name, seconds in (("down for 60 s", 60), ("down for 600 s", 600)):
         fleet.later(60, partial(fleet.go_down, seconds))
         yield fleet.tell(name, 60 + seconds + 240, every=2)
         fleet.run(120)

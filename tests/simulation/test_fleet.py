@@ -33,11 +33,11 @@ def test_processes_that_start_together_do_not_renew_together(fleet: Fleet) -> No
 
 
 def test_a_registry_that_returns_is_not_asked_by_all_at_once(fleet: Fleet) -> None:
-    """After a minute away it meets a tenth of the fleet a second at most, and all soon."""
+    """After a minute it meets a tenth of the fleet a second at most, and all soon."""
     fleet.start(PROCESSES)
     fleet.run(WINDOW)
     fleet.go_down(THIRD)
-    assert fleet.tell("away", THIRD).failed
+    assert fleet.tell("down", THIRD).failed
     back = fleet.tell("back", 2 * WINDOW)
     assert max(back.rate().values()) < PROCESSES / 10
     assert not any(back.stopped.values())
@@ -49,10 +49,10 @@ def test_all_go_on_after_an_outage_that_outlasts_their_windows(fleet: Fleet) -> 
     fleet.start(PROCESSES)
     fleet.run(WINDOW)
     fleet.go_down(2 * WINDOW)
-    away = fleet.tell("away", 2 * WINDOW)
-    assert max(away.stopped.values()) == PROCESSES
-    assert not any(count for second, count in away.stopped.items() if second < WINDOW - THIRD)
-    assert away.held[max(away.held)] == 0
+    down = fleet.tell("down", 2 * WINDOW)
+    assert max(down.stopped.values()) == PROCESSES
+    assert not any(count for second, count in down.stopped.items() if second < WINDOW - THIRD)
+    assert down.held[max(down.held)] == 0
     back = fleet.tell("back", WINDOW)
     last = max(back.held)
     assert (back.held[last], back.stopped[last]) == (PROCESSES, 0)
