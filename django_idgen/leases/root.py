@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any
 from ..core.book import SubLease, SubLeaseChange
 from ..core.clock import Clock
 from ..core.errors import ConfigurationError, RegistryUnavailable
-from ..core.lease import Namespace
+from ..core.lease import PROTOCOL_VERSION, Namespace
 from ..core.options import check_seconds
 from ..core.stored import Change, Stored, StoredBook, with_highest
 from ..db.connection import Place, Stores, place_of
@@ -28,7 +28,6 @@ from .database import book_in
 __all__ = [
     "Kept",
     "Root",
-    "RootedBook",
     "SubLessee",
     "TakenOver",
     "checked_after_loss",
@@ -84,6 +83,14 @@ class SubLessee(ABC):
         """Begin anew with these settings, unless it has ``generation`` or a later one."""
 
     # --- why it lends nothing -------------------------------------------------
+
+    def newer(self, protocol: object) -> ConfigurationError:
+        """A later version of django_idgen wrote what it stores."""
+        return ConfigurationError(
+            f"Namespace {self.namespace.name!r} was written to the {self.described} with protocol "
+            f"{protocol}, but this version of django_idgen knows {PROTOCOL_VERSION}. Upgrade "
+            f"django_idgen in this process."
+        )
 
     def waiting(self, ticks: int) -> RegistryUnavailable:
         """It lost something, and ``after_loss`` is ``"wait"``."""
@@ -171,6 +178,12 @@ class Root:
     def is_forbidden(self) -> bool:
         """Whether the running test forbids the database."""
         return place_of(self.database) is Place.FORBIDDEN
+
+    def books(self) -> Sequence[StoredBook]:
+        """See :meth:`Registry.books`; none in a test that forbids the database."""
+        if self.is_forbidden():
+            return ()
+        return [RootedBook(each, self._lessee) for each in self.current().books()]
 
     # --- installations ----------------------------------------------------------
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,7 +51,6 @@ from .memory import MemoryBook, MemoryLeases, MemoryMarks
 from .root import (
     Kept,
     Root,
-    RootedBook,
     SubLessee,
     checked_after_loss,
     stride_ticks,
@@ -67,6 +66,8 @@ MOST_BYTES = 1_000_000
 LIVES = 6
 """Losses that are followed up in one operation: each costs a generation, a stride ahead."""
 _ANSWERS = (exceptions.NoNodeError, exceptions.BadVersionError, exceptions.NodeExistsError)
+# What the other steps of a transaction fail with.
+_UNDONE = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
 _CONNECTION_LOST = (exceptions.ConnectionLoss, exceptions.SessionExpiredError)
 # Processes that began at once must not go on meeting each other.
 _random = SystemRandom()
@@ -142,8 +143,8 @@ class ZooKeeperLeases(BookRegistry):
         self.store.withdraw(lease)
         return known
 
-    def books(self) -> tuple[StoredBook, ...]:
-        return self.store.books()
+    def books(self) -> Sequence[StoredBook]:
+        return self.store.root.books()
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         return {f"zookeeper {self.store.node.session.hosts}": self.ping}
@@ -183,7 +184,11 @@ class _Session:
         """
         client = self._connected(timeout)
         try:
-            return request(client).get(timeout=timeout)
+            answer = request(client).get(timeout=timeout)
+            for step in answer if isinstance(answer, list) else ():
+                if isinstance(step, Exception) and not isinstance(step, _UNDONE):
+                    raise step  # a transaction answers with its errors
+            return answer
         except (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError):
             raise ConfigurationError(
                 f"The ZooKeeper at {self.hosts!r} refuses access to the nodes. Give 'auth', "
@@ -377,7 +382,7 @@ class NodeBook(MemoryBook):
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def _parsed(data: bytes, namespace: Namespace) -> NodeBook | None:
+def _parsed(data: bytes, lessee: SubLessee) -> NodeBook | None:
     """The book in a node's ``data``; None if it is damaged, and so lost.
 
     Raises :class:`ConfigurationError` for what a later version of django_idgen wrote.
@@ -388,17 +393,13 @@ def _parsed(data: bytes, namespace: Namespace) -> NodeBook | None:
     except (ValueError, KeyError, TypeError):
         return None
     if protocol > PROTOCOL_VERSION:
-        raise ConfigurationError(
-            f"Namespace {namespace.name!r} was written to ZooKeeper with protocol {protocol}, but "
-            f"this version of django_idgen knows {PROTOCOL_VERSION}. Upgrade django_idgen in this "
-            f"process."
-        )
+        raise lessee.newer(protocol)
     try:
         numbers = {name: int(found[name]) for name in ("generation", "fence", "ceiling")}
         book = NodeBook(
             SubLease(str(found["installation"]), **numbers, incarnation=str(found["life"])),
             rules.fingerprint_text(found["fingerprint"]),
-            reach=namespace.reach_ticks,
+            reach=lessee.namespace.reach_ticks,
             made=int(found["made"]),
             highest=int(found["highest"]),
             leader=int(found["leader"]),
@@ -440,6 +441,8 @@ class _Node(SubLessee):
         self._top = path
         self._clock = clock
         self._fingerprint = rules.fingerprint_text(namespace.fingerprint)
+        self.ended: set[str] = set()
+        """Lives that can't be written any more."""
 
     def path_of(self, installation: str) -> str:
         """Two projects on one ZooKeeper have different ones."""
@@ -488,10 +491,14 @@ class _Node(SubLessee):
             data, stat = self.ask(lambda client: client.get_async(path))
         except exceptions.NoNodeError:
             return None, -1
-        return _parsed(data, self.namespace), stat.version
+        return _parsed(data, self), stat.version
 
-    def save(self, book: NodeBook, version: int) -> None:
-        """Write ``book`` in place of that ``version``. Raises :class:`_Changed`."""
+    def save(self, book: NodeBook, version: int, *, begins: bool = False) -> None:
+        """Write ``book`` in place of that ``version``. Raises :class:`_Changed`.
+
+        A node that was deleted and made again counts its versions anew, and a request may arrive
+        late. So each life has a child of its own, which must still be there.
+        """
         data = book.to_json()
         if len(data) > MOST_BYTES:
             raise ConfigurationError(
@@ -499,11 +506,24 @@ class _Node(SubLessee):
                 f"takes {MOST_BYTES} in a node. Lend fewer worker ids ('workers'), or use the "
                 f"registry in the database."
             )
-        path = self.path_of(book.installation)
+        path, life = self.path_of(book.installation), self._life_of(book.sub_lease)
+
+        def request(client: Any) -> Any:
+            steps = client.transaction()
+            steps.create(life) if begins else steps.check(life, -1)
+            steps.set_data(path, data, version)
+            return steps.commit_async()
+
         try:
-            self.ask(lambda client: client.set_async(path, data, version=version))
-        except (exceptions.BadVersionError, exceptions.NoNodeError):
+            self.ask(request)
+        except exceptions.BadVersionError:
             raise _Changed from None
+        except exceptions.NoNodeError:
+            self.ended.add(book.sub_lease.incarnation)
+            raise _Changed from None
+
+    def _life_of(self, sub_lease: SubLease) -> str:
+        return f"{self.path_of(sub_lease.installation)}/life_{sub_lease.incarnation}"
 
     def begin(self, installation: str, known: NodeBook | None, version: int, leader: int) -> None:
         """Begin a new life, which lends nothing until the database has opened it.
@@ -514,9 +534,13 @@ class _Node(SubLessee):
         life = SubLease(installation, 0, 0, 0, incarnation=new_token())
         if known is None:
             known = NodeBook(life, self._fingerprint, reach=self.namespace.reach_ticks)
+        before = self._life_of(known.sub_lease)
         known.sub_lease, known.leader = life, leader
         known.offset_us = self._measured(installation)
-        self.save(known, version)
+        self.save(known, version, begins=True)
+        if before != self._life_of(life):
+            with suppress(*_ANSWERS):
+                self.ask(lambda client: client.delete_async(before))
 
     def retried(self, attempt: Callable[[], T]) -> T:
         """What ``attempt`` returns, tried again where it raises one of the two.
@@ -524,7 +548,7 @@ class _Node(SubLessee):
         Waits a random moment after :class:`_Changed`, longer each time. Raises
         :class:`RegistryUnavailable`.
         """
-        until_ns, pause = SYSTEM_CLOCK.elapsed_ns() + int(self._timeout * 1e9), 0.001
+        until_ns, pause = self._clock.elapsed_ns() + int(self._timeout * 1e9), 0.001
         while True:
             try:
                 return attempt()
@@ -532,13 +556,13 @@ class _Node(SubLessee):
                 continue
             except _Changed:
                 pass
-            if SYSTEM_CLOCK.elapsed_ns() > until_ns:
+            if self._clock.elapsed_ns() > until_ns:
                 raise RegistryUnavailable(
                     f"Others change namespace {self.namespace.name!r} in the {self.described} all "
                     f"the time: {self._timeout:g} s were not enough for a turn. Raise 'timeout', "
                     f"or start fewer processes at once."
                 )
-            SYSTEM_CLOCK.sleep(_random.uniform(0, pause))
+            self._clock.sleep(_random.uniform(0, pause))
             pause = min(pause * 2, 0.25)
 
     # --- for the root ---------------------------------------------------------------
@@ -550,6 +574,8 @@ class _Node(SubLessee):
             book, version = self.load(sub_lease.installation)
             known = None if book is None else book.sub_lease
             if book is None or known is None or known.incarnation != sub_lease.incarnation:
+                return
+            if known.incarnation in self.ended:
                 return
             given = sub_lease
             # Fences only rise: one that is not past the stored one is of an earlier generation.
@@ -608,7 +634,7 @@ class _NodeStore(Store):
         self.node = node
         self.place = f"{node.session.hosts} of database {root.database}"
         self.described = f"the {node.described}"
-        self._root = root
+        self.root = root
         if read_now_us is None:
             node.root_now_us = lambda: root.current().store.now_us()
         self._waits = waits
@@ -623,15 +649,15 @@ class _NodeStore(Store):
         self._lock = threading.Lock()
 
     def run(self, job: Callable[[Book], T]) -> T:
-        if self._root.is_forbidden():
+        if self.root.is_forbidden():
             return self._memory.run(job)
         # The threads of a process would only be in each other's way.
         with self._lock:
             return self._run(job)
 
     def _run(self, job: Callable[[Book], T]) -> T:
-        database = self._root.current()
-        installation = self._root.installation_of(database)
+        database = self.root.current()
+        installation = self.root.installation_of(database)
         lives = 0
         failure: RegistryUnavailable | None = None
 
@@ -639,7 +665,7 @@ class _NodeStore(Store):
             nonlocal lives, failure
             stamp = self.node.stamp(installation)
             book, version = self._load(installation)
-            if book is None or not book.is_whole or book.leader != stamp.leader:
+            if book is None or not self._goes_on(book, stamp):
                 lives = self._counted(lives)
                 whole = book if book is not None and book.is_whole else None
                 self.node.begin(installation, whole, version, stamp.leader)
@@ -648,7 +674,7 @@ class _NodeStore(Store):
             seen, now = book.sub_lease, self._tick(book)
             if not seen.generation:
                 lives = self._counted(lives)
-                self._root.open(database, seen.incarnation, now)
+                self.root.open(database, seen.incarnation, now)
                 raise _Prepared
             book.ceiling, book.cuts = seen.ceiling, failure is not None
             if self._waits and now < seen.fence:
@@ -658,18 +684,18 @@ class _NodeStore(Store):
             except CeilingReached as reached:
                 if failure is not None:
                     raise self.node.exhausted(failure) from failure
-                failure = self._root.failure_to_lift(database, seen, now=now, wanted=reached.tick)
+                failure = self.root.failure_to_lift(database, seen, now=now, wanted=reached.tick)
                 raise _Prepared from None
 
         result, book = self.node.retried(attempt)
         if book.furthest:
             now = self._tick(book)
-            self._root.lift_in_time(database, book.sub_lease, now=now, start=0, until=book.furthest)
+            self.root.lift_in_time(database, book.sub_lease, now=now, start=0, until=book.furthest)
         return result
 
     def run_if_there(self, job: Callable[[Book], T]) -> T | None:
         """See :meth:`Store.run_if_there`: makes no node, opens no generation."""
-        if self._root.is_forbidden():
+        if self.root.is_forbidden():
             return self._memory.run_if_there(job)
 
         def attempt(installation: str) -> T | None:
@@ -681,7 +707,7 @@ class _NodeStore(Store):
             return self._applied(job, book, version)
 
         with self._lock:
-            installation = self._root.installation_to_look()
+            installation = self.root.installation_to_look()
             if installation is None:
                 return None
             return self.node.retried(partial(attempt, installation))
@@ -718,15 +744,13 @@ class _NodeStore(Store):
         self._holders = {}
         self._memory.abandon()
         self.node.session.start_over()
-        self._root.abandon()
-
-    def books(self) -> tuple[StoredBook, ...]:
-        """See :meth:`Registry.books`; none in a test that forbids the database."""
-        if self._root.is_forbidden():
-            return ()
-        return tuple(RootedBook(each, self.node) for each in self._root.current().books())
+        self.root.abandon()
 
     # --- one attempt ------------------------------------------------------------------
+
+    def _goes_on(self, book: NodeBook, stamp: _Stamp) -> bool:
+        ended = book.sub_lease.incarnation in self.node.ended
+        return book.is_whole and book.leader == stamp.leader and not ended
 
     def _counted(self, lives: int) -> int:
         if lives == LIVES:
@@ -747,7 +771,7 @@ class _NodeStore(Store):
 
     def report(self, lease: Lease, holder: str = "") -> None:
         """Show people who holds ``lease``, and what time its holder has. Never fails."""
-        if self._root.is_forbidden():
+        if self.root.is_forbidden():
             return
         holder = holder or self._holders.get(lease.worker, "")
         self._holders[lease.worker] = holder
@@ -778,5 +802,5 @@ class _NodeStore(Store):
                 self.node.ask(lambda client: client.delete_async(path))
 
     def _leaf_path(self, kind: str, lease: Lease) -> str:
-        top = self.node.path_of(self._root.known_installation() or "")
+        top = self.node.path_of(self.root.known_installation() or "")
         return f"{top}/leaf_{kind}/{lease.worker:010d}"

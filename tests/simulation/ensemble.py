@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kazoo import exceptions
@@ -102,6 +103,9 @@ class Ensemble:
         self._node(path)
         del self.nodes[path]
 
+    def transaction(self) -> Transaction:
+        return Transaction(self)
+
     def _node(self, path: str) -> Node:
         if path not in self.nodes:
             raise exceptions.NoNodeError
@@ -111,6 +115,34 @@ class Ensemble:
         node.mtime = self.now_ms()
         node.mzxid = self.election << 32 | 1
         return node
+
+
+class Transaction:
+    """Steps that are all done, or none."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self._ensemble = ensemble
+        self._steps: list[Callable[[], object]] = []
+
+    def create(self, path: str) -> None:
+        created = partial(self._ensemble.create_async, path, b"", ephemeral=False, makepath=True)
+        self._steps.append(lambda: (self._ensemble._node(path.rpartition("/")[0]), created()))
+
+    def check(self, path: str, version: int) -> None:
+        assert version == -1
+        self._steps.append(lambda: self._ensemble._node(path))
+
+    def set_data(self, path: str, data: bytes, version: int) -> None:
+        self._steps.append(lambda: self._ensemble.set_async(path, data, version))
+
+    def commit_async(self) -> None:
+        before = deepcopy(self._ensemble.nodes)
+        try:
+            for step in self._steps:
+                step()
+        except exceptions.KazooException:
+            self._ensemble.nodes = before
+            raise
 
 
 class Session:

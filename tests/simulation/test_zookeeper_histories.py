@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 from unittest import mock
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -72,7 +73,7 @@ class ZooKeeperWorld(World):
             clock=host.clock,
             read_now_us=self.database_us or self.registry_us,
         )
-        made.store._root._stores = SimpleNamespace(current=lambda: database)  # type: ignore[assignment]
+        made.store.root._stores = SimpleNamespace(current=lambda: database)  # type: ignore[assignment]
         return made
 
     def top(self) -> str:
@@ -102,7 +103,7 @@ class Process(plain.Process):
 
     @property
     def database(self) -> Database:
-        return self.made.store._root.current()
+        return self.made.store.root.current()
 
     def kill(self) -> None:
         super().kill()
@@ -259,3 +260,26 @@ def test_the_databases_clock_counts_and_zookeepers_continues_it() -> None:
         world.pass_seconds(0.1)
         now_us = process.made.renew(lease, last_tick=lease.start).reading.registry_us
     assert abs(now_us - world.database_us()) < 2000
+
+
+def test_a_request_that_arrives_in_another_life_changes_nothing() -> None:
+    """I1: the node was deleted and made again meanwhile, and its versions have caught up."""
+    world = ZooKeeperWorld(plain.SMALL["time on top"], 200)
+    with mock.patch.object(root, "place_of", return_value=Place.MEMORY):
+        slow, quick = (Process(number, world.host()) for number in range(2))
+        lease = slow.made.acquire(holder="slow").lease
+        version = world.ensemble.nodes[world.top()].version
+        world.pass_seconds(0.005)
+        slow.session.faults = [None, None, "late"]
+        with pytest.raises(RegistryUnavailable):
+            slow.made.renew(lease, last_tick=lease.start)
+        held = [quick.made.acquire(holder="quick").lease for _ in range(3)]
+        world.ensemble.delete(world.top())
+        fourth = quick.made.acquire(holder="quick").lease
+        while world.ensemble.nodes[world.top()].version < version:
+            world.pass_seconds(0.001)
+            quick.made.renew(fourth, last_tick=fourth.start)
+        assert world.ensemble.nodes[world.top()].version == version
+        world.ensemble.deliver()
+        later = [quick.made.acquire(holder="quick").lease for _ in range(3)]
+    assert min(each.start for each in later) >= max(each.until for each in [lease, *held])

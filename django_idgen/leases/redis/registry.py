@@ -44,7 +44,6 @@ from ..memory import MemoryLeases
 from ..root import (
     Kept,
     Root,
-    RootedBook,
     SubLessee,
     checked_after_loss,
     parsed_words,
@@ -253,9 +252,7 @@ class RedisLeases(Registry):
             cursor = reply.words[1]
 
     def books(self) -> Sequence[StoredBook]:
-        if self._root.is_forbidden():
-            return ()
-        return [RootedBook(root, self._scripts) for root in self._root.current().books()]
+        return self._root.books()
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         return {f"redis {self.alias}": self._ping}
@@ -597,11 +594,7 @@ class LeaseScripts(SubLessee):
         words, redis = reply.words, f"The {self.described}"
         match reply.status:
             case "protocol":
-                return ConfigurationError(
-                    f"Namespace {self.namespace.name!r} was written to Redis with protocol "
-                    f"{words[0]}, but this version of django_idgen knows {PROTOCOL_VERSION}. "
-                    f"Upgrade django_idgen in this process."
-                )
+                return self.newer(words[0])
             case "denied":
                 return self.own.refused(words[0])
             case "hidden":

@@ -78,6 +78,14 @@ def delete_node(fleet: Fleet, server: ZooKeeper) -> None:
         client.delete(node_of(client, fleet), recursive=True)
 
 
+def end_the_life(fleet: Fleet, server: ZooKeeper) -> None:
+    """Only the child by which late requests of another life are known."""
+    with server.client() as client:
+        path = node_of(client, fleet)
+        (life,) = [each for each in client.get_children(path) if each.startswith("life_")]
+        client.delete(f"{path}/{life}")
+
+
 def garble(fleet: Fleet, server: ZooKeeper) -> None:
     change_node(fleet, server, lambda words: [words])
 
@@ -97,7 +105,7 @@ def restart_empty(fleet: Fleet, server: ZooKeeper) -> None:
 
 
 @pytest.mark.parametrize(
-    "loss", [delete_node, garble, drop_a_mark, drop_the_ceiling, restart_empty]
+    "loss", [delete_node, end_the_life, garble, drop_a_mark, drop_the_ceiling, restart_empty]
 )
 def test_a_zookeeper_that_forgot_lends_nothing_again(
     fleet: Fleet, server: ZooKeeper, loss: Callable[[Fleet, ZooKeeper], None]
