@@ -118,6 +118,10 @@ class SafeAdmin(PageAdmin):
             lookup, value, request
         )
 
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[models.Model]:
+        # Of the database that is written: a replica may lag behind what the page changes.
+        return super().get_queryset(request).using(database_of(self.model))
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:  # noqa: ARG002
         return SafeChangeList
 

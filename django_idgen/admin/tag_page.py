@@ -21,8 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..core.errors import IdgenError
-from ..db.connection import home_connection
-from ..db.tables import missing_tables
+from ..db.tables import is_missing
 from ..models import LeafAlloc, SegmentHistory
 from ..ops.tags.outlook import TagOutlook, outlook, outlooks
 from ..ops.tags.usage import POOL, SPANS, Bucket, usage
@@ -165,14 +164,10 @@ def _grants(tag: str, known: Tag | None) -> list[tuple[str, str, str]]:
         # By the range, which has an index. Later ranges are higher, except those of a pool.
         rows = SegmentHistory.objects.using(alias).filter(tag=tag).exclude(holder=POOL)
         with suppress(DatabaseError):  # the figures say that it does not answer
-            found += [] if _has_no_history(alias) else rows.order_by("-start")[:GRANTS]
+            # Asked first: a query that fails would end the transaction of the request.
+            found += [] if is_missing("SegmentHistory", alias) else rows.order_by("-start")[:GRANTS]
     found.sort(key=lambda row: (row.taken_at, row.pk), reverse=True)
     return [(moment_text(row.taken_at), ids_text(row), row.holder) for row in found[:GRANTS]]
-
-
-def _has_no_history(alias: str) -> bool:
-    # Asked first: a query that fails would end the transaction of the request.
-    return bool(missing_tables(home_connection(alias), ["SegmentHistory"]))
 
 
 # --- the chart --------------------------------------------------------------------------
@@ -180,7 +175,7 @@ def _has_no_history(alias: str) -> bool:
 
 def _chart_context(tag: str, span: str) -> dict[str, Any]:
     try:
-        if _has_no_history(database_of(SegmentHistory)):
+        if is_missing("SegmentHistory", database_of(SegmentHistory)):
             return {}
         found = usage(tag, span)  # type: ignore[arg-type]
     except (IdgenError, DatabaseError) as error:

@@ -30,6 +30,7 @@ from ..core.errors import (
     SegmentExhausted,
     TagPaused,
     WorkerOutOfRange,
+    one_line,
 )
 from ..core.layout import BitLayout
 from ..core.segment import MAX_ID
@@ -70,7 +71,7 @@ def error_text(error: Exception) -> str:
 
 
 def _english(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return one_line(error)
 
 
 def _skip_refused(error: SkipRefused) -> str:

@@ -168,7 +168,7 @@ class AccessTokenAdmin(SafeAdmin):
 
     @admin.action(description=gettext_lazy("Revoke now"), permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[AccessToken]) -> None:
-        for token in queryset:
+        for token in (each for each in queryset if not each.has_ended):
             self.log_change(request, token, [{"changed": {"fields": ["expires_at"]}}])
         revoked = revoke_tokens(queryset)
         text = ngettext(

@@ -8,7 +8,7 @@ restart an earlier period.
 from __future__ import annotations
 
 import threading
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from typing import Final
 
 from django.utils import timezone
@@ -17,6 +17,7 @@ from ..core.errors import ConfigurationError
 from ..core.generator import Generator
 from ..core.options import check_whole
 from ..core.segment import check_tag
+from ..db.dialects import aware_moment
 from ..process.handlers import segments
 
 __all__ = ["PERIODS", "PeriodNumbers"]
@@ -70,9 +71,7 @@ class PeriodNumbers:
         return self._text(period, await self._generator(period).anext_id())
 
     def _current(self) -> str:
-        now: datetime = timezone.now()
-        if timezone.is_naive(now):
-            now = timezone.make_aware(now, timezone.get_default_timezone())
+        now = aware_moment(timezone.now())
         zone = self._time_zone or timezone.get_default_timezone()
         # A year with fewer than four digits would not sort.
         period = now.astimezone(zone).strftime(self._format).rjust(4, "0")

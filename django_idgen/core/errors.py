@@ -258,3 +258,8 @@ def _short(value: object) -> str:
     except ValueError:  # Python refuses to print an integer of thousands of digits
         return f"an integer of {value.bit_length()} bits" if isinstance(value, int) else "?"
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def one_line(error: object) -> str:
+    """The text of ``error`` on one line; its class if it has no text."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import WeakMethod
@@ -186,7 +186,7 @@ T = TypeVar("T")
 _Job = tuple[Callable[[], Any], "Future[Any]"]
 
 logger = logging.getLogger("django_idgen")
-_process_locks: dict[int, threading.Lock] = {}
+_process_locks: dict[int, AbstractContextManager[Any]] = {}
 
 
 class AnyLoader(Protocol):
@@ -202,12 +202,13 @@ class AnyLoader(Protocol):
     def forget(self) -> None: ...
 
 
-def process_lock() -> threading.Lock:
+def process_lock() -> AbstractContextManager[Any]:
     """A lock that this process made, for dropping what came with a fork. Hold it briefly.
 
-    An inherited lock may be held by a thread that the child does not have.
+    An inherited lock may be held by a thread that the child does not have. Re-entrant: what an
+    object drops may itself have to drop what it inherited.
     """
-    return _process_locks.setdefault(os.getpid(), threading.Lock())
+    return _process_locks.setdefault(os.getpid(), threading.RLock())
 
 
 class PerProcess:

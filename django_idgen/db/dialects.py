@@ -1,11 +1,12 @@
 """SQL that differs between databases: the clock, the server's identity, lock timeouts, errors.
 
-Each function takes an open connection and runs in the calling thread. The
+Most functions take an open connection and run in the calling thread. The
 identities are compared for equality and nothing else.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django.conf import settings
@@ -13,6 +14,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, Func
 from django.db.models.functions import Now as DjangoNow
+from django.utils.timezone import get_default_timezone, is_aware, make_aware, make_naive
 
 from ..core.clock import SYSTEM_CLOCK
 from .sqlite import LIFE_SQL, FileConnection
@@ -21,12 +23,14 @@ __all__ = [
     "IDENTITY_LENGTH",
     "Now",
     "SecondsOf",
+    "aware_moment",
     "begin",
     "identity_sql",
     "is_conflict",
     "is_denied",
     "now_us",
     "server_identity",
+    "stored_moment",
     "writes_utc",
 ]
 
@@ -163,6 +167,16 @@ def _is(error: BaseException, states: frozenset[str], numbers: frozenset[int]) -
 def writes_utc(connection: BaseDatabaseWrapper) -> bool:
     """Whether Django writes times in UTC, not in the zone of the project or the database."""
     return bool(settings.USE_TZ) and not connection.settings_dict.get("TIME_ZONE")
+
+
+def stored_moment(aware: datetime) -> datetime:
+    """``aware`` as a ``DateTimeField`` takes it: without time zones, naive in the project's."""
+    return aware if settings.USE_TZ else make_naive(aware, get_default_timezone())
+
+
+def aware_moment(stored: datetime) -> datetime:
+    """The moment of a ``DateTimeField``'s value, whatever time zone is active now."""
+    return stored if is_aware(stored) else make_aware(stored, get_default_timezone())
 
 
 def _asked(connection: BaseDatabaseWrapper, sql: str) -> str:

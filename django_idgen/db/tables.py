@@ -56,6 +56,7 @@ __all__ = [
     "bring_up",
     "delete_rows",
     "insert_row",
+    "is_missing",
     "make_missing_tables",
     "may_make_tables",
     "missing_columns",
@@ -219,6 +220,11 @@ def missing_tables(connection: BaseDatabaseWrapper, names: Iterable[str] = MODEL
     found = table_names(connection)
     wanted = [_model(name)._meta.db_table for name in names]
     return [table for table in wanted if table not in found]
+
+
+def is_missing(model: str, alias: str) -> bool:
+    """Whether the database ``alias`` has no table of ``model``. Raises :class:`DatabaseError`."""
+    return bool(missing_tables(home_connection(alias), [model]))
 
 
 def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODELS) -> list[str]:

@@ -12,7 +12,7 @@ from django.db import Error as AnyDatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core.clock import SYSTEM_CLOCK
-from ..core.errors import IdgenError
+from ..core.errors import IdgenError, one_line
 from . import dialects
 from .connection import LOCK_TIMEOUT, OwnConnection
 from .sqlite import database_of, reason_of
@@ -81,7 +81,7 @@ class Transactions:
         alias = self.own.alias
         if (database := database_of(alias)) is not None:
             return f"{alias!r}: {reason_of(error, database)}"
-        text = " ".join(str(error).split())  # psycopg's have several lines
+        text = one_line(error)  # psycopg's have several lines
         return (
             f"{alias!r} failed: {text}. What it may have granted is given up. See that the server "
             f"can be reached, and that its user may read and write the django_idgen tables."

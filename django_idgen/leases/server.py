@@ -14,13 +14,11 @@ from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from typing import Any, TypeVar
 
-from django.conf import settings
 from django.db import Error as AnyDatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import BigIntegerField, F, Max, Q, QuerySet, Value
 from django.db.models.functions import Greatest, Least
 from django.utils.functional import cached_property
-from django.utils.timezone import is_aware, make_aware, make_naive
 
 from ..core.book import PREVIOUS_LIMIT, Book, LookCloser, Record
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading, unix_us
@@ -387,7 +385,9 @@ class OrmBook(Book):
         if missing_tables(self._connection, HISTORY):
             return None
         row = lease_history.last_before(self._alias, self._namespace, worker, tick)
-        return None if row is None else PastLease(row.holder, _aware(row.acquired_at), row.start)
+        if row is None:
+            return None
+        return PastLease(row.holder, dialects.aware_moment(row.acquired_at), row.start)
 
     # --- the marks: writing -----------------------------------------------------------
 
@@ -494,12 +494,8 @@ def _mark(row: tuple[Any, ...]) -> Mark:
 def _moment(at_us: int) -> datetime:
     """The registry's time as the datetime fields want it."""
     at = _EPOCH + timedelta(microseconds=min(max(at_us, 0), _LAST_US))
-    return at if settings.USE_TZ else make_naive(at)
-
-
-def _aware(at: datetime) -> datetime:
-    return at if is_aware(at) else make_aware(at)
+    return dialects.stored_moment(at)
 
 
 def _unix_us(at: datetime) -> int:
-    return unix_us(_aware(at))
+    return unix_us(dialects.aware_moment(at))

@@ -40,13 +40,12 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 from django.db.models import QuerySet, Sum
-from django.utils.timezone import make_aware
 
-from ..core.clock import is_aware
-from ..core.errors import NotSeenFromHere, SegmentUnavailable
+from ..core.errors import NotSeenFromHere, SegmentUnavailable, one_line
 from ..core.inspection import WorkerEntry, WorkerState
 from ..db.connection import home_connection, place_of
-from ..db.tables import missing_columns, missing_tables
+from ..db.dialects import aware_moment
+from ..db.tables import is_missing, missing_columns
 from ..models import LeafAlloc
 from ..process import handlers
 from ..process.factory import registry_kind
@@ -203,7 +202,7 @@ def _holder(entry: WorkerEntry) -> Document:
 
 def _read_tags(alias: str, chosen: Collection[str] | None, most: int | None) -> Document:
     """The tags of a database, busiest first."""
-    if missing_tables(home_connection(alias), ["LeafAlloc"]):
+    if is_missing("LeafAlloc", alias):
         return {"total": 0, "fetch_rate": 0.0, "list": []}
     every: QuerySet[LeafAlloc] = LeafAlloc.objects.using(alias)
     if chosen is not None:
@@ -239,8 +238,7 @@ def _read_database(alias: str) -> Document:
 def _iso(moment: datetime | None) -> str | None:
     if moment is None:
         return None
-    # A naive time is in the project's time zone.
-    return (moment if is_aware(moment) else make_aware(moment)).astimezone(UTC).isoformat()
+    return aware_moment(moment).astimezone(UTC).isoformat()
 
 
 # --- asking ---------------------------------------------------------------------------
@@ -281,6 +279,6 @@ def _call(probe: Probe) -> Any:
         return probe()
     except DatabaseError as error:
         raise SegmentUnavailable(
-            f"{' '.join(str(error).split())} If a table or a column is missing, run 'manage.py "
+            f"{one_line(error)} If a table or a column is missing, run 'manage.py "
             f"migrate django_idgen'."
         ) from error

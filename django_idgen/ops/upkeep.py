@@ -38,8 +38,8 @@ from ..core.errors import (
 )
 from ..core.options import check_seconds
 from ..core.source import Source, Stock
-from ..db.connection import Place, home_connection, own_connection, place_of
-from ..db.tables import missing_tables
+from ..db.connection import Place, own_connection, place_of
+from ..db.tables import is_missing
 from ..db.transactions import Transactions
 from ..leases import history as lease_history
 from ..models import LeafAlloc
@@ -137,7 +137,7 @@ def prune_history(days: float = KEPT_DAYS) -> dict[str, Done]:
     results = Results()
     for alias, model, prune in _histories():
         try:
-            if not missing_tables(home_connection(alias), [model]):
+            if not is_missing(model, alias):
                 deleted = prune(before, database=alias)
                 entry = results.done.setdefault(alias, {})
                 entry["deleted"] = entry.get("deleted", 0) + deleted

@@ -11,8 +11,6 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
-from django.utils.timezone import is_aware, make_aware
-
 from ..core.clock import SYSTEM_CLOCK, unix_us
 from ..core.errors import WorkerOutOfRange
 from ..core.inspection import (
@@ -26,8 +24,8 @@ from ..core.inspection import (
 )
 from ..core.lease import Mark
 from ..core.registry import Registry
-from ..db.connection import home_connection
-from ..db.tables import missing_tables
+from ..db.dialects import aware_moment
+from ..db.tables import is_missing
 from ..models import NamespaceRecord, WorkerLease
 from ..process import handlers
 from ..process.factory import registries, registry_kind
@@ -113,7 +111,7 @@ def entries_from_rows(rows: Iterable[WorkerLease], alias: str) -> Entries:
 
 
 def _records(names: Collection[str], alias: str) -> Mapping[str, NamespaceRecord]:
-    if not names or missing_tables(home_connection(alias), ["NamespaceRecord"]):
+    if not names or is_missing("NamespaceRecord", alias):
         return {}
     return NamespaceRecord.objects.using(alias).in_bulk(list(names))
 
@@ -147,4 +145,4 @@ def _ticks(record: NamespaceRecord) -> Ticks | None:
 
 
 def _unix_us(at: datetime) -> int:
-    return unix_us(at if is_aware(at) else make_aware(at))
+    return unix_us(aware_moment(at))

@@ -22,7 +22,7 @@ from ..core.errors import IdgenError, SegmentUnavailable
 from ..core.segment import HIGHEST, check_tag
 from ..core.source import Source
 from ..db.connection import Place, home_connection, place_of
-from ..db.tables import missing_columns, missing_tables
+from ..db.tables import is_missing, missing_columns
 from ..models import LeafAlloc
 from . import handlers
 
@@ -112,7 +112,7 @@ def tag_databases() -> Sequence[str]:
     found = []
     for alias in source.databases():
         try:
-            if not missing_tables(home_connection(alias), ["LeafAlloc"]):
+            if not is_missing("LeafAlloc", alias):
                 found.append(alias)
         except DatabaseError as error:
             if not source.is_routed:
@@ -214,10 +214,10 @@ def _unwritten(tag: str, max_id: int) -> LeafAlloc:
     )
 
 
-def table_is_missing(alias: str) -> bool:
-    """Whether the database ``alias`` has no table of tags; False if it does not answer."""
+def table_is_missing(alias: str, model: str = "LeafAlloc") -> bool:
+    """Whether the database ``alias`` has no table of ``model``; False if it does not answer."""
     try:
-        return bool(missing_tables(home_connection(alias), ["LeafAlloc"]))
+        return is_missing(model, alias)
     except DatabaseError:
         return False
 

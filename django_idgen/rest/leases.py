@@ -13,8 +13,7 @@ from rest_framework.response import Response
 
 from ..core.errors import NotSeenFromHere, WorkerOutOfRange
 from ..core.inspection import WorkerEntry
-from ..db.connection import home_connection
-from ..db.tables import missing_tables
+from ..db.tables import is_missing
 from ..models import WorkerLease
 from ..ops.workers import entries_from_rows, release_worker, worker_map
 from ..process.factory import lease_databases
@@ -212,7 +211,7 @@ def _leases() -> Iterator[dict[str, Any]]:
                 seen.add(key)
                 yield _document(alias, entry)
     for database, users in lease_databases().items():
-        if missing_tables(home_connection(database), ["WorkerLease"]):
+        if is_missing("WorkerLease", database):
             continue
         known = set().union(*(namespaces[each.alias] for each in users))
         # Namespaces that no generator here uses any more.

@@ -14,10 +14,8 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from django.conf import settings
 from django.db import connections
 from django.utils.module_loading import import_string
-from django.utils.timezone import get_default_timezone, make_naive
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import ConfigurationError, SegmentUnavailable, TagPaused
@@ -27,6 +25,7 @@ from ..core.options import check_flag
 from ..core.segment import MAX_DELTA, MAX_ID, MAX_STEP, STEP, Demand, Segment, Shard, check_tag
 from ..core.source import Source
 from ..db.connection import AliasLoader, Place, Stores, kept_in_process, own_connection, place_of
+from ..db.dialects import stored_moment
 from ..db.installation import DatabaseOwner
 from .memory import MemorySource
 from .server import FAILOVER_SKIP, ServerSource, check_failover_skip
@@ -494,9 +493,7 @@ def write_row(alias: str, segment: Segment) -> None:
     raw = connections[alias].connection
     if not isinstance(raw, sqlite3.Connection):
         return
-    now = datetime.now(UTC)
-    if not settings.USE_TZ:
-        now = make_naive(now, get_default_timezone())
+    now = stored_moment(datetime.now(UTC))
     stored = now.strftime("%Y-%m-%d %H:%M:%S.%f")  # as Django stores a moment
     row = (segment.tag, segment.stop, segment.step, stored, process_label(), stored)
     with suppress(sqlite3.Error):

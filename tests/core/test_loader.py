@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 
-from django_idgen.core.loader import InlineLoader, Loader
+from django_idgen.core.loader import InlineLoader, Loader, PerProcess
 
 LIMIT = 20  # seconds after which a test gives up on a thread; never reached when all is well
 
@@ -155,6 +155,29 @@ def test_a_start_that_was_interrupted_leaves_a_loader_that_works(monkeypatch):
         loader.submit(lambda: None)
     monkeypatch.undo()
     assert loader.submit(lambda: "next").result(LIMIT) == "next"
+
+
+class Owner(PerProcess):
+    """Drops what its loader inherited, as an allocator drops what its source did."""
+
+    def __init__(self) -> None:
+        self.loader = Loader()
+        self._pid = os.getpid()
+
+    def forget(self) -> None:
+        self.loader.check_process()
+        self._pid = os.getpid()
+
+
+def test_a_child_that_ran_no_hooks_does_not_wait_for_itself():
+    """What forgets makes others forget, which would take the same lock."""
+    owner = Owner()
+    owner._pid = owner.loader._pid = -1  # as after such a fork
+    check = threading.Thread(target=owner.check_process, daemon=True)
+    check.start()
+    check.join(LIMIT)
+    assert not check.is_alive()
+    assert owner._pid == owner.loader._pid == os.getpid()
 
 
 def test_forgetting_drops_jobs_and_a_lock_that_is_held():

@@ -16,10 +16,10 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.writer import MigrationWriter
 
-from ...core.errors import ConfigurationError
+from ...core.errors import ConfigurationError, one_line
 from ...fields.operations import count_rows
 
-__all__ = ["Node", "Project", "Written", "check_alias", "one_line"]
+__all__ = ["Node", "Project", "Written", "check_alias"]
 
 Node = tuple[str, str]
 INSTALLED = {"site-packages", "dist-packages"}
@@ -182,10 +182,6 @@ def check_alias(alias: str) -> None:
         raise ConfigurationError(
             f"There is no database {alias!r} in DATABASES. Known databases: {known}."
         )
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _unreachable(alias: str, error: DatabaseError) -> ConfigurationError:

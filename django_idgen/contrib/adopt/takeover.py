@@ -20,15 +20,15 @@ from typing import Any
 from django.db import DatabaseError, connections, transaction
 from django.utils import timezone
 
-from ...core.errors import ConfigurationError, InvalidTag
+from ...core.errors import ConfigurationError, InvalidTag, one_line
 from ...core.segment import MAX_ID, MAX_STEP, check_tag
-from ...db.connection import home_connection, home_of
-from ...db.tables import insert_row, missing_tables, refuse_unfit_columns, table_of
+from ...db.connection import home_of
+from ...db.tables import insert_row, is_missing, refuse_unfit_columns, table_of
 from ...fields.operations import Report, query
 from ...models import LeafAlloc, SegmentHistory
 from ...process.tags import find_tag, source_of_tags
 from .marks import raise_tag
-from .project import check_alias, one_line
+from .project import check_alias
 from .stages import check_margin
 from .tables import columns_of
 
@@ -244,7 +244,7 @@ class Takeover:
 
     def _began(self, tag: str) -> int:
         alias = source_of_tags().route(tag)[0]
-        if missing_tables(home_connection(alias), ["SegmentHistory"]):
+        if is_missing("SegmentHistory", alias):
             return 0
         rows = SegmentHistory.objects.using(alias).filter(tag=tag, holder=self._holder)
         return max(rows.values_list("stop", flat=True), default=0)
@@ -252,7 +252,7 @@ class Takeover:
     def _remember(self, move: Move) -> None:
         """Write the old server's ids to the history, before the tag here begins."""
         alias = source_of_tags().route(move.theirs.tag)[0]
-        if missing_tables(home_connection(alias), ["SegmentHistory"]):
+        if is_missing("SegmentHistory", alias):
             raise ConfigurationError(
                 f"Database {alias!r} lacks {table_of('SegmentHistory')}. Run 'manage.py migrate "
                 f"django_idgen --database {alias}' first."

@@ -10,11 +10,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DEFAULT_DB_ALIAS, Error
 from django.db.migrations.writer import MigrationWriter
 
-from ...contrib.adopt.project import Project, one_line
+from ...contrib.adopt.project import Project
 from ...contrib.adopt.stages import Options, Plan, stages_of
 from ...contrib.adopt.swap_operations import SwitchKey
 from ...contrib.adopt.takeover import KINDS, Takeover
-from ...core.errors import ConfigurationError, IdgenError
+from ...core.errors import ConfigurationError, IdgenError, one_line
+from .idgen_doctor import is_confirmed
 
 __all__ = ["Command"]
 
@@ -144,7 +145,7 @@ class Command(BaseCommand):
         if options["yes"]:
             return True
         if sys.stdin is not None and sys.stdin.isatty():
-            if input("Go on? [y/N] ").strip().lower() in {"y", "yes"}:
+            if is_confirmed("Go on?"):
                 return True
             self.stdout.write("Nothing was done.")
             return False

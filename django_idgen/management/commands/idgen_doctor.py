@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
+from django_idgen.core.errors import one_line
 from django_idgen.ops.doctor import EXAMINATIONS, diagnose
 from django_idgen.ops.doctor.findings import (
     NOT_EXAMINED,
@@ -24,7 +25,7 @@ from django_idgen.ops.doctor.findings import (
     lines,
     to_json,
 )
-from django_idgen.ops.doctor.project import FAILURES, Project, one_line
+from django_idgen.ops.doctor.project import FAILURES, Project
 from django_idgen.settings.config import IdgenSettings, SettingsError, read_settings
 
 
@@ -149,10 +150,10 @@ def _project(settings: IdgenSettings, options: dict[str, Any]) -> Project:
     )
 
 
-def is_confirmed() -> bool:
-    """Ask the user at the terminal; False without one."""
+def is_confirmed(question: str = "Do it?") -> bool:
+    """Ask the user at the terminal; False without one, or without an answer."""
     try:
-        return input("Do it? [y/N] ").strip().lower() in {"y", "yes"}
+        return input(f"{question} [y/N] ").strip().lower() in {"y", "yes"}
     except EOFError:
         return False
 

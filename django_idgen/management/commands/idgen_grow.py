@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 
 from django_idgen.contrib.sharding.growth import Growth
-from django_idgen.core.errors import ConfigurationError
+from django_idgen.core.errors import ConfigurationError, one_line
 
 
 class Command(BaseCommand):
@@ -31,9 +31,7 @@ class Command(BaseCommand):
         try:
             self._grow(Growth(options["databases"]), options)
         except (ConfigurationError, Error) as error:
-            raise CommandError(
-                f"{' '.join(str(error).split())} Run it again to continue."
-            ) from error
+            raise CommandError(f"{one_line(error)} Run it again to continue.") from error
 
     def _grow(self, growth: Growth, options: dict[str, Any]) -> None:
         if options["finish"]:

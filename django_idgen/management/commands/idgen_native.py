@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_idgen.core.errors import ConfigurationError, IdgenError
+from django_idgen.core.errors import ConfigurationError, IdgenError, one_line
 from django_idgen.ops.native import (
     LENGTH,
     NativeColumn,
@@ -61,7 +61,7 @@ class Command(BaseCommand):
                     self.stdout.write(line)
                     lines += 1
         except (IdgenError, Error) as error:
-            raise CommandError(" ".join(str(error).split())) from error
+            raise CommandError(one_line(error)) from error
         if not lines:
             self.stdout.write("There are no sequences of idgen_native.")
 

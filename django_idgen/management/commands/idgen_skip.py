@@ -9,7 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_idgen.core.clock import is_aware, unix_us
-from django_idgen.ops.doctor.project import FAILURES, Project, one_line
+from django_idgen.core.errors import one_line
+from django_idgen.ops.doctor.project import FAILURES, Project
 from django_idgen.ops.doctor.skipping import GeneratorSkip, TagSkip, all_tags, raise_new_tags
 from django_idgen.process.tags import TagUnknown, find_tag
 from django_idgen.settings.config import GeneratorSettings, SettingsError, read_settings

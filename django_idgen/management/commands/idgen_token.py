@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.translation import override
 from django.views.decorators.debug import sensitive_variables
 
-from django_idgen.core.errors import IdgenError
+from django_idgen.core.errors import IdgenError, one_line
 from django_idgen.models import AccessToken
 from django_idgen.process.factory import registries
 from django_idgen.process.handlers import current_settings
@@ -99,8 +99,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         except DatabaseError as error:
             raise CommandError(
-                f"{' '.join(str(error).split())} If the table is missing, run 'manage.py migrate "
-                f"django_idgen'."
+                f"{one_line(error)} If the table is missing, run 'manage.py migrate django_idgen'."
             ) from error
 
     @sensitive_variables("secret")

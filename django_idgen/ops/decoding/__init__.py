@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from django.db import DatabaseError, models, router, transaction
 from django.utils.translation import gettext as _
 
-from ...core.errors import IdgenError
+from ...core.errors import IdgenError, one_line
 from ...core.segment import check_tag
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
@@ -141,5 +141,5 @@ def _rows(spelling: Spelling) -> Iterable[RowFound]:
                 row = rows.filter(**{field.attname: spelling.id}).first()
             yield RowFound(field, row)
         except (DatabaseError, IdgenError) as error:
-            words = {"table": field.model._meta.db_table, "error": " ".join(str(error).split())}
+            words = {"table": field.model._meta.db_table, "error": one_line(error)}
             yield RowFound(field, None, _("“%(table)s” can't be asked: %(error)s") % words)

@@ -11,10 +11,10 @@ from django.db import DatabaseError, transaction
 from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
-from ...core.errors import IdgenError
+from ...core.errors import IdgenError, one_line
 from ...core.segment import check_tag
-from ...db.connection import home_connection, home_of
-from ...db.tables import missing_tables
+from ...db.connection import home_of
+from ...db.tables import is_missing
 from ...fields import SegmentSource
 from ...models import LeafAlloc, SegmentHistory
 from ...process import handlers
@@ -96,7 +96,7 @@ class TagDatabases:
         try:
             found = tag_databases()
         except (DatabaseError, IdgenError) as error:
-            return (), [" ".join(str(error).split())]
+            return (), [one_line(error)]
         if found:
             return found, []
         return (), [_("No database of this project has tags (yet); a service may keep them.")]
@@ -139,7 +139,7 @@ def tag_readings(
 
 
 def _error_note(alias: str, error: Exception) -> str:
-    words = " ".join(str(error).split())
+    words = one_line(error)
     return _("Database “%(database)s” can't be asked: %(error)s") % {
         "database": alias,
         "error": words,
@@ -161,7 +161,7 @@ def _rows(alias: str, number: int, wanted: list[str] | None) -> tuple[list[LeafA
 
 
 def _grants(alias: str, number: int, tags: Sequence[str]) -> list[tuple[str, Grant]]:
-    if missing_tables(home_connection(alias), ["SegmentHistory"]):
+    if is_missing("SegmentHistory", alias):
         return []
     rows = SegmentHistory.objects.using(alias).filter(
         tag__in=tags, start__lte=number, stop__gt=number

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
 
-from django.utils.timezone import get_default_timezone, is_aware, make_aware
-
+from ...db.dialects import aware_moment
 from . import Reading, RowFound, label
 from .grants import SegmentReading, Standing
 from .snowflakes import BitField, SnowflakeReading, layout_document, parts_document
@@ -133,8 +132,7 @@ def drawn_bits(fields: Sequence[BitField], width: int) -> list[str]:
 
 
 def _utc(when: datetime) -> datetime:
-    # The project's times may be local, or naive.
-    return (when if is_aware(when) else make_aware(when, get_default_timezone())).astimezone(UTC)
+    return aware_moment(when).astimezone(UTC)
 
 
 def _clock(when: datetime) -> str:

@@ -12,7 +12,7 @@ from django.db import DatabaseError
 from django.utils.translation import gettext as _
 
 from ...core.clock import moment
-from ...core.errors import IdgenError, InvalidId, RegistryUnavailable
+from ...core.errors import IdgenError, InvalidId, RegistryUnavailable, one_line
 from ...core.inspection import PastLease
 from ...core.layout import BitLayout, IdParts
 from ...core.stored import Era
@@ -195,7 +195,7 @@ class Registries:
         return tuple(found)
 
     def _note(self, alias: str, error: Exception) -> str:
-        text = " ".join(str(error).split())
+        text = one_line(error)
         if isinstance(error, RegistryUnavailable):
             self._unavailable[alias] = text
         return text

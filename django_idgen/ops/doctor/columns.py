@@ -14,12 +14,13 @@ from django.db import Error as AnyDatabaseError
 from django.db import connections, router
 
 from ...checks import generic_keys, holds_ours, narrow_columns
+from ...core.errors import one_line
 from ...fields import SegmentSource
 from ...fields.base import GeneratedOnSave
 from ...fields.relations import id_held_by
 from ...process.tags import next_free_id
 from .findings import Finding, Severity, Unexamined
-from .project import Project, attempt, one_line
+from .project import Project, attempt
 
 __all__ = ["NarrowColumn", "examine", "narrow_columns_in"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.errors import IdgenError
+from ...core.errors import IdgenError, one_line
 from .findings import OTHERS_STOPPED, Finding, Fix, Severity, Unexamined
 from .move import Leftover, Move, MoveRefused, moment_of
-from .project import Project, one_line
+from .project import Project
 
 __all__ = ["examine"]
 

@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Max, Min
 
 from ...core.clock import SYSTEM_CLOCK
-from ...core.errors import IdgenError
+from ...core.errors import IdgenError, one_line
 from ...core.segment import Shard
 from ...core.stored import StoredBook
 from ...db.connection import Place, home_connection, is_there, own_connection, place_of
@@ -25,7 +25,7 @@ from ...process.factory import registries
 from ...settings.config import GeneratorSettings, IdgenSettings
 from .findings import Finding, Unexamined
 
-__all__ = ["FAILURES", "IdColumn", "Project", "attempt", "one_line"]
+__all__ = ["FAILURES", "IdColumn", "Project", "attempt"]
 
 FAILURES = (IdgenError, AnyDatabaseError, OSError)
 """What can stop an examination or a fix."""
@@ -201,10 +201,6 @@ def attempt(subject: str, found: Iterable[Finding | Unexamined]) -> Iterator[Fin
         yield from found
     except FAILURES as error:
         yield Unexamined(subject, one_line(error))
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _ping(connection: BaseDatabaseWrapper) -> None:

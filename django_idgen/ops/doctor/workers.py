@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from ...core.errors import IdgenError, NotSeenFromHere
+from ...core.errors import IdgenError, NotSeenFromHere, one_line
 from ...core.inspection import WorkerEntry, WorkerMap, WorkerState
 from ..workers import worker_map
 from .findings import Finding, Severity, Unexamined
-from .project import Project, one_line
+from .project import Project
 
 __all__ = ["examine", "worker_maps"]
 

@@ -22,7 +22,7 @@ from django.db import DatabaseError, DataError, IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Greatest
 
-from ...core.errors import ConfigurationError, IdgenError, InvalidTag, SegmentUnavailable
+from ...core.errors import ConfigurationError, IdgenError, InvalidTag, SegmentUnavailable, one_line
 from ...core.segment import MAX_ID, check_step, check_tag
 from ...db.connection import Place, home_connection, home_of, own_connection, place_of
 from ...db.dialects import Now
@@ -458,7 +458,7 @@ def _here(alias: str, body: Callable[[], T]) -> T:
 
 
 def _unstorable(alias: str, error: Exception) -> Unstorable:
-    return Unstorable(f"Database {alias!r} can't store this: {' '.join(str(error).split())}")
+    return Unstorable(f"Database {alias!r} can't store this: {one_line(error)}")
 
 
 def insert_tag_row(row: LeafAlloc, alias: str) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from django.conf import settings
 from django.utils import timezone
 
 from ...core.clock import moment
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.segment import MAX_ID, Shard
 from ...core.source import Stock
+from ...db.dialects import stored_moment
 from ...models import LeafAlloc
 from ...process.tags import is_fetched_from, known_tag, source_in_use
 
@@ -132,9 +132,7 @@ def _last_taken(row: LeafAlloc, stock: Stock | None) -> tuple[str, datetime | No
     fetched = row.holder, row.fetched_at, row.fetched_ids
     if stock is None or not stock.taken_by:
         return fetched
-    taken_at = moment(stock.taken_us)
-    if not settings.USE_TZ:
-        taken_at = timezone.make_naive(taken_at)
+    taken_at = stored_moment(moment(stock.taken_us))
     if row.fetched_at is not None and taken_at <= row.fetched_at:
         return fetched
     return stock.taken_by, taken_at, stock.taken_ids

@@ -22,11 +22,9 @@ from django.utils import timezone
 
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.segment import check_tag
-from ...db.connection import home_connection
-from ...db.dialects import SecondsOf
-from ...db.tables import missing_tables
+from ...db.dialects import SecondsOf, aware_moment, stored_moment
 from ...models import SegmentHistory
-from ...process.tags import source_behind_pool
+from ...process.tags import source_behind_pool, table_is_missing
 
 __all__ = ["SPANS", "Bucket", "Span", "Usage", "usage"]
 
@@ -126,16 +124,12 @@ def _zone() -> tzinfo:
 
 
 def _utc(moment: datetime) -> datetime:
-    return (timezone.make_aware(moment) if timezone.is_naive(moment) else moment).astimezone(UTC)
+    return aware_moment(moment).astimezone(UTC)
 
 
 def _local(moment: datetime) -> datetime:
     local = moment.astimezone(_zone())
     return local if settings.USE_TZ else local.replace(tzinfo=None)
-
-
-def _for_query(moment: datetime) -> datetime:
-    return moment if settings.USE_TZ else _local(moment)
 
 
 # --- the database -------------------------------------------------------------------------
@@ -144,7 +138,7 @@ def _for_query(moment: datetime) -> datetime:
 def _taken(alias: str, tag: str, edges: Sequence[datetime], unit: int) -> Counter[int]:
     """How many ids each bucket has, by its index, less those that came back into the pool."""
     rows = SegmentHistory.objects.using(alias).filter(
-        tag=tag, taken_at__gte=_for_query(edges[0]), taken_at__lt=_for_query(edges[-1])
+        tag=tag, taken_at__gte=stored_moment(edges[0]), taken_at__lt=stored_moment(edges[-1])
     )
     seconds = SecondsOf("taken_at")
     grouped = (
@@ -162,7 +156,7 @@ def _taken(alias: str, tag: str, edges: Sequence[datetime], unit: int) -> Counte
             place = bisect_right(edges, moment) - 1
             found[min(max(place, 0), len(edges) - 2)] += int(taken) // max(delta, 1)
     except DatabaseError as error:
-        if _has_no_table(alias):
+        if table_is_missing(alias, "SegmentHistory"):
             return Counter()
         raise SegmentUnavailable(f"Database {alias!r} can't be asked: {error}") from error
     return found
@@ -174,13 +168,6 @@ def _zone_of(alias: str) -> tzinfo:
     if connection.vendor == "postgresql":
         return UTC
     return connection.timezone or timezone.get_default_timezone()
-
-
-def _has_no_table(alias: str) -> bool:
-    try:
-        return bool(missing_tables(home_connection(alias), ["SegmentHistory"]))
-    except DatabaseError:
-        return False
 
 
 def _net_ids() -> Sum:

@@ -14,15 +14,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from django.conf import settings
 from django.db import connections, transaction
-from django.utils.timezone import get_default_timezone, make_naive
 
-from ...core.clock import SYSTEM_CLOCK, Clock
+from ...core.clock import SYSTEM_CLOCK, Clock, moment
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.generator import Emit
 from ...core.loader import AnyLoader, LoaderPool
@@ -30,6 +28,7 @@ from ...core.options import check_seconds, check_whole
 from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag, joined
 from ...core.source import Source, Stock
 from ...db.connection import home_of
+from ...db.dialects import stored_moment
 from ...db.installation import NO_OWNER
 from ...db.redis_client import OwnRedis
 from ...models import SegmentHistory
@@ -414,5 +413,4 @@ def _row(words: Sequence[str]) -> SegmentHistory:
 
 
 def _moment(seconds: int, micros: int) -> datetime:
-    moment = datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=micros)
-    return moment if settings.USE_TZ else make_naive(moment, get_default_timezone())
+    return stored_moment(moment(seconds * 1_000_000 + micros))

@@ -15,6 +15,7 @@ from django.test import Client
 
 from django_idgen.models import AccessToken
 from django_idgen.rest.tokens import find_token, make_token
+from tests import servers
 
 pytestmark = pytest.mark.django_db
 
@@ -153,6 +154,38 @@ def test_revoking_ends_it_now_and_is_logged(admin_client: Client) -> None:
     assert LogEntry.objects.count() == 1
     for state, shown in (("works", False), ("ended", True)):
         assert ("shop" in admin_client.get(f"{LIST}?state={state}").text) is shown
+
+
+class Reads:
+    """A router that reads from a replica, which has none of the tokens yet."""
+
+    def db_for_read(self, model: Any, **_hints: Any) -> str | None:
+        return "postgres" if model is AccessToken else None
+
+    def db_for_write(self, model: Any, **_hints: Any) -> str | None:
+        return "default" if model is AccessToken else None
+
+
+@pytest.mark.django_db(databases=["default", "postgres"])
+def test_a_replica_that_lags_behind_is_not_asked(admin_client: Client, settings: Any) -> None:
+    """The list, its filter, a token's page and the actions read what they write."""
+    servers.require("postgres")
+    token, _ = make_token("shop", tags=["orders"])
+    settings.DATABASE_ROUTERS = [Reads()]
+    for url in (LIST, f"{LIST}?state=works", change(token)):
+        page = admin_client.get(url)
+        assert (page.status_code, "shop" in page.text) == (200, True), url
+    assert SECRET.search(act(admin_client, "replace", token).text)
+    act(admin_client, "revoke", *AccessToken.objects.using("default"))
+    assert all(each.has_ended for each in AccessToken.objects.using("default"))
+
+
+def test_what_has_ended_is_not_logged_as_revoked(admin_client: Client) -> None:
+    """The history of a token tells its one end."""
+    token, _ = make_token("shop", tags=["orders"])
+    for _ in range(2):
+        act(admin_client, "revoke", token)
+    assert LogEntry.objects.count() == 1
 
 
 def test_who_may_only_look_makes_replaces_and_revokes_none() -> None:
