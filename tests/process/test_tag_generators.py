@@ -260,6 +260,20 @@ def test_ticket_servers_share_the_ids_of_an_alias(shards: list[str]) -> None:
         assert not segments.made()
 
 
+def test_the_marks_of_serial_ids_may_be_in_the_database(postgres: str) -> None:
+    """Then hosts with the same worker id by mistake share its counter, also after a restart."""
+    make_tables(postgres)
+    alike = entry(SERIAL, {"database": postgres}, tag="t", worker=7, timeout=30)
+    alike["SOURCE"]["BACKEND"] = "django_idgen.sources.database.DatabaseSource"
+    with project(a=alike, b=alike):
+        ids = [*generators["a"].next_ids(5), *generators["b"].next_ids(5)]
+    with project(a=alike):
+        ids += generators["a"].next_ids(5)
+    assert all(a < b for a, b in pairwise(ids))
+    assert {value >> 53 for value in ids} == {7}
+    assert LeafAlloc.objects.using(postgres).get().pk == "t.7"
+
+
 @pytest.fixture
 def own_redis() -> Iterator[RedisServer]:
     with redis_farm() as farm:
