@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import IdgenError
-from ..core.loader import BackgroundThread
+from ..core.loader import BackgroundThread, PerProcess
 
 __all__ = ["Outcome", "Probe", "Probes"]
 
@@ -32,14 +32,15 @@ class Outcome:
     value: Any = None
 
 
-class Probes:
+class Probes(PerProcess):
     """Runs probes and remembers their outcomes. Thread-safe."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._now = clock.stopwatch
-        self._start_over()
+        self.forget()
 
-    def _start_over(self) -> None:
+    def forget(self) -> None:
+        """After a fork: the calls, and the threads that make them, are the parent's."""
         self._known: dict[str, _Call] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -51,8 +52,7 @@ class Probes:
 
         Waits ``within`` seconds in all; an outcome that comes later counts for the next caller.
         """
-        if self._pid != os.getpid():  # after a fork: the threads are the parent's
-            self._start_over()
+        self.check_process()
         deadline = self._now() + within
         calls = {name: self._call(name, probe, max_age) for name, probe in wanted.items()}
         return {name: call.outcome(deadline, within) for name, call in calls.items()}

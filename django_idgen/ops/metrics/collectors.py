@@ -95,10 +95,6 @@ class SharedCollector:
 
     def __init__(self, settings: MetricsSettings) -> None:
         self._settings = settings
-        self.forget()
-
-    def forget(self) -> None:
-        """In the child of a fork: the running probes are the parent's."""
         self._probes = Probes()
 
     def describe(self) -> list[Metric]:

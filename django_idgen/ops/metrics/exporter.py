@@ -21,6 +21,7 @@ from django.views.decorators.http import require_safe
 from ... import signals
 from ...core.clock import SYSTEM_CLOCK
 from ...core.generator import Generator, is_prefork
+from ...core.loader import PerProcess
 from ...db.transactions import never_atomic
 from ...process import handlers, lifecycle
 from ...settings.config import MetricsSettings
@@ -40,7 +41,7 @@ SHARE: Final = 50
 VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){0,2} *(?=[;,]|\Z)", re.ASCII)
 
 
-class Exporter:
+class Exporter(PerProcess):
     """The metrics of this process. Thread-safe."""
 
     def __init__(self, settings: MetricsSettings) -> None:
@@ -60,7 +61,7 @@ class Exporter:
         for event in EVENTS:
             signals.connect_quick(event, partial(self._on_event, event))
         handlers.on_removed.append(self._on_removed)
-        lifecycle.register(close=lambda: self._stop.set(), forget=self._forget)
+        lifecycle.register(close=lambda: self._stop.set(), forget=self.forget)
         lifecycle.watch()
         if not is_multiprocess():
             REGISTRY.register(ProcessCollector(self.process))
@@ -68,14 +69,13 @@ class Exporter:
                 REGISTRY.register(self.shared)
 
     def _on_event(self, event: str, /, **values: Any) -> None:
+        self.check_process()
         self.process.happened(event, values)
         if is_multiprocess():
             self._keep_updating()
 
     def _keep_updating(self) -> None:
         """Start the thread that updates the files of this process, if it does not run."""
-        if self._pid != os.getpid():  # a fork without Python's hooks (uWSGI)
-            self._start_over()
         if self._thread is not None or is_prefork():
             return
         with self._lock, suppress(RuntimeError):  # raised by a process that is ending
@@ -103,10 +103,9 @@ class Exporter:
             # The process is usually ending: its ids go back even if its figures are lost.
             logger.exception("The last figures of %s %r could not be counted.", kind, name)
 
-    def _forget(self) -> None:
-        """In the child of a fork."""
+    def forget(self) -> None:
+        """In the child of a fork: drop the counts and the thread of the parent."""
         self.process.forget()
-        self.shared.forget()
         self._start_over()
 
 
