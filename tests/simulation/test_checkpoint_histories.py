@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -86,7 +86,7 @@ class Histories(plain.Histories):
         super().__init__()
         self.root = Path(mkdtemp(dir=fast_directory()))
         self.writes_left: int | None = None
-        self.stack = ExitStack()
+        self.fault: type[BaseException] = Killed
         self.stack.callback(shutil.rmtree, self.root)
         self.stack.enter_context(mock.patch.object(checkpointed, "RepeatingThread", Idle))
         for name in ("replace", "pwrite", "fsync"):
@@ -94,20 +94,16 @@ class Histories(plain.Histories):
             self.stack.enter_context(mock.patch.object(os, name, deadly))
 
     def deadly(self, done: Callable[..., Any]) -> Callable[..., Any]:
-        """What a process may be killed before."""
+        """What may fail: the process is killed before it, or the disk is full."""
 
         def run(*args: Any) -> Any:
             if self.writes_left is not None:
                 if not self.writes_left:
-                    raise Killed
+                    raise self.fault
                 self.writes_left -= 1
             return done(*args)
 
         return run
-
-    def teardown(self) -> None:
-        super().teardown()
-        self.stack.close()
 
     def hosts_of(self, world: World) -> list[Host]:
         one, two = world.host(), world.host()
@@ -131,6 +127,19 @@ class Histories(plain.Histories):
         self.start(slot)
         self.all_issue(count)
 
+    @rule(slot=slots, writes=st.integers(0, 3), seconds=moments, count=st.integers(1, 8))
+    def the_disk_is_full_for_a_while(
+        self, slot: int, writes: int, seconds: float, count: int
+    ) -> None:
+        self.writes_left, self.fault = writes, OSError
+        for _ in range(2):
+            self.world.pass_seconds(seconds)
+            self.renewal_thread_turns(slot)
+            for _ in range(2):
+                self.issue(slot, count, batch=False)
+        self.writes_left, self.fault = None, Killed
+        self.restart(slot, 0.001, count, cleanly=False)
+
     @rule(slot=slots, seconds=spans, between=moments, cleanly=st.booleans())
     def restarted_while_the_registry_is_down(
         self, slot: int, seconds: float, between: float, cleanly: bool
@@ -144,15 +153,19 @@ class Histories(plain.Histories):
         self.all_renew()
         self.all_issue(3)
 
-    @rule(slot=slots, other=slots)
-    def started_where_the_registry_is_down_by_now(self, slot: int, other: int) -> None:
-        """The last process gave its lease back, and another one may have it."""
+    @rule(slot=slots)
+    def started_where_the_registry_is_down_by_now(self, slot: int) -> None:
+        """The last process gave its lease back, and one that had none may have it."""
+        for each in range(plain.PROCESSES):
+            self.start(each)
         self.issue(slot, 3, batch=False)
         self.close(slot)
-        self.restart(other, 0.001, 8, cleanly=True)
+        self.all_issue(8)
         self.world.down = True
         self.start(slot)
-        self.all_issue(8)
+        for _ in range(3):
+            self.all_issue(8)
+            self.world.pass_seconds(0.005)
         self.world.down = False
 
     @rule(slot=slots, other=st.booleans(), inode=st.booleans(), running=st.booleans())

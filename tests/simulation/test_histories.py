@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from unittest import mock
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from django_idgen.core import book
+from django_idgen.core import book, keeper
 from django_idgen.core.buffered import BufferedGenerator
 from django_idgen.core.errors import ClockError, LeaseError
 from django_idgen.core.layout import BitLayout
@@ -66,8 +68,10 @@ class Histories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.stack = ExitStack()
         # Histories must be repeatable, and hypothesis sees to it that this one is.
-        self.random, book._random = book._random, random
+        for module in (book, keeper):
+            self.stack.enter_context(mock.patch.object(module, "_random", random))
 
     @initialize(
         name=st.sampled_from(sorted(SMALL)),
@@ -303,10 +307,10 @@ class Histories(RuleBasedStateMachine):
         ), f"I3: {place} is outside of what process {process.number} was granted"
 
     def teardown(self) -> None:
-        book._random = self.random
         for process in getattr(self, "processes", []):
             if process is not None:
                 process.kill()
+        self.stack.close()
 
 
 class TestHistories(Histories.TestCase):

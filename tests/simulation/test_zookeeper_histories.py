@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
-from contextlib import ExitStack
 from types import SimpleNamespace
 from unittest import mock
 
@@ -117,12 +117,8 @@ class Histories(plain.Histories):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stack = ExitStack()
+        self.stack.enter_context(mock.patch.object(zookeeper, "_random", random))
         self.stack.enter_context(mock.patch.object(root, "place_of", return_value=Place.MEMORY))
-
-    def teardown(self) -> None:
-        super().teardown()
-        self.stack.close()
 
     def world_of(self, layout: BitLayout, window: int) -> World:
         return ZooKeeperWorld(layout, window)
