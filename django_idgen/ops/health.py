@@ -88,7 +88,8 @@ def describe(found: Readiness, user: Callable[[], Any]) -> dict[str, Any]:
 
 def _is_staff(user: Callable[[], Any]) -> bool:
     try:
-        return bool(getattr(user(), "is_staff", False))
+        asking = user()
+        return bool(getattr(asking, "is_staff", False) and getattr(asking, "is_active", False))
     except DatabaseError:
         return False
 
