@@ -21,6 +21,7 @@ from django_idgen.fields import SegmentIdField
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits
 from django_idgen.ops.tags.edits import make_tag, pause_tag, raise_tag, resume_tag
+from django_idgen.ops.tags.loaded import watch
 from django_idgen.process import handlers
 from django_idgen.process.tags import find_tag
 from django_idgen.signals import segment_skipped
@@ -236,6 +237,12 @@ def test_other_models_pay_nothing() -> None:
     """Nothing listens to rows of models without a segment id."""
     assert post_save.has_listeners(Invoice)
     assert not post_save.has_listeners(Folder)
+
+
+def test_a_field_is_known_once_though_the_installed_apps_change() -> None:
+    """Django calls every ``ready()`` again then."""
+    watch()
+    assert [field.model for field in handlers.segments.fields[TAG]] == [Invoice]
 
 
 @pytest.mark.parametrize("place", ["postgres", "mariadb"], indirect=True)

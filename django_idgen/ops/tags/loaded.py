@@ -51,7 +51,9 @@ def _watch_model(sender: type[Model], **_kwargs: Any) -> None:
     if fields:
         if sender._meta.apps is apps and sender is of_table:
             for field in fields:
-                handlers.segments.fields.setdefault(field.resolved_tag, []).append(field)
+                known = handlers.segments.fields.setdefault(field.resolved_tag, [])
+                if field not in known:  # apps are ready again after a change of INSTALLED_APPS
+                    known.append(field)
         receiver = partial(_on_saved, fields)
         post_save.connect(receiver, sender=sender, weak=False, dispatch_uid="django_idgen")
 
