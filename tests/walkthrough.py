@@ -184,6 +184,8 @@ class Walkthrough:
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
+                # A shell's background jobs ignore it, and so does what they start.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         self.servers.append(server)
         if "runserver" in command:
