@@ -29,10 +29,11 @@ NOT_RUN = re.compile(
     r"python3 -m venv|\S*pip install|\S*tox( run-parallel.*| -e \w+)?$"
     r"|python -m tests\.benchmarks"  # takes minutes
 )
+KEPT = re.compile(r"(\w+)=\$\((.*)\)$")
 PYTHONS = {"python", "python3", ".venv/bin/python"}
 EXIT_CODES = {"idgen_doctor": {0, 1}}
 """The doctor may have warnings. All else ends with 0."""
-ALIASES = ("default", "second", "third", "fourth", "old_leaf")
+ALIASES = ("default", "second", "third", "fourth", "ids", "old_leaf")
 
 SETTINGS = """
 import json, os
@@ -161,6 +162,9 @@ class Console:
             self._serve(command if command.endswith("runserver") else "python manage.py runserver")
             if command.endswith("runserver"):
                 return ""
+        if kept := KEPT.match(command):  # a shell variable, for the lines below
+            self.environment[kept[1]] = self._bash(kept[2], "").strip()
+            return ""
         if "--watch" in command:
             return self._watch(command)
         return self._bash(self._here(command), "yes\n")

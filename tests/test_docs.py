@@ -54,7 +54,7 @@ shop.Shop = Shop
 settings.configure(
     DATABASES={
         alias: {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
-        for alias in ("default", "replica")
+        for alias in ("default", "second", "ids")
     },
     INSTALLED_APPS=[
         "django.contrib.auth", "django.contrib.contenttypes", "django_idgen", "shop.Shop"],
@@ -64,7 +64,8 @@ django.setup()
 from django.core.management import call_command
 from django.test import override_settings
 from django_idgen import checks, next_id, segments
-call_command("migrate", verbosity=0)
+for alias in settings.DATABASES:
+    call_command("migrate", database=alias, verbosity=0)
 namespace = {"__name__": "shop.models"}
 idgen, urls = {}, []
 for block in sys.stdin.read().split("\\0"):
