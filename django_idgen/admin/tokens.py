@@ -1,18 +1,19 @@
 """The admin pages of access tokens.
 
 A secret is shown once, in the answer to the POST that made it. A page after that one would
-need it kept in a session, a cookie or a URL.
+need it kept in a session, a cookie or a URL. So a reload of the answer repeats its POST, which
+must make no second token: see :class:`NewTokenForm` and :meth:`AccessTokenAdmin.replace`.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.options import IS_POPUP_VAR
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -23,17 +24,24 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.debug import sensitive_variables
 
+from ..core.segment import MAX_ID
 from ..models import AccessToken
 from ..rest.tokens import (
     living_tokens,
     replace_living_token,
     revoke_tokens,
     set_new_secret,
+    stored_tokens,
     warnings_about,
 )
 from ..settings.config import SettingsError, read_settings
 from .base import SafeAdmin, labelled
 from .tag_page import moment_text
+
+if TYPE_CHECKING:
+    ModelForm = forms.ModelForm[AccessToken]
+else:
+    ModelForm = forms.ModelForm
 
 __all__ = ["AccessTokenAdmin"]
 
@@ -62,6 +70,43 @@ class StateFilter(admin.SimpleListFilter):
         if self.value() == "ended":
             return queryset.exclude(pk__in=living)
         return queryset
+
+
+def newest_key() -> int:
+    """The key of the token that was made last; 0 without any."""
+    return stored_tokens().order_by("-pk").values_list("pk", flat=True).first() or 0
+
+
+class NewTokenForm(ModelForm):
+    """Remembers which token was the newest when the page was opened.
+
+    A repeated POST finds a newer token of the same client, and makes none.
+    """
+
+    newest = forms.IntegerField(
+        label="",
+        widget=forms.HiddenInput,
+        required=False,
+        min_value=0,
+        max_value=MAX_ID,
+        initial=newest_key,
+    )
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or self.cleaned_data
+        known, name = values.get("newest"), values.get("name")
+        if known is None or name is None:
+            return values
+        made = stored_tokens().filter(name=name, pk__gt=known).order_by("-pk").first()
+        if made is not None:
+            # The page that this answers with does make another.
+            self.data = {**self.data, self.add_prefix("newest"): str(made.pk)}
+            text = _(
+                "The token %(token)s has been made since this page was opened, and its secret "
+                "was shown then. Save once more if you want another token."
+            )
+            raise ValidationError(text % {"token": made})
+        return values
 
 
 @admin.register(AccessToken)
@@ -112,13 +157,20 @@ class AccessTokenAdmin(SafeAdmin):
 
     def get_fields(self, request: HttpRequest, obj: models.Model | None = None) -> Any:
         shown = super().get_fields(request, obj)
-        return shown if obj is None else [*shown, "ends_in", "created_at"]
+        return [*shown, "newest"] if obj is None else [*shown, "ends_in", "created_at"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: models.Model | None = None) -> Any:
         fixed = super().get_readonly_fields(request, obj)
         return fixed if obj is None else [*fixed, "ends_in", "created_at"]
 
     # --- a new one ------------------------------------------------------------------
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        if obj is None:
+            kwargs["form"] = NewTokenForm
+        return super().get_form(request, obj, change, **kwargs)
 
     @sensitive_variables("secret")
     def save_model(self, request: HttpRequest, obj: models.Model, form: Any, change: bool) -> None:
@@ -161,7 +213,22 @@ class AccessTokenAdmin(SafeAdmin):
             return None
         # The latest token of each client has the rights that apply now.
         latest = {token.name: token for token in reversed(chosen)}
-        made = [replace_living_token(token, overlap=OVERLAP) for token in latest.values()]
+        newest = {
+            token.name: token for token in living_tokens().filter(name__in=latest).order_by("pk")
+        }
+        made = []
+        for token in latest.values():
+            newer = newest.get(token.name, token)
+            if newer.pk > token.pk:
+                # A repeated POST ends here: the token that it replaced has a newer one.
+                text = _("%(token)s has a newer token, %(newer)s: replace that one.")
+                self.message_user(
+                    request, text % {"token": token, "newer": newer}, messages.WARNING
+                )
+            else:
+                made.append(replace_living_token(token, overlap=OVERLAP))
+        if not made:
+            return None
         for token, _secret in made:
             self.log_addition(request, token, [{"added": {}}])
         return self._show_secrets(request, made, replaced=True)

@@ -107,7 +107,8 @@ def test_a_row_with_such_an_end_breaks_no_page_and_no_command(
     if far is FAR:
         call_command("idgen_token", "rotate", "shop", stdout=out, stderr=out)
         assert AccessToken.objects.latest("pk").expires_at is not None
-        chosen = {"action": "replace", "_selected_action": [token.pk]}
+        newest = AccessToken.objects.latest("pk")
+        chosen = {"action": "replace", "_selected_action": [newest.pk]}
         assert admin_client.post(LIST, chosen).status_code == 200
     call_command("idgen_token", "revoke", "shop", stdout=out)
     assert find_token(secret) is None

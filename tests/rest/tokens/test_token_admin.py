@@ -79,6 +79,43 @@ def test_whatever_button_is_pressed_the_secret_is_shown(admin_client: Client, bu
     assert SECRET.search(answer.text)
 
 
+def hidden(page: str) -> dict[str, str]:
+    """What the form of a new token sends along."""
+    return dict(re.findall(r'<input type="hidden" name="(newest)" value="(\d+)"', page))
+
+
+def test_a_reload_of_the_answer_makes_no_second_token(admin_client: Client) -> None:
+    """It names the token that the first POST made. To save once more is a wish for another."""
+    make_token("lab", tags=["*"])
+    form = {**FORM, **NEVER, **hidden(admin_client.get(ADD).text)}
+    assert form.keys() >= {"newest"}
+    first = admin_client.post(ADD, form)
+    (secret,) = set(SECRET.findall(first.text))
+    for _reload in range(2):
+        again = admin_client.post(ADD, form)
+        assert not SECRET.search(again.text)
+        assert f"The token shop (…{secret[-4:]}) has been made since" in again.text
+        assert "no-store" in again["Cache-Control"]
+        assert AccessToken.objects.filter(name="shop").count() == 1
+    assert SECRET.search(admin_client.post(ADD, {**form, **hidden(again.text)}).text)
+    assert AccessToken.objects.filter(name="shop").count() == 2
+
+
+def test_another_client_s_new_token_is_in_nobody_s_way(admin_client: Client) -> None:
+    """Only one of the same client could be the same wish."""
+    form = {**FORM, **NEVER, **hidden(admin_client.get(ADD).text)}
+    make_token("lab", tags=["*"])
+    assert SECRET.search(admin_client.post(ADD, form).text)
+
+
+@pytest.mark.parametrize("newest", ["x", "-1", "9" * 30, "\x00"])
+def test_a_forged_newest_key_is_a_form_error(admin_client: Client, newest: str) -> None:
+    """And no secret is made."""
+    answer = admin_client.post(ADD, {**FORM, **NEVER, "newest": newest})
+    assert "errorlist" in answer.text
+    assert not AccessToken.objects.exists()
+
+
 def test_a_popup_makes_none(admin_client: Client) -> None:
     """It would hide the secret."""
     assert admin_client.post(ADD, {**FORM, **NEVER, "_popup": "1"}).status_code == 403
@@ -133,6 +170,17 @@ def test_replacing_shows_a_new_one_and_gives_the_former_a_day(admin_client: Clie
     assert timedelta(hours=23) < shop.expires_at - datetime.now(UTC) <= timedelta(days=1)
     assert not any(secret in kept(admin_client) for secret in secrets)
     assert LogEntry.objects.count() == 2
+
+
+def test_a_reload_of_a_replacement_replaces_nothing(admin_client: Client) -> None:
+    """It names the newer token, which can be replaced."""
+    shop, _ = make_token("shop", tags=["orders"])
+    (secret,) = set(SECRET.findall(act(admin_client, "replace", shop).text))
+    again = act(admin_client, "replace", shop)
+    assert again.status_code == 302
+    assert f"has a newer token, shop (…{secret[-4:]})" in admin_client.get(LIST).text
+    assert AccessToken.objects.count() == 2
+    assert SECRET.search(act(admin_client, "replace", AccessToken.objects.latest("pk")).text)
 
 
 def test_nothing_that_works_is_nothing_to_replace(admin_client: Client) -> None:
