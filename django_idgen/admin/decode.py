@@ -132,7 +132,10 @@ class Shown:
     @property
     def rows(self) -> list[ShownRow]:
         """The rows of models that the user may view. Nothing is said about other models."""
-        return [self._row(each) for each in self.reading.rows if self._may_view(each.field.model)]
+        rows = [self._row(each) for each in self.reading.rows if self._may_view(each.field.model)]
+        if self.reading.spelling.is_named:
+            return rows
+        return [row for row in rows if row.exists or row.problem]
 
     def _snowflakes(self) -> Iterator[ShownSnowflake]:
         for each in self.reading.snowflakes:

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib import admin
 from django.db import connections, transaction
 from django.db.models import Model
 from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_idgen import generators
@@ -19,6 +21,7 @@ from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.process import handlers
 from tests import servers
 from tests.admin.people import staff
+from tests.app.models import Counter, Order, Ticket
 from tests.app.text_models import Customer
 
 pytestmark = pytest.mark.django_db(databases="__all__")
@@ -167,6 +170,54 @@ def test_the_row_is_linked_for_those_who_may_see_it(admin_client: Client) -> Non
     assert "app.Customer.id:" not in words(page)
     Customer.objects.all().delete()
     assert "no such row" in shown(admin_client, text)
+
+
+def test_a_number_leads_to_each_row_that_has_it(admin_client: Client) -> None:
+    """A snowflake or an id of a tag; with nothing about tables that have no such row."""
+    order = Order.objects.create(note="first")
+    page = shown(admin_client, str(order.pk))
+    assert f'href="/admin/app/order/{order.pk}/change/"' in page
+    assert "no such row" not in page
+    counter = Counter.objects.create()
+    ticket = Ticket.objects.create(pk=counter.pk)
+    LeafAlloc.objects.filter(pk="tickets").delete()
+    LeafAlloc.objects.create(biz_tag="tickets", max_id=ticket.pk + 1)
+    page = shown(admin_client, f"{counter.pk}")
+    assert f'href="/admin/app/counter/{counter.pk}/change/"' in page
+    assert "app.Ticket.id: a row has this id" in words(page)
+    viewer = words(shown(staff("view_leafalloc"), str(counter.pk)))
+    assert "app.Counter" not in viewer
+    assert "app.Ticket" not in viewer
+
+
+def test_few_tables_are_asked_for_a_number(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many models have ids of the generator."""
+    number = generators["default"].next_id()
+    with CaptureQueriesContext(connections["default"]) as usual:
+        shown(admin_client, str(number))
+    monkeypatch.setattr("django_idgen.ops.decoding.MOST_TABLES", 1)
+    with CaptureQueriesContext(connections["default"]) as queries:
+        shown(admin_client, str(number))
+    wanted = [f'"{each._meta.db_table}"."id" = {number}' for each in apps.get_models()]
+    asked = [
+        sum(want in each["sql"] for want in wanted for each in captured.captured_queries)
+        for captured in (usual, queries)
+    ]
+    assert asked[0] > 1
+    assert asked[1] == 1
+
+
+def test_a_row_of_a_number_that_its_own_page_keeps_from_a_user_is_not_told(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even that its model was asked: only rows that exist are."""
+    order = Order.objects.create(note="secret")
+    own = type(admin.site._registry[Order])
+    monkeypatch.setattr(own, "get_queryset", lambda *_: Order.objects.none())
+    page = words(shown(admin_client, str(order.pk)))
+    assert "app.Order.id" not in page
 
 
 def test_a_row_that_its_own_page_keeps_from_a_user_is_not_shown(

@@ -5,17 +5,20 @@
 
 A reading is one number that the text may mean. It has the parts that each generator reads in
 that number (:class:`SnowflakeReading`), and the tags that may have given it out
-(:class:`SegmentReading`). A prefix of one of the project's fields names the model: then only the
-generators and tags of such fields are read, and the model's row is looked up.
+(:class:`SegmentReading`). The rows with that number are looked up in the models whose ids come
+from these. A prefix of one of the project's fields names the model: then only the generators and
+tags of such fields are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 
-from django.db import DatabaseError, models, router, transaction
+from django.apps import apps
+from django.db import DatabaseError, OperationalError, models, router, transaction
 from django.utils.translation import gettext as _
 
 from ...core.errors import IdgenError, one_line
@@ -54,9 +57,13 @@ __all__ = [
 ]
 
 
+MOST_TABLES = 20
+"""Tables that are asked for a number without a prefix, which may be the id of any of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowFound:
-    """The row of a model with the id, if there is one."""
+    """The row of a model with the id; or None, if a prefix names the model."""
 
     field: GeneratedOnSave
     row: models.Model | None
@@ -72,7 +79,7 @@ class Reading:
     snowflakes: tuple[SnowflakeReading, ...]
     segments: TagReadings
     rows: tuple[RowFound, ...] = ()
-    """One for each model whose prefix it has."""
+    """One for each model whose prefix it has; without a prefix, the rows that there are."""
 
     @property
     def id(self) -> int:
@@ -109,11 +116,14 @@ def readings(
         aliases, tags = _candidates(spelling, generator, tag)
         segments = TagReadings()
         rows: tuple[RowFound, ...] = ()
-        if not offline:
-            rows = tuple(_rows(spelling))
-            if tags != []:
-                segments = tag_readings(spelling.id, tags, databases=databases)
+        if not offline and tags != []:
+            segments = tag_readings(spelling.id, tags, databases=databases)
         snowflakes = snowflake_readings(spelling.id, aliases, now=moment, registries=registries)
+        if not offline and spelling.is_named:
+            rows = tuple(_rows(spelling.id, spelling.fields))
+        elif not offline:
+            fields = islice(_likely_fields(snowflakes, segments), MOST_TABLES)
+            rows = tuple(each for each in _rows(spelling.id, fields) if each.row or each.problem)
         found.append(Reading(spelling, snowflakes, segments, rows))
     return found
 
@@ -131,15 +141,36 @@ def _candidates(
     return list(dict.fromkeys(aliases)), list(dict.fromkeys(tags))
 
 
-def _rows(spelling: Spelling) -> Iterable[RowFound]:
-    for field in spelling.fields if spelling.is_named else ():
+def _likely_fields(
+    snowflakes: Iterable[SnowflakeReading], segments: TagReadings
+) -> Iterator[GeneratedOnSave]:
+    """The fields whose generator or tag may have made the id; only those with a unique index."""
+    aliases = {each.alias for each in snowflakes if each.is_plausible}
+    tags = {each.tag for each in segments.tags}
+    for model in apps.get_models():
+        for field in model._meta.local_concrete_fields:
+            if not field.unique:
+                continue
+            if (isinstance(field, SnowflakeSource) and field.generator in aliases) or (
+                isinstance(field, SegmentSource) and field.resolved_tag in tags
+            ):
+                yield field
+
+
+def _rows(number: int, fields: Iterable[GeneratedOnSave]) -> Iterator[RowFound]:
+    away: set[str] = set()  # databases that don't answer are asked once
+    for field in fields:
         alias = router.db_for_read(field.model)
+        if alias in away:
+            continue
         rows = field.model._base_manager.using(alias)
         try:
             # A savepoint, so that an error does not break the caller's transaction.
             with transaction.atomic(using=alias):
-                row = rows.filter(**{field.attname: spelling.id}).first()
+                row = rows.filter(**{field.attname: number}).first()
             yield RowFound(field, row)
         except (DatabaseError, IdgenError) as error:
+            if isinstance(error, OperationalError):
+                away.add(alias)
             words = {"table": field.model._meta.db_table, "error": one_line(error)}
             yield RowFound(field, None, _("“%(table)s” can't be asked: %(error)s") % words)

@@ -148,6 +148,7 @@ def test_who_held_the_worker_id_then_is_told(alias: str, request: Any) -> None:
         assert snowflake.past_lease_unknown
 
 
+@pytest.mark.django_db
 def test_what_can_t_be_seen_from_here_is_told_in_the_reading() -> None:
     """The rest of what an id says needs nobody."""
     lender = {"base_urls": "http://127.0.0.1:1/idgen/", "token": "x"}
@@ -314,8 +315,8 @@ def test_a_table_that_is_not_there_spoils_no_transaction() -> None:
 
 
 @pytest.mark.django_db
-def test_a_row_is_found_by_its_prefix() -> None:
-    """And so is that there is none."""
+def test_a_row_is_found_by_its_prefix_or_its_number() -> None:
+    """A prefix names the model, so there it is found, too, that there is none."""
     with override_settings(IDGEN={}):
         customer = Customer.objects.create(name="Ada")
         (found,) = readings(customer.get_id_display())
@@ -323,6 +324,10 @@ def test_a_row_is_found_by_its_prefix() -> None:
         (found,) = readings(Customer(pk=packed()).get_id_display())
         assert [each.row for each in found.rows] == [None]
         (found,) = readings(customer.pk)
+        assert [each.row for each in found.rows] == [customer]
+        (found,) = readings(packed())
+        assert found.rows == ()
+        (found,) = readings(customer.pk, offline=True)
         assert found.rows == ()
 
 
