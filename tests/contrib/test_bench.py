@@ -638,12 +638,18 @@ def test_it_stops_at_once_and_in_order(project: dict[str, str]) -> None:
     process = subprocess.Popen(
         command, env=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
+        # A shell's background jobs ignore it, and so does what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-    while not worker_ids(project):
-        assert process.poll() is None
-        sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        while not worker_ids(project):
+            assert process.poll() is None
+            sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, err
     assert out == ""
     assert err.splitlines()[-1] == "CommandError: Stopped. No report was written."
