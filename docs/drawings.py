@@ -120,7 +120,8 @@ def layouts() -> Drawing:
                  "small")  # fmt: skip
     for number, (name, fields, tick_us) in enumerate(rows):
         top = 92 + 62 * number
-        drawing.text(left, top, name, "bold")
+        own = " (a generator of its own, no layout)" if name == "serial" else ""
+        drawing.text(left, top, name + own, "bold")
         drawing.text(WIDTH - left, top, _about(dict(fields), tick_us), "small end")
         unused = 64 - sum(bits for _, bits in fields)
         drawing.box(left, top + 8, unused * bit - 1, 26, "unused")
@@ -129,13 +130,15 @@ def layouts() -> Drawing:
             drawing.box(x, top + 8, bits * bit - 1, 26, "sequence" if field == "counter" else field)
             words = f"{field} {bits}" if bits > 6 else str(bits)
             drawing.text(x + bits * bit / 2, top + 26, words, "in mid")
+            if bits <= 6:  # too narrow for its name
+                drawing.text(x + bits * bit / 2, top + 46, field, "small mid")
             x += bits * bit
     return drawing
 
 
 def _about(bits: dict[str, int], tick_us: int) -> str:
     if not tick_us:
-        return f"no clock; {2 ** bits['worker']} workers, 2^{bits['counter']} ids each"
+        return f"no clock; {2 ** bits['worker']:,} workers, 2^{bits['counter']} ids each"
     years = 2 ** bits["time"] * tick_us / 1e6 / 86400 / 365.25
     tick = f"{tick_us // 1000} ms" if tick_us < 1_000_000 else f"{tick_us // 1_000_000} s"
     ids = 2 ** (bits["sequence"] + bits.get("batch", 0))
