@@ -30,6 +30,8 @@ BLOCK = re.compile(
 INSTALLS = re.compile(r"(python3? -m )?(pip install|venv)|source |docker |redis-server|createdb ")
 SERVERS = {"runserver": "", "celery -A": "celery@"}
 """Commands that go on running, by a part of them, and what they log when they are ready."""
+KEPT = re.compile(r"(\w+)=\$\(")
+"""A shell variable, which the commands below it use."""
 PATIENCE = 120
 
 SHELL = r"""
@@ -136,6 +138,9 @@ class Walkthrough:
                 self.start(command, ready)
             elif command.endswith(" shell"):
                 self.opened = command
+            elif kept := KEPT.match(command):
+                said = f'exec 2>/dev/null; {command}; printf %s "${kept[1]}"'
+                self.environment[kept[1]] = self.run(["bash", "-c", said])
             else:
                 self.compare(command, printed, self.run(["bash", "-c", command]))
 
