@@ -615,9 +615,11 @@ class LeaseContract(OversightContract):
                 lender.elsewhere(lender.namespace)
 
     def _processes(self, lender: Lender) -> list[tuple[Lease, int | None]]:
-        spawn = multiprocessing.get_context("spawn")
+        # Forked from a process that has imported this module and nothing else has happened to.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
         make = lender.elsewhere(lender.namespace)
-        with spawn.Pool(3) as pool:
+        with context.Pool(3) as pool:
             found = pool.map(churn_elsewhere, [(make, f"p{n}") for n in range(12)], chunksize=1)
         granted = [entry for each in found for entry in each]
         assert len(granted) >= WORKERS
