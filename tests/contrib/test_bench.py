@@ -31,7 +31,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_idgen import generators, segments
+from django_idgen.contrib.bench.drawing import insert_picture
+from django_idgen.contrib.bench.inserts import Inserted, insert_table
 from django_idgen.contrib.bench.measure import (
+    Measured,
     Plan,
     in_threads,
     run_here,
@@ -399,6 +402,8 @@ def test_bad_arguments_are_refused(bench: Bench, args: list[str], words: str) ->
     with pytest.raises(CommandError) as caught:
         bench(*args)
     assert words in str(caught.value)
+    # A script must not take it for a repeat. On the command line, argparse exits with 2 itself.
+    assert caught.value.returncode == 2 or words.startswith("argument ")
 
 
 @pytest.mark.parametrize("count", [True, "12", 1.5])
@@ -482,9 +487,9 @@ def test_processes_have_worker_ids_of_their_own(project: dict[str, str], tmp_pat
 
 
 def test_an_error_is_one_line_without_a_traceback(project: dict[str, str]) -> None:
-    """The shell sees exit code 1 and a sentence."""
+    """The shell sees exit code 2 and a sentence."""
     done = run_bench(project, "nosuch", "--processes=2")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("CommandError: There is no generator 'nosuch'")
     assert "Traceback" not in done.stderr
 
@@ -597,12 +602,95 @@ def test_a_picture_and_a_page(bench: Bench, tmp_path: Path) -> None:
     bench("bench", "--count=200", f"--plot={png}")
     assert "<svg" in svg.read_text()
     assert png.read_bytes().startswith(b"\x89PNG")
+    assert "prefers-color-scheme: dark" in svg.read_text()
     text = page.read_text()
-    assert "<svg" in text
-    assert "128 random bits" in text
+    assert text.count("<svg") == 2  # they stand one below the other on a phone
+    assert "prefers-color-scheme: dark" in text
+    assert re.search(r"<p>uuid4: 128 random bits .*</p>", text)
+    assert re.search(r'<pre class="table">target .*ns an id', text)
+    assert "<dt>Databases</dt><dd>default (sqlite)" in text
+    assert "made_at" not in text
     assert not re.search(r"""(src|href)=["']https?:""", text.replace("http://www.w3.org", ""))
-    with pytest.raises(CommandError, match=r"must end in \.svg or \.png"):
-        bench("bench", "--count=200", f"--plot={tmp_path / 'p.bmp'}")
+
+
+@pytest.mark.parametrize(
+    ("arg", "words"),
+    [
+        ("--plot={0}/p.bmp", r"must end in \.svg or \.png"),
+        ("--plot={0}/nosuch/p.svg", r"--plot .*/nosuch/p\.svg can't be written: No such"),
+        ("--html={0}/nosuch/p.html", r"--html .*/nosuch/p\.html can't be written: No such"),
+        ("--html={0}", r"can't be written: Is a directory"),
+        ("--json={0}/nosuch/p.json", r"--json .* can't be written"),
+    ],
+)
+def test_a_report_that_could_not_be_written_is_refused_before_it_is_made(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arg: str, words: str
+) -> None:
+    """Nothing is measured, and the exit code is not that of a repeat."""
+    unreached(monkeypatch)
+    for more in ([], ["--insert=2000"]):
+        with pytest.raises(CommandError, match=words) as caught:
+            bench("bench", arg.format(tmp_path), *more)
+        assert caught.value.returncode == 2
+
+
+@pytest.mark.parametrize("arg", ["--plot={0}/p.svg", "--html={0}/p.html"])
+def test_what_draws_is_looked_for_before_anything_is_measured(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arg: str
+) -> None:
+    """The error names what to install."""
+    unreached(monkeypatch)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(CommandError, match=r"django-idgen\[plot\]") as caught:
+        bench("bench", arg.format(tmp_path))
+    assert caught.value.returncode == 2
+
+
+def unreached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the test fail if anything is measured."""
+
+    def measure(*_args: Any, **_options: Any) -> None:
+        pytest.fail("It measured.")
+
+    for name in ("run_here", "run_in_processes", "insert_rows"):
+        monkeypatch.setattr(f"django_idgen.management.commands.idgen_bench.{name}", measure)
+
+
+def test_a_size_that_the_database_does_not_tell_is_not_drawn() -> None:
+    """Zero bytes a row would be a lie."""
+    drawn = insert_picture([Inserted("BigAutoField", 2100, 9.0, 9.0, index_bytes=50_000)])
+    assert len(drawn.charts) == 3
+    drawn = insert_picture([Inserted("BigAutoField", 2100, 9.0, 9.0, index_bytes=None)])
+    assert len(drawn.charts) == 2
+
+
+def test_ratios_are_those_of_the_figures_beside_them() -> None:
+    """With medians of the rounds' ratios, 410 and 463 ns could stand beside 1.00x and 2.60x."""
+    rounds = {"first": [100, 410, 420], "second": [463, 100, 1100]}
+    found = figures_of(
+        [
+            [
+                Measured(name, "", False, False, 1, ids=[1] * 3, elapsed_ns=spans,
+                         latency_ns=array("q", [1]))
+                for name, spans in rounds.items()
+            ]
+        ]
+    )  # fmt: skip
+    assert [row.ns_per_id for row in found] == [410, 463]
+    assert [row.ratio for row in found] == [1, 463 / 410]
+
+
+def test_ratios_mean_the_same_in_both_tables(bench: Bench) -> None:
+    """The head says of what they are, and that less is faster."""
+    out, _ = bench("bench", "--count=100", "--against=uuid4")
+    assert out.startswith("ratio: the time an id, as a multiple of that of bench; less is faster.")
+    found = [
+        Inserted("SegmentIdField", 2100, 200.0, 300.0, None),
+        Inserted("BigAutoField", 2100, 100.0, 100.0, None),
+    ]
+    head, _columns, row, *_rest = insert_table(found, database="default")
+    assert head == "ratio: the time a row, as a multiple of that of BigAutoField; less is faster."
+    assert re.search(r"^SegmentIdField .* 2\.00x .* 3\.00x", row)
 
 
 def test_a_report_is_compared_with_an_earlier_one(bench: Bench, tmp_path: Path) -> None:
@@ -610,7 +698,7 @@ def test_a_report_is_compared_with_an_earlier_one(bench: Bench, tmp_path: Path) 
     report = tmp_path / "report.json"
     bench("bench", "--count=500", f"--json={report}")
     out, _ = bench("bench", "segment:bench", "--count=500", f"--compare={report}")
-    assert out.splitlines()[0].endswith("earlier")
+    assert out.splitlines()[1].endswith("earlier")
     assert re.search(r"^bench .*x$", out, re.MULTILINE)
     for text in ("[]", "{}", "no JSON"):
         report.write_text(text)
@@ -621,7 +709,7 @@ def test_a_report_is_compared_with_an_earlier_one(bench: Bench, tmp_path: Path) 
 def test_latency_in_full(bench: Bench) -> None:
     """More percentiles, and which part of the calls took longer than a limit."""
     out, _ = bench("bench", "--count=500", "--latency")
-    assert re.search(r"p99\.99 +max$", out.splitlines()[0])
+    assert re.search(r"p99\.99 +max$", out.splitlines()[1])
     assert re.search(r"^bench( +\d+\.\d{3}%){5}$", out, re.MULTILINE)
 
 
@@ -653,6 +741,25 @@ def test_it_stops_at_once_and_in_order(project: dict[str, str]) -> None:
     assert process.returncode == 130, err
     assert out == ""
     assert err.splitlines()[-1] == "CommandError: Stopped. No report was written."
+
+
+def test_the_two_signals_of_one_ctrl_c_are_one(project: dict[str, str]) -> None:
+    """As those of ``timeout``, which sends its signal to the process and to its group."""
+    command = [sys.executable, "-m", "django", "idgen_bench", "--count=900000000"]
+    process = subprocess.Popen(
+        command, env=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    while not worker_ids(project):
+        assert process.poll() is None
+        sleep(0.1)
+    sleep(1)
+    for _signal in range(4):
+        os.killpg(process.pid, signal.SIGINT)
+        sleep(0.002)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, ""), err
+    assert err.strip() == "CommandError: Stopped. No report was written."
 
 
 def worker_ids(project: dict[str, str]) -> int:

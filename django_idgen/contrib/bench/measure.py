@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import threading
 from array import array
 from collections.abc import Callable, Iterator, Mapping
@@ -354,6 +355,7 @@ def _work(
     except BrokenBarrierError:
         sender.send(("stopped", None))  # the process that failed reports the reason
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  The parent reports it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one Ctrl-C is enough
         sender.send(("failed", str(error) if isinstance(error, IdgenError) else repr(error)))
         barrier.abort()
 

@@ -48,7 +48,7 @@ class Figures:
     ns_per_id: float
     """Median of the rounds: elapsed time divided by the ids of all threads and processes."""
     ratio: float
-    """Median of the rounds' ratios to the first target; lower is faster."""
+    """``ns_per_id``, as a multiple of that of the first target; less is faster."""
     rounds_ns: tuple[float, ...]
     latency_ns: Mapping[str, int]
     """Percentiles of single ``next_id()`` calls. Reading the clock is included."""
@@ -67,12 +67,13 @@ class Figures:
 def figures_of(measured: Sequence[Sequence[Measured]]) -> list[Figures]:
     """Combine the results of all processes, and prove the ids unique."""
     by_target = list(zip(*measured, strict=True))
-    first = _rounds_ns(by_target[0])
+    first = median(_rounds_ns(by_target[0]))
     return [_figures(parts, first) for parts in by_target]
 
 
-def _figures(parts: Sequence[Measured], first: Sequence[float]) -> Figures:
+def _figures(parts: Sequence[Measured], first: float) -> Figures:
     rounds = _rounds_ns(parts)
+    ns_per_id = median(rounds)
     spans = sorted(chain.from_iterable(part.latency_ns for part in parts))
     proof = None
     if parts[0].ours:
@@ -81,8 +82,8 @@ def _figures(parts: Sequence[Measured], first: Sequence[float]) -> Figures:
     return Figures(
         name=parts[0].name,
         what=parts[0].what,
-        ns_per_id=median(rounds),
-        ratio=median(own / other for own, other in zip(rounds, first, strict=True)),
+        ns_per_id=ns_per_id,
+        ratio=ns_per_id / first,
         rounds_ns=tuple(rounds),
         latency_ns={
             name: spans[min(len(spans) - 1, int(len(spans) * share))]
@@ -116,6 +117,7 @@ def table(
     width = max(17 if latency else 6, *(len(row.name) for row in figures))
     names = tuple(PERCENTILES) if latency else SHOWN
     head = "".join(f" {name:>9}" for name in names) + (f" {'earlier':>9}" if earlier else "")
+    yield f"ratio: the time an id, as a multiple of that of {figures[0].name}; less is faster."
     yield f"{'target':<{width}} {'ids/s':>13} {'ns an id':>9} {'ratio':>7}{head}"
     for row in figures:
         spans = "".join(f" {_span(row.latency_ns[name]):>9}" for name in names)
@@ -148,12 +150,12 @@ def _notes(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
     how = "next_id()" if plan.batch == 1 else f"next_ids({plan.batch})"
     yield (
         f"{plan.count:,} ids of each by {how}, {plan.threads} thread(s) in each of "
-        f"{plan.processes} process(es); medians of {plan.rounds} interleaved rounds; "
-        f"ratio of the time an id to that of {figures[0].name}."
+        f"{plan.processes} process(es); medians of {plan.rounds} interleaved rounds."
     )
     yield (
         f"Latency: {figures[0].latency_calls:,} calls of next_id() of each, timed one by one in "
-        f"passes of their own; reading the clock ({timer_ns()} ns) is included."
+        f"passes of their own, whose ids are compared, too; reading the clock ({timer_ns()} ns) "
+        f"is included."
     )
 
 

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
+import signal
 import sys
 import tempfile
+import threading
 from argparse import RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import django
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from ...contrib.bench.drawing import (
+    Picture,
+    check_drawing,
+    html_page,
+    insert_picture,
+    picture,
+    save_picture,
+)
 from ...contrib.bench.inserts import BATCH, insert_rows, insert_table
 from ...contrib.bench.measure import Measured, Plan, run_here, run_in_processes
 from ...contrib.bench.report import (
@@ -44,6 +58,7 @@ from ...process.handlers import segments
 
 __all__ = ["Command", "set_up"]
 
+REPEATS, NOT_MEASURED, STOPPED = 1, 2, 130
 COUNT, COUNT_OVER_HTTP = 1_000_000, 10_000
 SEGMENT_TIMEOUT = 60.0
 """Seconds that a benchmark waits for a segment: a slow source is a figure, not a failure."""
@@ -59,7 +74,8 @@ class Command(BaseCommand):
     help = (
         "Measure generators, and prove that no id repeats in all threads and processes.\n\n"
         "The ids are taken for good: those of segment:TAG leave a gap in the ids of that tag,\n"
-        "so name a tag that is made for this. Exit code 1 if an id repeats or doesn't rise."
+        "so name a tag that is made for this. Exit code 1 if an id repeats or doesn't rise,\n"
+        "2 if they could not be measured, or the report not be written."
     )
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -132,14 +148,16 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         try:
-            if options["insert"] is None:
-                self._bench(options)
-            else:
-                self._insert(options)
+            with _one_interrupt(ends_process=getattr(self, "_called_from_command_line", False)):
+                _check_files(options)
+                if options["insert"] is None:
+                    self._bench(options)
+                else:
+                    self._insert(options)
         except KeyboardInterrupt:
-            raise CommandError("Stopped. No report was written.", returncode=130) from None
+            raise CommandError("Stopped. No report was written.", returncode=STOPPED) from None
         except (IdgenError, ImproperlyConfigured, OSError) as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(str(error), returncode=NOT_MEASURED) from error
 
     def _bench(self, options: dict[str, Any]) -> None:
         url = options["http"]
@@ -167,12 +185,9 @@ class Command(BaseCommand):
         self.stdout.write("\n".join(lines))
         if options["json"]:
             _write("json", options["json"], as_json(figures, plan, skipped))
-        if options["plot"] or options["html"]:
-            from ...contrib.bench.drawing import picture
-
-            _draw(options, picture(figures), lines)
+        _draw(options, picture(figures), lines)
         if found := faults(figures):
-            raise CommandError("\n".join(found))
+            raise CommandError("\n".join(found), returncode=REPEATS)
 
     def _insert(self, options: dict[str, Any]) -> None:
         targets = tuple(dict.fromkeys(options["targets"] or ["default"]))
@@ -189,10 +204,7 @@ class Command(BaseCommand):
         if options["json"]:
             rows = {"environment": environment(), "inserts": [asdict(each) for each in found]}
             _write("json", options["json"], json.dumps(rows, indent=2) + "\n")
-        if options["plot"] or options["html"]:
-            from ...contrib.bench.drawing import insert_picture
-
-            _draw(options, insert_picture(found), lines)
+        _draw(options, insert_picture(found), lines)
 
     def _bar(self, steps: int) -> ProgressBar:
         draw = partial(self.stderr.write, style_func=str, ending="")
@@ -209,6 +221,36 @@ class Command(BaseCommand):
         finally:
             allocator.timeout = usual
             bar.clear()
+
+
+@contextmanager
+def _one_interrupt(*, ends_process: bool) -> Iterator[None]:
+    """Take the signals of one Ctrl-C as one.
+
+    ``timeout`` sends its signal to the process and to its group, so it comes twice. The second
+    one would interrupt what gives the worker ids back, or be printed from a finalizer. A Ctrl-C
+    after a second counts again, until the process exits.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or (
+        usual is not signal.default_int_handler
+    ):
+        yield
+        return
+    last = -1.0
+
+    def stop(*_: object) -> None:
+        nonlocal last
+        repeated, last = monotonic() - last < 1, monotonic()
+        if not repeated:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        ignored = ends_process and last > 0
+        signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else usual)
 
 
 def _installed(given: str) -> tuple[list[str], dict[str, str]]:
@@ -232,27 +274,47 @@ def _check_targets(plan: Plan, opener: Opener) -> None:
         except KeyError as error:
             raise CommandError(
                 f"There is no generator {name!r} in IDGEN['GENERATORS']. Name one that is there, "
-                f"or a tag as {SEGMENT}TAG."
+                f"or a tag as {SEGMENT}TAG.",
+                returncode=NOT_MEASURED,
             ) from error
     if plan.processes > 1 and "DJANGO_SETTINGS_MODULE" not in os.environ:
         raise CommandError(
             "--processes needs settings that a fresh process can import: set "
-            "DJANGO_SETTINGS_MODULE, or give --settings."
+            "DJANGO_SETTINGS_MODULE, or give --settings.",
+            returncode=NOT_MEASURED,
         )
 
 
-def _draw(options: dict[str, Any], figure: Any, lines: list[str]) -> None:
-    from ...contrib.bench.drawing import html_page, save_picture
+def _check_files(options: dict[str, Any]) -> None:
+    """Raise :class:`CommandError` for a report that could not be written after all the work."""
+    check_drawing(options["plot"], options["html"])
+    for option in ("json", "plot", "html"):
+        if not options[option]:
+            continue
+        path = Path(options[option])
+        if path.is_dir():
+            raise _unwritable(option, path, errno.EISDIR)
+        if not path.parent.is_dir():
+            raise _unwritable(option, path, errno.ENOENT)
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise _unwritable(option, path, errno.EACCES)
 
+
+def _unwritable(option: str, path: object, code: int | None) -> CommandError:
+    reason = os.strerror(code or errno.EIO)
+    return CommandError(f"--{option} {path} can't be written: {reason}.", returncode=NOT_MEASURED)
+
+
+def _draw(options: dict[str, Any], drawing: Picture, lines: list[str]) -> None:
     if options["plot"]:
-        save_picture(figure, options["plot"])
+        save_picture(drawing, options["plot"])
     if options["html"]:
         command = shlex.join(["python", *map(str, sys.argv)])
-        _write("html", options["html"], html_page(figure, lines, environment(), command))
+        _write("html", options["html"], html_page(drawing, lines, environment(), command))
 
 
 def _write(option: str, path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"--{option} {path} can't be written: {error.strerror}.") from error
+        raise _unwritable(option, path, error.errno) from error
