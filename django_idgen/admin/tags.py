@@ -512,7 +512,8 @@ class SegmentHistoryAdmin(ViewOnlyAdmin, TableAdmin):
                 "History is off, so nothing is added here. To switch it on, set the option "
                 "“history” of the segment source to True and restart the processes."
             )
-            self.message_user(request, text, messages.INFO)
+            # Django shows an INFO as it shows a success.
+            self.message_user(request, text, messages.WARNING)
         return response
 
     @admin.display(description=gettext_lazy("time"), ordering="taken_at")

@@ -35,7 +35,7 @@ from ..rest.tokens import (
     warnings_about,
 )
 from ..settings.config import SettingsError, read_settings
-from .base import SafeAdmin, labelled
+from .base import SafeAdmin, badge, labelled
 from .tag_page import moment_text
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class NewTokenForm(ModelForm):
 class AccessTokenAdmin(SafeAdmin):
     """Tokens are made, given other rights, replaced and revoked here."""
 
-    list_display = ("name", "ends_in", "works", "rights", "expires")
+    list_display = ("name", "ends_in", "state", "rights", "expires")
     list_filter = (StateFilter,)
     show_facets = admin.ShowFacets.NEVER
     search_fields = ("name", "=hint")
@@ -146,9 +146,9 @@ class AccessTokenAdmin(SafeAdmin):
         at = token.expires_at
         return labelled(_("expires"), _("never") if at is None else moment_text(at))
 
-    @admin.display(description=gettext_lazy("works"), boolean=True)
-    def works(self, token: AccessToken) -> bool:
-        return not token.has_ended
+    @admin.display(description=gettext_lazy("state"))
+    def state(self, token: AccessToken) -> str:
+        return badge("quiet", _("ended")) if token.has_ended else badge("good", _("works"))
 
     def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         """A token that has ended can't be changed."""

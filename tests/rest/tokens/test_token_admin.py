@@ -191,6 +191,15 @@ def test_nothing_that_works_is_nothing_to_replace(admin_client: Client) -> None:
     assert AccessToken.objects.count() == 1
 
 
+def test_the_list_says_in_words_whether_a_token_works(admin_client: Client) -> None:
+    """A tick would have no name on a phone, where the table has no head."""
+    make_token("shop", tags=["*"])
+    assert re.search(r'class="field-state">.*idgen-good">works<', admin_client.get(LIST).text)
+    make_token("lab", tags=["*"], expires_at=datetime.now(UTC) - timedelta(days=1))
+    ended = admin_client.get(f"{LIST}?state=ended").text
+    assert re.search(r'class="field-state">.*idgen-quiet">ended<', ended)
+
+
 def test_revoking_ends_it_now_and_is_logged(admin_client: Client) -> None:
     """With a word on the processes that have just seen it."""
     token, secret = make_token("shop", tags=["orders"])
