@@ -6,6 +6,7 @@ import sys
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
+    from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
     from django.db import OperationalError
     from shop.databases import missing
@@ -16,3 +17,5 @@ if __name__ == "__main__":
         if (words := missing(error)) is None:
             raise
         raise SystemExit(words) from None
+    except ImproperlyConfigured as error:
+        raise SystemExit(str(error)) from None

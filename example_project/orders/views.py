@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST
@@ -29,16 +29,18 @@ def live(request: HttpRequest) -> HttpResponse:
 def feed(_request: HttpRequest) -> JsonResponse:
     """The newest orders, for the live page. Ids become strings, which JavaScript reads right."""
     orders = Order.objects.order_by("-pk").select_related("customer").prefetch_related("parcels")
-    return JsonResponse(
-        {
+    try:
+        shop = {
             "orders": [_shown(order) for order in orders[:SHOWN]],
             "totals": {
                 model._meta.model_name: model._default_manager.count()
                 for model in (Customer, Order, Parcel)
             },
-        },
-        encoder=IdJSONEncoder,
-    )
+        }
+    except DatabaseError as error:
+        words = f"{str(error).strip()}. If a table is missing, run: python manage.py migrate"
+        return JsonResponse({"problem": words}, status=503)
+    return JsonResponse(shop, encoder=IdJSONEncoder)
 
 
 def _shown(order: Order) -> dict[str, Any]:

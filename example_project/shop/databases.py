@@ -10,10 +10,20 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-ENGINES = {"postgres": "postgresql", "postgresql": "postgresql", "mysql": "mysql"}
+ENGINES = {
+    "postgres": "postgresql",
+    "postgresql": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+}
 
 
 def database(url: str, *, default_file: Path) -> dict[str, Any]:
+    if url and "://" not in url:
+        raise ImproperlyConfigured(
+            f"SHOP_DATABASE_URL is no address. It begins with one of {', '.join(ENGINES)}, "
+            "sqlite; such as postgres://postgres@127.0.0.1:5432/shop."
+        )
     parts = urlsplit(url)
     if parts.scheme in {"", "sqlite"}:
         return {
@@ -28,6 +38,10 @@ def database(url: str, *, default_file: Path) -> dict[str, Any]:
             f"SHOP_DATABASE_URL begins with {parts.scheme!r}: it must be one of "
             f"{', '.join(ENGINES)}, sqlite."
         )
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise ImproperlyConfigured(f"SHOP_DATABASE_URL can't be read: {error}.") from error
     engine = ENGINES[parts.scheme]
     if engine == "mysql" and find_spec("MySQLdb") is None and find_spec("pymysql") is not None:
         import pymysql
@@ -39,7 +53,7 @@ def database(url: str, *, default_file: Path) -> dict[str, Any]:
         "USER": parts.username or "",
         "PASSWORD": parts.password or "",
         "HOST": parts.hostname or "",
-        "PORT": parts.port or "",
+        "PORT": port or "",
     }
 
 
@@ -64,7 +78,8 @@ def missing(error: Exception) -> str | None:
         ]
         command += ["create", name]
     elif "onnection refused" in str(error) or "Can't connect" in str(error):
-        return f"No database server answers at {host or 'the local socket'}. Start it first."
+        port = f":{found['PORT']}" if host and found.get("PORT") else ""
+        return f"No database server answers at {host or 'the local socket'}{port}. Start it first."
     else:
         return None
     return f"There is no database {name!r} on that server. Make it: {shlex.join(command)}"

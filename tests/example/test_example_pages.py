@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,7 +61,17 @@ class Shop(NamedTuple):
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """The example as ``runserver`` serves it, with an order of one line."""
-    directory = tmp_path_factory.mktemp("shop")
+    with served(
+        tmp_path_factory.mktemp("shop"), ["migrate", "-v0"], ["shell", "-v0", "-c", AN_ORDER]
+    ) as (url, said):
+        ids = re.search(r"order (\d+) line (\d+)", said)
+        assert ids is not None, said
+        yield Shop(url, int(ids[1]), int(ids[2]))
+
+
+@contextmanager
+def served(directory: Path, *commands: list[str]) -> Iterator[tuple[str, str]]:
+    """The address of the example on a database in ``directory``, and what its last command said."""
     port = free_port()
     environment = {
         **os.environ,
@@ -78,17 +89,16 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
             text=True,
         )
 
-    for words in (["migrate", "-v0"], ["shell", "-v0", "-c", AN_ORDER]):
+    said = ""
+    for words in commands:
         process = manage(*words)
         said, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, said
-    ids = re.search(r"order (\d+) line (\d+)", said)
-    assert ids is not None, said
     server = manage("runserver", f"127.0.0.1:{port}", "--noreload")
-    found = Shop(f"http://127.0.0.1:{port}", int(ids[1]), int(ids[2]))
+    url = f"http://127.0.0.1:{port}"
     try:
-        _wait_for(found, server)
-        yield found
+        _wait_for(Shop(url, 0, 0), server)
+        yield url, said
     finally:
         server.terminate()
         server.communicate(timeout=PATIENCE)
@@ -162,6 +172,14 @@ def test_the_live_page_shows_each_order_and_leads_to_it(shop: Shop, tmp_path: Pa
     assert cell(page, "part-worker").isdecimal()
     with pytest.raises(urllib.error.HTTPError, match="404"):
         shop.get("/orders/1/")
+
+
+def test_the_live_page_says_that_tables_are_missing(tmp_path: Path) -> None:
+    """Where the server was started before "migrate", a line says what to run."""
+    with served(tmp_path) as (url, _):
+        page = dump(url, tmp_path / "profile")
+    assert "If a table is missing, run: python manage.py migrate" in page
+    assert "Loading" not in page
 
 
 def test_the_button_places_orders(shop: Shop) -> None:

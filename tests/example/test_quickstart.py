@@ -16,11 +16,13 @@ from tests.ports import free_port
 MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"
 
 
-def manage(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def manage(
+    url: str, *arguments: str, cwd: Path = MANAGE.parents[1]
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SHOP_DATABASE_URL": url}
     environment.pop("DJANGO_SETTINGS_MODULE", None)
     command = ["-W", "error", str(MANAGE), *arguments]
-    return warm.run(command, cwd=MANAGE.parents[1], env=environment)
+    return warm.run(command, cwd=cwd, env=environment)
 
 
 def url_of(place: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
@@ -68,7 +70,35 @@ def test_another_kind_of_database_is_refused_with_those_that_are_known(tmp_path:
     """A slip in the address names the slip."""
     done = manage(f"oracle://{tmp_path}", "quickstart")
     assert done.returncode == 1
-    assert "'oracle': it must be one of postgres, postgresql, mysql, sqlite" in done.stderr
+    assert done.stderr.strip() == (
+        "SHOP_DATABASE_URL begins with 'oracle': it must be one of postgres, postgresql, mysql, "
+        "mariadb, sqlite."
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("bogus", "SHOP_DATABASE_URL is no address. It begins with one of postgres, "),
+        ("postgres://127.0.0.1:5x/shop", "SHOP_DATABASE_URL can't be read: "),
+    ],
+)
+def test_an_address_that_is_none_is_one_line(url: str, words: str, tmp_path: Path) -> None:
+    """It names the setting, and makes no file of that name."""
+    for command in ("quickstart", "migrate", "runserver"):
+        done = manage(url, command, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.startswith(words)
+        assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_mariadb_has_its_name() -> None:
+    """It goes the way of MySQL."""
+    servers.require("mariadb")
+    url = servers.URLS["mariadb"].rpartition("/")[0].replace("mysql://", "mariadb://")
+    done = manage(f"{url}/no_shop_yet", "migrate")
+    assert "There is no database 'no_shop_yet' on that server." in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -87,9 +117,10 @@ def test_a_database_that_is_missing_is_one_line(server: str, advice: str) -> Non
 
 def test_a_server_that_does_not_answer_is_one_line() -> None:
     """It says where no server answers."""
-    done = manage(f"postgres://postgres@127.0.0.1:{free_port()}/shop", "migrate")
+    port = free_port()
+    done = manage(f"postgres://postgres@127.0.0.1:{port}/shop", "migrate")
     assert done.returncode == 1
-    assert "No database server answers at 127.0.0.1. Start it first." in done.stderr
+    assert f"No database server answers at 127.0.0.1:{port}. Start it first." in done.stderr
     assert "Traceback" not in done.stderr
 
 
