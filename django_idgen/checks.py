@@ -49,6 +49,7 @@ from django.template.backends.django import DjangoTemplates
 from django.urls import URLPattern, get_resolver
 from django.utils.module_loading import import_string
 
+from .core.errors import ConfigurationError
 from .core.layout import BitLayout
 from .fields.base import GeneratedOnSave
 from .fields.relations import id_held_by
@@ -106,9 +107,24 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
         for tagged in read.tag_generators.values():
             wiring().build_tag_generator(tagged).close()
         wiring().build_allocator(read.segments).close()
-    except SettingsError as error:
+        _check_redis()
+    except ConfigurationError as error:
         return [Error(str(error), id="django_idgen.E001")]
     return []
+
+
+def _check_redis() -> None:
+    """Raises :class:`ConfigurationError` for an alias that is no Redis.
+
+    A registry looks its alias up at the first lease only, since a test may need no Redis.
+    """
+    # Imported here, since only projects that use Redis have django-redis.
+    from .db.redis_checks import redis_aliases
+
+    for alias in sorted(redis_aliases()):
+        from .db.redis_client import raw_client
+
+        raw_client(alias)
 
 
 def check_exhaustion(**_kwargs: Any) -> list[CheckMessage]:

@@ -20,7 +20,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from .core.errors import ConfigurationError
-from .settings.config import DEFAULT_WINDOW, read_settings
+from .settings.config import DEFAULT_WINDOW, shortest_window
 
 try:
     shared_task: Any = import_module("celery").shared_task
@@ -53,10 +53,10 @@ def renewed_every() -> float:
     A whole number from one second on, as django-celery-beat requires.
     """
     try:
-        windows = [entry.window for entry in read_settings().generators.values()]
+        window = shortest_window()
     except ImproperlyConfigured:
-        windows = [DEFAULT_WINDOW]  # the checks report wrong settings
-    seconds = min(LONGEST_INTERVAL, min(windows) / RENEWED_A_WINDOW)
+        window = DEFAULT_WINDOW  # the checks report wrong settings
+    seconds = min(LONGEST_INTERVAL, window / RENEWED_A_WINDOW)
     return float(int(seconds)) if seconds >= 1 else seconds
 
 

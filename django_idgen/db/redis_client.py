@@ -87,9 +87,9 @@ class OwnRedis:
             return call(client)
         except UNREACHABLE as error:
             raise unavailable(
-                f"The Redis of CACHES[{self.alias!r}] did not answer: {_words(error)}. What it "
-                f"may have granted is given up. See that the server is up, that it can be "
-                f"reached from here, and that it lets this user in."
+                f"The Redis of CACHES[{self.alias!r}] did not answer: {_words(error)}. See that "
+                f"the server is up, that it can be reached from here, and that it lets this user "
+                f"in."
             ) from error
         except redis.RedisError as error:
             if _REFUSED.search(str(error)):
@@ -135,14 +135,15 @@ def raw_client(alias: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
     except Exception as error:
         raise _not_a_redis(alias, str(error)) from error
     if not isinstance(pool, redis.ConnectionPool):
-        raise _not_a_redis(alias, f"its connections are a {type(pool).__name__}.")
+        raise _not_a_redis(alias, f"its connections are a {type(pool).__name__}")
     return redis.Redis(connection_pool=_own_pool(pool, timeout))
 
 
 def _not_a_redis(alias: str, reason: str) -> ConfigurationError:
     return ConfigurationError(
-        f"CACHES[{alias!r}] can't be used as a Redis: {reason} It must be an alias with "
-        f"BACKEND 'django_redis.cache.RedisCache' that leads to one server or to Sentinels."
+        f"CACHES[{alias!r}] can't be used as a Redis: {reason.rstrip('.')}. It must be an "
+        f"alias with BACKEND 'django_redis.cache.RedisCache' that leads to one server or to "
+        f"Sentinels."
     )
 
 

@@ -72,9 +72,9 @@ class Transactions:
             raise self._unavailable(f"Database {self._describe(error)}") from error
         except (TimeoutError, CancelledError) as error:
             raise self._unavailable(
-                f"Database {self.own.alias!r} did not answer within {timeout:g} s. What it "
-                f"may still grant is given up. See what blocks the server (a locked row of "
-                f"the django_idgen tables?), or raise the 'timeout' option."
+                f"Database {self.own.alias!r} did not answer within {timeout:g} s. See what "
+                f"blocks the server (a locked row of the django_idgen tables?), or raise the "
+                f"'timeout' option."
             ) from error
 
     def _describe(self, error: AnyDatabaseError) -> str:
@@ -83,8 +83,8 @@ class Transactions:
             return f"{alias!r}: {reason_of(error, database)}"
         text = one_line(error)  # psycopg's have several lines
         return (
-            f"{alias!r} failed: {text}. What it may have granted is given up. See that the server "
-            f"can be reached, and that its user may read and write the django_idgen tables."
+            f"{alias!r} failed: {text}. See that the server can be reached, and that its user may "
+            f"read and write the django_idgen tables."
         )
 
     def _attempts(

@@ -119,8 +119,9 @@ def _registry(
 
 def _wrapped(leases: BackendSettings, namespace: Namespace) -> Mapping[str, Namespace]:
     """The namespaces of the registries it wraps, by the option that describes each."""
+    backend = leases.load()
     try:
-        parts: Mapping[str, Namespace] = leases.load().wrapped(namespace)
+        parts: Mapping[str, Namespace] = backend.wrapped(namespace)
     except ConfigurationError as error:
         raise SettingsError(f"{leases.where}['OPTIONS']: {error}") from error
     return parts

@@ -24,7 +24,7 @@ from ..core.errors import SegmentUnavailable
 from ..core.generator import Generator, PreforkGenerator, is_prefork
 from ..core.segment import check_tag
 from ..db.connection import forget_in_process
-from ..settings.config import DEFAULT_ALIAS, SettingsError
+from ..settings.config import DEFAULT_ALIAS, SettingsError, refuse_without_app
 from . import lifecycle
 
 if TYPE_CHECKING:
@@ -171,12 +171,9 @@ class SegmentMap(dict[str, Generator]):
         self._lock = threading.Lock()
 
     def __missing__(self, tag: str) -> Generator:
-        # Imported here: it needs models.
-        from .tags import check_made
-
         if tag not in self.fields and not current_settings().segments.make_tags:
             try:
-                check_made(check_tag(tag))
+                _tags().check_made(check_tag(tag))
             except SegmentUnavailable:
                 # A pool may still have its ids. Not kept: the next look-up asks again.
                 generator = self.open(tag)
@@ -195,8 +192,7 @@ class SegmentMap(dict[str, Generator]):
 
         A new tag begins above the rows of ``fields`` and of all known fields of the tag.
         """
-        from .tags import taken_of_new
-
+        taken_of_new = _tags().taken_of_new
         fields = (*fields, *self.fields.get(check_tag(tag), ()))
         if is_prefork():
             taken = taken_of_new(tag, fields) or 0
@@ -296,6 +292,15 @@ def next_id(alias: str = DEFAULT_ALIAS) -> int:
 
 # The public name: a migration of a field with ``default=next_id`` writes it down.
 next_id.__module__ = "django_idgen"
+
+
+def _tags() -> ModuleType:
+    """The module of tags, imported late, since it needs models. Raises :class:`SettingsError`."""
+    try:
+        from . import tags
+    except RuntimeError as error:
+        refuse_without_app(error, "Segments have tables")
+    return tags
 
 
 def reset() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import Any, NoReturn
 
 from django.apps import apps
 from django.conf import settings
@@ -46,6 +46,8 @@ __all__ = [
     "nested_source",
     "nested_workers",
     "read_settings",
+    "refuse_without_app",
+    "shortest_window",
 ]
 
 # --- a BACKEND and its options -------------------------------------------------------
@@ -80,13 +82,7 @@ class BackendSettings:
             # What it needs is not installed.
             raise SettingsError(f"{self.where}['BACKEND'] is {self.path!r}: {error}") from error
         except RuntimeError as error:
-            # Django's error for models of an app that is not installed.
-            if apps.is_installed("django_idgen"):
-                raise
-            raise SettingsError(
-                f"{self.where}['BACKEND'] is {self.path!r}, which has tables: add 'django_idgen' "
-                f"to INSTALLED_APPS."
-            ) from error
+            refuse_without_app(error, f"{self.where}['BACKEND'] is {self.path!r}, which has tables")
         if not isinstance(found, type) or not issubclass(found, self.base):
             raise SettingsError(
                 f"{self.where}['BACKEND'] is {self.path!r} ({found!r:.80}), which does not "
@@ -132,6 +128,13 @@ def mapping(where: str, value: object, allowed: tuple[str, ...] | None = None) -
     if allowed is not None:
         refuse_unknown(where, value, allowed)
     return dict(value)
+
+
+def refuse_without_app(error: RuntimeError, why: str) -> NoReturn:
+    """For Django's error about models of an app that is not installed; raises any other again."""
+    if apps.is_installed("django_idgen"):
+        raise error
+    raise SettingsError(f"{why}: add 'django_idgen' to INSTALLED_APPS.") from error
 
 
 def refuse_unknown(where: str, given: Mapping[Any, Any], allowed: tuple[str, ...]) -> None:
@@ -438,15 +441,14 @@ def _generator(alias: object, entry: object) -> GeneratorSettings:
         base=Generator,
     )
     layout = _layout(where, raw)
-    options = leases.options
-    window = seconds(f"{leases.where}['OPTIONS']['window']", options.get("window", DEFAULT_WINDOW))
+    window = _window(leases)
     return GeneratorSettings(
         alias=alias,
         namespace=text(where, "NAMESPACE", raw.get("NAMESPACE", alias)),
         layout=layout,
         window=window,
         idle_after=_idle_after(leases, window),
-        workers=_workers(leases.where, options.get("workers"), layout),
+        workers=_workers(leases.where, leases.options.get("workers"), layout),
         skew_limit=seconds(
             f"{where}['OPTIONS']['skew_limit']",
             backend.options.get("skew_limit", DEFAULT_SKEW_LIMIT),
@@ -480,6 +482,29 @@ def _tag_generator(alias: object, entry: object) -> TagGeneratorSettings:
     source = {"BACKEND": backend.load().default_source, **mapping(where, raw.get("SOURCE", {}))}
     segments = _segments({"SOURCE": source, "OPTIONS": shared}, where)
     return TagGeneratorSettings(str(alias), segments, backend)
+
+
+def shortest_window() -> float:
+    """The shortest window of all generators, in seconds. Raises :class:`SettingsError`.
+
+    It imports none of their classes, which may need models: callers may be earlier than these.
+    """
+    raw = mapping("IDGEN", getattr(settings, "IDGEN", {}))
+    where = "IDGEN['GENERATORS']"
+    entries = {
+        alias: mapping(f"{where}[{alias!r}]", entry)
+        for alias, entry in {DEFAULT_ALIAS: {}, **mapping(where, raw.get("GENERATORS", {}))}.items()
+    }
+    # An alias with ids of a tag has no LEASES, so that the default counts for it.
+    return min(
+        _window(_backend(f"{where}[{alias!r}]['LEASES']", entry.get("LEASES", {}), DEFAULT_LEASES))
+        for alias, entry in entries.items()
+    )
+
+
+def _window(leases: BackendSettings) -> float:
+    value = leases.options.get("window", DEFAULT_WINDOW)
+    return seconds(f"{leases.where}['OPTIONS']['window']", value)
 
 
 def _idle_after(leases: BackendSettings, window: float) -> float:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -427,3 +432,67 @@ def test_wide_columns_pass() -> None:
     """A migrated database gets no message, and without a database nothing is asked."""
     assert checks.check_columns(databases=list(connections)) == []
     assert checks.check_columns() == []
+
+
+# --- Redis --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alias", ["nosuch", "default"])
+def test_a_redis_that_is_none_is_found(alias: str, settings: Any) -> None:
+    """E001, of the registry as of the pool: an unknown alias, and one that is not a Redis."""
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    options = {"OPTIONS": {"alias": alias}}
+    leases = {"BACKEND": "django_idgen.leases.redis.RedisLeases", **options}
+    pool = {"BACKEND": "django_idgen.sources.pool.PoolSource", **options}
+    for idgen in ({"GENERATORS": {"default": {"LEASES": leases}}}, {"SEGMENTS": {"SOURCE": pool}}):
+        settings.IDGEN = idgen
+        (found,) = checks.check_settings()
+        assert found.id == "django_idgen.E001"
+        # Whole sentences, wherever the reason comes from.
+        assert re.search(
+            rf"CACHES\['{alias}'\] can't be used as a Redis: .*[^.]\. It must be", found.msg
+        )
+
+
+def test_a_class_that_is_none_is_named_where_it_is(settings: Any) -> None:
+    """By the path of BACKEND alone."""
+    leases = {"BACKEND": "django_idgen.leases.nosuch.X"}
+    settings.IDGEN = {"GENERATORS": {"default": {"LEASES": leases}}}
+    (found,) = checks.check_settings()
+    assert found.msg.startswith(
+        "IDGEN['GENERATORS']['default']['LEASES']['BACKEND'] is 'django_idgen.leases.nosuch.X'"
+    )
+
+
+@pytest.mark.parametrize("field", ["SnowflakeField", "SegmentIdField"])
+def test_a_field_without_the_app_says_so_at_the_first_id(field: str) -> None:
+    """In a shell or a server, where no check has run: what to add, and nothing of our models."""
+    code = f"""
+        import django
+        from django.conf import settings
+        settings.configure(DATABASES={{"default": {{"ENGINE": "django.db.backends.sqlite3",
+                                                  "NAME": ":memory:"}}}})
+        django.setup()
+        from django.db import models
+        from django_idgen.fields import {field}
+        class Thing(models.Model):
+            id = {field}(primary_key=True)
+            class Meta:
+                app_label = "app"
+        try:
+            Thing().save()
+        except Exception as error:
+            print(type(error).__name__, error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={k: v for k, v in os.environ.items() if k != "DJANGO_SETTINGS_MODULE"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.startswith("SettingsError "), done.stdout + done.stderr
+    assert "have tables: add 'django_idgen' to INSTALLED_APPS." in done.stdout.replace(
+        "has", "have"
+    )

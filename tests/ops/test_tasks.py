@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import pkgutil
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,13 @@ from django.db import connections
 from django.test import override_settings
 from django.utils import timezone
 
+import django_idgen
 from django_idgen import next_id, tasks
 from django_idgen.core.errors import ConfigurationError, RegistryUnavailable, UpkeepFailed
+from django_idgen.core.generator import Generator
 from django_idgen.core.lease import Grant
 from django_idgen.core.registry import Registry
+from django_idgen.core.source import Source
 from django_idgen.models import LeaseHistory, NamespaceRecord, SegmentHistory, WorkerLease
 from django_idgen.ops.upkeep import prune_history, renew_worker_leases
 from django_idgen.process import factory, lifecycle
@@ -495,6 +500,53 @@ def test_the_schedule_can_be_imported_by_the_settings_themselves(tmp_path: Path)
         "CELERY_BEAT_SCHEDULE = {**BEAT_SCHEDULE}\nLATER = 'known'",
     )
     assert said.split() == ["10.0", "known", "dict_keys(['default'])"]
+
+
+def dotted_names(base: type) -> set[str]:
+    """Of all classes of django_idgen that derive from ``base``."""
+    for module in pkgutil.walk_packages(django_idgen.__path__, "django_idgen."):
+        if module.name.rpartition(".")[2] != "spectacular":
+            import_module(module.name)
+    found, left = set(), [base]
+    while left:
+        left += (below := left.pop().__subclasses__())
+        found.update(f"{each.__module__}.{each.__qualname__}" for each in below)
+    return {name for name in found if name.startswith("django_idgen.")}
+
+
+def test_the_schedule_knows_the_windows_whatever_classes_the_settings_name(tmp_path: Path) -> None:
+    """A project's celery.py reads it before the apps are ready, when no models can be imported."""
+    (tmp_path / "mine.py").write_text("from django_idgen.models import LeafAlloc\n")
+    named = {
+        "generators": [*dotted_names(Generator), "mine.Generator"],
+        "leases": [*dotted_names(Registry), "mine.Leases"],
+        "sources": [*dotted_names(Source), "mine.Source"],
+    }
+    assert "django_idgen.contrib.sharding.source.TicketGenerator" in named["generators"]
+    assert "django_idgen.sources.redis_incr.RedisIncrGenerator" in named["generators"]
+    said = python(
+        f"""
+        from django.conf import settings
+        from django_idgen import tasks
+        named = {named!r}
+        def seconds(segments={{}}, **entry):
+            default = {{"LEASES": {{"OPTIONS": {{"window": 9}}}}}}
+            settings.IDGEN = {{
+                "GENERATORS": {{"default": default, "a": entry}}, "SEGMENTS": segments
+            }}
+            return tasks.renewed_every()
+        for name in named["generators"]:
+            assert seconds(BACKEND=name) == 3, name
+            assert seconds(BACKEND=name, SOURCE={{"OPTIONS": {{"alias": "idgen"}}}}) == 3, name
+        for name in named["leases"]:
+            assert seconds(LEASES={{"BACKEND": name, "OPTIONS": {{"window": 6}}}}) == 2, name
+        for name in named["sources"]:
+            assert seconds({{"SOURCE": {{"BACKEND": name}}}}) == 3, name
+        print("read")
+        """,
+        tmp_path,
+    )
+    assert said == "read\n"
 
 
 def test_celery_finds_the_tasks_by_itself(tmp_path: Path) -> None:

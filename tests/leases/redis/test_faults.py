@@ -87,7 +87,7 @@ def test_a_script_whose_answer_was_lost_is_not_sent_again(fleet: Fleet, farm: Re
         for job in (holder.start, holder.renew, holder.stop):
             before, sent = scripts_run(farm.first), wire.sent
             wire.losing = True
-            with pytest.raises(RegistryUnavailable, match="given up"):
+            with pytest.raises(RegistryUnavailable, match="did not answer"):
                 job()
             wire.losing = False
             assert (scripts_run(farm.first) - before, wire.sent - sent) == (1, 1)
