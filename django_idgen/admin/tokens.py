@@ -16,7 +16,7 @@ from django.contrib.admin.options import IS_POPUP_VAR
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import models
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.cache import add_never_cache_headers
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
@@ -100,7 +100,8 @@ class NewTokenForm(ModelForm):
         made = stored_tokens().filter(name=name, pk__gt=known).order_by("-pk").first()
         if made is not None:
             # The page that this answers with does make another.
-            self.data = {**self.data, self.add_prefix("newest"): str(made.pk)}
+            self.data = data = cast("QueryDict", self.data).copy()
+            data[self.add_prefix("newest")] = str(made.pk)
             text = _(
                 "The token %(token)s has been made since this page was opened, and its secret "
                 "was shown then. Save once more if you want another token."
