@@ -30,8 +30,8 @@ text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", s
 .end { text-anchor: end }
 .page { fill: #fff; stroke: #d9dee4 }
 .box { fill: #eef2f5; stroke: #b6c0ca }
-.time { fill: #00796b } .worker { fill: #b45309 } .sequence { fill: #3f51b5 }
-.batch { fill: #ad1457 }
+.time { fill: #2372b9 } .worker { fill: #2e8540 } .sequence { fill: #b45309 }
+.batch { fill: #7b4fb5 }
 .unused { fill: #cfd6dd }
 .a { fill: #00796b } .b { fill: #3f51b5 } .c { fill: #b45309 }
 .a-pale { fill: #b2d8d3 } .b-pale { fill: #c5cae9 }
@@ -47,8 +47,9 @@ text { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", s
   .page { fill: #1e2129; stroke: #3a404b }
   .box { fill: #2b303a; stroke: #55606d }
   .unused { fill: #444c57 }
-  .time, .a { fill: #00897b } .worker, .c { fill: #c2620e } .sequence, .b { fill: #5c6bc0 }
-  .batch { fill: #c2185b } .a-pale { fill: #1f4f4a } .b-pale { fill: #333d70 }
+  .time { fill: #3a82c4 } .worker { fill: #2f8a45 } .sequence { fill: #c2620e }
+  .batch { fill: #8a5fc4 } .a { fill: #00897b } .b { fill: #5c6bc0 } .c { fill: #c2620e }
+  .a-pale { fill: #1f4f4a } .b-pale { fill: #333d70 }
   .line, .dash { stroke: #a9b4bf } .head { fill: #a9b4bf }
   .alarm { stroke: #ff8a80 } .alarm-text { fill: #ff8a80 }
 }
