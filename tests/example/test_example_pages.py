@@ -170,6 +170,7 @@ def test_the_live_page_shows_each_order_and_leads_to_it(shop: Shop, tmp_path: Pa
     assert cell(page, "last-order").isdecimal()
     assert cell(page, "last-customer").startswith("cus_")
     assert cell(page, "part-worker").isdecimal()
+    assert re.fullmatch(r"none yet|\d+", cell(page, "last-parcel"))  # the order has none
     with pytest.raises(urllib.error.HTTPError, match="404"):
         shop.get("/orders/1/")
 
