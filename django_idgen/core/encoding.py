@@ -34,6 +34,7 @@ __all__ = [
     "DECIMAL",
     "MAX_PREFIX_LENGTH",
     "VERSIONS",
+    "WHOLE_NUMBERS",
     "ScrambledForm",
     "TextForm",
     "check_id",
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 
+WHOLE_NUMBERS = "ids are whole numbers of 1 to 2**63 - 1"
 DIGITS = "0123456789"
 UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -177,6 +179,8 @@ class TextForm:
         value, base = 0, len(self._digits)
         for digit in digits:
             found = self._values.get(digit)
+            if found is None and self.alphabet == "decimal" and digit in "+-.":
+                raise InvalidId(given, WHOLE_NUMBERS)
             if found is None:
                 raise InvalidId(given, f"{digit!r} is no digit of {self.alphabet}")
             value = value * base + found

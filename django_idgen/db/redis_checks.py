@@ -7,7 +7,7 @@ backend that uses Redis registers them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -16,7 +16,7 @@ from django.core.checks import CheckMessage, Tags, Warning, register  # noqa: A0
 from ..core.errors import ConfigurationError
 from ..settings.config import BackendSettings, SettingsError, nested_leases, read_settings
 
-__all__ = ["check_eviction", "check_shared_redis", "redis_aliases"]
+__all__ = ["check_eviction", "check_shared_redis", "lending_aliases", "redis_aliases"]
 
 USERS = ("django_idgen.leases.redis.RedisLeases", "django_idgen.sources.pool.PoolSource")
 """Backends whose option ``alias`` names a cache."""
@@ -60,12 +60,21 @@ def check_eviction(databases: Sequence[str] | None = None, **_kwargs: Any) -> li
 def redis_aliases() -> set[str]:
     """The cache aliases whose Redis the settings rely on."""
     try:
-        read = read_settings()
-        backends = [read.segments.source]
-        for entry in read.generators.values():
-            backends += _with_nested(entry.leases)
+        return _aliases([read_settings().segments.source]) | lending_aliases()
+    except SettingsError:
+        return set()  # E001 has said so
+
+
+def lending_aliases() -> set[str]:
+    """The cache aliases whose Redis lends worker ids."""
+    try:
+        entries = read_settings().generators.values()
+        return _aliases(one for entry in entries for one in _with_nested(entry.leases))
     except (SettingsError, ImportError):
         return set()  # E001 has said so
+
+
+def _aliases(backends: Iterable[BackendSettings]) -> set[str]:
     return {str(one.options.get("alias", DEFAULT)) for one in backends if one.path in USERS}
 
 

@@ -21,6 +21,7 @@ earlier version.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from secrets import token_hex
@@ -32,13 +33,14 @@ from django.db import (
     DEFAULT_DB_ALIAS,
     DatabaseError,
     IntegrityError,
+    ProgrammingError,
     connections,
     router,
     transaction,
 )
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
-from ..core.errors import ConfigurationError
+from ..core.errors import ConfigurationError, one_line
 from ..core.lease import PROTOCOL_VERSION
 from .connection import home_connection, own_connection
 from .sqlite import FileConnection, database_of, is_test_database, tie
@@ -233,6 +235,19 @@ def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODE
     models = [_model(name) for name in names]
     there = [model for model in models if model._meta.db_table in found]
     return [column for model in there for column in _lacking(connection, model)]
+
+
+def with_way_out(error: DatabaseError) -> str:
+    """``error`` as a sentence, and what to do if it may come from a missing table or column."""
+    said = one_line(error).rstrip(".") + "."
+    # Not for a missing database, which is another OperationalError.
+    if isinstance(error, ProgrammingError) or _ABSENT.search(said):
+        return f"{said} If a table or a column is missing, run 'manage.py migrate django_idgen'."
+    return said
+
+
+_ABSENT = re.compile(r"no such (table|column)|has no column|Unknown column")
+"""In OperationalErrors of SQLite and MySQL."""
 
 
 def unfit_columns(connection: BaseDatabaseWrapper) -> list[str]:

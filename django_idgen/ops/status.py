@@ -22,8 +22,8 @@ If one does not answer in time, its entry says so, and the rest is complete.
                   "range_left": seconds, "pooled": ids, "pool_left": seconds}],
         "error"}],
      "pool": null or {"alias", "memory": bytes, "error"},
-     "databases": [{"alias", "vendor", "seconds": to answer, "behind": [missing columns],
-                    "error"}]}
+     "databases": [{"alias", "vendor", "seconds": to answer, "unmade": [missing tables],
+                    "behind": [missing columns], "error"}]}
 
 Unknown values are null. Times are in ISO 8601, UTC. Names may be added, and none changes its
 meaning as long as ``version`` is the same.
@@ -41,11 +41,11 @@ from typing import Any
 from django.db import DatabaseError, connections
 from django.db.models import QuerySet, Sum
 
-from ..core.errors import NotSeenFromHere, SegmentUnavailable, one_line
+from ..core.errors import NotSeenFromHere, SegmentUnavailable
 from ..core.inspection import WorkerEntry, WorkerState
 from ..db.connection import home_connection, place_of
 from ..db.dialects import aware_moment
-from ..db.tables import is_missing, missing_columns
+from ..db.tables import is_missing, missing_columns, missing_tables, with_way_out
 from ..models import LeafAlloc
 from ..process import handlers
 from ..process.factory import registry_kind
@@ -123,6 +123,7 @@ def status(
                     "alias": alias,
                     "vendor": connections[alias].vendor,
                     "seconds": None,
+                    "unmade": [],
                     "behind": [],
                 },
             )
@@ -229,9 +230,12 @@ def _read_database(alias: str) -> Document:
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
         cursor.fetchone()
+    seconds, home = perf_counter() - began, home_connection(alias)
     return {
-        "seconds": perf_counter() - began,
-        "behind": missing_columns(home_connection(alias)),
+        "seconds": seconds,
+        # The file beside a SQLite database is made on first use.
+        "unmade": [] if connection.vendor == "sqlite" else missing_tables(home),
+        "behind": missing_columns(home),
     }
 
 
@@ -278,7 +282,4 @@ def _call(probe: Probe) -> Any:
     try:
         return probe()
     except DatabaseError as error:
-        raise SegmentUnavailable(
-            f"{one_line(error)} If a table or a column is missing, run 'manage.py "
-            f"migrate django_idgen'."
-        ) from error
+        raise SegmentUnavailable(with_way_out(error)) from error

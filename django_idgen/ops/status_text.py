@@ -147,9 +147,11 @@ def _database(entry: Document) -> str:
     if entry["error"] is not None:
         return _cannot(entry)
     answer = f"answers in {entry['seconds'] * 1000:.1f} ms"
-    if not entry["behind"]:
+    lacking = [*entry["unmade"], *entry["behind"]]
+    if not lacking:
         return answer
-    return f"{answer}, and lacks {', '.join(entry['behind'])}: run 'manage.py migrate django_idgen'"
+    where = "" if entry["alias"] == "default" else f" --database {entry['alias']}"
+    return f"{answer}, and lacks {', '.join(lacking)}: run 'manage.py migrate django_idgen{where}'"
 
 
 def _cannot(entry: Document) -> str:

@@ -45,6 +45,7 @@ __all__ = [
     "TokenUser",
     "check_credentials",
     "default_authentication",
+    "has_foreign_secret",
     "ids_throttles",
     "secret_of",
 ]
@@ -231,6 +232,12 @@ def secret_of(header: bytes | str) -> str | None:
             secret = text[len(scheme) :].strip()
             return secret if secret.startswith(PREFIX) else None
     return None
+
+
+def has_foreign_secret(request: Request) -> bool:
+    """Whether a request has a bearer token that is none of this app's."""
+    header = get_authorization_header(request).lower()
+    return header.startswith(b"bearer ") and secret_of(header) is None
 
 
 # --- rate limits -----------------------------------------------------------------------

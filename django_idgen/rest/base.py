@@ -19,9 +19,15 @@ from rest_framework.response import Response
 from rest_framework.views import APIView, exception_handler
 
 from ..db.transactions import never_atomic
-from .authentication import Caller, check_credentials, default_authentication
+from .authentication import (
+    Caller,
+    check_credentials,
+    default_authentication,
+    has_foreign_secret,
+)
 from .failures import MOST_BODY, MOST_URL, Refusal, answer_to, content_of, too_large
 from .serializers import Operation, StrictJSONParser
+from .tokens import PREFIX
 
 __all__ = [
     "NEVER_CACHED",
@@ -121,6 +127,13 @@ class IdgenView(APIView):
         for name, value in NEVER_CACHED.items():
             final[name] = value
         return final
+
+    def permission_denied(
+        self, request: Request, message: str | None = None, code: str | None = None
+    ) -> NoReturn:
+        if request.successful_authenticator is None and has_foreign_secret(request):
+            raise NotAuthenticated(f"This is no access token: they begin with {PREFIX}.")
+        super().permission_denied(request, message, code)
 
     @property
     def caller(self) -> Caller:

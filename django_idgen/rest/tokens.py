@@ -21,13 +21,14 @@ from django.utils.translation import gettext as _
 from django.views.decorators.debug import sensitive_variables
 
 from ..core.errors import IdgenError
-from ..models import LONGEST_LIFE, AccessToken, validate_patterns
+from ..models import LONGEST_LIFE, AccessToken, LeafAlloc, validate_patterns
 from ..process.handlers import current_settings
-from ..process.tags import find_tag, source_behind_pool
+from ..process.tags import find_tag, source_behind_pool, tag_databases
 
 __all__ = [
     "PREFIX",
     "KnownToken",
+    "RightsDiffer",
     "digest_of",
     "find_token",
     "fits",
@@ -144,17 +145,37 @@ def make_token(
     return token, secret
 
 
+class RightsDiffer(IdgenError):
+    """Tokens of one name have different rights, so that one can't replace them all."""
+
+    def __init__(self, name: str, tokens: Iterable[AccessToken]) -> None:
+        ids = ", ".join(str(token.pk) for token in tokens)
+        super().__init__(
+            f"The tokens of {name!r} have different rights: {ids}. 'manage.py idgen_token list' "
+            f"shows them; 'manage.py idgen_token rotate --id ID' replaces one."
+        )
+
+
 def replace_token(name: str, *, overlap: timedelta) -> tuple[AccessToken, str]:
-    """Replace the tokens of ``name`` by a new one with the rights of the latest.
+    """Replace the tokens of ``name`` by a new one with the same rights.
 
     The old ones expire after ``overlap``. If the latest one expires, the new one gets the same
-    lifetime. Raises :class:`AccessToken.DoesNotExist` if no token of ``name`` is valid.
+    lifetime. Raises :class:`AccessToken.DoesNotExist` if no token of ``name`` is valid, and
+    :class:`RightsDiffer`.
     """
-    return _successor(living_tokens().filter(name=name).latest("pk"), overlap)
+    tokens = list(living_tokens().filter(name=name).order_by("pk"))
+    if not tokens:
+        raise AccessToken.DoesNotExist
+    if any(_rights(token) != _rights(tokens[-1]) for token in tokens):
+        raise RightsDiffer(name, tokens)
+    return _successor(tokens[-1], overlap)
 
 
 def replace_living_token(token: AccessToken, *, overlap: timedelta) -> tuple[AccessToken, str]:
-    """As :func:`replace_token`, but with the rights of ``token``."""
+    """Replace ``token``, and others of its name with the same rights.
+
+    Raises :class:`AccessToken.DoesNotExist` if it is not valid.
+    """
     return _successor(living_tokens().get(pk=token.pk), overlap)
 
 
@@ -181,13 +202,17 @@ def _successor(former: AccessToken, overlap: timedelta) -> tuple[AccessToken, st
     )
     end = now + max(overlap, timedelta(0))
     # Only older ones, so that two replacements at once don't end each other.
-    older = living_tokens(end).filter(name=former.name, pk__lt=made[0].pk)
+    older = living_tokens(end).filter(name=former.name, pk__lt=made[0].pk, **_rights(former))
     with transaction.atomic(using=older.db):
         if connections[older.db].features.has_select_for_update:
             # Lock in one order: two UPDATEs, each in its own order, could deadlock.
             list(older.select_for_update().order_by("pk").values_list("pk"))
         older.update(expires_at=end)
     return made
+
+
+def _rights(token: AccessToken) -> dict[str, str]:
+    return {right: getattr(token, right) for right in ("tags", "generators", "leases")}
 
 
 def _lines(patterns: Iterable[str]) -> str:
@@ -208,7 +233,7 @@ def warnings_about(token: AccessToken) -> list[str]:
     try:
         known = list(current_settings().generators)
         tags = token.tags.splitlines() if source_behind_pool().keeps_rows else []
-        absent = [tag for tag in tags if tag and "*" not in tag and find_tag(tag) is None]
+        absent = [tag for tag in tags if tag and not _names_a_tag(tag)]
     except (IdgenError, ImproperlyConfigured):
         return []  # the system checks report it
     unmatched = [each for each in lines if not any(fits(each, alias) for alias in known)]
@@ -220,6 +245,21 @@ def warnings_about(token: AccessToken) -> list[str]:
             for alias in dict.fromkeys(unmatched)
         ),
     ]
+
+
+def _names_a_tag(pattern: str) -> bool:
+    """Whether a tag matches. A pattern for all of them counts for those to come."""
+    start, star, _rest = pattern.partition("*")
+    if not star:
+        return find_tag(pattern) is not None
+    return not pattern.strip("*") or any(
+        fits(pattern, tag)
+        for alias in tag_databases()
+        for tag in LeafAlloc.objects.using(alias)
+        .filter(pk__startswith=start)
+        .values_list("pk", flat=True)
+        .iterator()
+    )
 
 
 def fits(pattern: str, name: str) -> bool:

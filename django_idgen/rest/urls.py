@@ -28,7 +28,16 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path, re_path
 
-from .base import NotThereView
+from ..core.errors import ConfigurationError
+
+try:
+    from .base import NotThereView
+except ModuleNotFoundError as error:
+    if error.name != "rest_framework":
+        raise
+    raise ConfigurationError(
+        f"{__name__} needs Django REST framework: pip install 'django-idgen[drf]'."
+    ) from error
 from .health import LiveView, ReadyView
 from .ids import DecodeView, GeneratorIdsView, TagIdsView
 from .leases import ReleaseLeaseView, WorkerLeasesView

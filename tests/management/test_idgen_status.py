@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connections
+from django.db import OperationalError, ProgrammingError, connections
 from django.test import override_settings
 
 from django_idgen import generators, next_id, segments
+from django_idgen.db.tables import with_way_out
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.status import VERSION
 from django_idgen.ops.status_text import span, table
@@ -129,6 +130,25 @@ def test_a_half_migrated_database_is_told_in_words(server_alias: str) -> None:
     assert behind[server_alias] == ["leaf_alloc.paused"]
     assert "lacks leaf_alloc.paused" in " ".join(text.split())
     assert "Traceback" not in text
+
+
+def test_a_database_without_tables_is_told_in_words(server_alias: str) -> None:
+    """Who runs it before ``migrate`` sees what to do."""
+    with override_settings(IDGEN={"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": server_alias}}}}):
+        unmade = {each["alias"]: each["unmade"] for each in document()["databases"]}
+        text = " ".join(shown("--timeout", "60").split())
+    assert "leaf_alloc" in unmade[server_alias]
+    assert unmade["default"] == []
+    assert "and lacks leaf_alloc, " in text
+    assert f"run 'manage.py migrate django_idgen --database {server_alias}'" in text
+
+
+def test_a_database_that_is_not_there_lacks_no_table() -> None:
+    """Its error is a sentence of its own, without a hint that does not help."""
+    missing = OperationalError('FATAL:  database "trial" does not exist\n')
+    assert with_way_out(missing) == 'FATAL: database "trial" does not exist.'
+    for absent in (ProgrammingError("no relation"), OperationalError("no such table: leaf_alloc")):
+        assert with_way_out(absent).startswith(f"{absent}. If a table or a column is missing, run")
 
 
 def test_what_is_away_is_said_and_the_rest_goes_on(tmp_path: Path, django_db_blocker: Any) -> None:

@@ -12,6 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
+from django_idgen import segments
 from django_idgen.contrib.old_servers.mounting import Tags
 from django_idgen.models import AccessToken, LeafAlloc
 from django_idgen.rest.authentication import TokenCache
@@ -158,6 +159,30 @@ def test_what_was_made_to_expire_is_replaced_by_what_expires() -> None:
     assert abs(token.expires_at - datetime.now(UTC) - timedelta(days=90)) < timedelta(minutes=5)
 
 
+def test_tokens_of_one_name_with_other_rights_are_not_replaced_by_one() -> None:
+    """It would have the rights of one of them and end them all: one is named by its id."""
+    one, _ = run("create", "billing", "--tags", "shop.*", "--generators", "default")
+    two, _ = run("create", "billing", "--tags", "orders")
+    keys = list(AccessToken.objects.order_by("pk").values_list("pk", flat=True))
+    with pytest.raises(CommandError, match=rf"different rights: {keys[0]}, {keys[1]}\. .*--id ID"):
+        run("rotate", "billing")
+    assert AccessToken.objects.count() == 2
+    new, err = run("rotate", "--id", str(keys[0]), "--overlap", "0s")
+    assert "of 'billing' with these rights work until" in err
+    assert AccessToken.objects.latest("pk").tags == "shop.*"
+    assert [works(each) for each in (one, two, new)] == [False, True, True]
+    with pytest.raises(CommandError, match=f"no token {keys[0]} that works"):
+        run("rotate", "--id", str(keys[0]))
+
+
+def test_a_pattern_that_matches_no_tag_is_warned_of(no_tags: None) -> None:
+    """As a name is; a pattern for all tags is for those to come, too."""
+    segments["shop.order"].next_id()
+    warned = {pattern: run("create", "a", "--tags", pattern)[1] for pattern in ("zzz*", "s*r", "*")}
+    assert "There is no tag “zzz*” yet." in warned["zzz*"]
+    assert "There is no tag" not in warned["s*r"] + warned["*"]
+
+
 def test_what_there_is_not_can_not_be_replaced() -> None:
     """The names that there are, and what makes one, are told."""
     run("create", "lab", "--tags", "a")
@@ -279,6 +304,7 @@ def test_names_of_nothing_are_warned_of(no_tags: None) -> None:
     assert works(out)
     assert [line for line in err.splitlines() if "“" in line] == [
         "There is no tag “odrers” yet.",
+        "There is no tag “new*” yet.",
         "No generator is called “defualt”; there are: default.",
         "No generator is called “x*”; there are: default.",
     ]

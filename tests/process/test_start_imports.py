@@ -131,3 +131,21 @@ def test_a_master_of_uwsgi_has_what_the_settings_name() -> None:
         timeout=LIMIT,
     )
     assert done.returncode == 0
+
+
+def test_urls_without_rest_framework_name_the_extra() -> None:
+    """What has to be installed, instead of the module that was not found."""
+    said = run("""
+        class Absent:
+            def find_spec(self, name, path=None, target=None):
+                if name == "rest_framework":
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        sys.meta_path.insert(0, Absent())
+        try:
+            import django_idgen.rest.urls
+        except Exception as error:
+            print(type(error).__name__, error)
+    """)
+    assert said.startswith("ConfigurationError django_idgen.rest.urls needs Django REST framework")
+    assert "pip install 'django-idgen[drf]'" in said

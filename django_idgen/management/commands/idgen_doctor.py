@@ -107,8 +107,11 @@ class Command(BaseCommand):
     def _fix(self, diagnosis: Diagnosis, project: Project, options: dict[str, Any]) -> bool:
         """Show the possible fixes, ask, and apply them; whether any was applied."""
         fixes = [(each, each.fix) for each in diagnosis.findings if each.fix is not None]
+        if not diagnosis.findings:
+            self._say(options, ["", "There is nothing to fix."])
+            return False
         possible = [each for each in fixes if each[1].needs <= project.assurances]
-        shown = ["", "What --fix will do:" if possible else "Nothing can be fixed from here."]
+        shown = ["", "What --fix will do:" if possible else "None of this can be fixed from here."]
         shown += [f"  {finding.subject}: {fix.does}" for finding, fix in possible]
         shown += [
             f"  {finding.subject}: not without {' '.join(sorted(fix.needs))}"

@@ -13,7 +13,12 @@ from django_idgen.core.errors import one_line
 from django_idgen.ops.doctor.project import FAILURES, Project
 from django_idgen.ops.doctor.skipping import GeneratorSkip, TagSkip, all_tags, raise_new_tags
 from django_idgen.process.tags import TagUnknown, find_tag
-from django_idgen.settings.config import GeneratorSettings, SettingsError, read_settings
+from django_idgen.settings.config import (
+    GeneratorSettings,
+    SettingsError,
+    TagGeneratorSettings,
+    read_settings,
+)
 
 from .idgen_doctor import is_confirmed
 
@@ -77,13 +82,21 @@ class Command(BaseCommand):
         skips: list[GeneratorSkip | TagSkip] = [*tags, *generators]
         for each in skips:
             self.stdout.write(each.describe())
-        for tag, alias in _own_tags(project).items():
-            if options["all"] or tag in options["tags"]:
-                self.stdout.write(self.style.WARNING(f"NOT skipped: {_by_hand(alias)}"))
+        left = _own_tags(project).values() if options["all"] else ()
+        for entry in left:
+            self.stdout.write(self.style.WARNING(f"NOT skipped: {_by_hand(entry)}"))
         tags = [tag for tag in tags if tag.skips]
-        if not tags and not any(each.books for each in generators):
+        if tags or any(each.books for each in generators):
+            self._ask_and_apply(tags, generators, options)
+        else:
             self.stdout.write("There is nothing to do.")
-            return
+        if left and not options["dry_run"]:
+            names = ", ".join(repr(entry.alias) for entry in left)
+            raise CommandError(f"The ids of generator {names} were NOT skipped: see above.")
+
+    def _ask_and_apply(
+        self, tags: list[TagSkip], generators: list[GeneratorSkip], options: dict[str, Any]
+    ) -> None:
         self.stdout.write("Skipped ids are never given out. Processes keep the ids they hold.")
         if options["dry_run"]:
             self.stdout.write("Nothing was done: --dry-run.")
@@ -131,17 +144,18 @@ def _tags(project: Project, options: dict[str, Any]) -> list[str]:
         return list(all_tags())
     own = _own_tags(project)
     for tag in options["tags"]:
+        # Also if the source of SEGMENTS has a row of that name, whose ids may be granted already.
+        if tag in own:
+            raise CommandError(_by_hand(own[tag]))
         if find_tag(tag) is None:
-            if tag in own:
-                raise CommandError(_by_hand(own[tag]))
             raise TagUnknown(tag)
     return list(options["tags"])
 
 
-def _own_tags(project: Project) -> dict[str, str]:
-    """The aliases of generators that keep a tag in a source of their own, by the tag."""
+def _own_tags(project: Project) -> dict[str, TagGeneratorSettings]:
+    """The generators that keep a tag in a source of their own, by the tag."""
     return {
-        str(entry.backend.options.get("tag", alias)): alias
+        str(entry.backend.options.get("tag", alias)): entry
         for alias, entry in project.settings.tag_generators.items()
     }
 
@@ -150,7 +164,7 @@ def _entries(project: Project, options: dict[str, Any]) -> list[GeneratorSetting
     names, known = options["generators"], project.settings.generators
     for name in names or ():
         if name in project.settings.tag_generators:
-            raise CommandError(_by_hand(name))
+            raise CommandError(_by_hand(project.settings.tag_generators[name]))
         if name not in known:
             raise CommandError(
                 f"There is no generator {name!r}. There are {', '.join(map(repr, known))}."
@@ -160,11 +174,19 @@ def _entries(project: Project, options: dict[str, Any]) -> list[GeneratorSetting
     return [entry for alias, entry in known.items() if not names or alias in names]
 
 
-def _by_hand(alias: str) -> str:
+def _by_hand(entry: TagGeneratorSettings) -> str:
+    source = entry.segments.source
+    tag = entry.backend.options.get("tag", entry.alias)
+    pooled = (
+        f" Then delete what it has in the Redis of CACHES[{source.options.get('alias')!r}]: the "
+        f"keys that match 'django_idgen:pool*:{tag}'."
+    )
     return (
-        f"Generator {alias!r} keeps its tag in a source of its own, and idgen_skip only reaches "
-        f"the source of IDGEN['SEGMENTS']. Stop its processes, then raise the mark by hand: max_id "
-        f"of the tag's row in each of its databases, or the first number in its file."
+        f"Generator {entry.alias!r} keeps its tag in a source of its own, and idgen_skip "
+        f"only reaches the source of IDGEN['SEGMENTS']. Stop its processes, then raise the mark "
+        f"by hand: max_id of the tag's row in each of its databases, or the first number in its "
+        f"file."
+        f"{pooled * source.load().is_pool}"
     )
 
 

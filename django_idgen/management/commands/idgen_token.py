@@ -15,7 +15,8 @@ from django.utils import timezone
 from django.utils.translation import override
 from django.views.decorators.debug import sensitive_variables
 
-from django_idgen.core.errors import IdgenError, one_line
+from django_idgen.core.errors import IdgenError
+from django_idgen.db.tables import with_way_out
 from django_idgen.models import AccessToken
 from django_idgen.process.factory import registries
 from django_idgen.process.handlers import current_settings
@@ -23,6 +24,7 @@ from django_idgen.rest.clients import MOST_LABEL, Owner, handed_over
 from django_idgen.rest.tokens import (
     living_tokens,
     make_token,
+    replace_living_token,
     replace_token,
     revoke_tokens,
     stored_tokens,
@@ -59,7 +61,9 @@ class Command(BaseCommand):
             "--expires", type=duration, metavar="TIME", help="such as 12h, 90d (default: never)"
         )
         rotate = actions.add_parser("rotate", help="replace a client's token without a pause")
-        rotate.add_argument("name")
+        rotated = rotate.add_mutually_exclusive_group(required=True)
+        rotated.add_argument("name", nargs="?")
+        rotated.add_argument("--id", type=int, help="a single token: see 'list'")
         rotate.add_argument(
             "--overlap",
             type=duration,
@@ -98,9 +102,7 @@ class Command(BaseCommand):
         except IdgenError as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
-            raise CommandError(
-                f"{one_line(error)} If the table is missing, run 'manage.py migrate django_idgen'."
-            ) from error
+            raise CommandError(with_way_out(error)) from error
 
     @sensitive_variables("secret")
     def _create(self, options: dict[str, Any]) -> None:
@@ -119,25 +121,26 @@ class Command(BaseCommand):
                 self.stderr.write(warning)
 
     def _rotate(self, options: dict[str, Any]) -> None:
+        name, pk, overlap = options["name"], options["id"], options["overlap"]
         try:
-            made = replace_token(options["name"], overlap=options["overlap"])
+            made = (
+                replace_token(name, overlap=overlap)
+                if pk is None
+                else replace_living_token(living_tokens().get(pk=pk), overlap=overlap)
+            )
         except AccessToken.DoesNotExist:
-            raise _unknown(options["name"]) from None
+            raise (_unknown(name) if pk is None else _unknown_id(pk)) from None
         self._show(*made)
-        end = timezone.now() + options["overlap"]
-        self.stderr.write(f"The former ones of {options['name']!r} work until {_moment(end)}.")
+        end = timezone.now() + overlap
+        self.stderr.write(
+            f"The former ones of {made[0].name!r} with these rights work until {_moment(end)}."
+        )
 
     def _revoke(self, options: dict[str, Any]) -> None:
         name, pk = options["name"], options["id"]
         chosen = stored_tokens().filter(name=name) if pk is None else stored_tokens().filter(pk=pk)
         if not chosen.exists():
-            raise (
-                _unknown(name)
-                if pk is None
-                else CommandError(
-                    f"There is no token {pk}. 'manage.py idgen_token list' shows them all."
-                )
-            )
+            raise _unknown(name) if pk is None else _unknown_id(pk)
         revoked = revoke_tokens(chosen)
         age = current_settings().rest.token_max_age
         self.stdout.write(
@@ -205,6 +208,12 @@ def _unknown(name: str) -> CommandError:
     known = f"There are tokens of {', '.join(map(repr, names))}." if names else "There are none."
     return CommandError(
         f"{name!r} has no token that works. {known} 'manage.py idgen_token create' makes one."
+    )
+
+
+def _unknown_id(pk: int) -> CommandError:
+    return CommandError(
+        f"There is no token {pk} that works. 'manage.py idgen_token list' shows them all."
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from django.apps import apps
 from django.utils.translation import gettext as _
 
-from ...core.encoding import ALPHABETS, TextForm
+from ...core.encoding import ALPHABETS, WHOLE_NUMBERS, TextForm
 from ...core.errors import ConfigurationError, InvalidId
 from ...core.segment import MAX_ID
 from ...fields.base import GeneratedOnSave
@@ -139,7 +139,7 @@ def _why(text_form: TextForm, fields: _Fields) -> str:
 
 def _reason(text: str, form: str | None, known: _Known) -> str:
     if _GROUPED.fullmatch(text) or _FRACTION.fullmatch(text):
-        return "ids are whole numbers of 1 to 2**63 - 1"
+        return WHOLE_NUMBERS
     named = _reason_of_prefix(text, known)
     if named and form is None:
         return named

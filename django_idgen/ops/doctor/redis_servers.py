@@ -9,7 +9,7 @@ from typing import Any
 from django.core.checks import CheckMessage
 
 from ...core.errors import ConfigurationError, RegistryUnavailable
-from ...db.redis_checks import check_eviction, check_shared_redis, redis_aliases
+from ...db.redis_checks import check_eviction, check_shared_redis, lending_aliases, redis_aliases
 from ...settings.config import GeneratorSettings
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
@@ -25,8 +25,9 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     for message in check_shared_redis():
         yield _of_check(message)
     aliases = sorted(redis_aliases())
+    lending = lending_aliases()
     for alias in aliases:
-        yield from attempt(f"Redis {alias!r}", _of_server(alias))
+        yield from attempt(f"Redis {alias!r}", _of_server(alias, lends=alias in lending))
     for entry in project.generators:
         yield from attempt(f"generator {entry.alias!r}", _forgotten(project, entry))
     if aliases:
@@ -65,7 +66,7 @@ def _forgotten(project: Project, entry: GeneratorSettings) -> Iterator[Finding]:
             )
 
 
-def _of_server(alias: str) -> Iterator[Finding]:
+def _of_server(alias: str, *, lends: bool) -> Iterator[Finding]:
     subject = f"Redis {alias!r}"
     info: dict[str, Any] = {}
     try:
@@ -97,6 +98,8 @@ def _of_server(alias: str) -> Iterator[Finding]:
             "A replica can't lend worker ids or keep a pool.",
             "Point LOCATION at the primary, or at the Sentinels.",
         )
+    if not lends:
+        return  # a pool may lose everything, and begins no generation
     saves = None
     with suppress(ConfigurationError):  # the ACL refuses CONFIG
         saves = _ask(alias, lambda client: client.config_get("save")).get("save")

@@ -157,6 +157,13 @@ def test_declining_changes_nothing(shop: str, monkeypatch: pytest.MonkeyPatch) -
     assert doctor("tags", database=[shop], fix=True)[0] == 0
 
 
+def test_where_all_is_well_there_is_nothing_to_fix(shop: str) -> None:
+    """Said so, not as a failure."""
+    code, words = doctor("native", database=[shop], fix=True)
+    assert code == 0
+    assert words.split("\n") == ["All is well.", "", "There is nothing to fix.", ""]
+
+
 # --- the future ------------------------------------------------------------------------
 
 
@@ -513,6 +520,22 @@ def test_every_examination_has_a_name() -> None:
 
 
 # --- Redis -----------------------------------------------------------------------------
+
+
+def test_a_redis_of_a_pool_alone_needs_nothing_on_disk(postgres: str, farm: RedisFarm) -> None:
+    """It may lose all of it. One that lends worker ids begins a generation anew, which costs."""
+    pool = {"alias": "idgen", "source": {"OPTIONS": {"database": postgres}}}
+    of_pool = {
+        **idgen(on_database(postgres)),
+        "SEGMENTS": {
+            "SOURCE": {"BACKEND": "django_idgen.sources.pool.PoolSource", "OPTIONS": pool}
+        },
+    }
+    with cache_alias("idgen", farm.server().url):
+        for setting, says in ((of_pool, False), (idgen(on_redis("idgen", postgres)), True)):
+            with override_settings(IDGEN=setting):
+                words = " ".join(each["what"] for each in found("redis", alias=postgres))
+            assert ("keeps nothing on disk" in words) is says
 
 
 def test_a_redis_that_evicts_and_is_shared(postgres: str, farm: RedisFarm) -> None:

@@ -15,6 +15,7 @@ from django.test import override_settings
 
 from django_idgen import generators, segments
 from django_idgen.core.segment import MAX_ID
+from django_idgen.db.redis_client import raw_client
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from tests.ops.doctor.fleet import (
     FAR,
@@ -227,3 +228,36 @@ def test_a_tag_in_a_source_of_its_own_is_refused(tmp_path: Path) -> None:
             with pytest.raises(CommandError, match=r"'serial' keeps its tag .* raise the mark"):
                 call()
         assert "NOT skipped: Generator 'serial'" in skip(all=True, dry_run=True)
+        with pytest.raises(CommandError, match="generator 'serial' were NOT skipped"):
+            skip(all=True, yes=True)
+
+
+def test_a_tag_with_a_block_in_redis_is_refused_before_anything_is_asked(postgres: str) -> None:
+    """Its row is in the database of SEGMENTS, but Redis goes on with its block.
+
+    What the refusal says instead does what was asked for.
+    """
+    source = {"alias": "own", "source": {"OPTIONS": {"database": postgres}}, "timeout": 30}
+    generator = {
+        "BACKEND": "django_idgen.sources.redis_incr.RedisIncrGenerator",
+        "SOURCE": {"OPTIONS": source},
+        "OPTIONS": {"timeout": 30},
+    }
+    setting = {
+        "GENERATORS": {"orders": generator},
+        "SEGMENTS": {"SOURCE": {"OPTIONS": {"database": postgres}}},
+    }
+    with redis_farm() as farm:
+        server = farm.server()
+        with cache_alias("own", server.url), override_settings(IDGEN=setting):
+            assert generators["orders"].next_id() == 1
+            before = backup(postgres)
+            with pytest.raises(CommandError, match=r"Redis of CACHES\['own'\]: the keys that"):
+                skip("orders", to=5_000_001)
+            assert backup(postgres) == before
+            generators.close()
+            LeafAlloc.objects.using(postgres).filter(pk="orders").update(max_id=5_000_001)
+            keys = raw_client("own").keys("django_idgen:pool*:orders")
+            assert keys
+            raw_client("own").delete(*keys)
+            assert generators["orders"].next_id() == 5_000_001

@@ -217,6 +217,14 @@ def test_a_body_has_64_kb_at_most(ask: Asking, untouched: Any, url: str) -> None
     untouched()
 
 
+@pytest.mark.parametrize("given", ["-5", "+5", "1.5"])
+def test_a_number_that_is_no_id_is_told_in_the_words_of_the_admin(rights: Any, given: str) -> None:
+    """Not as a text of which a character is wrong."""
+    answer = rights.get(DECODE, {"id": given})
+    assert answer.status_code == 400
+    assert "ids are whole numbers of 1 to 2**63 - 1" in answer.text
+
+
 def test_a_body_of_64_kb_is_read(ask: Asking, tag: str) -> None:
     """To its last character."""
     body = b'{"count": 2'.ljust(MOST - 1) + b"}"

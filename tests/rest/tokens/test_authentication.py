@@ -78,7 +78,15 @@ def test_what_is_no_token_is_a_401(header: str) -> None:
         assert answer.status_code == 401
         assert answer["WWW-Authenticate"] == "Bearer"
         assert set(answer.json()) == {"detail", "code"}
-        assert "idgen_" not in answer.text
+        assert "idgen_x" not in answer.text
+
+
+def test_a_secret_that_lost_its_prefix_is_told_so() -> None:
+    """It was sent, so it is not said to be missing."""
+    assert get("Bearer wrong").json()["detail"] == (
+        "This is no access token: they begin with idgen_."
+    )
+    assert "were not provided" in get("idgen_x").text
 
 
 def test_case_and_spaces_of_the_scheme_do_not_count(secret: str) -> None:
