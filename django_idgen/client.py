@@ -5,7 +5,7 @@
     with Client("https://ids.example.com/idgen/", token_env="IDGEN_TOKEN") as client:
         client.next_id()                        # of the service's generators["default"]
         client.generators["orders"].next_ids(1000)
-        client.segments["invoices"].next_id()
+        client.segments["tickets"].next_id()
 
 The service (a Django project with ``django_idgen.rest.urls``) lends whole segments and worker ids.
 The client asks it a few times an hour, however many ids it gives out.

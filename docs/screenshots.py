@@ -82,7 +82,7 @@ for name, next_id, step, rate, ago, ids in (
     LeafAlloc.objects.update_or_create(biz_tag=name, defaults=dict(
         max_id=next_id, step=step, rate=rate, fetched_ids=ids, paused=name == "voucher.2024",
         fetched_at=ago and now - timedelta(seconds=ago), holder=holder(5) if ago else "",
-        description={"order.number": "On each invoice"}.get(name, ""),
+        description={"order.number": "On each order"}.get(name, ""),
     ))
 
 stop, at, rows = 8_214_001, now - timedelta(seconds=80), []

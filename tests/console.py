@@ -58,7 +58,7 @@ class Order(models.Model):
     note = models.CharField(max_length=9)
 class Parcel(models.Model):
     id = SnowflakeField(primary_key=True, text_form="base62", prefix="ord_")
-class Invoice(models.Model):
+class Ticket(models.Model):
     id = SegmentIdField(primary_key=True)
     note = models.CharField(max_length=40, blank=True)
 """
@@ -84,7 +84,7 @@ for alias in settings.DATABASES:
     if alias != "old_leaf":
         call_command("migrate", database=alias, verbosity=0)
 Order.objects.create(note="old")
-segments["invoice"].next_id()
+segments["ticket"].next_id()
 if "old_leaf" in settings.DATABASES:
     from tests.leaf import TABLE
     with connections["old_leaf"].cursor() as cursor:
