@@ -18,6 +18,8 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Any, TypeVar
 
+from django.conf import settings
+
 from ..core.errors import ConfigurationError, IdgenError
 from . import redis_checks  # noqa: F401  # registers W005 and W006
 
@@ -132,6 +134,9 @@ def raw_client(alias: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
     """
     try:
         pool: Any = get_redis_connection(alias).connection_pool
+    except NotImplementedError as error:  # django-redis' words for another backend
+        backend = settings.CACHES[alias]["BACKEND"]
+        raise _not_a_redis(alias, f"its BACKEND is {backend!r}") from error
     except Exception as error:
         raise _not_a_redis(alias, str(error)) from error
     if not isinstance(pool, redis.ConnectionPool):

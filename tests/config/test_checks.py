@@ -452,6 +452,7 @@ def test_a_redis_that_is_none_is_found(alias: str, settings: Any) -> None:
         assert re.search(
             rf"CACHES\['{alias}'\] can't be used as a Redis: .*[^.]\. It must be", found.msg
         )
+        assert alias == "nosuch" or "locmem.LocMemCache" in found.msg
 
 
 def test_a_class_that_is_none_is_named_where_it_is(settings: Any) -> None:

@@ -133,19 +133,23 @@ def test_a_master_of_uwsgi_has_what_the_settings_name() -> None:
     assert done.returncode == 0
 
 
-def test_urls_without_rest_framework_name_the_extra() -> None:
+@pytest.mark.parametrize("module", ["rest.urls", "contrib.old_servers.leaf"])
+def test_urls_without_rest_framework_name_the_extra(module: str) -> None:
     """What has to be installed, instead of the module that was not found."""
-    said = run("""
+    said = run(
+        f"""
         class Absent:
             def find_spec(self, name, path=None, target=None):
                 if name == "rest_framework":
-                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+                    raise ModuleNotFoundError("No module named " + name, name=name)
 
         sys.meta_path.insert(0, Absent())
         try:
-            import django_idgen.rest.urls
+            import django_idgen.{module}
         except Exception as error:
             print(type(error).__name__, error)
-    """)
-    assert said.startswith("ConfigurationError django_idgen.rest.urls needs Django REST framework")
+    """
+    )
+    package = module.removesuffix(".leaf")
+    assert said.startswith(f"ConfigurationError django_idgen.{package} needs Django REST framework")
     assert "pip install 'django-idgen[drf]'" in said

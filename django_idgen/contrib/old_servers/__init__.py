@@ -7,3 +7,12 @@ Mount those that you need::
 Callers authenticate as for the native API. ``urls(authentication=None)`` lets anybody in, and a
 system check warns of it.
 """
+
+from ...core.errors import ConfigurationError
+
+try:
+    import rest_framework  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ConfigurationError(
+        f"{__name__} needs Django REST framework: pip install 'django-idgen[drf]'."
+    ) from error
