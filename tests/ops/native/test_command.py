@@ -50,7 +50,7 @@ def test_the_sql_of_the_docs(shop: Shop) -> None:
     shop.command(TAG)
     text = PAGE.read_text(encoding="utf-8")
     for statement in SQL.findall(text):
-        shop.sql(statement.replace("shop_invoice", "app_invoice"))
+        shop.sql(statement.replace("shop_ticket", "app_invoice"))
     assert shop.ids() == [1]
 
 
