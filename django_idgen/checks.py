@@ -51,8 +51,7 @@ from django.utils.module_loading import import_string
 
 from .core.errors import ConfigurationError
 from .core.layout import BitLayout
-from .fields.base import GeneratedOnSave
-from .fields.relations import id_held_by
+from .fields.base import GeneratedOnSave, id_held_by
 from .process.handlers import wiring
 from .settings.config import SettingsError
 
@@ -65,7 +64,6 @@ __all__ = [
     "check_settings",
     "check_thousand_separators",
     "generic_keys",
-    "holds_ours",
     "narrow_columns",
     "register",
 ]
@@ -272,13 +270,13 @@ def _narrow_columns(connection: BaseDatabaseWrapper, model: AnyModel) -> list[Ch
     with suppress(DatabaseError), transaction.atomic(using=connection.alias):
         return [
             _narrow_column(connection.alias, model, field.column, kind)
-            for field, kind in narrow_columns(connection, model, holds_ours)
+            for field, kind in narrow_columns(connection, model, id_held_by)
         ]
     return []
 
 
 def narrow_columns(
-    connection: BaseDatabaseWrapper, model: AnyModel, holds: Callable[[Any], bool]
+    connection: BaseDatabaseWrapper, model: AnyModel, holds: Callable[[Any], object]
 ) -> Iterator[tuple[Any, str]]:
     """Field and type of each column of 32 bits or fewer whose field ``holds`` ids of this app.
 
@@ -324,8 +322,3 @@ def generic_keys(model: AnyModel) -> Iterator[tuple[Any, Any]]:
             # contenttypes reports a field that doesn't exist.
             with suppress(FieldDoesNotExist):
                 yield field, model._meta.get_field(name)
-
-
-def holds_ours(field: Any) -> bool:
-    """Whether the column of ``field`` holds ids of this app."""
-    return id_held_by(field) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
 from django.apps.registry import Apps
@@ -24,10 +24,12 @@ from ..core.clock import in_zone
 from ..core.errors import InvalidId
 from ..core.layout import BitLayout
 from ..models import LeafAlloc, SegmentHistory, WorkerLease
-from ..ops.decoding import BitField, Reading, RowFound, SnowflakeReading, label, readings
 from ..settings.config import SettingsError
 from .base import ModelAdmin, ViewOnlyAdmin
 from .text import error_text, layout_text
+
+if TYPE_CHECKING:
+    from ..ops.decoding import BitField, Reading, RowFound, SnowflakeReading
 
 __all__ = ["Decode", "DecodeAdmin"]
 
@@ -78,6 +80,9 @@ class DecodeAdmin(ViewOnlyAdmin):
         )
 
     def _found(self, request: HttpRequest, given: str) -> dict[str, Any]:
+        # Imported here, since few processes decode ids.
+        from ..ops.decoding import readings
+
         try:
             found = readings(given)
         except InvalidId as error:
@@ -162,7 +167,7 @@ class Shown:
 
     def _row(self, found: RowFound) -> ShownRow:
         row, model_admin = found.row, self._admin_of(found.field.model)
-        name = label(found.field)
+        name = str(found.field)
         if row is None or model_admin is None:
             return ShownRow(name, exists=row is not None, problem=found.problem)
         # As on its own page, which may show each user other rows.
@@ -201,6 +206,8 @@ class ShownSnowflake:
     def fields(self) -> list[BitField]:
         """The fields of the layout, below the sign bit and the bits that the layout leaves out."""
         layout: BitLayout = self.reading.layout
+        from ..ops.decoding import BitField
+
         if not self.reading.fields:
             return []
         return [BitField("", BITS - layout.bits, layout.bits, 0), *self.reading.fields]

@@ -17,6 +17,7 @@ from django.utils.translation import get_language, gettext_lazy, ngettext, pgett
 from django.utils.translation import gettext as _
 
 from ..core.clock import brief_date
+from ..core.encoding import LONGEST_TEXT
 from ..core.errors import (
     ClockError,
     ConfigurationError,
@@ -34,7 +35,6 @@ from ..core.errors import (
 )
 from ..core.layout import BitLayout
 from ..core.segment import MAX_ID
-from ..ops.decoding.spellings import LONGEST_TEXT
 from ..ops.tags.edits import PoolStillOpen, SkipRefused, StepOvertaken, TagExists, Unstorable
 from ..process.tags import TagsElsewhere, TagUnknown
 

@@ -32,6 +32,7 @@ from .segment import MAX_ID
 __all__ = [
     "ALPHABETS",
     "DECIMAL",
+    "LONGEST_TEXT",
     "MAX_PREFIX_LENGTH",
     "VERSIONS",
     "WHOLE_NUMBERS",
@@ -46,6 +47,8 @@ WHOLE_NUMBERS = "ids are whole numbers of 1 to 2**63 - 1"
 DIGITS = "0123456789"
 UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+LONGEST_TEXT = 10_000
+"""Characters. A longer text is not searched for an id."""
 MAX_PREFIX_LENGTH = 16
 PREFIX = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{MAX_PREFIX_LENGTH - 1}}}", re.ASCII)
 

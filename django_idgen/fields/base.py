@@ -28,7 +28,7 @@ else:
     class FieldMixin: ...
 
 
-__all__ = ["GeneratedAuto", "GeneratedOnSave"]
+__all__ = ["GeneratedAuto", "GeneratedOnSave", "id_held_by"]
 
 
 class GeneratedOnSave(FieldMixin, ABC):
@@ -299,6 +299,18 @@ def _insert_new_keys(model: type[models.Model]) -> None:
 
     inserting.makes_keys = True  # type: ignore[attr-defined]
     cast(Any, model)._save_table = inserting
+
+
+def id_held_by(field: Any) -> GeneratedOnSave | None:
+    """The field of this app whose ids ``field`` holds: itself, or the target of a relation."""
+    while field is not None and not isinstance(field, GeneratedOnSave):
+        if isinstance(field, models.ForeignKey):
+            field = field.target_field
+        elif field.is_relation and field.related_model is not None:
+            field = field.related_model._meta.pk
+        else:
+            return None
+    return field
 
 
 def _is_unset(instance: models.Model, field: Any) -> bool:

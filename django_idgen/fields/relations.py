@@ -11,9 +11,9 @@ from django.db import models
 from ..core.encoding import TextForm
 from ..core.errors import ConfigurationError
 from ..core.segment import MAX_ID
-from .base import GeneratedOnSave
+from .base import GeneratedOnSave, id_held_by
 
-__all__ = ["id_behind", "id_held_by", "key_behind", "text_form", "written"]
+__all__ = ["id_behind", "key_behind", "text_form", "written"]
 
 if TYPE_CHECKING:
     IdTarget = type[models.Model] | models.Field[Any, Any] | TextForm
@@ -42,18 +42,6 @@ def id_behind(model: type[models.Model], path: tuple[str, ...]) -> GeneratedOnSa
 def key_behind(model: type[models.Model]) -> GeneratedOnSave | None:
     """The field of this app that is the primary key of ``model``, or that its key refers to."""
     return id_behind(model, ("pk",))
-
-
-def id_held_by(field: Any) -> GeneratedOnSave | None:
-    """The field of this app whose ids ``field`` holds: itself, or the target of a relation."""
-    while field is not None and not isinstance(field, GeneratedOnSave):
-        if isinstance(field, models.ForeignKey):
-            field = field.target_field
-        elif field.is_relation and field.related_model is not None:
-            field = field.related_model._meta.pk
-        else:
-            return None
-    return field
 
 
 def text_form(target: IdTarget) -> TextForm:

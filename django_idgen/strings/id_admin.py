@@ -28,10 +28,10 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core.errors import InvalidId
 from ..fields import SnowflakeSource
-from ..fields.base import GeneratedOnSave
+from ..fields.base import GeneratedOnSave, id_held_by
 from ..fields.forms import IdModelMultipleChoiceField
 from ..fields.lookups import require_time_on_top
-from ..fields.relations import id_behind, id_held_by, written
+from ..fields.relations import id_behind, written
 from ..process.handlers import generator_settings
 
 if TYPE_CHECKING:

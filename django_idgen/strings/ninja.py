@@ -27,9 +27,9 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from ..core.encoding import DECIMAL, TextForm
 from ..core.errors import InvalidId
-from ..fields.base import GeneratedOnSave
-from ..fields.relations import id_held_by, written
+from ..fields.base import GeneratedOnSave, id_held_by
 from ..fields.relations import text_form as form_of
+from ..fields.relations import written
 from .registration import Hooks
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from django.core.checks import register as register_check
 from django.db.models import Model
 
 from ..core.errors import ConfigurationError
-from ..fields.relations import id_held_by
+from ..fields.base import id_held_by
 from ..process.handlers import current_settings
 from ..settings.config import SettingsError
 

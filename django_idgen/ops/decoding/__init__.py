@@ -35,7 +35,7 @@ from .snowflakes import (
     parts_document,
     snowflake_readings,
 )
-from .spellings import FORMS, Spelling, label, spellings
+from .spellings import FORMS, Spelling, spellings
 
 __all__ = [
     "FORMS",
@@ -49,7 +49,6 @@ __all__ = [
     "Standing",
     "TagReadings",
     "bit_fields",
-    "label",
     "layout_document",
     "parts_document",
     "readings",

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from ...db.dialects import aware_moment
-from . import Reading, RowFound, label
+from . import Reading, RowFound
 from .grants import SegmentReading, Standing
 from .snowflakes import BitField, SnowflakeReading, layout_document, parts_document
 
@@ -33,7 +33,7 @@ def lines(reading: Reading, width: int, *, offline: bool) -> Iterator[str]:
     shown = repr(text) if len(text) <= 80 else f"{text[:77]!r}..."
     yield f"read from {shown}: {reading.spelling.why}"
     for row in reading.rows:
-        yield f"{label(row.field)}: {_row(row)}"
+        yield f"{row.field}: {_row(row)}"
     for each in reading.snowflakes:
         yield ""
         yield from _snowflake(each, width, offline, is_only=len(reading.snowflakes) == 1)
@@ -89,7 +89,7 @@ def _holder(reading: SnowflakeReading) -> str:
 
 
 def _segment(reading: SegmentReading) -> Iterator[str]:
-    fields = ", ".join(map(label, reading.fields))
+    fields = ", ".join(map(str, reading.fields))
     name = f"tag {reading.tag!r}" + (f" ({fields})" if fields else "")
     if not reading.grants:
         yield f"{name}: {STANDINGS[reading.standing].format(max_id=reading.max_id)}"
@@ -152,10 +152,10 @@ def to_json(reading: Reading) -> dict[str, Any]:
         "form": spelling.form,
         "prefix": spelling.prefix,
         "why": spelling.why,
-        "fields": [label(field) for field in spelling.fields],
+        "fields": [str(field) for field in spelling.fields],
         "rows": [
             {
-                "field": label(each.field),
+                "field": str(each.field),
                 "exists": None if each.problem else each.row is not None,
                 "problem": each.problem,
             }
@@ -200,7 +200,7 @@ def _segment_json(reading: SegmentReading) -> dict[str, Any]:
         "tag": reading.tag,
         "standing": reading.standing.value,
         "max_id": str(reading.max_id),
-        "fields": [label(field) for field in reading.fields],
+        "fields": [str(field) for field in reading.fields],
         "grants": [
             {
                 "database": grant.database,

@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from django.apps import apps
 from django.utils.translation import gettext as _
 
-from ...core.encoding import ALPHABETS, WHOLE_NUMBERS, TextForm
+from ...core.encoding import ALPHABETS, LONGEST_TEXT, WHOLE_NUMBERS, TextForm
 from ...core.errors import ConfigurationError, InvalidId
 from ...core.segment import MAX_ID
 from ...fields.base import GeneratedOnSave
 
-__all__ = ["FORMS", "LONGEST_TEXT", "Spelling", "label", "spellings"]
+__all__ = ["FORMS", "Spelling", "spellings"]
 
 FORMS = tuple(ALPHABETS)
-LONGEST_TEXT = 10_000
-"""Characters; longer texts are refused."""
 
 _GROUPED = re.compile(
     r"[1-9][0-9]{0,2}(?P<by>[-_ ,.'’\u00a0\u2009\u202f])(?:[0-9]{2,3}(?P=by))*[0-9]{3}", re.ASCII
@@ -82,11 +80,6 @@ def spellings(given: object, *, form: str | None = None) -> list[Spelling]:
     return sorted(found, key=lambda each: (not each.is_named, not each.fields))
 
 
-def label(field: GeneratedOnSave) -> str:
-    """``shop.Order.id``: the name of a field for people."""
-    return f"{field.model._meta.label}.{field.name}"
-
-
 def _forms() -> _Known:
     found: dict[TextForm, list[GeneratedOnSave]] = {}
     for model in apps.get_models():
@@ -125,7 +118,7 @@ def _why(text_form: TextForm, fields: _Fields) -> str:
         "count": text_form.width,
         "form": text_form.alphabet,
         "prefix": text_form.prefix,
-        "fields": ", ".join(map(label, fields)),
+        "fields": ", ".join(map(str, fields)),
     }
     if text_form.prefix:
         return _("%(form)s after “%(prefix)s”, the prefix of %(fields)s") % values

@@ -13,11 +13,10 @@ from django.apps import apps
 from django.db import Error as AnyDatabaseError
 from django.db import connections, router
 
-from ...checks import generic_keys, holds_ours, narrow_columns
+from ...checks import generic_keys, narrow_columns
 from ...core.errors import one_line
 from ...fields import SegmentSource
-from ...fields.base import GeneratedOnSave
-from ...fields.relations import id_held_by
+from ...fields.base import GeneratedOnSave, id_held_by
 from ...process.tags import next_free_id
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
@@ -75,7 +74,7 @@ def narrow_columns_in(project: Project, alias: str) -> Iterator[NarrowColumn | U
 
 def _may_hold_ids(field: Any) -> bool:
     """Whether the field holds our ids, or is a generic key, which may hold those of any model."""
-    if holds_ours(field):
+    if id_held_by(field):
         return True
     is_generic = field in [column for _, column in generic_keys(field.model)]
     return is_generic and any(

@@ -39,7 +39,6 @@ from ...process.tags import (
     source_in_use,
     source_of_tags,
 )
-from ..upkeep import Forecast
 
 __all__ = [
     "Cleared",
@@ -384,6 +383,9 @@ def fill_pool(row: LeafAlloc) -> int | None:
 
     Returns how many ids were added; None without a pool. Raises :class:`SegmentUnavailable`.
     """
+    # Imported here, since few processes do the upkeep.
+    from ..upkeep import Forecast
+
     pool = source_in_use()
     if not pool.is_pool:
         return None
