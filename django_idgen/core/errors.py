@@ -45,6 +45,10 @@ class TimeOutOfRange(IdgenError, ValueError):
     """A moment that the layout can't express (before its epoch, or past its end)."""
 
 
+CLOSED = "closed"
+"""The setting that is stored with a namespace that no longer lends."""
+
+
 class NamespaceMismatch(ConfigurationError):
     """The settings of this process differ from those of the namespace.
 
@@ -57,6 +61,13 @@ class NamespaceMismatch(ConfigurationError):
         self.setting = setting
         self.stored = stored
         self.configured = configured
+        if setting == CLOSED:
+            super().__init__(
+                f"Namespace {namespace!r} lends nothing here any more: 'manage.py idgen_doctor' "
+                f"has moved it to another registry. Ids from here could repeat those from there. "
+                f"Give this process the settings that the other processes have now."
+            )
+            return
         super().__init__(
             f"Namespace {namespace!r} was opened with {setting}={stored!r}, but this process "
             f"is configured with {setting}={configured!r}. Going on would repeat ids. "
@@ -263,3 +274,9 @@ def _short(value: object) -> str:
 def one_line(error: object) -> str:
     """The text of ``error`` on one line; its class if it has no text."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def sentence(error: object) -> str:
+    """The text of ``error`` on one line, with a full stop unless it ends with a mark of its own."""
+    text = one_line(error)
+    return text if text.endswith((".", "?", "!")) else f"{text}."

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 
-from ..core.errors import ConfigurationError, IdgenError
+from ..core.errors import ConfigurationError, IdgenError, sentence
 from . import redis_checks  # noqa: F401  # registers W005 and W006
 
 __all__ = ["SOCKET_TIMEOUT", "UNREACHABLE", "OwnRedis", "raw_client", "run_script"]
@@ -89,7 +89,7 @@ class OwnRedis:
             return call(client)
         except UNREACHABLE as error:
             raise unavailable(
-                f"The Redis of CACHES[{self.alias!r}] did not answer: {_words(error)}. See that "
+                f"The Redis of CACHES[{self.alias!r}] did not answer: {_words(error)} See that "
                 f"the server is up, that it can be reached from here, and that it lets this user "
                 f"in."
             ) from error
@@ -97,7 +97,7 @@ class OwnRedis:
             if _REFUSED.search(str(error)):
                 raise self.refused(str(error)) from error
             raise unavailable(
-                f"The Redis of CACHES[{self.alias!r}] refused: {_words(error)}. Nothing can be "
+                f"The Redis of CACHES[{self.alias!r}] refused: {_words(error)} Nothing can be "
                 f"had from it until that is mended."
             ) from error
 
@@ -146,7 +146,7 @@ def raw_client(alias: str, *, timeout: float = SOCKET_TIMEOUT) -> redis.Redis:
 
 def _not_a_redis(alias: str, reason: str) -> ConfigurationError:
     return ConfigurationError(
-        f"CACHES[{alias!r}] can't be used as a Redis: {reason.rstrip('.')}. It must be an "
+        f"CACHES[{alias!r}] can't be used as a Redis: {sentence(reason)} It must be an "
         f"alias with BACKEND 'django_redis.cache.RedisCache' that leads to one server or to "
         f"Sentinels."
     )
@@ -206,7 +206,7 @@ def _no_maintenance() -> Any:
 
 def _words(error: Exception) -> str:
     # Without redis-py's page about each Sentinel, with the options of its connection.
-    return " ".join(str(error).partition(" : <")[0].split()).rstrip(".") or type(error).__name__
+    return sentence(str(error).partition(" : <")[0] or type(error).__name__)
 
 
 def run_script(

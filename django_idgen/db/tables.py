@@ -40,7 +40,7 @@ from django.db import (
 )
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
-from ..core.errors import ConfigurationError, one_line
+from ..core.errors import ConfigurationError, sentence
 from ..core.lease import PROTOCOL_VERSION
 from .connection import home_connection, own_connection
 from .sqlite import FileConnection, database_of, is_test_database, tie
@@ -239,7 +239,7 @@ def missing_columns(connection: BaseDatabaseWrapper, names: Iterable[str] = MODE
 
 def with_way_out(error: DatabaseError) -> str:
     """``error`` as a sentence, and what to do if it may come from a missing table or column."""
-    said = one_line(error).rstrip(".") + "."
+    said = sentence(error)
     # Not for a missing database, which is another OperationalError.
     if isinstance(error, ProgrammingError) or _ABSENT.search(said):
         return f"{said} If a table or a column is missing, run 'manage.py migrate django_idgen'."

@@ -12,7 +12,7 @@ from django.db import Error as AnyDatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..core.clock import SYSTEM_CLOCK
-from ..core.errors import IdgenError, one_line
+from ..core.errors import IdgenError, sentence
 from . import dialects
 from .connection import LOCK_TIMEOUT, OwnConnection
 from .sqlite import database_of, reason_of
@@ -81,10 +81,10 @@ class Transactions:
         alias = self.own.alias
         if (database := database_of(alias)) is not None:
             return f"{alias!r}: {reason_of(error, database)}"
-        text = one_line(error)  # psycopg's have several lines
+        # psycopg's texts have several lines, and may end with a question.
         return (
-            f"{alias!r} failed: {text}. See that the server can be reached, and that its user may "
-            f"read and write the django_idgen tables."
+            f"{alias!r} failed: {sentence(error)} See that the server can be reached, and that its "
+            f"user may read and write the django_idgen tables."
         )
 
     def _attempts(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.core.management import call_command
+from django.db import connections
 
 from django_idgen.core.errors import (
     ConfigurationError,
@@ -251,3 +254,15 @@ def test_a_flush_under_a_fleet_gives_no_process_what_another_holds(server_alias:
     after = [one.fetch("tea", floor=floor), ServerSource(alias=server_alias).fetch("tea")]
     starts = [segment.start for segment in before + after]
     assert starts == [1, 1001, 2001, 3001, 4001]
+
+
+def test_a_server_that_is_gone_is_named_in_whole_sentences(server_alias: str) -> None:
+    """The driver's words first. psycopg's end with a question, or with what it was asked for."""
+    connections.settings["gone"] = {**connections.settings[server_alias], "PORT": "1"}
+    try:
+        with pytest.raises(SegmentUnavailable) as raised:
+            ServerSource(alias="gone").fetch("a")
+    finally:
+        del connections.settings["gone"]
+    text = str(raised.value)
+    assert re.match(r"Database 'gone' failed: .*[^.?][.?] See that the server can be reached", text)

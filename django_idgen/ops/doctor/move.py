@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from ...core.clock import MAX_UNIX_US, moment
-from ...core.errors import IdgenError
+from ...core.errors import CLOSED, IdgenError
 from ...core.layout import BitLayout
 from ...core.lease import Namespace
 from ...core.stored import (
@@ -49,8 +49,6 @@ __all__ = [
     "moment_of",
 ]
 
-CLOSED = "closed"
-"""In the fingerprint of a book that no longer lends."""
 _CLOSED_BY = "by manage.py idgen_doctor, which moved it"
 FALLBACK = "/fallback"
 """The suffix of the namespace of a fallback's second registry."""

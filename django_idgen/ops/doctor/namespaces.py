@@ -13,6 +13,10 @@ __all__ = ["examine"]
 
 RECENT_US = 24 * 3_600_000_000
 _WHY = "Processes with today's settings are refused: their ids could repeat the old ones."
+_WHY_UNNOTICED = (
+    "Start no process before the move. The registry of today's settings does not know what the "
+    "old one has lent: it refuses nobody, and ids could repeat."
+)
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
@@ -34,14 +38,16 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
 def _of_namespace(move: Move, subject: str) -> Iterator[Finding]:
     for other in move.others():
         yield from _elsewhere(move, subject, other)
-    texts = [f"In {book.place} it was opened with {how}." for book, how in move.differences()]
+    differences = move.differences()
+    texts = [f"In {book.place} it was opened with {how}." for book, how in differences]
     texts += [
         f"In {book.place} there is a record of {book.namespace.name!r}, which today's settings "
         f"don't use."
         for book in move.leftovers()
     ]
     if texts and move.books:
-        yield _finding(move, subject, " ".join(texts))
+        why = _WHY if differences else _WHY_UNNOTICED
+        yield _finding(move, subject, " ".join(texts), why)
     elif not_entered := move.not_entered():
         does = "Starts anew there, past what the database has lent."
         yield Finding(
@@ -61,13 +67,13 @@ def _fix(move: Move, does: str, *needs: str) -> Fix:
     return Fix(does, apply, frozenset(needs))
 
 
-def _finding(move: Move, subject: str, what: str) -> Finding:
+def _finding(move: Move, subject: str, what: str, why: str) -> Finding:
     try:
         fences = move.preview()
     except MoveRefused as refused:
         does = "Starts the new ids below the old ones."
         fix = _fix(move, does, refused.needs) if refused.needs else None
-        return Finding(Severity.ERROR, subject, what, _WHY, str(refused), fix)
+        return Finding(Severity.ERROR, subject, what, why, str(refused), fix)
     begins = [
         f"{book.place}: from tick {fences[book.place]} on "
         f"({moment_of(book.namespace, fences[book.place])})"
@@ -78,7 +84,7 @@ def _finding(move: Move, subject: str, what: str) -> Finding:
         f"later, if more is lent until then. Processes with the old settings are refused at their "
         f"next renewal, and use up their windows, which end before that."
     )
-    todo = "Restore the old setting. Or, if the change is intended, "
+    todo = "Restore the old settings. Or, if the change is intended, "
     if move.needs_a_stop:
         todo += (
             f"stop all processes that take ids of the namespace, run it with --fix "
@@ -97,7 +103,7 @@ def _finding(move: Move, subject: str, what: str) -> Finding:
             f" {unreachable} can't be asked now. If worker ids of the namespace were lent from "
             f"there, too (by a fallback), wait until it can."
         )
-    return Finding(Severity.ERROR, subject, what, _WHY, todo, fix)
+    return Finding(Severity.ERROR, subject, what, why, todo, fix)
 
 
 def _elsewhere(move: Move, subject: str, leftover: Leftover) -> Iterator[Finding]:

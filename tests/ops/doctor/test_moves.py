@@ -202,7 +202,14 @@ def test_to_another_database(postgres: str, mariadb: str) -> None:
     with override_settings(IDGEN=new):
         code, words = doctor("settings", database=[mariadb], fix=True, yes=True)
         assert (code, f"--moved-from {postgres}" in words) == (1, True), words
+        code, words = doctor("settings", database=[mariadb], moved_from=[postgres])
+        assert (code, "Start no process before the move" in words) == (2, True), words
+        assert "are refused: their ids" not in words
     moved_while_stopped(mariadb, old, new, closed=postgres, moved_from=[postgres])
+    with override_settings(IDGEN=old), pytest.raises(NamespaceMismatch) as refused:
+        generators["default"].next_id()
+    assert "Give this process the settings that the other processes have now" in str(refused.value)
+    assert "closed=" not in str(refused.value)
 
 
 def _fallback_on(primary: str, secondary: str) -> Idgen:
@@ -254,7 +261,10 @@ def test_a_run_that_was_broken_off_is_begun_again(
         code, words = doctor("settings", **fix)
         assert code == 0, words
         assert generators["default"].next_id() > max(before)
-    with override_settings(IDGEN=old), pytest.raises(NamespaceMismatch, match="closed"):
+    with (
+        override_settings(IDGEN=old),
+        pytest.raises(NamespaceMismatch, match="lends nothing here"),
+    ):
         generators["default"].next_id()
 
 
