@@ -15,6 +15,7 @@ The client asks it a few times an hour, however many ids it gives out.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -324,7 +325,7 @@ _watched: list[bool] = []
 def _watch_once() -> None:
     if not _watched:
         _watched.append(True)
-        exits.on_exit(_close_all)
+        atexit.register(_close_all)
         exits.on_fork(_forget_all)
         exits.on_multiprocessing_exit(_close_all)
 

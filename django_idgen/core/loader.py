@@ -265,7 +265,7 @@ class Loader(PerProcess):
         if sys.is_finalizing():
             # Daemon threads are frozen, perhaps while they hold our lock.
             _run(fn, future)
-            self._idle()
+            _call_on_idle(self._on_idle)
             return future
         with self._lock:
             (self._urgent if urgent else self._ordinary).append((fn, future))
@@ -301,7 +301,7 @@ class Loader(PerProcess):
                 _run(*job)
                 del job  # or an idle loop would keep the last result alive
                 continue
-            self._idle()
+            _call_on_idle(self._on_idle)
             with self._lock:
                 # A job that was added since then relies on this thread.
                 if not (self._urgent or self._ordinary):
@@ -312,9 +312,6 @@ class Loader(PerProcess):
         with self._lock:
             queue = self._urgent or self._ordinary
             return queue.popleft() if queue else None
-
-    def _idle(self) -> None:
-        _call_on_idle(self._on_idle)
 
 
 class InlineLoader:

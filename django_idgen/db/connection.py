@@ -110,10 +110,10 @@ def home_of(alias: str) -> str:
     test runners and ``connections.all()`` don't see it.
     """
     connection = connections[alias]
-    if isinstance(connection, FileConnection) or place_of(alias) is not Place.SERVER:
+    if connection.vendor != "sqlite" or isinstance(connection, FileConnection):
         return alias
     database = database_of(alias)
-    if database is None:
+    if database is None or place_of(alias) is not Place.SERVER:
         return alias
     name = f"{alias}{_HOME}"
     try:
@@ -236,7 +236,7 @@ class OwnConnection:
         use: _Use = connection.idgen_use  # type: ignore[attr-defined]
         outermost, use.busy = not use.busy, True
         if outermost and use.guard is not None:
-            use.guard.job_began()
+            use.guard.began = SYSTEM_CLOCK.stopwatch()
         try:
             return job(connection)
         except BaseException:
@@ -246,7 +246,7 @@ class OwnConnection:
             if outermost:
                 use.busy = False
                 if use.guard is not None:
-                    use.guard.job_ended()
+                    use.guard.began = None
                 if use.failed:
                     # It may be broken, or inside a transaction: the next job gets a new one.
                     self._close()
@@ -370,16 +370,11 @@ class SilenceGuard:
     def __init__(self, connection: BaseDatabaseWrapper, limit: float) -> None:
         self._connection = connection
         self._limit = limit
-        self._began: float | None = None
+        self.began: float | None = None
+        """When the job under way began."""
         self._stopped = threading.Event()
         self._thread = BackgroundThread(f"idgen-guard-{connection.alias}", self._watch)
         self._thread.start_if_possible()
-
-    def job_began(self) -> None:
-        self._began = SYSTEM_CLOCK.stopwatch()
-
-    def job_ended(self) -> None:
-        self._began = None
 
     def stop(self) -> None:
         """Stop before the connection is closed: its socket's number may be reused."""
@@ -387,7 +382,7 @@ class SilenceGuard:
 
     def _watch(self) -> None:
         while not self._stopped.wait(self._limit / 4):
-            began = self._began
+            began = self.began
             if began is not None and SYSTEM_CLOCK.stopwatch() - began > self._limit:
                 self._end()
                 return

@@ -96,13 +96,17 @@ class Transactions:
         deadline = SYSTEM_CLOCK.stopwatch() + timeout
         tables_checked = False
         for _ in range(ATTEMPTS):
-            attempt = _Attempt(connection, self._lock_timeout)
+            committing = False
             try:
-                return attempt.run(body)
+                with transaction.atomic(using=connection.alias, durable=True):
+                    dialects.begin(connection, lock_timeout=self._lock_timeout)
+                    result = body(connection)
+                    committing = True
+                return result
             except Rerun:
                 pass
             except DatabaseError as error:
-                if attempt.reached_commit:
+                if committing:  # nobody can tell whether the transaction took effect
                     raise
                 if not dialects.is_conflict(error):
                     if tables_checked or not self._made_tables(connection, error):
@@ -149,23 +153,6 @@ class Transactions:
             raise self._unavailable(
                 f"{lacks}, and its user may not make tables. {run} as one who may."
             ) from error
-
-
-class _Attempt:
-    """One transaction, and whether it reached its commit."""
-
-    def __init__(self, connection: BaseDatabaseWrapper, lock_timeout: int) -> None:
-        self._connection = connection
-        self._lock_timeout = lock_timeout
-        self.reached_commit = False
-        """After that, an error does not tell whether the transaction took effect."""
-
-    def run(self, body: Callable[[BaseDatabaseWrapper], T]) -> T:
-        with transaction.atomic(using=self._connection.alias, durable=True):
-            dialects.begin(self._connection, lock_timeout=self._lock_timeout)
-            result = body(self._connection)
-            self.reached_commit = True
-        return result
 
 
 View = TypeVar("View", bound=Callable[..., Any])

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Callable
 from multiprocessing import util as multiprocessing_util
 
-__all__ = ["on_exit", "on_fork", "on_multiprocessing_exit"]
-
-
-def on_exit(close: Callable[[], None]) -> None:
-    """Call ``close`` when the interpreter ends."""
-    atexit.register(close)
+__all__ = ["on_fork", "on_multiprocessing_exit"]
 
 
 def on_fork(forget: Callable[[], None], before: Callable[[], None] = lambda: None) -> None:
@@ -25,21 +19,13 @@ def on_fork(forget: Callable[[], None], before: Callable[[], None] = lambda: Non
 
 
 def on_multiprocessing_exit(close: Callable[[], None]) -> None:
-    """Call ``close`` when a child of multiprocessing ends, which uses ``os._exit()``."""
-    finalizer = _Finalizer(close)
-    _finalizers.append(finalizer)  # multiprocessing has a weak reference only
-    finalizer.arm()
-    multiprocessing_util.register_after_fork(finalizer, _Finalizer.arm)
+    """Call ``close``, a module's function, when a child of multiprocessing ends.
 
+    It ends by ``os._exit()``, and clears multiprocessing's finalizers when it starts.
+    """
 
-class _Finalizer:
-    """Our entry in multiprocessing's finalizers, which a child clears when it starts."""
+    def arm(close: Callable[[], None]) -> None:
+        multiprocessing_util.Finalize(None, close, exitpriority=0)
 
-    def __init__(self, close: Callable[[], None]) -> None:
-        self._close = close
-
-    def arm(self) -> None:
-        multiprocessing_util.Finalize(None, self._close, exitpriority=0)
-
-
-_finalizers: list[_Finalizer] = []
+    arm(close)
+    multiprocessing_util.register_after_fork(close, arm)  # which has a weak reference to it only

@@ -200,7 +200,7 @@ class SegmentMap(dict[str, Generator]):
         allocator = self.allocator()
         made = allocator.generator(tag)
         # A tag that was granted ids is not new.
-        known = 0 if made.floor else taken_of_new(tag, fields)
+        known = 0 if made.floor or not fields else taken_of_new(tag, fields)
         if top := max(self._loaded.get(tag, 0), known or 0):
             made.go_past(top)
         with self._lock:

@@ -10,6 +10,7 @@ Celery's signal in its prefork children (which skip both). The lease of a killed
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import sys
 from collections.abc import Callable
@@ -61,7 +62,7 @@ def forget_all() -> None:
 
 def watch() -> None:
     """Install the hooks for forks and the end. Called when a generator is made."""
-    _watch_once("exit", partial(exits.on_exit, close_all))
+    _watch_once("exit", partial(atexit.register, close_all))
     _watch_once("fork", partial(exits.on_fork, forget_all, before=before_fork))
     _watch_once("multiprocessing", partial(exits.on_multiprocessing_exit, close_all))
     # None in sys.modules says that it must not be imported.

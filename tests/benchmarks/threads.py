@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from django_idgen.contrib.bench.measure import in_threads, shares, take
-from django_idgen.contrib.bench.targets import IdSource, Target, target_of
+from django_idgen.contrib.bench.targets import Target, target_of
+from django_idgen.core.generator import Generator
 
 from .bars import Row, at_least, paired
 from .generators import segment, snowflake
@@ -25,7 +26,7 @@ def rows() -> Iterator[Row]:
         yield _row("segment next_ids(1000)", made, batch=1000)
 
 
-def _row(what: str, made: IdSource, batch: int) -> Row:
+def _row(what: str, made: Generator, batch: int) -> Row:
     target = target_of(what, made)
     made.next_id()
     count = IDS if batch == 1 else 50 * IDS

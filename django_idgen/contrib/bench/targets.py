@@ -17,12 +17,13 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from itertools import repeat
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 from django.db import Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...core.errors import ConfigurationError, IdgenError
+from ...core.generator import Generator
 from ...process.handlers import generators, segments
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
     "SEGMENT",
     "AutoIncrement",
     "BenchFailed",
-    "IdSource",
     "Opener",
     "Peer",
     "PeerMissing",
@@ -47,14 +47,6 @@ SEGMENT = "segment:"
 PEER = "peer:"
 Opener = Callable[[str], "Target"]
 """Builds the target of a name, in the process that measures it."""
-
-
-class IdSource(Protocol):
-    """The protocol of every generator of this package."""
-
-    def next_id(self) -> int: ...
-    def next_ids(self, count: int, /) -> list[int]: ...
-    def stats(self) -> Any: ...
 
 
 class BenchFailed(IdgenError):
@@ -99,7 +91,7 @@ def open_target(name: str) -> Target:
     return target_of(name, generators[name])
 
 
-def target_of(name: str, generator: IdSource) -> Target:
+def target_of(name: str, generator: Generator) -> Target:
     """A target for a generator of this package."""
     return Target(
         name,
