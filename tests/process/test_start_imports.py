@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 
 import pytest
 
-MOST_MODULES = 60
 LIMIT = 60
+
+ADMIN = ("django.contrib.admin", "django.contrib.sessions", "django.contrib.messages")
+ADAPTERS = ("django_idgen.leases", "django_idgen.sources")
 
 PROJECT = """
 import os, sys, threading, time, types
@@ -18,8 +21,10 @@ from django.conf import settings
 from django.db import models
 
 settings.configure(
-    DATABASES={"default": {"ENGINE": "django.db.backends.%s", "NAME": ":memory:"}},
-    INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "django_idgen", "shop"],
+    DATABASES={{"default": {{"ENGINE": "django.db.backends.{engine}", "NAME": ":memory:"}}}},
+    INSTALLED_APPS=[
+        *{admin!r}, "django.contrib.auth", "django.contrib.contenttypes", "django_idgen", "shop"
+    ],
 )
 shop = types.ModuleType("shop")
 shop.__file__, shop.__path__ = "shop/__init__.py", []
@@ -47,13 +52,14 @@ class Finder:
 
 sys.meta_path.insert(0, Finder())
 django.setup()
-ours = {name for name in sys.modules if name.split(".")[0] == "django_idgen"}
+ours = {{name for name in sys.modules if name.split(".")[0] == "django_idgen"}}
 """
 
 
-def run(code: str, engine: str = "sqlite3") -> str:
+def run(code: str, engine: str = "sqlite3", admin: Sequence[str] = ()) -> str:
+    project = PROJECT.format(engine=engine, admin=admin)
     done = subprocess.run(
-        [sys.executable, "-c", PROJECT % engine + textwrap.dedent(code)],
+        [sys.executable, "-c", project + textwrap.dedent(code)],
         check=True,
         timeout=LIMIT,
         stdout=subprocess.PIPE,
@@ -67,9 +73,16 @@ def test_models_with_our_fields_need_few_modules(engine: str) -> None:
     """A process that only has models imports what fields need; it begins nothing."""
     found = run("print(*sorted(ours)); assert threading.active_count() == 1", engine).split()
     assert "django_idgen.fields.base" in found
-    assert len(found) <= MOST_MODULES, found
-    assert not {name for name in found if name.startswith("django_idgen.leases")}
-    assert not {name for name in found if name.startswith("django_idgen.sources")}
+    assert len(found) <= 39, found
+    assert not {name for name in found if name.startswith(ADAPTERS)}
+
+
+def test_the_admin_needs_few_more() -> None:
+    """What reads ids, forecasts consumption or lends is imported when a page needs it."""
+    found = run("print(*sorted(ours))", admin=ADMIN).split()
+    assert "django_idgen.admin.workers" in found
+    assert len(found) <= 60, found
+    assert not {name for name in found if name.startswith(ADAPTERS)}
 
 
 def test_a_child_has_what_the_settings_name() -> None:
@@ -124,7 +137,7 @@ def test_a_master_of_uwsgi_has_what_the_settings_name() -> None:
             "-c",
             "import os, sys, types\n"
             + textwrap.dedent(code)
-            + PROJECT % "sqlite3"
+            + PROJECT.format(engine="sqlite3", admin=())
             + 'assert "django_idgen.leases.database" in ours',
         ],
         check=False,
