@@ -50,7 +50,6 @@ from django.urls import URLPattern, get_resolver
 from django.utils.module_loading import import_string
 
 from .core.errors import ConfigurationError
-from .core.layout import BitLayout
 from .fields.base import GeneratedOnSave, id_held_by
 from .process.handlers import wiring
 from .settings.config import SettingsError
@@ -139,7 +138,8 @@ def check_exhaustion(**_kwargs: Any) -> list[CheckMessage]:
             f"{', which is past' if entry.layout.exhausted_at < now else ''}: "
             f"the time bits of its layout ({entry.layout}) end there.",
             hint=(
-                f"Plan for a later EPOCH, or a LAYOUT with more time bits{_such_as(entry.layout)}. "
+                f"Plan for a later EPOCH, or a LAYOUT with more time bits"
+                f"{entry.layout.longer and f', such as {entry.layout.longer}'}. "
                 f"'manage.py idgen_doctor --fix' moves the namespace, and refuses where ids would "
                 f"repeat. An alias that only decodes old ids can stay as it is."
             ),
@@ -148,10 +148,6 @@ def check_exhaustion(**_kwargs: Any) -> list[CheckMessage]:
         for entry in entries
         if entry.layout.exhausted_at < soon
     ]
-
-
-def _such_as(layout: BitLayout) -> str:
-    return layout.longer and f", such as {layout.longer}"
 
 
 def check_default_auto_field(**_kwargs: Any) -> list[CheckMessage]:
@@ -269,7 +265,14 @@ def _narrow_columns(connection: BaseDatabaseWrapper, model: AnyModel) -> list[Ch
     # The server of a foreign table may be down; the caller's transaction must survive that.
     with suppress(DatabaseError), transaction.atomic(using=connection.alias):
         return [
-            _narrow_column(connection.alias, model, field.column, kind)
+            Warning(
+                f"Column {field.column!r} of table {model._meta.db_table!r} in database "
+                f"{connection.alias!r} is of type {kind}: ids of django_idgen don't fit 32 bits.",
+                hint="Run the migrations if one of them widens it; else change the column to "
+                "bigint.",
+                obj=model,
+                id="django_idgen.W003",
+            )
             for field, kind in narrow_columns(connection, model, id_held_by)
         ]
     return []
@@ -295,16 +298,6 @@ def narrow_columns(
                 kind = introspection.get_field_type(column.type_code, column)
                 if kind in NARROW:
                     yield wanted[column.name], kind
-
-
-def _narrow_column(alias: str, model: AnyModel, column: str, kind: str) -> CheckMessage:
-    return Warning(
-        f"Column {column!r} of table {model._meta.db_table!r} in database {alias!r} is of type "
-        f"{kind}: ids of django_idgen don't fit 32 bits.",
-        hint="Run the migrations if one of them widens it; else change the column to bigint.",
-        obj=model,
-        id="django_idgen.W003",
-    )
 
 
 def _models(app_configs: Sequence[AppConfig] | None) -> list[AnyModel]:

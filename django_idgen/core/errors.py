@@ -140,12 +140,13 @@ class TooFarAhead(LeaseError):
 
     def __str__(self) -> str:
         seconds: float = self.args[3]
+        span = f"{seconds:.0f} s" if seconds < 1e9 else "many years"
         return (
             f"A window of namespace {self.namespace!r} was asked for from tick {_short(self.tick)} "
             f"on, and the registry has lent none past tick {self.latest}. See whether its clock "
             f"is behind, or its database was restored to an earlier state; then run 'manage.py "
             f"idgen_skip'. Or restart this process, which then begins at the registry's time. "
-            f"Ids go on without that once {_span_of(seconds)} have passed."
+            f"Ids go on without that once {span} have passed."
         )
 
 
@@ -257,10 +258,6 @@ class GeneratorClosed(IdgenError):
 
 def _span(workers: range) -> str:
     return f"{workers.start}..{workers.stop - 1}"
-
-
-def _span_of(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 1e9 else "many years"
 
 
 def _short(value: object) -> str:

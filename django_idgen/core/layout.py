@@ -63,7 +63,10 @@ def pairs(what: str, value: Iterable[object]) -> Pairs:
         ) from None
     for name, bits in result:
         _check_bits(what, name, bits)
-    _check_unique(what, [name for name, _ in result])
+    names = [name for name, _ in result]
+    for name in names:
+        if names.count(name) > 1:
+            raise LayoutError(f"{name!r} occurs {names.count(name)} times in {what}. Name it once.")
     return result
 
 
@@ -83,8 +86,18 @@ def check_fields(fields: Pairs) -> None:
             )
     if dict(fields)["time"] < 1:
         raise LayoutError("'time' needs at least 1 bit, not 0.")
-    _check_sum(fields)
-    _check_order(names)
+    total = sum(bits for _, bits in fields)
+    if total > MAX_BITS:
+        raise LayoutError(
+            f"The layout {dict(fields)!r} has {total} bits; the most is {MAX_BITS}, so that ids "
+            f"stay positive in 64. Remove {total - MAX_BITS}."
+        )
+    for name in _BELOW_TIME:
+        if name in names and names.index(name) < names.index("time"):
+            raise LayoutError(
+                f"{name!r} is above 'time' in the layout ({' | '.join(names)}), so the ids of one "
+                f"generator could not rise. Put 'time' before it."
+            )
 
 
 def check_parts(parts: Pairs, worker_bits: int) -> None:
@@ -140,30 +153,6 @@ def _check_bits(what: str, name: object, bits: object) -> None:
         raise LayoutError(
             f"{name!r} in {what} needs a whole number of bits, 0 to {MAX_BITS}, not {bits!r}."
         )
-
-
-def _check_unique(what: str, names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise LayoutError(f"{name!r} occurs {names.count(name)} times in {what}. Name it once.")
-
-
-def _check_sum(fields: Pairs) -> None:
-    total = sum(bits for _, bits in fields)
-    if total > MAX_BITS:
-        raise LayoutError(
-            f"The layout {dict(fields)!r} has {total} bits; the most is {MAX_BITS}, so that ids "
-            f"stay positive in 64. Remove {total - MAX_BITS}."
-        )
-
-
-def _check_order(names: list[str]) -> None:
-    for name in _BELOW_TIME:
-        if name in names and names.index(name) < names.index("time"):
-            raise LayoutError(
-                f"{name!r} is above 'time' in the layout ({' | '.join(names)}), so the ids of one "
-                f"generator could not rise. Put 'time' before it."
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,9 +315,10 @@ class BitLayout:
         # Rounded up: a tick that began before the moment is before it.
         tick = -((self.epoch_us - self._ordered_us(when)) // self.tick_us)
         if tick >= self._end_tick:
+            last = moment(self.epoch_us + (self._end_tick - 1) * self.tick_us)
             raise TimeOutOfRange(
                 f"{when.isoformat()} is past the end of layout {self.name!r}: its last tick "
-                f"begins at {self._last_tick_at().isoformat()}. No id was made that late."
+                f"begins at {last.isoformat()}. No id was made that late."
             )
         return max(1, tick << self.time_shift)
 
@@ -443,9 +433,6 @@ class BitLayout:
             left -= bits
             split[name] = worker >> left & (1 << bits) - 1
         return split
-
-    def _last_tick_at(self) -> datetime:
-        return moment(self.epoch_us + (self._end_tick - 1) * self.tick_us)
 
 
 # --- layouts as settings write them ---------------------------------------------------

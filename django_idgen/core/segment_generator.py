@@ -368,7 +368,10 @@ class SegmentGenerator(Generator):
         found: list[range] = []
         missing = check_count(n)
         while missing:
-            found += self._take_ranges(missing) or self._first_of(missing)
+            # Where one has to wait, it is for one id; the load gets all that are missing.
+            found += self._take_ranges(missing) or [
+                range(one, one + 1) for one in self._take_slow(1, need=missing)
+            ]
             missing = n - sum(map(len, found))
         return joined(found)
 
@@ -538,10 +541,6 @@ class SegmentGenerator(Generator):
         if load is not None and load.began is None and not load.sent:
             self._submit(load, urgent=False)
         return found
-
-    def _first_of(self, count: int) -> list[range]:
-        """Wait for one id. The load gets all ``count``."""
-        return [range(one, one + 1) for one in self._take_slow(1, need=count)]
 
     # --- with the lock held ----------------------------------------------------
 

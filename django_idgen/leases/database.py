@@ -78,7 +78,7 @@ class DatabaseLeases(BookRegistry):
         store = self._lender_of(lease) or self.store
         if store.ends_with_process or self._stores.is_current(store):
             return BookRegistry(self.namespace, store).renew(lease, last_tick=last_tick)
-        if self._is_forbidden() and last_tick < lease.until:
+        if place_of(self.database) is Place.FORBIDDEN and last_tick < lease.until:
             # A test forbids the database: the window stays as it is.
             sent = self._clock.elapsed_ns()
             return Grant(lease, Reading(self._clock.wall_ns() // 1000, sent, sent))
@@ -120,9 +120,6 @@ class DatabaseLeases(BookRegistry):
             return True
         database = database_of(self.database)
         return self._stores.is_current(store) and (database is None or database.exists())
-
-    def _is_forbidden(self) -> bool:
-        return place_of(self.database) is Place.FORBIDDEN
 
     def _make(self, place: Place) -> Store:
         store = book_in(

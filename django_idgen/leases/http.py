@@ -104,7 +104,10 @@ class HttpLeases(Registry):
 
     def renew_seen(self, *, idle_after: float) -> int:
         body = {"idle_after": idle_after, **self._settings()}
-        return self._read(self._ask("/renew-seen", body, self._refusal), _renewed_count)
+        return self._read(
+            self._ask("/renew-seen", body, self._refusal),
+            lambda answer: number_of(answer.body, "renewed"),
+        )
 
     def installation(self) -> str:
         if self._pin.installation is None:
@@ -249,10 +252,6 @@ def _words(lease: Lease) -> dict[str, Any]:
 def _reading(answer: Answer) -> Reading:
     now_us = number_of(answer.body, "now_us")
     return Reading(now_us, answer.sent_ns, answer.received_ns)
-
-
-def _renewed_count(answer: Answer) -> int:
-    return number_of(answer.body, "renewed")
 
 
 def _object(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:

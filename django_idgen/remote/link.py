@@ -172,7 +172,10 @@ class HttpLink:
                 return answer
         if refused is not None:
             raise refused
-        raise unavailable(self._none(failures)) from cause
+        raise unavailable(
+            f"No service lends ids: {'; '.join(failures)}. Check that 'base_urls' is right, and "
+            f"that the services are up."
+        ) from cause
 
     def each(self, path: str) -> Iterator[Mapping[str, Any]]:
         """The answers to a GET of ``path`` from all addresses that answer."""
@@ -260,12 +263,6 @@ class HttpLink:
     def _lost(self, place: _Place, error: Exception, *, changes: bool) -> str:
         given_up = " What it may have granted is given up, and not asked for again." * changes
         return f"The answer of {place.url} was lost: {error}.{given_up} The next call asks again."
-
-    def _none(self, failures: Sequence[str]) -> str:
-        return (
-            f"No service lends ids: {'; '.join(failures)}. Check that 'base_urls' is right, and "
-            f"that the services are up."
-        )
 
 
 def shows_link_options(cls: type[T]) -> type[T]:

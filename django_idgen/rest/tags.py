@@ -248,7 +248,11 @@ class TagList:
         """Raises :class:`SegmentUnavailable`."""
         databases = tag_databases()
         names = self._names(databases, part)
-        rows = {alias: _rows_of(alias, names) for alias in databases} if names else {}
+        rows = (
+            {alias: _query(alias, lambda rows: rows.in_bulk(names)) for alias in databases}
+            if names
+            else {}
+        )
         tags = []
         for name in names:
             own = {
@@ -295,10 +299,6 @@ class TagList:
     @property
     def _column(self) -> str:
         return SORTED_BY[self.ordering.removeprefix("-")]
-
-
-def _rows_of(alias: str, names: Sequence[str]) -> Mapping[str, LeafAlloc]:
-    return _query(alias, lambda rows: {row.pk: row for row in rows.filter(pk__in=names)})
 
 
 def _query(alias: str, query: Callable[[QuerySet[LeafAlloc]], T]) -> T:

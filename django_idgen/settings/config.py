@@ -607,7 +607,9 @@ def _refuse_shared_namespaces(generators: Mapping[str, GeneratorSettings]) -> No
     for first, entry in combinations(generators.values(), 2):
         if first.namespace != entry.namespace:
             continue
-        if _lender(first.leases) != _lender(entry.leases) and _overlap(first, entry):
+        ours, theirs = first.workers, entry.workers
+        overlap = max(ours.start, theirs.start) < min(ours.stop, theirs.stop)
+        if overlap and _lender(first.leases) != _lender(entry.leases):
             raise SettingsError(
                 f"Generators {first.alias!r} and {entry.alias!r} share the namespace "
                 f"{entry.namespace!r} but not the registry ({_lender(first.leases)}; "
@@ -631,9 +633,3 @@ def _lender(leases: BackendSettings) -> tuple[object, ...]:
     keys = ("database", "directory", "alias", "base_urls", "generator", "primary", "secondary")
     places = (str(options[key]) for key in keys if key in options)
     return (leases.path, *places)
-
-
-def _overlap(first: GeneratorSettings, second: GeneratorSettings) -> bool:
-    return max(first.workers.start, second.workers.start) < min(
-        first.workers.stop, second.workers.stop
-    )

@@ -308,7 +308,14 @@ class ServerSource(Source):
             take = self._take_carefully if number % 2 else self._take
             taken = self._run(partial(take, tag, asked, demand), timeout)
             for skip in taken.skips:
-                self._report(tag, skip)
+                self._emit(
+                    "segment_skipped",
+                    tag=tag,
+                    database=self.alias,
+                    start=skip.start,
+                    stop=skip.stop,
+                    why=skip.why,
+                )
             if taken.segment is not None:
                 return taken.segment
         raise SegmentUnavailable(
@@ -453,16 +460,6 @@ class ServerSource(Source):
             update_time=F("update_time"),
         )
         return rate.a_second
-
-    def _report(self, tag: str, skip: Skip) -> None:
-        self._emit(
-            "segment_skipped",
-            tag=tag,
-            database=self.alias,
-            start=skip.start,
-            stop=skip.stop,
-            why=skip.why,
-        )
 
     def _exhausted(self, tag: str) -> SegmentExhausted:
         return SegmentExhausted(

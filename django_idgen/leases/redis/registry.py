@@ -152,16 +152,16 @@ class RedisLeases(Registry):
         if lease.token in self._in_memory:
             return self._memory.renew(lease, last_tick=last_tick)
         reply = self._granted(
-            partial(self._ask_to_renew, lease, last_tick), forbidden=partial(lost, lease)
+            lambda installation, short: self._scripts.renew(
+                installation, lease, last_tick=last_tick, short=short
+            ),
+            forbidden=partial(lost, lease),
         )
         if reply.status == "lost":
             raise lost(lease)
         worker, start, until = reply.window
         renewed = Lease(self.namespace.name, worker, lease.token, start, until, lease.generation)
         return Grant(renewed, reply.reading)
-
-    def _ask_to_renew(self, lease: Lease, last_tick: int, installation: str, short: bool) -> Reply:
-        return self._scripts.renew(installation, lease, last_tick=last_tick, short=short)
 
     def release(self, lease: Lease, *, last_tick: int | None) -> bool:
         if lease.token in self._in_memory:
