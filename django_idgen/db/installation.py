@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from hashlib import sha256
 
 from django.db import connections
@@ -12,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import SegmentUnavailable
 from ..models import Installation
-from .connection import Place, own_connection, place_of
+from .connection import own_connection, place_of
 from .sqlite import database_of
 from .transactions import Transactions
 
@@ -25,13 +24,6 @@ RETRY_AFTER = 30.0
 """Seconds until a database that did not answer is asked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    where: tuple[Place, str]
-    owner: str
-    at: float
-
-
 class DatabaseOwner:
     """The owner of the ids in the database ``alias``, a short text. Thread-safe.
 
@@ -42,7 +34,8 @@ class DatabaseOwner:
     def __init__(self, alias: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.alias = alias
         self._clock = clock
-        self._known: _Known | None = None
+        self._known: tuple[object, str, float] = None, NO_OWNER, -math.inf
+        """The place and name of the database that was asked, its owner, and when."""
 
     def current(self, *, max_age: float = math.inf) -> str:
         """The owner, at most ``max_age`` seconds old. Never raises.
@@ -52,23 +45,19 @@ class DatabaseOwner:
         place = place_of(self.alias)
         if place.in_process:
             return NO_OWNER
-        where = (place, self._name())
+        name = str(database_of(self.alias) or connections.settings[self.alias]["NAME"])
         now = self._clock.stopwatch()
-        known = self._known
-        if known is None or known.where != where:
-            known = None
-        elif now - known.at <= (max_age if known.owner else RETRY_AFTER):
-            return known.owner
+        where, owner, asked_at = self._known
+        if where != (place, name):
+            owner = NO_OWNER
+        elif now - asked_at <= (max_age if owner else RETRY_AFTER):
+            return owner
         identity = self._identity()
-        if not identity and known is not None and known.owner:
-            return known.owner  # the best answer that there is
-        owner = sha256(f"{identity}/{where[1]}".encode()).hexdigest()[:16] if identity else NO_OWNER
-        self._known = _Known(where, owner, now)
+        if not identity and owner:
+            return owner  # the best answer that there is
+        owner = sha256(f"{identity}/{name}".encode()).hexdigest()[:16] if identity else NO_OWNER
+        self._known = (place, name), owner, now
         return owner
-
-    def _name(self) -> str:
-        database = database_of(self.alias)
-        return str(database or connections.settings[self.alias]["NAME"])
 
     def _identity(self) -> str:
         def body(_connection: BaseDatabaseWrapper) -> str | None:

@@ -137,7 +137,7 @@ BREAKS = (
         "a copy of a database is the same owner",
         "I1, L8",
         "django_idgen/db/installation.py",
-        'sha256(f"{identity}/{where[1]}".encode())',
+        'sha256(f"{identity}/{name}".encode())',
         "sha256(identity.encode())",
         ("tests/sources/pool/test_project.py::test_a_copy_of_a_database_is_another_owner",),
     ),
