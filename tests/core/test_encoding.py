@@ -113,6 +113,7 @@ def test_crockford_forgives_what_people_mistake(value: int, data: st.DataObject)
     """I and L are 1, O is 0, and hyphens anywhere are skipped."""
     form = TextForm("crockford")
     text = form.format(value)
+    assume(not (text.isdigit() and text[0] != "0"))  # such an id is written in decimal
     typed = "".join(data.draw(st.sampled_from({"0": "0Oo", "1": "1IiLl"}.get(c, c))) for c in text)
     cut = data.draw(st.integers(0, len(typed)))
     assert form.parse(f"{typed[:cut]}-{typed[cut:]}") == value
