@@ -134,14 +134,15 @@ def check_exhaustion(**_kwargs: Any) -> list[CheckMessage]:
     soon = now + EXHAUSTION_NOTICE
     return [
         Warning(
-            f"Generator {entry.alias!r} has no ids after {entry.layout.exhausted_at:%Y-%m-%d}"
-            f"{', which is past' if entry.layout.exhausted_at < now else ''}: "
+            f"Generator {entry.alias!r} has no ids after "
+            f"{entry.layout.exhausted_at:%Y-%m-%d}"
+            f"{' (in the past)' if entry.layout.exhausted_at < now else ''}: "
             f"the time bits of its layout ({entry.layout}) end there.",
             hint=(
-                f"Plan for a later EPOCH, or a LAYOUT with more time bits"
-                f"{entry.layout.longer and f', such as {entry.layout.longer}'}. "
-                f"'manage.py idgen_doctor --fix' moves the namespace, and refuses where ids would "
-                f"repeat. An alias that only decodes old ids can stay as it is."
+                "Plan to change to a later EPOCH, or to a LAYOUT with more time "
+                f"bits{entry.layout.longer and f', such as {entry.layout.longer}'}. 'manage.py "
+                "idgen_doctor --fix' moves the namespace, and refuses if ids would repeat. A "
+                "generator that only decodes old ids needs no change."
             ),
             id="django_idgen.W004",
         )
@@ -160,8 +161,8 @@ def check_default_auto_field(**_kwargs: Any) -> list[CheckMessage]:
         return []
     return [
         Warning(
-            f"DEFAULT_AUTO_FIELD = {settings.DEFAULT_AUTO_FIELD!r} also reaches apps that are not "
-            f"yours: their old 32-bit columns can't hold our ids.",
+            f"DEFAULT_AUTO_FIELD = {settings.DEFAULT_AUTO_FIELD!r} also applies to apps of "
+            "installed packages: their old 32-bit columns can't hold ids of django_idgen.",
             hint="Set default_auto_field in the AppConfig of each of your apps instead.",
             id="django_idgen.W001",
         )
@@ -177,7 +178,7 @@ def check_generic_keys(
     return [
         Warning(
             f"{model._meta.label}.{generic.name} points at rows by {column.name!r}, a "
-            f"{column.get_internal_type()}: ids of django_idgen don't fit 32 bits.",
+            f"{column.get_internal_type()}: ids of django_idgen don't fit in 32 bits.",
             hint=f"Make {column.name!r} a BigIntegerField, or a CharField.",
             obj=model,
             id="django_idgen.W002",
@@ -267,9 +268,12 @@ def _narrow_columns(connection: BaseDatabaseWrapper, model: AnyModel) -> list[Ch
         return [
             Warning(
                 f"Column {field.column!r} of table {model._meta.db_table!r} in database "
-                f"{connection.alias!r} is of type {kind}: ids of django_idgen don't fit 32 bits.",
-                hint="Run the migrations if one of them widens it; else change the column to "
-                "bigint.",
+                f"{connection.alias!r} is of type {kind}: ids of django_idgen don't fit in 32 "
+                "bits.",
+                hint=(
+                    "Run the migration that widens it, if there is one. Otherwise change the "
+                    "column to bigint."
+                ),
                 obj=model,
                 id="django_idgen.W003",
             )

@@ -60,18 +60,18 @@ class Client:
     ``base_urls``: the URL of the service's API, or a list of URLs of services in front of the same
     database. ``token`` (an access token, or a function that returns one), ``token_env`` (an
     environment variable) or ``token_file`` (a path): read for each request, so that it can be
-    replaced at any time. The token must name the tags, and in ``leases`` the generators. For
-    ``timeout``, ``connect_timeout`` (seconds), ``verify``, ``cert``, ``trust_env`` and
-    ``installation`` see :class:`HttpLink`.
+    replaced at any time. The token must name the tags, and in ``leases`` the generators. The
+    other arguments (``timeout``, ``connect_timeout``, ``verify``, ``cert``, ``trust_env``,
+    ``installation``) are in the table of ``docs/client.md``.
 
     ``wait``: seconds that a caller waits for a segment if none is left. ``holder``: the label of
     this process in the service's list of leases, by default ``host:pid name``. ``on_event``
     receives the events of the generators (see :mod:`.signals` for the names).
 
-    Close it, or use it as a context manager, to give worker ids back. The end of the process does
-    so, too. The child of a fork starts anew.
+    Close it, or use it as a context manager, to give worker ids back. The end of the process
+    gives them back, too. The child of a fork starts without them.
 
-    Makes no request. Raises :class:`ConfigurationError` for wrong arguments.
+    Making a client sends no request. Raises :class:`ConfigurationError` for wrong arguments.
     """
 
     def __init__(
@@ -234,7 +234,9 @@ class RemoteGenerators(PerProcess):
         self.check_process()
         with self._lock:
             if self._closed:
-                raise GeneratorClosed(f"The client is closed, so it gives out no id of {alias!r}.")
+                raise GeneratorClosed(
+                    f"The client is closed, and gives out no more ids of {alias!r}. Make a new one."
+                )
             if alias not in self._made:
                 self._made[alias] = self._built(alias)
             return self._made[alias]
@@ -299,8 +301,8 @@ def described(alias: str, body: Mapping[str, Any]) -> tuple[BitLayout, Namespace
         )
     except (ConfigurationError, KeyError, TypeError, ValueError) as error:
         raise RegistryUnavailable(
-            f"The service describes its generator {alias!r} in an impossible way: {error}. Check "
-            f"that it runs the same version of django_idgen."
+            f"The service's description of generator {alias!r} is not valid: {error}. Check that "
+            "the service runs the same version of django_idgen."
         ) from error
     return layout, namespace
 

@@ -479,11 +479,11 @@ class AccessToken(models.Model):
             abs(end.replace(tzinfo=None) - now.replace(tzinfo=None))
             > LONGEST_LIFE + timedelta(days=1)
         ):
-            text = _("A token ends within 100 years, or never.")
+            text = _("A token must expire within 100 years, or never.")
             raise ValidationError({"expires_at": ValidationError(text, code="out_of_range")})
         ended = type(self)._base_manager.filter(pk=self.pk, expires_at__lte=now)
         if not self._state.adding and ended.exclude(expires_at=end).exists():
-            text = _("This token has ended, and stays so. Make a new one.")
+            text = _("This token has expired or was revoked. Make a new one.")
             raise ValidationError({"expires_at": ValidationError(text, code="ended")})
 
     # loaddata gets here, too.

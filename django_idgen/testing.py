@@ -93,8 +93,8 @@ class Replacement(ContextDecorator, Generic[T]):
     def _decorate_setup(self, case: type) -> None:
         if not issubclass(case, TestCase):
             raise TypeError(
-                f"{self._name}() can't decorate {case.__qualname__}, which is no unittest.TestCase:"
-                f" decorate its methods, or use the fixtures of pytest."
+                f"{self._name}() can't decorate {case.__qualname__}, which is not a "
+                "unittest.TestCase: decorate its methods, or use the fixtures of pytest."
             )
         set_up, begin = case.setUp, self._begin
 
@@ -239,7 +239,9 @@ def _replaced(values: Iterable[int], generator: str, tag: str | None) -> Any:
         return segments.override(check_tag(tag), FixedIds(values, name=f"tag {tag!r}"))
     known = read_settings().generators
     if generator not in known:
-        raise SettingsError(f"There is no generator {generator!r} to replace: {', '.join(known)}.")
+        raise SettingsError(
+            f"There is no generator {generator!r} to replace. Known: {', '.join(known)}."
+        )
     layout = known[generator].layout
     return generators.override(
         generator, FixedIds(values, name=f"generator {generator!r}", layout=layout)

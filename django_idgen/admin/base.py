@@ -153,7 +153,7 @@ class SafeAdmin(PageAdmin):
         pk = self.opts.pk
         try:
             if "\0" in key:
-                raise ValidationError("It has a NUL.")
+                raise ValidationError("It contains a NUL character.")
             pk.run_validators(pk.to_python(key))
         except ValidationError as error:
             raise BadRequest(f"{key[:80]!r} is not a key: {error}") from error

@@ -350,7 +350,7 @@ def _refusal(stand: Standing, target: int) -> str:
         return _("The highest id is %(end)d (2⁶³ − 1).") % {"end": MAX_ID}
     return _(
         "The next free id is already %(max_id)d. The tag can't go back to %(target)d: ids that "
-        "were given out would come again."
+        "were given out would repeat."
     ) % {"max_id": stand.max_id, "target": target}
 
 

@@ -103,8 +103,8 @@ class NewTokenForm(ModelForm):
             self.data = data = cast("QueryDict", self.data).copy()
             data[self.add_prefix("newest")] = str(made.pk)
             text = _(
-                "The token %(token)s has been made since this page was opened, and its secret "
-                "was shown then. Save once more if you want another token."
+                "Since you opened this page, token %(token)s was made and its secret was shown. "
+                "Save again to make another token."
             )
             raise ValidationError(text % {"token": made})
         return values

@@ -296,5 +296,5 @@ def _not_held(worker: int) -> str:
 
 
 def _changed(worker: int) -> str:
-    text = _("Worker id %(worker)d has another holder by now. It was not released.")
+    text = _("Worker id %(worker)d now has another holder. It was not released.")
     return text % {"worker": worker}

@@ -38,7 +38,7 @@ class NativeIds(TableOperation):
             column.remove()
 
     def describe(self) -> str:
-        return f"Have the database give ids to {self.model_name}.{self.name}, too"
+        return f"Let the database give ids to {self.model_name}.{self.name}, too"
 
     @property
     def migration_name_fragment(self) -> str:

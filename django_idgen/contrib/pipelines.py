@@ -56,8 +56,8 @@ def pipelined(using: Any = None, *, savepoint: bool = True, durable: bool = Fals
 
     ``iterator()`` reads all its rows at once, as server-side cursors do not work in pipelines.
     An iterator that began before the block can't continue inside it, and psycopg's own
-    connection (``connection.connection``) may be in pipeline mode. Not for coroutines, like
-    ``atomic()``.
+    connection (``connection.connection``) may be in pipeline mode. Like ``atomic()``, it is not
+    for coroutines.
     """
     if callable(using):  # a bare @pipelined
         return _pipelined(None, True, False)(using)
@@ -194,8 +194,8 @@ class _Inserts:
         if status not in (TransactionStatus.INTRANS, TransactionStatus.IDLE):
             # psycopg raises an error only once, to the first caller.
             raise InternalError(
-                f"The transaction is {status.name}: a row of this pipelined() was refused, but its "
-                "error was raised elsewhere, and lost. Use psycopg's own connection "
+                f"The transaction is {status.name}: the database refused a row of this "
+                "pipelined() block, but other code took the error. Use psycopg's own connection "
                 "(connection.connection, is_usable()) outside of the block."
             )
 

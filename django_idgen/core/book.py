@@ -389,9 +389,9 @@ def lost(lease: Lease) -> LeaseLost:
     """The error for a lease that the registry does not know."""
     return LeaseLost(
         f"The registry no longer knows the lease of worker id {lease.worker} of namespace "
-        f"{lease.namespace!r} (ticks {lease.start} to {lease.until}): it was given back, expired "
-        f"and was lent to another, or its row was deleted. What is left of its window is still "
-        f"this process' own; after that acquire a new lease."
+        f"{lease.namespace!r} (ticks {lease.start} to {lease.until}): it was released, it expired "
+        "and another process has the worker id, or its row was deleted. This process may use up "
+        "its window. After that it needs a new lease."
     )
 
 
@@ -726,7 +726,7 @@ def parsed_fingerprint(text: str) -> Mapping[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise LayoutError(f"What is stored of the settings can't be read: {text[:80]!r}.")
+        raise LayoutError(f"The stored settings can't be read: {text[:80]!r}.")
     return found
 
 

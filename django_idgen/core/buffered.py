@@ -59,14 +59,16 @@ class BufferedStats(SnowflakeStats):
 class BufferedGenerator(SnowflakeGenerator):
     """Snowflake ids out of a buffer of ``2**boost_power`` whole ticks, filled ahead.
 
+    The idea is that of uid-generator's ``CachedUidGenerator``.
+
     * ``boost_power`` (0 to 16): an id's time lies at most ``2**boost_power`` ticks ahead of
       the registry's time, or behind it. (Further ahead where its lease had to start later.)
     * ``padding_factor`` (percent, 1 to 99): fill when fewer ids than this share are left.
     * ``schedule_interval`` (seconds): also fill that often. None: only as callers take ids.
     * ``on_full``, ``on_empty``: callables, or dotted paths to them, that get this generator.
-      The filling thread calls ``on_full`` when the buffer is full. A caller that finds the
-      buffer empty before the next tick may be prepared calls ``on_empty``, which may raise;
-      else the caller waits for the tick, ``wait_limit`` seconds at most.
+      The filling thread calls ``on_full`` when the buffer is full. A caller calls ``on_empty``
+      when the buffer is empty and the next tick may not be prepared yet. If ``on_empty`` does
+      not raise, the caller waits for the tick, ``wait_limit`` seconds at most.
 
     The other arguments and the errors are those of :class:`SnowflakeGenerator`. Thread-safe.
     A process that was stopped for long may issue ids of the tick that was open before its

@@ -82,7 +82,7 @@ class TextForm:
     def __post_init__(self) -> None:
         if not isinstance(self.alphabet, str) or self.alphabet not in ALPHABETS:
             raise ConfigurationError(
-                f"There is no text form {self.alphabet!r}. There are "
+                f"There is no text form {self.alphabet!r}. Known: "
                 f"{', '.join(map(repr, ALPHABETS))}."
             )
         if not isinstance(self.prefix, str) or (self.prefix and not PREFIX.fullmatch(self.prefix)):
@@ -168,7 +168,7 @@ class TextForm:
     def _digits_of(self, text: str) -> str:
         """What follows the prefix, in the characters of the alphabet."""
         if not isinstance(text, str):
-            raise InvalidId(text, f"a text is a string, and this is a {type(text).__name__}")
+            raise InvalidId(text, f"the text of an id is a string, not a {type(text).__name__}")
         if not text.startswith(self.prefix):
             raise InvalidId(text, f"it does not begin with {self.prefix!r}")
         digits = text[len(self.prefix) :]
@@ -185,7 +185,7 @@ class TextForm:
             if found is None and self.alphabet == "decimal" and digit in "+-.":
                 raise InvalidId(given, WHOLE_NUMBERS)
             if found is None:
-                raise InvalidId(given, f"{digit!r} is no digit of {self.alphabet}")
+                raise InvalidId(given, f"{digit!r} is not a digit of {self.alphabet}")
             value = value * base + found
         return value
 
@@ -204,7 +204,7 @@ class TextForm:
 def check_id(value: object) -> None:
     """Raise :class:`InvalidId` unless ``value`` can be an id."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidId(value, f"an id is an int, and this is a {type(value).__name__}")
+        raise InvalidId(value, f"an id is an int, not a {type(value).__name__}")
     if not 1 <= value <= MAX_ID:
         raise InvalidId(value, "ids are 1 to 2**63 - 1")
 
@@ -267,7 +267,7 @@ class ScrambledForm(TextForm):
         TextForm.__post_init__(self)  # dataclasses with slots have no super()
         if not self.width:
             raise ConfigurationError(
-                "Scrambled ids have no decimal form, which would look like plain ids. Take "
+                "A scrambled id can't be decimal, because it would look like a plain id. Use "
                 "'crockford', 'base36' or 'base62'."
             )
         object.__setattr__(self, "width", self.width + 2)
@@ -313,13 +313,13 @@ class ScrambledForm(TextForm):
         number = self._value(text, digits[1:-1])
         value = scrambling.restore(number) if number >> 2 * HALF == 0 else 0
         if not 1 <= value <= MAX_ID:
-            raise InvalidId(text, "no id is written so")
+            raise InvalidId(text, "no id is written like this")
         return value
 
     def read(self, value: object) -> int:
         """The id of input from outside. Raises :class:`InvalidId`, also for numbers."""
         if isinstance(value, int) or (isinstance(value, str) and is_number(value)):
-            raise InvalidId(value, "a number is not taken here; give the text of the id")
+            raise InvalidId(value, "a number is not accepted here; give the text of the id")
         return self.read_trusted(value)
 
     def _version_written(self, version: str) -> str:

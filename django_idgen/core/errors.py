@@ -102,9 +102,12 @@ class NoFreeWorker(LeaseError):
         self.namespace = namespace
         self.workers = workers
         state, way = (
-            ("were used, each by one process", "Lend those of ended processes again ('recycle')")
+            (
+                "were used, each by one process",
+                "Set 'recycle' to lend those of ended processes again",
+            )
             if used
-            else ("are held", "Stop idle processes, wait for an expired window")
+            else ("are held", "Stop idle processes, wait until a lease expires")
         )
         super().__init__(
             f"All {len(workers)} worker ids of namespace {namespace!r} "
@@ -119,13 +122,13 @@ class WorkerOutOfRange(LeaseError, ValueError):
         self.worker = worker
         self.workers = workers
         super().__init__(
-            f"Worker id {_short(worker)} is outside {_span(workers)}. A larger one would "
-            f"leak into the neighbouring bits and repeat the ids of another worker."
+            f"Worker id {_short(worker)} is outside {_span(workers)}. A larger one would change "
+            "the neighbouring bits, and so repeat ids of another worker."
         )
 
 
 class TooFarAhead(LeaseError):
-    """A holder claims to have stamped ticks that the registry can't have granted.
+    """A process says that it has stamped ticks that the registry can't have granted.
 
     Nothing was lent, and nothing stored has changed.
     """
@@ -142,11 +145,11 @@ class TooFarAhead(LeaseError):
         seconds: float = self.args[3]
         span = f"{seconds:.0f} s" if seconds < 1e9 else "many years"
         return (
-            f"A window of namespace {self.namespace!r} was asked for from tick {_short(self.tick)} "
-            f"on, and the registry has lent none past tick {self.latest}. See whether its clock "
-            f"is behind, or its database was restored to an earlier state; then run 'manage.py "
-            f"idgen_skip'. Or restart this process, which then begins at the registry's time. "
-            f"Ids go on without that once {span} have passed."
+            f"A process needs a window of namespace {self.namespace!r} from tick "
+            f"{_short(self.tick)} on, but the registry has lent none past tick {self.latest}. "
+            "Check whether the registry's clock is behind, or its database was restored to an "
+            "earlier state; then run 'manage.py idgen_skip'. Or restart the process: it then "
+            f"begins at the registry's time. Without that, ids continue in {span}."
         )
 
 

@@ -39,13 +39,13 @@ def file_errors(what: str, directory: Path, unavailable: type[IdgenError]) -> It
         yield
     except FileNotFoundError as error:
         raise ConfigurationError(
-            f"The directory {place} of {what} is not there ({error}). Make it, or mount it, on a "
-            f"disk that survives a restart."
+            f"The directory {place} of {what} does not exist ({error}). Make or mount it, on a "
+            "disk that survives a restart."
         ) from error
     except PermissionError as error:
         raise ConfigurationError(
-            f"This process' user may not write to {place}, where {what} are ({error}). Give the "
-            f"user that right."
+            f"The user of this process may not write to {place}, where {what} are ({error}). Give "
+            "the user that right."
         ) from error
     except OSError as error:
         raise unavailable(f"The files of {what} in {place} failed: {error}.") from error

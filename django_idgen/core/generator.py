@@ -117,7 +117,9 @@ class Generator(ABC):
 
         Raises :class:`InvalidId` for what can't be one of its ids.
         """
-        raise ConfigurationError(f"The ids of {type(self).__name__} have no parts.")
+        raise ConfigurationError(
+            f"The ids of {type(self).__name__} have no layout, and can't be decoded."
+        )
 
     def stats(self) -> object:
         """Its counts; None if it keeps none."""

@@ -153,8 +153,8 @@ class LeaseKeeper:
         if not self._call_lock.acquire(timeout=IO_PATIENCE):
             raise LeaseExpired(
                 f"The registry of namespace {self.namespace.name!r} did not answer another "
-                f"thread's call for {IO_PATIENCE:g} s. Check that it can be reached, and that "
-                f"its timeouts are shorter; the next call tries again."
+                f"thread's call for {IO_PATIENCE:g} s. Check that the registry can be reached, "
+                "and that its timeouts are shorter. The next call tries again."
             )
         try:
             yield
@@ -361,8 +361,8 @@ class LeaseKeeper:
             self._hand_back(grant.lease, -1)
             raise ClockSkewed(
                 f"This host's clock is {offset_us / 1e6:+.3f} s off the registry's; the limit is "
-                f"{self._skew_limit_us / 1e6:g} s. Mend the clock (NTP), raise 'skew_limit', or "
-                f"turn 'refuse_skew' off: uniqueness does not depend on it.",
+                f"{self._skew_limit_us / 1e6:g} s. Correct the clock (NTP), raise 'skew_limit', "
+                "or turn 'refuse_skew' off: ids stay unique without it.",
                 offset_us,
             )
 
@@ -383,7 +383,7 @@ class LeaseKeeper:
         if getattr(self, "lease", None) is not None:
             warnings.warn(
                 f"A generator of namespace {self.namespace.name!r} was dropped without close(): "
-                f"its worker id stays taken until the window is over.",
+                "its worker id stays held until the window is over.",
                 ResourceWarning,
                 stacklevel=2,
             )

@@ -76,21 +76,21 @@ def check_fields(fields: Pairs) -> None:
     for name in names:
         if name not in FIELD_NAMES:
             raise LayoutError(
-                f"{name!r} is no field of a layout. There are {', '.join(FIELD_NAMES)}."
+                f"{name!r} is not a field of a layout. Known: {', '.join(FIELD_NAMES)}."
             )
     for name in _REQUIRED:
         if name not in names:
             raise LayoutError(
-                f"The layout {dict(fields)!r} has no {name!r}. "
-                f"Name {', '.join(_REQUIRED)}; worker and sequence may have 0 bits."
+                f"The layout {dict(fields)!r} has no {name!r}. It needs {', '.join(_REQUIRED)}; "
+                "worker and sequence may have 0 bits."
             )
     if dict(fields)["time"] < 1:
         raise LayoutError("'time' needs at least 1 bit, not 0.")
     total = sum(bits for _, bits in fields)
     if total > MAX_BITS:
         raise LayoutError(
-            f"The layout {dict(fields)!r} has {total} bits; the most is {MAX_BITS}, so that ids "
-            f"stay positive in 64. Remove {total - MAX_BITS}."
+            f"The layout {dict(fields)!r} has {total} bits. At most {MAX_BITS} fit, because ids "
+            f"are positive 64-bit integers. Remove {total - MAX_BITS}."
         )
     for name in _BELOW_TIME:
         if name in names and names.index(name) < names.index("time"):
@@ -184,7 +184,7 @@ class BitLayout:
         |0|           41 bits            |   10 bits    |    12 bits    |
         +-+------------------------------+--------------+---------------+
 
-    ``sequence`` and ``batch`` must lie below ``time``: else the ids of one generator could not
+    ``sequence`` and ``batch`` must be below ``time``: otherwise the ids of one generator could not
     rise. Any other order works. ``time`` needs a bit, the others may have none. ``tick_us`` is
     the length of a tick in whole microseconds, 1000 (1 ms) or more; ``epoch_us`` is the moment
     of tick 0, in microseconds since 1970. ``worker_parts`` names the parts of a worker id,
@@ -386,12 +386,12 @@ class BitLayout:
         if not is_int(value) or not 0 <= value < end:
             raise LayoutError(
                 f"{name} {value!r} does not fit layout {self.name!r} ({self}): it must be a whole "
-                f"number of 0 to {end - 1}. A larger one would leak into the neighbouring bits."
+                f"number of 0 to {end - 1}. A larger one would change the neighbouring bits."
             )
 
     def _check_id(self, value: object) -> int:
         if not is_int(value):
-            raise InvalidId(value, f"an id is an int, and this is a {type(value).__name__}")
+            raise InvalidId(value, f"an id is an int, not a {type(value).__name__}")
         if value <= 0:
             raise InvalidId(value, "ids begin at 1")
         if value > 2**MAX_BITS - 1:
@@ -411,9 +411,9 @@ class BitLayout:
         if not_after is not None and created_us > aware_us(not_after):
             raise InvalidId(
                 value,
-                f"it claims to be made in the future, at {moment(created_us).isoformat()} "
-                f"(after {not_after.isoformat()}), so it is of another layout or epoch "
-                f"than {self.name!r} ({self})",
+                f"its time is in the future, {moment(created_us).isoformat()} (after "
+                f"{not_after.isoformat()}), so it has another layout or epoch than {self.name!r} "
+                f"({self})",
             )
         return moment(created_us)
 
@@ -494,15 +494,15 @@ def _preset(name: str) -> tuple[Pairs, int]:
         return PRESETS[name]
     except KeyError:
         raise LayoutError(
-            f"There is no layout {name!r}. There are {_preset_names()}; "
-            f"or give a mapping of {', '.join(_KEYS)}."
+            f"There is no layout {name!r}. Known: {_preset_names()}; or give a mapping of "
+            f"{', '.join(_KEYS)}."
         ) from None
 
 
 def _custom(spec: Mapping[object, object], epoch_us: int) -> BitLayout:
     for key in spec:
         if key not in _KEYS:
-            raise LayoutError(f"{key!r} is no key of a layout. There are {', '.join(_KEYS)}.")
+            raise LayoutError(f"{key!r} is not a key of a layout. Known: {', '.join(_KEYS)}.")
     parts = _worker_parts(spec.get("worker"))
     bits = {key: value for key, value in spec.items() if key != "tick"}
     if parts:

@@ -194,8 +194,8 @@ def grant_window(
     """
     if now < 0:
         raise ClockBeforeEpoch(
-            f"The registry's clock stands {-now} ticks of {namespace.tick_us} µs before the "
-            f"epoch of namespace {namespace.name!r}. Mend the clock, or choose an earlier EPOCH."
+            f"The registry's clock is {-now} ticks of {namespace.tick_us} µs before the epoch of "
+            f"namespace {namespace.name!r}. Correct the clock, or choose an earlier EPOCH."
         )
     latest = max(now + namespace.lead_ticks, fence, highest)
     if not_before > latest:

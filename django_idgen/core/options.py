@@ -77,7 +77,7 @@ def numbered_worker(
     if not re.fullmatch(r"[0-9]{1,18}", number):
         raise ConfigurationError(
             f"{name} is {value!r}, but {what} has no number ({number!r}). Number the hosts, or "
-            f"leave it out."
+            f"leave {name} out."
         )
     if int(number) >= len(workers):
         raise ConfigurationError(

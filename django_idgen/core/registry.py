@@ -54,17 +54,17 @@ class Registry(ABC):
 
         ``holder`` is a label (host and process), never proof of anything.
         ``not_before`` is the first tick that the caller can still use, so that
-        its ids go on rising. ``avoid`` is a worker id to pass over.
+        its ids continue to rise. ``avoid`` is a worker id to pass over.
 
         Raises :class:`NoFreeWorker`, :class:`TooFarAhead` for a
-        ``not_before`` that no holder can have come to, :class:`NamespaceMismatch`,
+        ``not_before`` that no holder can have reached, :class:`NamespaceMismatch`,
         :class:`RegistryUnavailable`, :class:`ClockBeforeEpoch`
         or :class:`TimeExhausted`.
         """
 
     @abstractmethod
     def renew(self, lease: Lease, *, last_tick: int) -> Grant:
-        """Move the end of the window up; ``last_tick`` is the caller's latest tick.
+        """Extend the window; ``last_tick`` is the caller's latest tick.
 
         Raises :class:`LeaseLost` if the registry doesn't know the
         lease, else as :meth:`acquire`.
@@ -83,11 +83,11 @@ class Registry(ABC):
         """Renew all leases whose holders were seen in the last ``idle_after`` seconds.
 
         A scheduler calls it for holders that are idle or blocked. A holder is seen when it
-        acquires or renews; this does not count, so that the lease of a holder that is gone
-        expires in the end. Revives no expired lease and lowers no mark; leaves CosId's
-        instances to their guard. Returns how many leases there were. Two calls may overlap.
+        acquires or renews; this does not count, so the lease of a holder that has ended
+        expires in the end. Revives no expired lease, lowers no mark, and does not renew CosId's
+        instances: their guard does. Returns how many leases there were. Two calls may overlap.
 
-        Raises as :meth:`renew`, but for :class:`LeaseLost`.
+        Raises as :meth:`renew`, except :class:`LeaseLost`.
         """
 
     def end_of(self, lease: Lease) -> int:
@@ -196,6 +196,6 @@ class Registry(ABC):
 
     def _not_seen(self, capability: str) -> NotSeenFromHere:
         return NotSeenFromHere(
-            f"{self.name()} does not show who holds the worker ids of namespace "
-            f"{self.namespace.name!r}: it has no {capability}()."
+            f"{self.name()} can't show who holds the worker ids of namespace "
+            f"{self.namespace.name!r}: it does not implement {capability}()."
         )

@@ -168,7 +168,7 @@ class SegmentAllocator(PerProcess):
             if not 0 < seconds < math.inf:
                 raise ConfigurationError(f"{name} must be a number of seconds, not {seconds!r}.")
         if not 0 < preload_at < 1:
-            raise ConfigurationError(f"preload_at must lie between 0 and 1, not be {preload_at!r}.")
+            raise ConfigurationError(f"preload_at must be between 0 and 1, not {preload_at!r}.")
         self.source = source
         self.loader = loader
         self.timeout = timeout
@@ -257,7 +257,9 @@ class SegmentAllocator(PerProcess):
         try:
             self.source.give_back(tag, ranges)
         except Exception:
-            logger.exception("Ids of tag %r could not be given back: they are a gap.", tag)
+            logger.exception(
+                "Ids of tag %r could not be given back. They are never given out.", tag
+            )
             return
         self.on_event("segment_given_back", tag=tag, ids=sum(map(len, ranges)))
 

@@ -376,9 +376,9 @@ class SegmentGenerator(Generator):
         return joined(found)
 
     async def anext_id(self) -> int:
-        """As :meth:`next_id`, for coroutines: the event loop is never held up.
+        """As :meth:`next_id`, for coroutines of asyncio. Never blocks the event loop.
 
-        One load serves all the tasks that wait. Under asyncio alone.
+        One load serves all the tasks that wait.
         """
         for value in self._ids:
             return value
@@ -564,10 +564,7 @@ class SegmentGenerator(Generator):
 
     def _refuse_if_closed(self) -> None:
         if self._closed or self._services.closed:
-            raise GeneratorClosed(
-                f"The generator of tag {self.tag!r} was closed. Take its ids before that, or "
-                f"make a new one."
-            )
+            raise GeneratorClosed(f"The generator of tag {self.tag!r} is closed. Make a new one.")
 
     def _open_part(self, now: float) -> bool:
         """Open the next part if the open one is used up; whether there are ids to take."""
@@ -819,10 +816,10 @@ class SegmentGenerator(Generator):
             if segment.start >= floor and segment.tag == self.tag:
                 break
             error = SegmentUnavailable(
-                f"The source answered with [{segment.start}, {segment.stop}) of tag "
-                f"{segment.tag!r}, but {floor} is the lowest that {self.tag!r} may still be "
-                f"granted. It was refused, since its ids could repeat: look whether the source "
-                f"was flushed or restored, and move its max_id past {floor}."
+                f"The source answered with segment [{segment.start}, {segment.stop}) of tag "
+                f"{segment.tag!r}, but {floor} is the lowest id that this process may still get "
+                f"of {self.tag!r}. The segment was refused, because its ids could repeat. Check "
+                f"whether the source was flushed or restored, and raise its max_id past {floor}."
             )
             if attempt == REFUSALS:
                 raise error

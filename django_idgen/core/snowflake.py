@@ -218,13 +218,13 @@ def _next_id_by(stopwatch: Callable[[], float]) -> Callable[[SnowflakeGenerator]
 class SnowflakeGenerator(PerProcess, Generator):
     """Unique, rising ids of ``layout``, stamped inside leases of ``registry``.
 
-    * ``max_ahead`` (seconds): how much of the future it may borrow when the current tick is used
-      up; with 0 it waits for the next tick. A lease may have to start even further ahead; then
-      ids begin there and flow at the layout's rate, and each pause brings them nearer to the
-      time, for good.
-    * ``sequence_start``: 0, or ``n`` to start each tick at a random sequence below ``n``, so that
-      rarely issued ids still spread over shards; ``"next"`` to continue the last tick's sequence,
-      up to the half, so that they spread evenly.
+    * ``max_ahead`` (seconds): how far ahead of the time ids may be stamped when the current tick
+      is used up; with 0 a caller waits for the next tick. A lease may have to start further
+      ahead: then ids begin there, at the layout's rate, and each pause brings them nearer to the
+      time.
+    * ``sequence_start``: 0 starts each tick at sequence 0. ``n`` starts it at a random sequence
+      below ``n``, so that a few ids, too, spread over shards. ``"next"`` continues the last
+      tick's sequence, up to half of the sequences, so that they spread evenly.
     * ``wait_limit`` (seconds, longer than a tick): how long a caller waits for a clock that is
       behind, before the generator takes another worker id.
     * ``holder`` labels this process in the registry.
@@ -232,8 +232,8 @@ class SnowflakeGenerator(PerProcess, Generator):
     * ``degraded_worker``: a worker id that no registry lends. Without a lease the generator issues
       **ids that may repeat** from it, instead of an error: see :class:`DegradedIds`.
 
-    Thread-safe. The child of a fork starts without a lease; where Python's fork hooks don't run,
-    at the latest when the tick ends that was open at the fork. Raises :class:`ConfigurationError`
+    Thread-safe. The child of a fork drops the lease at once. Where Python's fork hooks don't run,
+    it does so by the end of the tick that was open at the fork. Raises :class:`ConfigurationError`
     for values that can't work; its methods raise :class:`LeaseError` or :class:`ClockError`.
     """
 
@@ -267,7 +267,7 @@ class SnowflakeGenerator(PerProcess, Generator):
             if registry.needs_workers:
                 raise ConfigurationError(
                     "degraded_worker needs a registry that knows which worker ids are lent, and "
-                    f"{registry.name()} knows those of this host alone. Leave it out."
+                    f"{registry.name()} knows only those of this host. Leave degraded_worker out."
                 )
             lent = registry.namespace.workers
             self._degraded = DegradedIds(layout, degraded_worker, lent, clock)
@@ -310,7 +310,7 @@ class SnowflakeGenerator(PerProcess, Generator):
     def next_ids(self, count: int) -> list[int]:
         """``count`` ids, strictly rising. If it fails half-way, the ids taken so far are lost.
 
-        Raises :class:`TypeError` for a count that is no int, :class:`ConfigurationError`
+        Raises :class:`TypeError` for a count that is not an int, :class:`ConfigurationError`
         for one outside 0 to 10,000,000, else as :meth:`next_id`.
         """
         ids = self._take_fresh(check_count(count))
@@ -411,8 +411,8 @@ class SnowflakeGenerator(PerProcess, Generator):
     def _lease(self) -> Lease:
         if self._closed:
             raise GeneratorClosed(
-                f"The generator of namespace {self.keeper.namespace.name!r} was closed. Make a new "
-                f"one."
+                f"The generator of namespace {self.keeper.namespace.name!r} is closed. Make a new "
+                "one."
             )
         lease = self.keeper.lease
         if lease is None:
@@ -521,8 +521,8 @@ class SnowflakeGenerator(PerProcess, Generator):
             raise ClockMovedBackwards(
                 f"The clock is {seconds:.3f} s behind the last id of namespace "
                 f"{self.keeper.namespace.name!r}, more than wait_limit ({self._wait_limit:g} s), "
-                f"and there is no other worker id: {error} Mend the clock, raise 'wait_limit' or "
-                f"'max_ahead', or wait: ids go on as soon as the clock has caught up."
+                f"and there is no other worker id: {error} Correct the clock, raise 'wait_limit' "
+                "or 'max_ahead', or wait: ids continue when the clock has caught up."
             ) from error
         if changed.start <= self.keeper.last_tick:
             # Asking again would not help, and this thread holds the lock.
@@ -540,9 +540,10 @@ class SnowflakeGenerator(PerProcess, Generator):
         tick = max(self.keeper.now_tick(), lease.start, self.keeper.last_tick + 1)
         if tick >= lease.until:
             raise LeaseExpired(
-                f"The registry extended worker {lease.worker} of namespace {lease.namespace!r} "
-                f"to tick {lease.until} only, and the next id needs tick {tick}. Either the answer "
-                f"took longer than the window, or the registry's own right to lend ends there."
+                f"The registry extended the window of worker id {lease.worker} of namespace "
+                f"{lease.namespace!r} only to tick {lease.until}, but the next id needs tick "
+                f"{tick}. Either the answer took longer than the window, or the registry may lend "
+                "no further."
             )
 
     def _note_backwards(self, ticks: int) -> None:
@@ -563,7 +564,7 @@ class SnowflakeGenerator(PerProcess, Generator):
         """Take an id of this generator apart.
 
         Raises :class:`InvalidId` for what can't be one of its ids, such as one
-        that claims to be made in the future.
+        whose time is in the future.
         """
         keeper = self.keeper
         now_us = self._clock.wall_ns() // 1000

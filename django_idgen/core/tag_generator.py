@@ -89,8 +89,8 @@ class _Below(Source):
         end = 1 << COUNTER_BITS
         if found.start >= end:
             raise SegmentExhausted(
-                f"The counter of worker {self._worker} of tag {tag!r} has come to 2**53-1. Give "
-                f"this process another 'worker'."
+                f"The counter of worker {self._worker} of tag {tag!r} has reached 2**53-1. Give "
+                "this process another 'worker'."
             )
         start, stop = found.start + self._base, min(found.stop, end) + self._base
         return Segment(tag, start, min(stop, MAX_ID + 1), found.step, found.delta)

@@ -408,7 +408,7 @@ class Stores(Generic[S]):
     def __init__(self, alias: str, make: Callable[[Place], S]) -> None:
         if alias not in connections.settings:
             raise ConfigurationError(
-                f"'database' is {alias!r}, which is not in DATABASES. There are "
+                f"'database' is {alias!r}, which is not in DATABASES. Known: "
                 f"{', '.join(map(repr, connections.settings))}."
             )
         self.alias = alias

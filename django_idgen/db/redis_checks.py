@@ -28,8 +28,8 @@ def check_shared_redis(**_kwargs: Any) -> list[CheckMessage]:
     """W005."""
     return [
         Warning(
-            f"CACHES[{alias!r}], whose Redis django_idgen relies on, is {reason}: "
-            f"cache.clear() empties all of it, and what a cache evicts may be ours.",
+            f"django_idgen keeps data in the Redis of CACHES[{alias!r}], which is also {reason}: "
+            "cache.clear() deletes that data, and a full cache may evict it.",
             hint="Give django_idgen an alias of its own, with a Redis database of its own "
             "(redis://host:6379/1) on a server with 'maxmemory-policy noeviction'.",
             id="django_idgen.W005",
@@ -87,7 +87,7 @@ def _with_nested(leases: BackendSettings) -> Iterator[BackendSettings]:
 def _shared_with(alias: str) -> Iterator[str]:
     caches: dict[str, dict[str, Any]] = settings.CACHES
     if alias == DEFAULT:
-        yield "the project's default cache, too"
+        yield "the project's default cache"
     location = caches.get(alias, {}).get("LOCATION")
     for other, entry in caches.items():
         if other != alias and location is not None and entry.get("LOCATION") == location:

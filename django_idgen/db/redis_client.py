@@ -33,8 +33,8 @@ try:
     from redis.sentinel import SentinelConnectionPool
 except ImportError as error:
     raise ConfigurationError(
-        f"Redis was asked for in settings, but {error.name!r} is not installed: "
-        f"pip install 'django-idgen[redis]'."
+        f"The settings use Redis, but {error.name!r} is not installed: pip install "
+        "'django-idgen[redis]'."
     ) from error
 
 T = TypeVar("T")
@@ -89,16 +89,15 @@ class OwnRedis:
             return call(client)
         except UNREACHABLE as error:
             raise unavailable(
-                f"The Redis of CACHES[{self.alias!r}] did not answer: {_words(error)} See that "
-                f"the server is up, that it can be reached from here, and that it lets this user "
-                f"in."
+                f"The Redis of CACHES[{self.alias!r}] did not answer: {_words(error)} Check that "
+                "the server is up, can be reached from here, and accepts this user."
             ) from error
         except redis.RedisError as error:
             if _REFUSED.search(str(error)):
                 raise self.refused(str(error)) from error
             raise unavailable(
-                f"The Redis of CACHES[{self.alias!r}] refused: {_words(error)} Nothing can be "
-                f"had from it until that is mended."
+                f"The Redis of CACHES[{self.alias!r}] refused a command: {_words(error)} "
+                "django_idgen can't use it until that is fixed."
             ) from error
 
     def refused(self, reason: str) -> ConfigurationError:

@@ -205,9 +205,8 @@ class FileConnection(DatabaseWrapper):
         found = self._found() or self._found_in_original()
         if found is None and why:
             raise FileUnusable(
-                f"The id file {str(self.path)!r} is new, and what the database knows of earlier "
-                f"ids can't be read: {why}. Try again when {str(self.database)!r} "
-                f"is not locked."
+                f"The id file {str(self.path)!r} is new, and the database can't be read for "
+                f"earlier ids: {why}. Try again when {str(self.database)!r} is not locked."
             )
         if found is None or self._is_another(found, tied):
             with transaction.atomic(using=self.alias):
@@ -289,8 +288,8 @@ class FileConnection(DatabaseWrapper):
         make_missing_tables(self)
         if tied is not None:
             logger.warning(
-                "The id file %r is new, but its database had one before. What that knew is lost: "
-                "tags go on a distance above the rows of their tables.",
+                "The id file %r is new, but its database had another one before, which is lost. "
+                "Tags continue a distance above the rows of their tables.",
                 str(self.path),
             )
         with self.cursor() as cursor:
@@ -315,8 +314,8 @@ class FileConnection(DatabaseWrapper):
     def _begin_new_life(self, found: tuple[str | None, int, float], tied: str | None) -> None:
         """Begin a new life: the file may not know all ids that were granted."""
         logger.warning(
-            "The id file %r was copied, replaced, or is another database's. What was granted "
-            "meanwhile is not known: ids go on at a distance.",
+            "The id file %r was copied or replaced, or belongs to another database. It may lack "
+            "ids that were granted since: ids continue a distance above.",
             str(self.path),
         )
         with self.cursor() as cursor:
@@ -347,8 +346,10 @@ def tie(connection: BaseDatabaseWrapper, identity: str) -> None:
 
 
 _REASONS = {
-    "SQLITE_BUSY": "another process has kept the file locked for {timeout:g} s. Look for one "
-    "that was stopped, or that has the file open in a database shell.",
+    "SQLITE_BUSY": (
+        "another process has kept the file locked for {timeout:g} s. Look for a stopped process, "
+        "or one that has the file open in a database shell."
+    ),
     "SQLITE_CANTOPEN": "the file can't be opened. Its directory must exist, and this "
     "process' user must be able to write to it.",
     "SQLITE_READONLY": "this process' user may not write to the file or to its directory, "

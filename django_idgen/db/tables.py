@@ -280,12 +280,12 @@ def refuse_unfit_columns(connection: BaseDatabaseWrapper) -> None:
     """Raise :class:`ConfigurationError` if :func:`unfit_columns` finds any."""
     if wrong := unfit_columns(connection):
         raise ConfigurationError(
-            f"Table {table_of('LeafAlloc')} in database {connection.alias!r} is another program's, "
-            f"and can't hold tags of this project: {'; '.join(wrong)}. Stop what writes to it, "
-            f"change that (a column other than max_id and step may be dropped: it is made anew) "
-            f"and run 'manage.py migrate django_idgen --database {connection.alias}'. Or keep "
-            f"django_idgen in another database, and take the tags over with 'manage.py "
-            f"idgen_adopt --from'."
+            f"Table {table_of('LeafAlloc')} in database {connection.alias!r} belongs to another "
+            f"program, and can't hold tags of this project: {'; '.join(wrong)}. Stop the programs "
+            "that write to it, change these columns, and run 'manage.py migrate django_idgen "
+            f"--database {connection.alias}'. You may drop any of them except max_id and step: "
+            "the migration makes it anew. Or keep django_idgen in another database, and take the "
+            "tags over with 'manage.py idgen_adopt --from'."
         )
 
 

@@ -72,9 +72,9 @@ class Transactions:
             raise self._unavailable(f"Database {self._describe(error)}") from error
         except (TimeoutError, CancelledError) as error:
             raise self._unavailable(
-                f"Database {self.own.alias!r} did not answer within {timeout:g} s. See what "
-                f"blocks the server (a locked row of the django_idgen tables?), or raise the "
-                f"'timeout' option."
+                f"Database {self.own.alias!r} did not answer within {timeout:g} s. Find out what "
+                "blocks the server (a locked row of the django_idgen tables?), or raise the "
+                "'timeout' option."
             ) from error
 
     def _describe(self, error: AnyDatabaseError) -> str:
@@ -83,8 +83,8 @@ class Transactions:
             return f"{alias!r}: {reason_of(error, database)}"
         # psycopg's texts have several lines, and may end with a question.
         return (
-            f"{alias!r} failed: {sentence(error)} See that the server can be reached, and that its "
-            f"user may read and write the django_idgen tables."
+            f"{alias!r} failed: {sentence(error)} Check that the server can be reached, and that "
+            "its user may read and write the django_idgen tables."
         )
 
     def _attempts(
@@ -115,8 +115,9 @@ class Transactions:
             if SYSTEM_CLOCK.stopwatch() > deadline:
                 break
         raise self._unavailable(
-            f"Database {self.own.alias!r}: every transaction lost against another process. "
-            f"Try again. If this continues, see which program writes to the django_idgen tables."
+            f"Database {self.own.alias!r}: another process changed the rows during every attempt. "
+            "Try again. If this continues, find out which program writes to the django_idgen "
+            "tables."
         )
 
     def _made_tables(self, connection: BaseDatabaseWrapper, error: DatabaseError) -> bool:
@@ -151,7 +152,7 @@ class Transactions:
             make_missing_tables(connection, only=self._models)
         except DatabaseError as error:
             raise self._unavailable(
-                f"{lacks}, and its user may not make tables. {run} as one who may."
+                f"{lacks}, and its user may not make tables. {run} as a user who may."
             ) from error
 
 

@@ -211,7 +211,9 @@ class GeneratedOnSave(FieldMixin, ABC):
         return [
             checks.Error(
                 f"{type(self).__name__} takes neither 'default' nor 'db_default'.",
-                hint="Its value comes from a generator. To choose one, set it on the instance.",
+                hint=(
+                    "Its value comes from a generator. To choose the value, set it on the instance."
+                ),
                 obj=self,
                 id="django_idgen.E005",
             )

@@ -151,7 +151,10 @@ class FillIds(TableOperation):
         if not isinstance(field, GeneratedOnSave):
             return f"{field} is a {type(field).__name__}. Name a SnowflakeField or SegmentIdField."
         if not field.null:
-            return f"{field} has no null=True, so no row is empty. Put it before the AlterField."
+            return (
+                f"{field} has no null=True, so no row is empty. Put {self.__class__.__name__} "
+                "before the AlterField that removes null=True."
+            )
         if type(self.batch_size) is not int or not 1 <= self.batch_size <= MAX_BATCH:
             return f"batch_size must be a whole number of 1 to {MAX_BATCH}."
         return ""

@@ -132,12 +132,13 @@ class CheckpointedLeases(Registry):
             start = max(kept.mark, not_before, self.namespace.tick_at(now_us))
             if start >= lease.until:
                 raise RegistryUnavailable(
-                    f"The registry of namespace {lease.namespace!r} can't be asked, and the window "
-                    f"of worker id {lease.worker}, which an ended process of this host held, is "
-                    f"over: {error} A longer 'window' outlasts longer outages."
+                    f"The registry of namespace {lease.namespace!r} does not answer, and the "
+                    f"window of worker id {lease.worker}, which an ended process of this host "
+                    f"held, is over: {error} A longer 'window' survives longer outages."
                 ) from error
             logger.warning(
-                "Worker id %s of namespace %r goes on by its file, until tick %s: %s",
+                "Worker id %s of namespace %r continues from its checkpoint until tick %s, "
+                "without the registry: %s",
                 lease.worker, lease.namespace, lease.until, error,
             )  # fmt: skip
             ask_at_ns = self._clock.elapsed_ns()
@@ -200,7 +201,8 @@ class CheckpointedLeases(Registry):
             held.failure = error
         except Exception as error:  # noqa: BLE001 - asked again; the window goes on meanwhile
             logger.warning(
-                "The registry of namespace %r can't be asked; worker id %s has until tick %s: %s",
+                "The registry of namespace %r does not answer. Worker id %s can be used until "
+                "tick %s: %s",
                 lease.namespace, lease.worker, lease.until, error,
             )  # fmt: skip
             held.ask_at_ns = self._clock.elapsed_ns() + self._third_ns // 10
@@ -317,7 +319,7 @@ class CheckpointedLeases(Registry):
             raise ClockSkewed(
                 f"This host's clock is {ours - mean:+.3f} s off the mean of the {len(offsets)} "
                 f"other holders of namespace {self.namespace.name!r}; the limit is "
-                f"{self._skew_limit:g} s. Mend the clock (NTP), or raise 'skew_limit'.",
+                f"{self._skew_limit:g} s. Correct the clock (NTP), or raise 'skew_limit'.",
                 int((ours - mean) * 1e6),
             )
 
@@ -395,7 +397,7 @@ class _File(NumberFile):
                 raise ValueError(f"protocol {found['protocol']} is of a newer django_idgen")
             kept = None if found["lease"] is None else _Kept(Lease(**found["lease"]), found["mark"])
             if kept is not None and not kept.lease.start <= kept.mark <= kept.lease.until:
-                raise ValueError(f"mark {kept.mark} lies outside of the lease")
+                raise ValueError(f"mark {kept.mark} is outside the lease")
             host, fingerprint, known = found["host"], found["fingerprint"], self.read()
         except (ValueError, LookupError, TypeError) as error:
             raise RegistryUnavailable(
@@ -404,9 +406,9 @@ class _File(NumberFile):
             ) from error
         if host != socket.gethostname():
             raise RegistryUnavailable(
-                f"The checkpoint {str(self._lease_path)!r} is of another host, {host!r}: two hosts "
-                f"that go on with one lease would repeat ids. Give each host a directory of its "
-                f"own, or delete the file if that host is no more."
+                f"The checkpoint {str(self._lease_path)!r} belongs to another host, {host!r}: two "
+                "hosts with one lease would repeat ids. Give each host a directory of its own, or "
+                "delete the file if that host no longer exists."
             )
         ours = fingerprint == self._fingerprint
         # Copied, or put back: its process may have come further than it says.

@@ -83,7 +83,7 @@ class DatabaseLeases(BookRegistry):
             sent = self._clock.elapsed_ns()
             return Grant(lease, Reading(self._clock.wall_ns() // 1000, sent, sent))
         raise LeaseLost(
-            f"Database {self.database!r} is no longer the one that lent worker id "
+            f"Database {self.database!r} is no longer the server that lent worker id "
             f"{lease.worker} of namespace {self.namespace.name!r}."
         )
 

@@ -77,8 +77,9 @@ class FallbackLeases(Registry):
         workers = namespace.workers
         if len(workers) < 2:
             raise ConfigurationError(
-                f"A fallback needs two worker ids at least, one for each registry, and namespace "
-                f"{namespace.name!r} has {len(workers)}. Widen 'workers', or take another layout."
+                "A fallback needs two worker ids at least, one for each registry, and namespace "
+                f"{namespace.name!r} has {len(workers)}. Widen 'workers', or choose a layout with "
+                "more worker bits."
             )
         split = workers.stop - max(1, len(workers) // 4)
         return {
@@ -131,8 +132,8 @@ class FallbackLeases(Registry):
             if lease.token in self._guests and self._is_back(lease, last_tick):
                 self._guests.discard(lease.token)
                 raise LeaseLost(
-                    f"Worker id {lease.worker} of namespace {self.namespace.name!r} is let go: "
-                    f"the first registry answers again, and lends the next one."
+                    f"Worker id {lease.worker} of namespace {self.namespace.name!r} is no longer "
+                    "renewed: the first registry answers again, and lends the next one."
                 )
             return self.secondary.renew(lease, last_tick=last_tick)
         return self._renew_primary(lease, last_tick)
@@ -146,8 +147,8 @@ class FallbackLeases(Registry):
                 raise
             raise LeaseLost(
                 f"Worker id {lease.worker} of namespace {self.namespace.name!r} can't be kept: "
-                f"its window is over, and the first registry does not answer. The next one is "
-                f"lent by the second."
+                "its window is over, and the first registry does not answer. The second registry "
+                "lends the next one."
             ) from error
         self._note_answer()
         return grant

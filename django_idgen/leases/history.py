@@ -45,10 +45,14 @@ def note(lease: WorkerLease, alias: str, *, is_new: bool) -> None:
         acquired_at=lease.acquired_at,
     )
     who = f"worker id {lease.namespace}/{lease.worker}"
-    written = _tried(lambda: insert_row(row, alias), alias, f"Who has {who} was not written")
+    written = _tried(lambda: insert_row(row, alias), alias, f"The holder of {who} was not recorded")
     if written and not is_new and _random.randrange(ONE_IN) == 0:
         older = _rows(alias, row.namespace, row.worker)
-        _tried(lambda: _drop_oldest(older, alias), alias, f"Who had {who} was not deleted")
+        _tried(
+            lambda: _drop_oldest(older, alias),
+            alias,
+            f"The old holders of {who} were not deleted",
+        )
 
 
 def _tried(job: Callable[[], None], alias: str, failure: str) -> bool:

@@ -118,9 +118,9 @@ class HttpLeases(Registry):
     def _not_seen(self, capability: str) -> NotSeenFromHere:  # noqa: ARG002
         # A holder's token does not allow inspecting.
         return NotSeenFromHere(
-            f"The worker ids of namespace {self.namespace.name!r} are lent by the service at "
-            f"{' or '.join(self._link.base_urls)}: their holders can't be seen from here. Look "
-            f"there, in its admin or at its leases/."
+            f"The service at {' or '.join(self._link.base_urls)} lends the worker ids of "
+            f"namespace {self.namespace.name!r}, and only the service knows their holders. Look "
+            "in its admin, or at its leases/."
         )
 
     def probes(self) -> Mapping[str, Callable[[], None]]:

@@ -112,8 +112,9 @@ class SubLessee(ABC):
 
     def lost_again(self) -> RegistryUnavailable:
         return RegistryUnavailable(
-            f"The {self.described} loses what it knows of namespace {self.namespace.name!r} again "
-            f"and again. See what deletes it, or whether several servers answer at its address."
+            f"The {self.described} lost its data of namespace {self.namespace.name!r} several "
+            "times in a row. Find out what deletes it, or whether several servers answer at its "
+            "address."
         )
 
 
@@ -286,8 +287,9 @@ class Root:
         return TakenOver(
             f"The {self._lessee.described} lends for generation {seen.generation} of namespace "
             f"{space.name!r}, but another server has taken over with generation "
-            f"{stored.generation}. See that all processes reach the same server; this one may go "
-            f"on in {ticks * space.tick_us / 1e6:.0f} s, if the other is not used any more."
+            f"{stored.generation}. Check that all processes reach the same server. If no process "
+            "uses the other server any more, this one may lend again in "
+            f"{ticks * space.tick_us / 1e6:.0f} s."
         )
 
 
@@ -375,8 +377,8 @@ def stride_ticks(namespace: Namespace, stride: float | None) -> int:
     if ticks < namespace.window_ticks:
         window = namespace.window_ticks * namespace.tick_us / 1e6
         raise ConfigurationError(
-            f"stride must be at least a window of {window:g} s, not {stride!r}: no longer "
-            f"window than it could ever be lent."
+            f"stride must be at least a window of {window:g} s, not {stride!r}: a window can't be "
+            "longer than the stride."
         )
     return ticks
 

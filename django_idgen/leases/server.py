@@ -146,7 +146,7 @@ class _OrmStore(Store):
             )
         except (AnyDatabaseError, TimeoutError) as error:
             raise RegistryUnavailable(
-                f"Database {self.place!r} can't be asked: {' '.join(str(error).split())}"
+                f"Database {self.place!r} can't be queried: {' '.join(str(error).split())}"
             ) from error
 
     def _if_there(self, job: Callable[[Book], T], connection: BaseDatabaseWrapper) -> T | None:

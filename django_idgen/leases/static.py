@@ -126,7 +126,8 @@ class StaticLeases(BookRegistry):
         """Raises :class:`NotSeenFromHere`: only the kernel frees the lock of a process."""
         raise NotSeenFromHere(
             f"Worker id {worker} of namespace {self.namespace.name!r} is configured for this "
-            f"host, and held by a lock that only the end of its process frees. Stop that process."
+            "host, and a process holds it by a file lock. Only the end of that process frees the "
+            "lock: stop it."
         )
 
     def close(self) -> None:
@@ -363,7 +364,7 @@ def _configured(
 ) -> range:
     if (worker is None) == (workers is None):
         raise ConfigurationError(
-            f"A static registry needs one of 'worker', 'workers' and 'worker_from', not "
+            "A static registry needs exactly one of 'worker', 'workers' and 'worker_from', not "
             f"worker={worker!r} and workers={workers!r}."
         )
     ids = [worker] if workers is None else list(workers)
@@ -429,8 +430,8 @@ class WorkerFiles(NumberFile):
         except ValueError as error:
             raise RegistryUnavailable(
                 f"The lock file {str(self.path)!r} is damaged: it should hold a tick in 20 "
-                f"digits, not {error.args[0]!r}. If no process uses worker id {self.worker}, empty "
-                f"it; the mark file beside it says the same."
+                f"digits, not {error.args[0]!r}. If no process uses worker id {self.worker}, "
+                "empty the file: the mark file beside it has the same tick."
             ) from None
 
     def mark(self) -> tuple[Mark, dict[str, Any]] | None:
@@ -495,9 +496,9 @@ class WorkerFiles(NumberFile):
         try:
             stored = json.loads(text)
         except ValueError:
-            raise self._damaged(f"it is no JSON: {text[:40]!r}") from None
+            raise self._damaged(f"it is not JSON: {text[:40]!r}") from None
         if not isinstance(stored, dict):
-            raise self._damaged(f"it is no JSON object: {text[:40]!r}")
+            raise self._damaged(f"it is not a JSON object: {text[:40]!r}")
         protocol = stored.get("protocol")
         if isinstance(protocol, int) and protocol > PROTOCOL_VERSION:
             raise RegistryUnavailable(
@@ -508,7 +509,7 @@ class WorkerFiles(NumberFile):
             if not isinstance(stored.get(key), kind):
                 raise self._damaged(f"{key} is {stored.get(key)!r}")
         if stored["worker"] != self.worker:
-            raise self._damaged("it is not of this worker id")
+            raise self._damaged("it belongs to another worker id")
         return stored
 
     def _damaged(self, reason: str) -> RegistryUnavailable:

@@ -191,8 +191,8 @@ class _Session:
             return answer
         except (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError):
             raise ConfigurationError(
-                f"The ZooKeeper at {self.hosts!r} refuses access to the nodes. Give 'auth', "
-                f"'user:password', the login that has made them."
+                f"The ZooKeeper at {self.hosts!r} refuses access to the nodes. Set 'auth' to the "
+                "'user:password' that made them."
             ) from None
         except _ANSWERS:
             raise
@@ -464,7 +464,10 @@ class _Node(SubLessee):
             else:
                 reading = Reading(written.mtime * 1000, sent, self._clock.elapsed_ns())
                 return _Stamp(reading, written.mzxid >> 32)
-        raise RegistryUnavailable(f"Node {path!r} of the {self.described} is deleted at once.")
+        raise RegistryUnavailable(
+            f"Node {path!r} of the {self.described} is deleted as soon as it is made. Find out "
+            "what deletes it."
+        )
 
     def _touched(self, path: str) -> Any:
         try:
@@ -558,9 +561,9 @@ class _Node(SubLessee):
                 pass
             if self._clock.elapsed_ns() > until_ns:
                 raise RegistryUnavailable(
-                    f"Others change namespace {self.namespace.name!r} in the {self.described} all "
-                    f"the time: {self._timeout:g} s were not enough for a turn. Raise 'timeout', "
-                    f"or start fewer processes at once."
+                    f"Other processes kept changing namespace {self.namespace.name!r} in the "
+                    f"{self.described}: this one got no turn within {self._timeout:g} s. Raise "
+                    "'timeout', or start fewer processes at once."
                 )
             self._clock.sleep(_random.uniform(0, pause))
             pause = min(pause * 2, 0.25)

@@ -75,14 +75,14 @@ class _Call:
         self._began = now()
         self._done = threading.Event()
         self._ended = 0.0
-        self._error: str | None = "The call was broken off."
+        self._error: str | None = "The call was interrupted."
         self._value: Any = None
 
     def start(self) -> None:
         try:
             BackgroundThread("idgen-readiness", self._run).start()
         except RuntimeError as error:  # no thread can be started now; the next call may succeed
-            self._end(f"It can't be asked: {error}.")
+            self._end(f"It can't be queried: {error}.")
 
     def is_stale(self, max_age: float) -> bool:
         # A hanging call is not repeated beside it: they would pile up.

@@ -63,7 +63,7 @@ def _generator(entry: Document, width: int, every: bool) -> list[str]:
         f"  ids until {_clock(entry['exhausted_at'])[:10]} ({_left(entry['exhausted_in'])})",
         f"  worker ids from {entry['registry']}: {_workers(entry)}",
         *(
-            f"  {part['first']}..{part['last']} can't be asked: {_line(part['why'])}"
+            f"  {part['first']}..{part['last']} can't be queried: {_line(part['why'])}"
             for part in entry["unseen"]
         ),
     ]
@@ -155,7 +155,7 @@ def _database(entry: Document) -> str:
 
 
 def _cannot(entry: Document) -> str:
-    return f"can't be asked. {_line(entry['error'])}"
+    return f"can't be queried. {_line(entry['error'])}"
 
 
 # --- tables -------------------------------------------------------------------------

@@ -329,11 +329,11 @@ def generator_settings(alias: str) -> GeneratorSettings:
     known = current_settings().generators
     if alias in current_settings().tag_generators:
         raise SettingsError(
-            f"Generator {alias!r} gives ids of a tag, which have neither a time nor a worker id."
+            f"Generator {alias!r} gives ids of a tag. They contain neither a time nor a worker id."
         )
     if alias not in known:
         raise SettingsError(
-            f"There is no generator {alias!r} in IDGEN['GENERATORS']. There are "
+            f"There is no generator {alias!r} in IDGEN['GENERATORS']. Known: "
             f"{', '.join(map(repr, generators))}."
         )
     return known[alias]

@@ -68,8 +68,8 @@ class TagsElsewhere(IdgenError):
 
     def __init__(self, source: object) -> None:
         super().__init__(
-            f"This project's segments come from a {type(source).__name__}, so that its tags are "
-            f"kept elsewhere. Change them there."
+            f"This project's segments come from a {type(source).__name__}, which keeps the tags "
+            "elsewhere. Change them there."
         )
 
 
@@ -117,7 +117,7 @@ def tag_databases() -> Sequence[str]:
         except DatabaseError as error:
             if not source.is_routed:
                 raise _away(alias, error) from error
-            logger.warning("Database %r can't be asked for tags: %s", alias, error)
+            logger.warning("Database %r can't be queried for tags: %s", alias, error)
     return found
 
 
@@ -138,7 +138,7 @@ def is_fetched_from(tag: str, alias: str) -> bool:
 
 def _away(alias: str, error: Exception) -> SegmentUnavailable:
     return half_migrated(alias, error) or SegmentUnavailable(
-        f"Database {alias!r} can't be asked for tags: {error}"
+        f"Database {alias!r} can't be queried for tags: {error}"
     )
 
 

@@ -174,7 +174,7 @@ class HttpLink:
             raise refused
         raise unavailable(
             f"No service lends ids: {'; '.join(failures)}. Check that 'base_urls' is right, and "
-            f"that the services are up."
+            "that the services run."
         ) from cause
 
     def each(self, path: str) -> Iterator[Mapping[str, Any]]:
@@ -227,8 +227,8 @@ class HttpLink:
             raise unavailable(f"{place.url} can't be used: {error}.{hint}") from error
         if answer.body.get("live") is not True:
             raise unavailable(
-                f"What answers at {place.url} is not an idgen service. See that 'base_urls' is "
-                f"where django_idgen.rest.urls is mounted."
+                f"What answers at {place.url} is not an idgen service. Check that 'base_urls' is "
+                "where django_idgen.rest.urls is mounted."
             )
 
     def _send(
@@ -246,7 +246,9 @@ class HttpLink:
         )
         if body is not None and answer.body.get("nonce") != nonce:
             # From a cache, or another client's: two processes would use one grant.
-            raise Lost("the answer is not that of this request: is there a proxy that keeps them?")
+            raise Lost(
+                "the answer is not that of this request: check whether a proxy caches answers"
+            )
         return answer
 
     def _connected(self) -> Wire:
@@ -261,7 +263,7 @@ class HttpLink:
         return made[1]
 
     def _lost(self, place: _Place, error: Exception, *, changes: bool) -> str:
-        given_up = " What it may have granted is given up, and not asked for again." * changes
+        given_up = " This process does not use what that answer may have granted." * changes
         return f"The answer of {place.url} was lost: {error}.{given_up} The next call asks again."
 
 
@@ -293,7 +295,7 @@ class Pin:
         Raises :class:`ConfigurationError` if it is another one.
         """
         if not isinstance(found, str) or not 1 <= len(found) <= 64:
-            raise unavailable(f"The service does not say whose ids it lends: {found!r:.80}.")
+            raise unavailable(f"The service does not name its installation: {found!r:.80}.")
         ours = self._known.setdefault(None, found)  # of two threads one is first
         if found != ours:
             raise other_installation(what, ours, found)
@@ -303,9 +305,9 @@ def other_installation(what: str, ours: object, theirs: object) -> Configuration
     """The error of a client that has reached a second database."""
     return ConfigurationError(
         f"The services in 'base_urls' lend {what} out of different databases: this process has "
-        f"ids of installation {ours}, and one of them now lends for {theirs}. Both "
-        f"give out the same ids. Name only services of one database; if there is but one now, "
-        f"start this process anew."
+        f"ids of installation {ours}, and one of them now lends for {theirs}. Both give out the "
+        "same ids. Name only services of one database. If they all use one database now, restart "
+        "this process."
     )
 
 
@@ -323,7 +325,7 @@ def word_of(body: Mapping[str, Any], name: str) -> str:
     """A text of an answer. Raises :class:`ValueError` without the text."""
     value = body.get(name)
     if not isinstance(value, str) or not 1 <= len(value) <= 128:
-        raise ValueError(f"{name!r} is no text of 1 to 128 characters")
+        raise ValueError(f"{name!r} is not a text of 1 to 128 characters")
     return value
 
 
@@ -385,14 +387,14 @@ def _base_url(url: object) -> str:
             parts = None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigurationError(
-            f"{_shown(url)} in 'base_urls' is no address: it must be such as "
-            f"'https://ids.example.com/idgen/'."
+            f"{_shown(url)} in 'base_urls' is not an address such as "
+            "'https://ids.example.com/idgen/'."
         )
     if parts.username is not None or parts.query or parts.fragment:
         # Without the address itself: there may be a secret in it.
         raise ConfigurationError(
-            f"The address of {parts.hostname!r} in 'base_urls' must end with its path: URLs are "
-            f"logged, so that a user, password or query has no place there. Use 'token'."
+            f"The address of {parts.hostname!r} in 'base_urls' must have no user, password or "
+            "query, because URLs are logged. Use 'token'."
         )
     return str(url).rstrip("/") + "/"
 
@@ -409,7 +411,7 @@ def token_of(token: Token | None, token_env: str | None, token_file: str | None)
     Raises :class:`ConfigurationError` if more than one of the three is given.
     """
     if sum(given is not None for given in (token, token_env, token_file)) > 1:
-        raise ConfigurationError("Of 'token', 'token_env' and 'token_file' only one can be given.")
+        raise ConfigurationError("Give only one of 'token', 'token_env' and 'token_file'.")
     for name, value in (("token_env", token_env), ("token_file", token_file)):
         if value is not None and (not isinstance(value, (str, os.PathLike)) or not value):
             raise ConfigurationError(f"{name!r} must be a name, not {value!r}.")
@@ -453,10 +455,10 @@ class TokenReader:
 def _checked_secret(value: object, where: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= MOST_SECRET:
         raise ConfigurationError(
-            f"{where} is no access token: it must be a text of 1 to {MOST_SECRET} characters."
+            f"{where} is not an access token: it must be a string of 1 to {MOST_SECRET} characters."
         )
     if not value.isascii() or not value.isprintable() or " " in value:
-        raise ConfigurationError(f"{where} has characters that no access token has.")
+        raise ConfigurationError(f"{where} has characters that an access token can't have.")
     return value
 
 

@@ -26,8 +26,8 @@ try:
     import httpx
 except ImportError as missing:
     raise ConfigurationError(
-        f"Ids over HTTP were asked for, but 'httpx' is not installed ({missing}): "
-        f'pip install "django-idgen[client]".'
+        f"Ids over HTTP need 'httpx', which is not installed ({missing}): pip install "
+        '"django-idgen[client]".'
     ) from missing
 
 __all__ = ["Answer", "Lost", "NotSent", "Refused", "Wire"]

@@ -108,8 +108,8 @@ class Caller:
         """
         if self.token is None and not self.has_perm(CHANGE):
             raise PermissionDenied(
-                f"A whole segment moves the tag. That takes the permission {CHANGE}, or an access "
-                f"token that names the tag."
+                f"To take a whole segment, you need the permission {CHANGE}, or an access token "
+                "that names the tag."
             )
         if not self.may_take_of_tag(tag):
             raise PermissionDenied(self.refusal("tag"))
@@ -219,7 +219,7 @@ def check_credentials(request: Request | HttpRequest) -> None:
         return
     with suppress(ValueError):  # BasicAuthentication refuses invalid base64
         if b"\0" in b64decode(parts[1]).partition(b":")[0]:
-            raise AuthenticationFailed("No user's name has a NUL.")
+            raise AuthenticationFailed("A user name can't contain a NUL character.")
 
 
 def secret_of(header: bytes | str) -> str | None:
@@ -329,7 +329,7 @@ def _warn(error: Exception) -> None:
     now = SYSTEM_CLOCK.stopwatch()
     if now >= SettingThrottle._warn_at:
         SettingThrottle._warn_at = now + WARN_EVERY
-        logger.warning("Requests are not throttled, since the cache failed: %r", error)
+        logger.warning("Requests are not throttled, because the cache failed: %r", error)
 
 
 # --- tokens seen lately ----------------------------------------------------------------
@@ -413,7 +413,8 @@ class TokenCache:
         now = self._now()
         entry.fresh_until = min(now + RETRY_AFTER, _believed_until(entry))
         logger.warning(
-            "The database can't be queried for access token %r; it counts as it was %.0f s ago: %s",
+            "The database can't be queried for access token %r. What was known of it %.0f s ago "
+            "is used: %s",
             entry.token.name,
             now - entry.asked_at,
             error,

@@ -132,7 +132,7 @@ class IdgenView(APIView):
         self, request: Request, message: str | None = None, code: str | None = None
     ) -> NoReturn:
         if request.successful_authenticator is None and has_foreign_secret(request):
-            raise NotAuthenticated(f"This is no access token: they begin with {PREFIX}.")
+            raise NotAuthenticated(f"This is not an access token: those begin with {PREFIX}.")
         super().permission_denied(request, message, code)
 
     @property
@@ -157,7 +157,7 @@ class ModelPermissions(BasePermission):
             return method == "OPTIONS" or not hasattr(view, method.lower())
         caller = Caller.of(request)
         permission = operation.permission
-        self.message = f"That takes a permission that you don't have: {permission}."
+        self.message = f"You need a permission that you don't have: {permission}."
         return caller is not None and caller.has_perm(permission)
 
 
@@ -193,7 +193,7 @@ def check_body(request: HttpRequest) -> None:
             # WSGI servers differ in how they pass it on, and Django reads nothing of it.
             raise Refusal(411, "length_required", "Send the body's length (Content-Length).")
     elif not (length.isascii() and length.isdigit()):
-        raise Refusal(400, "bad_request", "Content-Length is no number.")
+        raise Refusal(400, "bad_request", "Content-Length is not a number.")
     else:
         most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         if len(length) >= 20 or int(length) > (MOST_BODY if most is None else min(most, MOST_BODY)):

@@ -174,7 +174,8 @@ def installation_of_registry(registry: Registry) -> str:
     found = _owner_of(alias).current(max_age=OWNER_AGE)
     if not found:
         raise RegistryUnavailable(
-            f"Database {alias!r} doesn't tell its identity. The next try is within half a minute."
+            f"Database {alias!r} doesn't show its identity. The service tries again within half a "
+            "minute."
         )
     return found
 
@@ -193,8 +194,8 @@ def installation_of_source(source: Any, tag: str) -> str:
     if source.keeps_rows and place_of(source.route(tag)[0]).in_process:
         return _this_process()
     raise SegmentUnavailable(
-        f"The database of tag {tag!r} doesn't tell its identity. The next try is within half a "
-        f"minute."
+        f"The database of tag {tag!r} doesn't show its identity. The service tries again within "
+        "half a minute."
     )
 
 

@@ -104,14 +104,14 @@ def answer_to(error: Exception) -> APIException | None:
     if isinstance(error, AnyDatabaseError):
         log_database(error)
         return Refusal(
-            503, "unavailable", "The service's database can't be asked just now.", wait=5
+            503, "unavailable", "The service's database does not answer just now.", wait=5
         )
     if isinstance(error, RequestDataTooBig):
         return too_large()
     if isinstance(error, SuspiciousOperation):
         return Refusal(400, "bad_request", str(error))
     if isinstance(error, UnreadablePostError):
-        return Refusal(400, "interrupted", "The body did not come whole.")
+        return Refusal(400, "interrupted", "The body is incomplete.")
     return None
 
 
@@ -155,12 +155,18 @@ _ANSWERS: tuple[tuple[type[IdgenError], int, str, str, int | None], ...] = (
         ConfigurationError,
         503,
         "misconfigured",
-        "The service's own settings can't work; see its log.",
+        "The service's settings are wrong; see its log.",
         None,
     ),
-    (GeneratorClosed, 503, "closing", "The process is going down.", RETRY_AFTER),
-    (ClockError, 503, "unavailable", "The clock forbids ids just now.", RETRY_AFTER),
-    (IdgenError, 503, "unavailable", "No ids can be had just now.", RETRY_AFTER),
+    (GeneratorClosed, 503, "closing", "The process is shutting down.", RETRY_AFTER),
+    (
+        ClockError,
+        503,
+        "unavailable",
+        ("The clock is wrong, so no ids are available just now."),
+        RETRY_AFTER,
+    ),
+    (IdgenError, 503, "unavailable", "No ids are available just now.", RETRY_AFTER),
 )
 """Error, status, code, text and ``Retry-After``. The first match counts."""
 
@@ -201,8 +207,8 @@ def few_of(wrong: Mapping[str, list[str]]) -> dict[str, list[str]]:
 def log_database(error: BaseException) -> None:
     """Log what the answer leaves out, such as a missing table."""
     logger.warning(
-        "Answered 503, since the database failed: %s. If a table of django_idgen is missing, run "
-        "'manage.py migrate django_idgen'.",
+        "Answered 503, because the database failed: %s. If a table of django_idgen is missing, "
+        "run 'manage.py migrate django_idgen'.",
         error,
         exc_info=error,
     )

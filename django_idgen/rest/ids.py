@@ -464,7 +464,7 @@ class Decoded(Answer):
 DECODE = Operation(
     name="decode_id",
     summary="Decode an id",
-    description="Tells when and by which worker it was made. Takes no id.",
+    description="Shows when and by which worker id it was made. Takes no id.",
     query=DecodeInput,
     answer=Decoded,
 )
@@ -501,10 +501,10 @@ def _value(wanted: dict[str, Any]) -> int:
 def _generator_with_parts(alias: str) -> Any:
     if alias not in generators:
         known = ", ".join(generators)
-        raise ValidationError(
-            {"generator": [f"There is no generator {alias!r}. There are {known}."]}
-        )
+        raise ValidationError({"generator": [f"There is no generator {alias!r}. Known: {known}."]})
     found: Any = generators[alias]
     if not found.has_parts:
-        raise ValidationError({"generator": [f"The ids of generator {alias!r} have no parts."]})
+        raise ValidationError(
+            {"generator": [(f"The ids of generator {alias!r} contain no time and no worker id.")]}
+        )
     return found

@@ -44,7 +44,7 @@ STATES = ("free", "held", "lapsing", "lapsed")
 class LeasesInput(PageInput):
     """Which leases to show."""
 
-    namespace = Text(max_length=128, required=False, help_text="Of this namespace.")
+    namespace = Text(max_length=128, required=False, help_text="Only worker ids of this namespace.")
     state = Choice(
         STATES,
         required=False,
@@ -57,7 +57,7 @@ class ReleaseLeaseInput(Input):
     """Which lease to end: a newer holder of the worker id keeps it."""
 
     example: ClassVar[Any] = {"lease": "5b2f0a6c1d9e4387"}
-    lease = Text(max_length=64, help_text="As the list of leases has it.")
+    lease = Text(max_length=64, help_text="The lease, as in the list of leases.")
 
 
 class LeaseShown(Answer):
@@ -146,10 +146,12 @@ class ReleaseLeaseView(ManagementView):
     @Operation(
         name="free_worker",
         summary="Free a worker id by hand",
-        description="For a holder that was killed. A running holder learns it at its next renewal: "
-        "it uses up its window and takes another lease. The next holder of the worker id starts "
-        "after that window, so that no id repeats. If another holder has it by now, nothing is "
-        "done: 409.",
+        description=(
+            "For a holder that was killed. A running holder notices at its next renewal: it uses "
+            "up its window and takes another lease. The next holder of the worker id starts after "
+            "that window, so that no id repeats. If it now has another holder, nothing is done: "
+            "409."
+        ),
         permission="django_idgen.change_workerlease",
         body=ReleaseLeaseInput,
         answer=ReleasedByHand,
@@ -185,9 +187,9 @@ def _check_holder(alias: str, worker: int, lease: str) -> None:
         raise Refusal(
             409,
             "changed_hands",
-            f"Worker id {worker} of generator {alias!r} has another holder than lease {lease!r} "
-            f"by now ({entry.holder or 'without a name'}): nothing was released. Look at the list "
-            f"of leases again.",
+            f"Worker id {worker} of generator {alias!r} now has another holder than lease "
+            f"{lease!r} ({entry.holder or 'without a name'}): nothing was released. Read the "
+            "list of leases again.",
         )
 
 

@@ -203,7 +203,8 @@ class AcquireInput(SettingsInput):
     def validate_holder(self, holder: str) -> str:
         if holder.startswith(OLD_CLIENTS):
             raise serializers.ValidationError(
-                f"{OLD_CLIENTS!r} begins the names of CosId's instances, which have no token."
+                f"{OLD_CLIENTS!r} is the start of the names of CosId's instances, which have no "
+                "token."
             )
         return holder
 
@@ -246,8 +247,10 @@ class Terms(Answer):
     """The installation that lends."""
 
     installation = PrintableText(
-        help_text="The database that the ids come from. Another one gives out the same ids, so a "
-        "client that sends it gets nothing from another one."
+        help_text=(
+            "The database that the ids come from. Another database may give out the same ids, so "
+            "a service with another database refuses a client that sends this value."
+        )
     )
 
 
@@ -255,7 +258,7 @@ class Lent(Terms):
     """What each grant repeats of its request."""
 
     nonce = PrintableText(
-        required=False, help_text="As in the request, so that its sender knows the answer."
+        required=False, help_text="As in the request, so that the client knows whose answer it is."
     )
 
 
@@ -364,8 +367,8 @@ class LendingView(IdgenView):
             raise Refusal(
                 409,
                 "installation_mismatch",
-                f"This service lends for installation {ours}, but the client was lent by "
-                f"{theirs} before: another database, which gives out the same ids.",
+                f"This service lends for installation {ours}, but the client has ids of "
+                f"{theirs}: another database, which may give out the same ids.",
                 installation=ours,
                 expected=theirs,
             )
@@ -416,7 +419,7 @@ class SegmentView(LendingView):
 
     @Operation(
         name="segment_terms",
-        summary="Tell whose ids a segment of a tag would be, without taking one",
+        summary="Show which installation a segment of a tag would come from, without taking one",
         answer=SegmentTerms,
         errors=REFUSED,
     )
@@ -524,7 +527,7 @@ class LeasesView(LeaseView):
 
     @Operation(
         name="lease_terms",
-        summary="Tell the settings that a client of worker ids needs",
+        summary="Show the settings that a client of worker ids needs",
         answer=LeaseTerms,
         errors=REFUSED,
     )
@@ -583,9 +586,9 @@ class LeasesView(LeaseView):
             raise Refusal(
                 409,
                 "too_far_ahead",
-                f"not_before is tick {tick}, and may be {latest} at most: an hour past now. See "
-                f"whether the clocks of the service and its database are right. A client that is "
-                f"started anew begins at the service's time.",
+                f"not_before is tick {tick}, and may be {latest} at most: an hour past now. "
+                "Check the clocks of the service and its database. A client that is restarted "
+                "begins at the service's time.",
                 asked=str(tick),
                 latest=str(latest),
             )
@@ -596,7 +599,7 @@ class RenewView(LeaseView):
 
     @Operation(
         name="renew_lease",
-        summary="Move the end of a borrowed worker id's window up",
+        summary="Extend the window of a borrowed worker id",
         body=RenewInput,
         answer=LentLease,
         errors=REFUSED,
@@ -752,10 +755,10 @@ class Lending:
             raise Refusal(
                 403,
                 "skip_too_far",
-                f"Tag {self._tag!r} stands at {probe.stop}. To give only ids from {floor} on it "
-                f"would skip {floor - probe.stop}, and a request may skip {skip} (max_skip). If "
-                f"the database was put back to an earlier state, an operator runs 'manage.py "
-                f"idgen_skip {quote(self._tag)} --to {floor}'.",
+                f"The next id of tag {self._tag!r} is {probe.stop}. The client wants ids from "
+                f"{floor} on. That would skip {floor - probe.stop}, but a request may skip at "
+                f"most {skip} (max_skip). If the database was restored to an earlier state, run "
+                f"'manage.py idgen_skip {quote(self._tag)} --to {floor}'.",
                 tag=self._tag,
                 max_id=str(probe.stop),
                 floor=str(floor),
@@ -771,8 +774,8 @@ class Lending:
         except FutureTimeout:
             future.cancel()  # if it has not begun, it takes nothing
             raise SegmentUnavailable(
-                f"The source of tag {self._tag!r} did not answer for {PATIENCE:g} s. See what "
-                f"holds it up."
+                f"The source of tag {self._tag!r} did not answer for {PATIENCE:g} s. Find out "
+                "what blocks it."
             ) from None
         seen = self._seen()
         end = segment.stop if seen is None else max(segment.stop, seen.end)

@@ -47,7 +47,7 @@ ERRORS: Mapping[int, tuple[Shape, str]] = {
     401: (PROBLEM, "The request has no valid credentials."),
     403: (PROBLEM, "The caller may not do this."),
     404: (PROBLEM, "There is no such tag or generator."),
-    406: (PROBLEM, "Only JSON can be had."),
+    406: (PROBLEM, "Only JSON is available."),
     409: (PROBLEM, "It conflicts with the current state; `code` says why."),
     411: (PROBLEM, "The body's length is not given."),
     413: (PROBLEM, "The body, or the URL, is too large."),
@@ -62,7 +62,7 @@ RETRY_AFTER = OpenApiParameter(
     {"type": "integer", "minimum": 0},
     OpenApiParameter.HEADER,
     response=[429, 503],
-    description="Seconds after which it may be tried again.",
+    description="Seconds to wait before the next try.",
 )
 IN_PATH = {
     "tag": OpenApiParameter(

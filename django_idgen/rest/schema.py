@@ -24,13 +24,13 @@ class SchemaView(IdgenView):
 
     group = "schema"
 
-    @Operation(name="schema", summary="This very description", answer={"type": "object"})
+    @Operation(name="schema", summary="This description", answer={"type": "object"})
     def get(self, request: Request, **_kwargs: str) -> Response:
         if find_spec("drf_spectacular") is None:
             raise Refusal(
                 501,
                 "not_installed",
-                "The API is described where drf-spectacular is installed: pip install "
+                "The description of the API needs drf-spectacular: pip install "
                 "'django-idgen[openapi]'.",
             )
         mounted_at = request.path.removesuffix("schema/").rstrip("/")

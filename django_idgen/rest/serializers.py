@@ -80,12 +80,12 @@ class StrictJSONParser(JSONParser):
         except RecursionError as error:
             raise ParseError("The JSON nests too deeply.") from error
         except ValueError as error:
-            raise ParseError(f"This is no JSON: {error}") from error
+            raise ParseError(f"This is not JSON: {error}") from error
         return found
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class Text(Described, serializers.CharField):
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
-            raise serializers.ValidationError("It must be a text.", code="invalid")
+            raise serializers.ValidationError("It must be a string.", code="invalid")
         text: str = super().to_internal_value(data)
         return text
 
@@ -332,7 +332,7 @@ class Input(TolerantInput):
         known = ", ".join(self.fields) or "none"
         unknown = few_of(
             {
-                name: [f"There is no such field. There are: {known}."]
+                name: [f"There is no such field. Known: {known}."]
                 for name in data
                 if name not in self.fields
             }

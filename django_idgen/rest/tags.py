@@ -305,7 +305,9 @@ def _query(alias: str, query: Callable[[QuerySet[LeafAlloc]], T]) -> T:
     try:
         return query(LeafAlloc.objects.using(alias))
     except DatabaseError as error:
-        raise SegmentUnavailable(f"Database {alias!r} can't be asked for tags: {error}") from error
+        raise SegmentUnavailable(
+            f"Database {alias!r} can't be queried for tags: {error}"
+        ) from error
 
 
 # --- requests and answers --------------------------------------------------------------
@@ -314,7 +316,7 @@ def _query(alias: str, query: Callable[[QuerySet[LeafAlloc]], T]) -> T:
 class TagsInput(PageInput):
     """Which tags to show, and in which order."""
 
-    tag = TagName(required=False, help_text="This very tag.")
+    tag = TagName(required=False, help_text="Only this tag.")
     prefix = Text(max_length=128, required=False, help_text="What the tag begins with.")
     search = Text(
         max_length=LONGEST_TEXT,
@@ -525,7 +527,7 @@ class TagView(OneTagView):
     @Operation(
         name="change_tag",
         summary="Change a tag's step or description",
-        description="A step counts from the next fetch of each process on.",
+        description="A step applies from the next fetch of each process on.",
         permission=CHANGE,
         body=TagInput,
         answer=TagShown,

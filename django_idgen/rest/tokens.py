@@ -220,7 +220,7 @@ def _lines(patterns: Iterable[str]) -> str:
     for line in lines:
         # Stored one a line: a line break, also one of Unicode's, would make two of it.
         if line.splitlines() != [line]:
-            raise ValidationError(f"{line!r} is no pattern of tags or generators.")
+            raise ValidationError(f"{line!r} is not a pattern of tags or generators.")
         validate_patterns(line)
     return "\n".join(lines)
 

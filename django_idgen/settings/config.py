@@ -85,9 +85,9 @@ class BackendSettings:
             refuse_without_app(error, f"{self.where}['BACKEND'] is {self.path!r}, which has tables")
         if not isinstance(found, type) or not issubclass(found, self.base):
             raise SettingsError(
-                f"{self.where}['BACKEND'] is {self.path!r} ({found!r:.80}), which does not "
-                f"derive from {self.base.__module__}.{self.base.__name__} and so is of another "
-                f"kind than is needed here. Leave it out for the default."
+                f"{self.where}['BACKEND'] is {self.path!r} ({found!r:.80}), which is not a "
+                f"subclass of {self.base.__module__}.{self.base.__name__}. Leave BACKEND out for "
+                "the default."
             )
         return found
 

@@ -442,8 +442,8 @@ class Health:
         waited = now - min(list(self._under_way.values()), default=now)
         if waited > STUCK_AFTER:
             raise SegmentUnavailable(
-                f"Database {self._alias!r} has not answered for {waited:.1f} s. See what holds "
-                f"it up; it is asked again when the call under way has ended."
+                f"Database {self._alias!r} has not answered for {waited:.1f} s. Find out what "
+                "blocks it. The next call starts when the present one has ended."
             )
         mine = object()
         self._under_way[mine] = now

@@ -68,13 +68,14 @@ class FileSource(Source):
                 start = max(floor, min(floor + LOSS_SKIP, MAX_ID))
                 logger.warning(
                     "The files of tag %r in %s say that %s is the next id, but this process was "
-                    "granted ids up to %s. They were deleted or replaced. It goes on at %s.",
+                    "granted ids up to %s. They were deleted or replaced. The tag continues at "
+                    "%s.",
                     tag, str(self._directory), max(mark, 1), floor - 1, start,
                 )  # fmt: skip
             if start > MAX_ID:
                 raise SegmentExhausted(
-                    f"Segment tag {tag!r} has come to 2**63-1: there are no higher ids. "
-                    f"Use another tag, with a table of its own."
+                    f"Segment tag {tag!r} has reached 2**63-1: there are no higher ids. Use "
+                    "another tag, with a table of its own."
                 )
             stop = min(start + demand.length(step), MAX_ID + 1)
             _write(files, stop, step)
@@ -119,7 +120,7 @@ class FileSource(Source):
                     if self._clock.stopwatch() >= deadline:
                         raise SegmentUnavailable(
                             f"The file {str(file.path)!r} was locked by another process for "
-                            f"{PATIENCE:g} s. See whether that one hangs."
+                            f"{PATIENCE:g} s. Check whether that process hangs."
                         )
                     self._clock.sleep(PAUSE)
                 stack.callback(file.unlock)

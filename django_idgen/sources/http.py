@@ -150,8 +150,8 @@ class HttpSource(Source):
             self._most = number_of(body, "max_segment", least=1)
         except (ValueError, ConfigurationError) as error:
             raise SegmentUnavailable(
-                f"The service has answered for tag {tag!r} with what is no segment of it: {error}. "
-                f"It was refused, since its ids could repeat."
+                f"The service's answer for tag {tag!r} is not a segment of the tag: {error}. This "
+                "process does not use it, because ids could repeat."
             ) from error
         return segment
 
@@ -172,8 +172,8 @@ class HttpSource(Source):
 
     def _exhausted(self, tag: str) -> SegmentExhausted:
         return SegmentExhausted(
-            f"Tag {tag!r} has come to 2**63-1: there are no higher ids. Use another tag, with a "
-            f"table of its own."
+            f"Tag {tag!r} has reached 2**63-1: there are no higher ids. Use another tag, with a "
+            "table of its own."
         )
 
 

@@ -53,8 +53,8 @@ class MemorySource(Source):
             start = max(self._max_ids.get(tag, 1), floor)
             if start >= self.end:
                 raise SegmentExhausted(
-                    f"Segment tag {tag!r} has come to 2**63-1: there are no higher ids. "
-                    f"Use another tag, with a table of its own."
+                    f"Segment tag {tag!r} has reached 2**63-1: there are no higher ids. Use "
+                    "another tag, with a table of its own."
                 )
             step = self._steps.get(tag, self.default_step)
             self._max_ids[tag] = stop = min(start + demand.length(step), self.end)

@@ -37,8 +37,8 @@ class RedisIncrSource(PoolSource):
         super().__init__(alias=alias, source=source, timeout=timeout, max_ids=max_ids)
         if check_step(block) > self.max_ids:
             raise ConfigurationError(
-                f"'block' is {block}, more than 'max_ids' ({self.max_ids}), which bounds what lies "
-                f"in Redis. Lower 'block' or raise 'max_ids'."
+                f"'block' is {block}, more than 'max_ids' ({self.max_ids}), the most ids that "
+                "Redis may hold. Lower 'block' or raise 'max_ids'."
             )
         self._block = block
 

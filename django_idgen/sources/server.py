@@ -319,8 +319,8 @@ class ServerSource(Source):
             if taken.segment is not None:
                 return taken.segment
         raise SegmentUnavailable(
-            f"The row of tag {tag!r} in leaf_alloc of database {self.alias!r} changed during every "
-            f"attempt. See which other program writes to it."
+            f"The row of tag {tag!r} in leaf_alloc of database {self.alias!r} changed during "
+            "every attempt. Find out which other program writes to it."
         )
 
     def record_rate(self, tag: str, used: int, now: datetime) -> float:
@@ -463,8 +463,8 @@ class ServerSource(Source):
 
     def _exhausted(self, tag: str) -> SegmentExhausted:
         return SegmentExhausted(
-            f"Tag {tag!r} of database {self.alias!r} has come to 2**63-1: there are no higher "
-            f"ids. Lower max_id in leaf_alloc if it was raised by mistake, or use another tag."
+            f"Tag {tag!r} of database {self.alias!r} has reached 2**63-1: there are no higher "
+            "ids. Lower max_id in leaf_alloc if it was raised by mistake, or use another tag."
         )
 
 
@@ -776,8 +776,8 @@ class RowOpening:
             return stored
         if stored == ALONE:
             raise ShardUnknown(
-                f"Database {self.alias!r} has never shared its tags, so that tag {tag!r} can't be "
-                f"made with {ours}. Use it through ShardedSource(databases=[...])."
+                f"Database {self.alias!r} has never shared its tags, so tag {tag!r} can't be made "
+                f"with {ours}. Use it through ShardedSource(databases=[...])."
             )
         raise self._other_shard("tags", stored)
 

@@ -17,8 +17,8 @@ _FORM = re.compile(r"(\d{17})-(\d{1,19})-(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
 def friendly(value: int, *, generator: str = "default", time_zone: tzinfo = UTC) -> str:
     """The time of ``value`` to the millisecond in ``time_zone``, its worker id and sequence.
 
-    A layout with ``batch`` bits adds the batch. Raises :class:`InvalidId` if ``value`` is no id of
-    ``generator``, and :class:`SettingsError` for an unknown generator.
+    A layout with ``batch`` bits adds the batch. Raises :class:`InvalidId` if ``value`` is not an id
+    of ``generator``, and :class:`SettingsError` for an unknown generator.
     """
     layout = generator_settings(generator).layout
     parts = layout.unpack(value)

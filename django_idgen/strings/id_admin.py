@@ -230,8 +230,8 @@ class CreatedListFilter(admin.DateFieldListFilter):
         held = id_held_by(field)
         if not isinstance(held, SnowflakeSource):
             raise ImproperlyConfigured(
-                f"{type(model_admin).__name__}.list_filter: {field_path!r} is no snowflake id. "
-                f"CreatedListFilter needs one."
+                f"{type(model_admin).__name__}.list_filter: {field_path!r} is not a snowflake id. "
+                "CreatedListFilter needs one."
             )
         require_time_on_top(generator_settings(held.generator).layout)
         path = f"{field_path}__{held.name}" if field.is_relation else field_path

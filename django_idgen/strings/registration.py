@@ -40,7 +40,9 @@ def register(*libraries: str) -> None:
     for name in libraries:
         if name not in LIBRARIES:
             known = ", ".join(map(repr, LIBRARIES))
-            raise ConfigurationError(f"Ids as strings: {name!r} is none of {known}.")
+            raise ConfigurationError(
+                f"{name!r} is not a library that django_idgen can register. Known: {known}."
+            )
         LIBRARIES[name]()
         _registered.add(name)
 

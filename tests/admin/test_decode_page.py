@@ -245,7 +245,7 @@ def test_a_table_that_is_not_there_is_told_in_the_page(admin_client: Client, set
         page = shown(admin_client, number)
         assert LeafAlloc.objects.using("postgres").count() == 0
         transaction.set_rollback(True, using="postgres")
-    assert "“app_customer” can&#x27;t be asked" in page
+    assert "“app_customer” can&#x27;t be queried" in page
 
 
 class Away:

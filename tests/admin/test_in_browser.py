@@ -131,8 +131,8 @@ def test_every_page_of_ours_is_shown(seen: dict[tuple[str, int, str], Any]) -> N
         "refused": "is not an id",
         "map": "End of the window",
         "large": "No process holds a worker id",
-        "away": "can't be seen from here",
-        "release": "No id comes twice",
+        "away": "only the service knows their holders",
+        "release": "No id repeats",
     }
     assert {name for name, *_ in seen} == set(said)
     for (name, *_), page in seen.items():

@@ -63,7 +63,7 @@ def test_a_skip_is_not_done_by_a_link(no_tags: None, admin_client: Client) -> No
     ("how", "number", "words"),
     [
         ("to", 5001, "already 5001. The tag can't go back to 5001"),
-        ("to", 7, "would come again"),
+        ("to", 7, "given out would repeat"),
         ("by", MAX_ID, f"highest id is {MAX_ID}"),
         ("to", 10**19, f"highest id is {MAX_ID}"),
         ("by", 0, "A tag never goes back"),

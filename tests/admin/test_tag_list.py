@@ -234,7 +234,7 @@ def test_a_list_that_does_not_say_what_it_showed_writes_nothing(
 def test_a_step_changed_at_the_last_moment_is_not_overwritten(one: str) -> None:
     """The very UPDATE looks at it."""
     made()
-    with pytest.raises(tag_steps.StepOvertaken, match="has a step of 100 by now, not of 90"):
+    with pytest.raises(tag_steps.StepOvertaken, match="now has a step of 100, not of 90"):
         tag_steps.replace_step("t000", one, seen=90, to=50)
     assert stored("t000").step == 100
     tag_steps.replace_step("t000", one, seen=100, to=50)

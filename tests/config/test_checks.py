@@ -296,7 +296,7 @@ def test_a_layout_that_ends_soon_is_warned_of_with_the_date() -> None:
         assert checks.check_exhaustion() == []
     with override_settings(IDGEN={"GENERATORS": {"old": {"LAYOUT": {**short, "tick": 0.01}}}}):
         (message,) = checks.check_exhaustion()
-    assert "after 2025-02-01, which is past" in message.msg
+    assert "after 2025-02-01 (in the past)" in message.msg
     assert checks.check_exhaustion() == []
 
 

@@ -393,9 +393,9 @@ def newer(path: Path) -> None:
         (cut_short, r"is damaged.*Delete it"),
         (lambda path: path.write_text(""), r"is damaged.*Delete it"),
         (lambda path: path.write_text("[]"), r"is damaged.*Delete it"),
-        (out_of_bounds, r"is damaged.*outside of the lease"),
+        (out_of_bounds, r"is damaged.*outside the lease"),
         (newer, r"protocol 99.*newer"),
-        (of_another_host, r"of another host, 'db-9'.*directory of its own"),
+        (of_another_host, r"to another host, 'db-9'.*directory of its own"),
     ],
 )
 def test_a_file_that_is_not_understood_is_refused(
@@ -417,7 +417,7 @@ def test_a_file_that_is_not_understood_is_refused(
 
 def test_a_directory_that_is_not_there_is_refused(host: Host, tmp_path: Path) -> None:
     """At the first lease, with what to do; the registry is not asked for one in vain."""
-    with pytest.raises(ConfigurationError, match=r"away.*is not there.*Make it"):
+    with pytest.raises(ConfigurationError, match=r"away.*does not exist.*Make"):
         host.process(directory=tmp_path / "away").acquire(holder="a")
 
 

@@ -119,7 +119,7 @@ def test_a_damaged_file_is_never_a_fresh_start(
 def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """With its path, and what to do."""
     source = FileSource(directory=tmp_path / "away", default_step=10)
-    with pytest.raises(ConfigurationError, match=r"away.*is not there.*Make it"):
+    with pytest.raises(ConfigurationError, match=r"away.*does not exist.*Make"):
         source.fetch("t")
 
 
@@ -189,4 +189,4 @@ def test_both_files_of_a_tag_are_lost_under_running_processes(
     check_disjoint(held)
     assert held[3].start == held[0].stop + LOSS_SKIP
     assert len(caplog.messages) == 1
-    assert "deleted or replaced. It goes on at" in caplog.text
+    assert "deleted or replaced. The tag continues at" in caplog.text

@@ -156,7 +156,7 @@ def test_a_mark_of_another_worker_id_is_not_believed(one: StaticLeases, director
     one.release(one.acquire(holder="a").lease, last_tick=None)
     (mark,) = directory.glob("*.mark")
     mark.write_text(json.dumps({**json.loads(mark.read_text()), "worker": 2}))
-    with pytest.raises(RegistryUnavailable, match="not of this worker id"):
+    with pytest.raises(RegistryUnavailable, match="belongs to another worker id"):
         one.acquire(holder="a")
 
 

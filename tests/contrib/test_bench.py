@@ -418,7 +418,7 @@ def test_a_failure_leaves_no_report(bench: Bench, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     with segment() as closed, segments.override("closed", closed):
         closed.close()
-        with pytest.raises(CommandError, match="was closed"):
+        with pytest.raises(CommandError, match="is closed"):
             bench("segment:closed", f"--json={report}")
     assert not report.exists()
 
@@ -683,13 +683,13 @@ def test_ratios_are_those_of_the_figures_beside_them() -> None:
 def test_ratios_mean_the_same_in_both_tables(bench: Bench) -> None:
     """The head says of what they are, and that less is faster."""
     out, _ = bench("bench", "--count=100", "--against=uuid4")
-    assert out.startswith("ratio: the time an id, as a multiple of that of bench; less is faster.")
+    assert out.startswith("ratio: the time per id, as a multiple of that of bench; less is faster.")
     found = [
         Inserted("SegmentIdField", 2100, 200.0, 300.0, None),
         Inserted("BigAutoField", 2100, 100.0, 100.0, None),
     ]
     head, _columns, row, *_rest = insert_table(found, database="default")
-    assert head == "ratio: the time a row, as a multiple of that of BigAutoField; less is faster."
+    assert head == "ratio: the time per row, as a multiple of that of BigAutoField; less is faster."
     assert re.search(r"^SegmentIdField .* 2\.00x .* 3\.00x", row)
 
 
@@ -702,7 +702,7 @@ def test_a_report_is_compared_with_an_earlier_one(bench: Bench, tmp_path: Path) 
     assert re.search(r"^bench .*x$", out, re.MULTILINE)
     for text in ("[]", "{}", "no JSON"):
         report.write_text(text)
-        with pytest.raises(CommandError, match="is no report of idgen_bench --json"):
+        with pytest.raises(CommandError, match="is not a report of idgen_bench --json"):
             bench("bench", "--count=500", f"--compare={report}")
 
 

@@ -495,7 +495,7 @@ def test_the_id_zero_is_never_packed() -> None:
 @pytest.mark.parametrize("value", [None, True, False, 1.0, "1", b"1", Decimal(1), [1]])
 def test_what_is_no_int_is_no_id(value: Any) -> None:
     """Only ints are ids; others are named with their type."""
-    with pytest.raises(InvalidId, match=f"this is a {type(value).__name__}") as caught:
+    with pytest.raises(InvalidId, match=f"not a {type(value).__name__}") as caught:
         STANDARD.unpack(value)
     assert caught.value.value is value
 
@@ -528,7 +528,7 @@ def test_an_id_from_the_future_is_refused_if_asked() -> None:
     made = datetime(2025, 1, 1, 0, 0, 1, tzinfo=UTC)
     number = STANDARD.pack(1000, 5)
     assert STANDARD.unpack(number, not_after=made).created == made
-    with pytest.raises(InvalidId, match=r"claims to be made in the future.*00:00:01.*or epoch"):
+    with pytest.raises(InvalidId, match=r"time is in the future.*00:00:01.*or epoch"):
         STANDARD.unpack(number, not_after=made - timedelta(microseconds=1))
 
 
@@ -544,7 +544,7 @@ def test_not_after_needs_a_time_zone() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ([("time", 41), ("worker", 10), ("sequence", 13)], "64 bits; the most is 63.*Remove 1"),
+        ([("time", 41), ("worker", 10), ("sequence", 13)], "64 bits. At most 63 fit.*Remove 1"),
         ([("time", 0), ("worker", 10), ("sequence", 12)], "'time' needs at least 1 bit"),
         ([("time", -1), ("worker", 10), ("sequence", 12)], "'time'.*0 to 63, not -1"),
         ([("time", 41), ("worker", True), ("sequence", 12)], "'worker'.*not True"),
@@ -552,7 +552,7 @@ def test_not_after_needs_a_time_zone() -> None:
         ([("time", 41), ("worker", "10"), ("sequence", 12)], "'worker'.*not '10'"),
         ([("time", 41), ("worker", None), ("sequence", 12)], "'worker'.*not None"),
         ([("time", 64), ("worker", 0), ("sequence", 0)], "'time'.*not 64"),
-        ([("time", 41), ("machine", 10), ("sequence", 12)], "'machine' is no field.*worker"),
+        ([("time", 41), ("machine", 10), ("sequence", 12)], "'machine' is not a field.*worker"),
         ([("time", 41), ("time", 1), ("sequence", 12)], "'time' occurs 2 times"),
         ([("worker", 10), ("sequence", 12)], "has no 'time'"),
         ([("time", 41), ("sequence", 12)], "has no 'worker'.*may have 0 bits"),
@@ -703,9 +703,12 @@ def test_impossible_ticks_in_settings_are_refused(tick: Any) -> None:
         ("", "no layout ''"),
         (None, "A layout is one of.*not None"),
         ([("time", 41)], "A layout is one of"),
-        ({"time": 41, "machine": 10, "sequence": 12}, "'machine' is no key.*time, batch, worker"),
-        ({"time": 41, "worker": 10, "sequence": 12, "epoch": 0}, "'epoch' is no key"),
-        ({"time": 41, "worker": 10, "sequence": 12, 5: 1}, "5 is no key"),
+        (
+            {"time": 41, "machine": 10, "sequence": 12},
+            "'machine' is not a key.*time, batch, worker",
+        ),
+        ({"time": 41, "worker": 10, "sequence": 12, "epoch": 0}, "'epoch' is not a key"),
+        ({"time": 41, "worker": 10, "sequence": 12, 5: 1}, "5 is not a key"),
         ({"time": 41, "worker": {}, "sequence": 12}, "'worker' is empty"),
         ({"time": 41, "worker": {"dc": "5"}, "sequence": 12}, "'dc' in worker.*not '5'"),
         ({"time": 41, "worker": {"d c": 5}, "sequence": 12}, "'d c' needs a name"),

@@ -114,7 +114,7 @@ def test_ids_of_two_names_have_texts_of_their_own() -> None:
 
 @pytest.mark.parametrize("number", [5, "5", "249874376732819456", 2**63 - 1, True])
 def test_numbers_from_outside_are_refused(number: object) -> None:
-    with pytest.raises(InvalidId, match="a number is not taken here; give the text"):
+    with pytest.raises(InvalidId, match="a number is not accepted here; give the text"):
         form().read(number)
 
 
@@ -128,12 +128,12 @@ def test_python_and_staff_may_give_a_number() -> None:
         ("", "15 digits, not 0"),
         ("A" * 14, "15 digits, not 14"),
         ("A" * 16, "15 digits, not 16"),
-        ("Ä" * 15, "no digit of crockford"),
-        ("A" + "?" * 14, "no digit of crockford"),
+        ("Ä" * 15, "not a digit of crockford"),
+        ("A" + "?" * 14, "not a digit of crockford"),
         ("0" * 14 + "A", "key '0', which is not known"),
         ("B" * 15, "key 'B', which is not known"),
-        (None, "this is a NoneType"),
-        (1.5, "this is a float"),
+        (None, "not a NoneType"),
+        (1.5, "not a float"),
     ],
 )
 def test_what_is_no_text_is_refused_in_words(text: object, words: str) -> None:
@@ -154,7 +154,7 @@ def test_what_is_no_id_is_not_written(value: object) -> None:
 
 
 def test_there_is_no_decimal_form() -> None:
-    with pytest.raises(ConfigurationError, match="Take 'crockford', 'base36' or 'base62'"):
+    with pytest.raises(ConfigurationError, match="Use 'crockford', 'base36' or 'base62'"):
         form("decimal")
 
 

@@ -275,7 +275,7 @@ def test_a_closed_generator_says_so_and_has_given_its_worker_id_back(world):
     mark = world.rows()[last.worker]
     assert (mark.token, mark.until) == ("", last.tick + 1)
     for ask in (generator.next_id, lambda: generator.next_ids(1)):
-        with pytest.raises(GeneratorClosed, match="'simulated' was closed"):
+        with pytest.raises(GeneratorClosed, match="'simulated' is closed"):
             ask()
     assert generator.stats().lease is None
 
@@ -405,7 +405,7 @@ def test_an_option_that_cannot_work_is_refused(world, options, words):
     ],
 )
 def test_a_registry_that_does_not_fit_the_layout_is_refused(world, layout, words):
-    """Marks in other ticks, or worker ids that would leak into other bits."""
+    """Marks in other ticks, or worker ids that would change other bits."""
     with pytest.raises(ConfigurationError, match=words):
         SnowflakeGenerator(layout, world.host().link())
 

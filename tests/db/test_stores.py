@@ -122,7 +122,7 @@ def test_a_lease_of_another_database_is_not_renewed(shop: Path) -> None:
     keeper = generators["default"].keeper
     lease = keeper.lease
     another_database("default", str(shop.with_name("other.sqlite3")))
-    with pytest.raises(LeaseLost, match="is no longer the one that lent"):
+    with pytest.raises(LeaseLost, match="is no longer the server that lent"):
         keeper.registry.renew(lease, last_tick=lease.start)
 
 

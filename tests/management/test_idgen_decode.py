@@ -111,7 +111,7 @@ def test_one_that_can_t_be_read_is_named_after_the_others_were_told() -> None:
 
 def test_an_unknown_generator_tag_or_form_is_refused() -> None:
     """With those that there are."""
-    with pytest.raises(CommandError, match="There are 'default'"):
+    with pytest.raises(CommandError, match="Known: 'default'"):
         told("5", generator="nope")
     with pytest.raises(CommandError, match="Segment tag"):
         told("5", tag="x" * 200)
@@ -139,6 +139,6 @@ def test_without_a_database_it_says_what_it_can() -> None:
     assert done.returncode == 1, err
     assert "2026-11-21 12:31:33.854 UTC" in out
     assert "unknown: " in out
-    assert "can't be asked" in out
+    assert "can't be queried" in out
     assert "Traceback" not in err
     assert len([line for line in err.splitlines() if "is not an id" in line]) == 2

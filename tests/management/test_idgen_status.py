@@ -184,7 +184,7 @@ def test_what_is_away_is_said_and_the_rest_goes_on(tmp_path: Path, django_db_blo
         "away": False,
         "default": True,
     }
-    assert text.count("can't be asked") == 3
+    assert text.count("can't be queried") == 3
     assert "secret-of-the-test" not in text
 
 

@@ -35,7 +35,7 @@ def test_a_server_that_is_down_is_named_and_ids_flow_once_it_is_up(
     settings = connections.settings[server]
     up, settings["PORT"] = settings["PORT"], str(free_port())
     try:
-        with pytest.raises(RegistryUnavailable, match=f"Database '{server}' failed: .*See that"):
+        with pytest.raises(RegistryUnavailable, match=f"Database '{server}' failed: .*Check that"):
             generators["default"].next_id()
         with pytest.raises(SegmentUnavailable, match=r"tag 'tea'.*within 0.5 s") as raised:
             segments["tea"].next_id()

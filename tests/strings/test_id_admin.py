@@ -312,7 +312,7 @@ def _filter(field: str, model: Any) -> CreatedListFilter:
 def test_a_filter_of_what_holds_no_moment_is_refused() -> None:
     """A segment id, a text, a layout without time on top; a relation goes by its target."""
     for field, model in (("id", Invoice), ("note", Purchase)):
-        with pytest.raises(ImproperlyConfigured, match=f"{field!r} is no snowflake id"):
+        with pytest.raises(ImproperlyConfigured, match=f"{field!r} is not a snowflake id"):
             _filter(field, model)
     relation = _filter("customer", Purchase)
     assert relation.lookup_kwarg_since == "customer__id__created__gte"

@@ -194,8 +194,8 @@ class _MariaCounter(_MySQLCounter):
             return
         if largest >= last:
             raise ConfigurationError(
-                f"Rows were inserted into {self.table} while its counter was being fenced: it has "
-                f"reached {largest}. Run the migration again, with a larger 'margin'."
+                f"Rows were inserted into {self.table} while the migration limited its counter, "
+                f"which has reached {largest}. Run the migration again, with a larger 'margin'."
             )
         self._row(f"SELECT SETVAL({self._q(self._name)}, {largest:d})")
 

@@ -39,8 +39,8 @@ def raise_tag_of(field: SegmentSource, first: int) -> None:
         # Another service has the tag. Fetching a segment shows its next id, and leaves a gap.
         if _fetch(tag).start < first:
             raise ConfigurationError(
-                f"{error} In that service, skip tag {tag!r} to {first}, and further by the rows "
-                f"inserted meanwhile; then run this again."
+                f"{error} In that service, skip tag {tag!r} to {first} plus the number of rows "
+                "inserted since. Then run this again."
             ) from error
 
 
@@ -109,8 +109,8 @@ def grant_of(field: SegmentSource, length: int, *, above: int) -> Segment:
     segment = _fetch(field.resolved_tag, floor=above + 1, demand=demand)
     if segment.delta != 1:
         raise ConfigurationError(
-            f"Tag {segment.tag!r} is shared by {segment.delta} databases, and one counter can't "
-            f"give the ids of all. Stop all processes, and use --at-once."
+            f"Tag {segment.tag!r} is shared by {segment.delta} databases, but one counter of a "
+            "database can't give the ids of all. Stop all processes, and use --at-once."
         )
     return segment
 

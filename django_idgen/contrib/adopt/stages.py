@@ -212,8 +212,8 @@ class IntegerKey(Stages):
             return Plan([f"{self.project.name} is adopted: nothing is left to do."])
         if isinstance(key, GeneratedOnSave):
             raise ConfigurationError(
-                f"The key of {self.project.name} is a {type(key).__name__} already. --back gives "
-                f"it back to the database."
+                f"The key of {self.project.name} is a {type(key).__name__} already. To let the "
+                "database give the ids again, use --back."
             )
         if not isinstance(key, models.BigAutoField) and not self.options.at_once:
             return self._widen(key)
@@ -246,15 +246,19 @@ class IntegerKey(Stages):
         given = self.options.of_operation()
         commit = "Make this edit, and commit it with the migration."
         if self.options.at_once:
-            how = "The database stops giving ids in the migration itself."
+            how = "The migration stops the database's counter."
             after = [f"Stop all processes, run {self.migrate}, and start them again. That is all."]
         else:
             is_segment = isinstance(field, SegmentIdField)
-            new = "continue above a margin" if is_segment else "are snowflakes, far above"
+            new = (
+                "continue a margin above the old ones"
+                if is_segment
+                else "are snowflakes, far above the old ones"
+            )
             how = (
-                f"New ids {new}; the database's counter is held below them, for processes that "
-                f"take ids from it until they are replaced (SQLite and MySQL can't hold it: "
-                f"there the database stops giving ids in the migration itself)."
+                f"New ids {new}. The database's counter is limited to ids below them, for the "
+                "processes that use it until you replace them. SQLite and MySQL can't limit a "
+                "counter: there the migration stops it."
             )
             after = [
                 f"Deploy, with {self.migrate} before the first process starts with the new "
@@ -372,10 +376,10 @@ class UuidKey(Stages):
         if isinstance(last, AddNewKey):
             if self.options.back != is_back:
                 raise ConfigurationError(
-                    f"{self.project.name} is half-way to another key ({self.written[-1].node[1]}). "
-                    f"To give that up, migrate back to before that migration, which drops the new "
-                    f"columns, and delete its file; to go on, run this command "
-                    f"{'without' if self.options.back else 'with'} --back."
+                    f"The key of {self.project.name} is half-way to another type (migration "
+                    f"{self.written[-1].node[1]}). To undo that, migrate back to before that "
+                    "migration, which drops the new columns, and delete its file. To go on, run "
+                    f"this command {'without' if self.options.back else 'with'} --back."
                 )
             return self._fill() if self._empty_rows() else self._switch(last)
         if not self.written[-1].applied:
@@ -394,8 +398,8 @@ class UuidKey(Stages):
             [
                 f"The key of {self.project.name} becomes a {type(field).__name__}, and so do the "
                 f"columns that refer to it. Tables: {self._counts(table)}.",
-                "First they get columns for the new key, which are empty and unknown to the "
-                "models. That locks each table for a moment, and rewrites none.",
+                "First the tables get columns for the new key. These are empty, and the models "
+                "do not know them. Adding them locks each table for a moment, and rewrites none.",
             ],
             self._migration(
                 "add_new_key",
@@ -481,7 +485,7 @@ class UuidKey(Stages):
             [
                 "Every row of this database is filled. The new key takes the place of the old "
                 f"one, which stays as {self._kept!r}, a unique column.",
-                f"The tables are locked meanwhile, and their indexes are built anew: "
+                "Meanwhile the migration locks the tables and builds their indexes anew: "
                 f"{self._counts(table)}. MariaDB and MySQL rewrite the tables.",
             ],
             self._migration("switch", operation, table),
@@ -538,8 +542,8 @@ class UuidKey(Stages):
         taken = {field.name for field in table.model._meta.get_fields()} - {source}
         if not name.isidentifier() or name.startswith("_") or "__" in name or name in taken:
             raise ConfigurationError(
-                f"The old key can't be kept as {name!r}: the name is taken, or can't be a "
-                f"field's. Give another one with --keep-as."
+                f"The old key can't be kept as {name!r}: the name is taken, or is not a valid "
+                "field name. Give another one with --keep-as."
             )
 
 

@@ -255,8 +255,8 @@ class SwitchKey(_NewKeyOperation):
 
     def backwards(self, app_label: str, editor: Editor, before: State, after: State) -> None:  # noqa: ARG002
         raise ConfigurationError(
-            "The way back is a migration of its own: 'manage.py idgen_adopt "
-            f"{app_label}.{self.model_name} --back' writes it."
+            "This migration can't be undone by migrating back. 'manage.py idgen_adopt "
+            f"{app_label}.{self.model_name} --back' writes the migration that undoes it."
         )
 
     def describe(self) -> str:

@@ -79,23 +79,27 @@ class Move:
         return 0 < self.began < self.theirs.first_free and self.ours > self.began
 
     def describe(self) -> str:
-        theirs = f"{self.theirs.tag}: theirs is at {self.theirs.first_free}"
+        theirs = f"{self.theirs.tag}: the old server is at {self.theirs.first_free}"
         if self.is_done:
             left = self.began - self.theirs.first_free
-            return f"{theirs}, ours began at {self.began}: {left} ids are left to it."
+            return (
+                f"{theirs}, and this project began at {self.began}: the old server has {left} ids "
+                "left."
+            )
         following = max(self.first, self.ours)
         if self.has_met:
             return (
-                f"{theirs}, but ours began at {self.began}: IDS HAVE BEEN GIVEN OUT TWICE, unless "
-                f"no process took ours there. Stop the old server; ours continues at {following}."
+                f"{theirs}, but this project began at {self.began}: IDS HAVE BEEN GIVEN OUT "
+                "TWICE, unless no process of this project took ids there. Stop the old server. "
+                f"This project continues at {following}."
             )
         if self.ours > self.theirs.first_free:
             return (
-                f"{theirs}, and ours is at {self.ours} already: ours may have given out ids that "
-                f"the old server has yet to reach. Stop it before it does. Ours continues at "
-                f"{following}."
+                f"{theirs}, but this project is at {self.ours} already, and may have given out "
+                "ids that the old server will reach. Stop the old server before that. This "
+                f"project continues at {following}."
             )
-        return f"{theirs}; ours begins at {self.first}."
+        return f"{theirs}; this project begins at {self.first}."
 
 
 class Takeover:
@@ -200,10 +204,10 @@ class Takeover:
         if places != [(first.delta, number) for number in range(first.delta)]:
             found = ", ".join(f"delta={delta}, remainder={rest}" for delta, rest in places)
             raise ConfigurationError(
-                f"Tag {first.tag!r} is divided among {first.delta} databases, and {self._names} "
-                f"has {found}. Name all of its databases, and each once: ours must begin above "
-                f"all of them. If there is no other, set delta to 1 and remainder to 0 in its row "
-                f"of tiny_id_info: the old server then gives every id above its mark."
+                f"Tag {first.tag!r} is divided among {first.delta} databases, but {self._names} "
+                f"has {found}. Name each of its databases once: this project must begin above all "
+                "of them. If there is no other, set delta to 1 and remainder to 0 in its row of "
+                "tiny_id_info: the old server then gives every id above its mark."
             )
         return Theirs(
             first.tag,
@@ -222,10 +226,10 @@ class Takeover:
             if self.kind != "tinyid" and all(settings[name] == theirs[name] for name in names):
                 refuse_unfit_columns(connections[alias])
                 raise ConfigurationError(
-                    f"Table {LeafAlloc._meta.db_table} of database {alias!r} is the one with this "
-                    f"project's tags: it is shared with the other server already, and both may "
-                    f"take ids from it at once. 'manage.py migrate django_idgen' has added the "
-                    f"columns it lacked."
+                    f"Table {LeafAlloc._meta.db_table} of database {alias!r} has this project's "
+                    "tags already. Both servers may take ids from it at once, so there is nothing "
+                    "to take over. 'manage.py migrate django_idgen' has added the columns that "
+                    "were missing."
                 )
 
     def _move(self, theirs: Theirs) -> Move:
@@ -234,8 +238,8 @@ class Takeover:
         first = theirs.first_free + distance
         if first >= MAX_ID:
             raise ConfigurationError(
-                f"Tag {theirs.tag!r} is at {theirs.first_free}: there are no {distance} ids "
-                f"above it. Name a smaller --margin."
+                f"Tag {theirs.tag!r} is at {theirs.first_free}, and fewer than {distance} ids are "
+                "left above that. Give a smaller --margin."
             )
         began = self._began(theirs.tag)
         return Move(theirs, found.max_id if found else 0, began, max(first, began))

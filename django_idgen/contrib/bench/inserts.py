@@ -182,7 +182,7 @@ def insert_table(found: list[Inserted], *, database: str) -> Iterator[str]:
     """The lines to print."""
     width = max(len(each.name) for each in found)
     base = next(each for each in found if each.name == "BigAutoField")
-    yield f"ratio: the time a row, as a multiple of that of {base.name}; less is faster."
+    yield f"ratio: the time per row, as a multiple of that of {base.name}; less is faster."
     yield (
         f"{'key':<{width}} {'create()/s':>11} {'ratio':>7} {'bulk rows/s':>12} {'ratio':>7} "
         f"{'bytes a row':>12}"
@@ -202,5 +202,5 @@ def insert_table(found: list[Inserted], *, database: str) -> Iterator[str]:
     )
     yield (
         "Bytes a row: the primary key's index; on MariaDB and MySQL the table, which is its "
-        "index. SQLite does not tell."
+        "index. SQLite does not show it."
     )

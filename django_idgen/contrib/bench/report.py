@@ -117,7 +117,7 @@ def table(
     width = max(17 if latency else 6, *(len(row.name) for row in figures))
     names = tuple(PERCENTILES) if latency else SHOWN
     head = "".join(f" {name:>9}" for name in names) + (f" {'earlier':>9}" if earlier else "")
-    yield f"ratio: the time an id, as a multiple of that of {figures[0].name}; less is faster."
+    yield f"ratio: the time per id, as a multiple of that of {figures[0].name}; less is faster."
     yield f"{'target':<{width}} {'ids/s':>13} {'ns an id':>9} {'ratio':>7}{head}"
     for row in figures:
         spans = "".join(f" {_span(row.latency_ns[name]):>9}" for name in names)
@@ -138,7 +138,7 @@ def table(
         yield ""
     yield from _notes(figures, plan)
     if earlier:
-        yield "Earlier: the time an id, as a multiple of that in the file of --compare."
+        yield "Earlier: the time per id, as a multiple of that in the file of --compare."
     for row in figures:
         yield f"{row.name}: {row.what}"
     for row in figures:
@@ -154,8 +154,8 @@ def _notes(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
     )
     yield (
         f"Latency: {figures[0].latency_calls:,} calls of next_id() of each, timed one by one in "
-        f"passes of their own, whose ids are compared, too; reading the clock ({timer_ns()} ns) "
-        f"is included."
+        f"separate passes. Their ids are compared, too. The times include {timer_ns()} ns for "
+        f"reading the clock."
     )
 
 
@@ -224,7 +224,7 @@ def read_json(path: str) -> dict[str, float]:
         return {row["name"]: float(row["ns_per_id"]) for row in targets}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(
-            f"--compare {path} is no report of idgen_bench --json: {error}"
+            f"--compare {path} is not a report of idgen_bench --json: {error}"
         ) from error
 
 

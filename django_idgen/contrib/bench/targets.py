@@ -232,7 +232,7 @@ PEERS: Mapping[str, Peer] = {
         "a snowflake generator, without a lock",
         lambda: _imported("snowflake", "SnowflakeGenerator")(1).__next__,
     ),
-    "auto-increment": Peer("Django", "an INSERT an id", lambda: AutoIncrement().next_id),
+    "auto-increment": Peer("Django", "one INSERT per id", lambda: AutoIncrement().next_id),
     "count": Peer(STDLIB, "itertools.count, no id at all", lambda: itertools.count(1).__next__),
     "getrandbits": Peer(STDLIB, "63 random bits", lambda: partial(random.getrandbits, 63)),
 }

@@ -254,7 +254,9 @@ class CosId(OldServer):
                 f"cosid.urls() does not name it."
             )
         if caller is not None and not caller.may_borrow_of_generator(found.alias):
-            raise PermissionDenied("It takes an access token that names the generator in 'leases'.")
+            raise PermissionDenied(
+                "This needs an access token that names the generator in 'leases'."
+            )
         if new:
             throttle(alias=found.alias)
         return found, Owner.of(caller.token if caller else None)
@@ -382,8 +384,9 @@ class Distributor:
                 raise UnknownTag(tag)
             if offset > most and not may_add:
                 raise PermissionDenied(
-                    f"An offset of {offset} would skip that many ids of the new tag {tag!r}, and a "
-                    f"request may skip {most} (max_skip). A user who may add tags can make it."
+                    f"An offset of {offset} would skip that many ids of the new tag {tag!r}, but "
+                    f"a request may skip at most {most} (max_skip). A user who may add tags can "
+                    "make the tag."
                 )
             found = _made(tag, offset, step)
             user = caller.user if caller else "anybody"
@@ -411,7 +414,7 @@ def _refusal(segment: Segment, step: int) -> IdgenError | None:
     if segment.delta != 1:
         return ConfigurationError(
             f"Tag {segment.tag!r} comes from {segment.delta} databases, each of which gives out "
-            f"every {segment.delta}th id: CosId's clients know ranges without gaps alone."
+            f"every {segment.delta}th id: CosId's clients need ranges without gaps."
         )
     left = len(segment.ids())
     if left < step:
@@ -532,7 +535,7 @@ class MachineIds:
                 wait=ahead,
             )
         raise RegistryUnavailable(
-            f"Requests of instance {instance.name!r} got in each other's way. Try again."
+            f"Several requests of instance {instance.name!r} ran at once. Try again."
         )
 
     def guard(self, instance: Instance) -> MachineState:

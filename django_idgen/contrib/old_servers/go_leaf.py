@@ -70,8 +70,8 @@ def urls(
     server = GoLeaf(authentication, Tags(tags, make_tags), open_writes=writes)
     if writes and not server.door.is_open:
         raise ImproperlyConfigured(
-            "writes=True opens the making of tags to anybody, so it goes with "
-            "authentication=None alone: elsewhere Django's permissions say who may."
+            "writes=True lets anybody make tags, so it needs authentication=None. Otherwise "
+            "Django's permissions say who may make tags."
         )
     return [
         server.path("api/leaf", get=server.take, post=server.make),
@@ -155,7 +155,7 @@ class _Body:
     def tag(self) -> str:
         found = self.values.get("biz_tag", "")
         if not isinstance(found, str):
-            raise ParseError("biz_tag must be a text.")
+            raise ParseError("biz_tag must be a string.")
         return check_tag(found)
 
     def number(self, name: str, most: int, default: int | None = None) -> int:
@@ -170,7 +170,9 @@ class _Body:
             if found is None:
                 continue
             if not isinstance(found, str) or len(found) > MOST_DESCRIPTION or "\0" in found:
-                raise ParseError(f"{name} must be a text of {MOST_DESCRIPTION} characters at most.")
+                raise ParseError(
+                    f"{name} must be a string of {MOST_DESCRIPTION} characters at most."
+                )
             if found:
                 return found
         return ""

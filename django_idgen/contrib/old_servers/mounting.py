@@ -85,8 +85,8 @@ View = Callable[..., HttpResponse]
 Failed = Callable[[Exception, APIException, HttpRequest], HttpResponse]
 """Writes an error as the old server does: the error, and the native API's answer to it."""
 NO_OWNERS = (
-    " Its machine ids have no owner: anybody can give back, and then have, the one that an "
-    "instance works with."
+    " Its machine ids have no owner: anybody can give back the machine id of an instance, and "
+    "then take it."
 )
 COUNTED = "idgen_counted"
 """The attribute of a request that throttles have counted. A view may ask twice for the caller."""
@@ -273,7 +273,7 @@ def checked_alias(alias: object) -> str:
     known = current_settings().generators
     if not isinstance(alias, str) or alias not in known:
         raise ImproperlyConfigured(
-            f"There is no generator {alias!r} in IDGEN['GENERATORS']. There are "
+            f"There is no generator {alias!r} in IDGEN['GENERATORS']. Known: "
             f"{', '.join(map(repr, known))}."
         )
     return alias
@@ -371,8 +371,11 @@ class OldServer(ABC):
             found.append(
                 Warning(
                     text + (NO_OWNERS if self.name == "cosid" else ""),
-                    hint="Leave authentication out, and give each client an access token; or see "
-                    "that only trusted clients can reach it, and silence this check.",
+                    hint=(
+                        "Leave authentication out, and give each client an access token. Or make "
+                        "sure that only trusted clients can reach these URLs, and silence this "
+                        "check."
+                    ),
                     id="django_idgen.W007",
                 )
             )
@@ -390,8 +393,9 @@ class OldServer(ABC):
         return [
             Warning(
                 f"{self.name}.urls() at {'/' + prefix!r} gives ids of generator {alias!r}, whose "
-                f"time ({known[alias].layout}) is not the old server's ({theirs}): its ids don't "
-                f"continue those of the old server, and may repeat some of them.",
+                f"layout and epoch ({known[alias].layout}) differ from the old server's "
+                f"({theirs}): its ids don't continue those of the old server, and may repeat "
+                "some of them.",
                 hint=f'Add a generator with "EPOCH": "{self.epoch}" to IDGEN["GENERATORS"], and '
                 f"name it in {self.name}.urls(generator=...). If no client has snowflakes of the "
                 f"old server, silence this check.",

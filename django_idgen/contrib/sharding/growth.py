@@ -63,8 +63,8 @@ class Growth:
         if unknown or not 2 <= len(set(databases)) == len(databases) <= MAX_DELTA:
             known = ", ".join(map(repr, connections.settings))
             raise ConfigurationError(
-                f"{list(databases)} must be 2 to {MAX_DELTA} different aliases of DATABASES "
-                f"({known}), as in the option 'databases'."
+                f"Name 2 to {MAX_DELTA} different aliases of DATABASES ({known}), as in the "
+                f"option 'databases', not {list(databases)}."
             )
         self.databases = list(databases)
 
@@ -132,11 +132,12 @@ class Growth:
         if old != self.databases[: len(old)] or len(self.databases) % len(old):
             raise ConfigurationError(
                 f"The databases in use ({', '.join(map(repr, old))}) must come first, in their "
-                f"order, and {len(self.databases)} must be a multiple of their number."
+                f"order. The number of all databases, {len(self.databases)}, must be a multiple "
+                "of the number of these."
             )
         if old == self.databases:
             raise ConfigurationError(
-                f"All of {', '.join(map(repr, old))} are in use already: there are none to grow to."
+                f"All of {', '.join(map(repr, old))} are in use already. Name new databases, too."
             )
         for number, alias in enumerate(old):
             if alias not in done and states[alias].shard != Shard(len(old), number):

@@ -167,8 +167,9 @@ class ShardGroup:
             # It was emptied, or idgen_grow has not reached it: it would start at 1.
             raise ConfigurationError(
                 f"Database {used[0]!r} has given out ids of the tags that {new[0]!r} is to share, "
-                f"and {new[0]!r} has no rows of them, so it would repeat ids. Run 'manage.py "
-                f"idgen_grow {' '.join(states)}', which makes its rows above those of the others."
+                f"but {new[0]!r} has no rows of them, and would repeat ids. Run 'manage.py "
+                f"idgen_grow {' '.join(states)}', which makes rows in it above those of the "
+                "others."
             )
         for source in self._members:
             self._share(source, write=True)
@@ -180,8 +181,8 @@ class ShardGroup:
             names = ", ".join(repr(member.database) for member in self._members)
             raise NotAgreed(
                 f"Databases {names} share tags for the first time, but {source.database!r} does "
-                f"not answer, and may have given out ids alone: {error} On first use all of them "
-                f"must answer."
+                f"not answer, and may have given out ids alone: {error} On first use, all of "
+                "these databases must answer."
             ) from error
 
     def _failed(
@@ -200,8 +201,8 @@ def _server(source: AliasSource) -> ServerSource:
     server = source.server
     if server is None or database_of(source.database) is not None:
         raise ConfigurationError(
-            f"Database {source.database!r} ({connections[source.database].vendor}) can't share its "
-            f"tags: several databases must all be servers, not SQLite."
+            f"Database {source.database!r} ({connections[source.database].vendor}) can't share "
+            "its tags: only database servers can, not SQLite."
         )
     return server
 

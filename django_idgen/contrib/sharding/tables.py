@@ -24,7 +24,7 @@ class ModuloTables:
     def __init__(self, pattern: str, count: int) -> None:
         check_whole("count", count, least=1, most=1_000_000)
         if pattern.count("{}") != 1:
-            raise ConfigurationError(f"pattern must have exactly one {{}}, unlike {pattern!r}.")
+            raise ConfigurationError(f"pattern must contain {{}} exactly once, unlike {pattern!r}.")
         self._names = tuple(pattern.replace("{}", str(number)) for number in range(count))
 
     def __call__(self, value: int) -> str:
@@ -48,7 +48,7 @@ class IntervalTables:
         early, late = datetime(2026, 1, 1, tzinfo=UTC), datetime(2028, 12, 30, tzinfo=UTC)
         if early.strftime(pattern) == late.strftime(pattern):
             raise ConfigurationError(
-                f"pattern must name a time, such as 'orders_%Y_%m', and {pattern!r} does not."
+                f"pattern must contain a time, such as 'orders_%Y_%m', unlike {pattern!r}."
             )
         self._pattern = pattern
         self._generator = generator

@@ -574,9 +574,9 @@ class LeaseScripts(SubLessee):
                 return NoFreeWorker(space.name, space.workers)
             case "epoch":
                 return ClockBeforeEpoch(
-                    f"The clock of Redis stands {words[0]} ticks of {space.tick_us} µs before the "
-                    f"epoch of namespace {space.name!r}. Mend the clock, or choose an earlier "
-                    f"EPOCH."
+                    f"The clock of Redis is {words[0]} ticks of {space.tick_us} µs before the "
+                    f"epoch of namespace {space.name!r}. Correct the clock, or choose an earlier "
+                    "EPOCH."
                 )
             case "exhausted":
                 return TimeExhausted(
@@ -599,9 +599,9 @@ class LeaseScripts(SubLessee):
                 return self.own.refused(words[0])
             case "hidden":
                 return ConfigurationError(
-                    f"{redis} does not show run_id and master_replid in INFO, without which a "
-                    f"loss of its data can't be noticed. Use another Redis, or the registry in "
-                    f"the database."
+                    f"{redis} does not show run_id and master_replid in INFO. Without them, "
+                    "django_idgen can't notice a loss of its data. Use another Redis, or the "
+                    "registry in the database."
                 )
             case "replica":
                 return RegistryUnavailable(
@@ -612,7 +612,8 @@ class LeaseScripts(SubLessee):
             case "raise":
                 return self.exhausted(failure)
         return RegistryUnavailable(
-            f"{redis} answered with {reply.status!r}, which is not understood."
+            f"{redis} answered with {reply.status!r}, which this version of django_idgen does not "
+            "know."
         )
 
 

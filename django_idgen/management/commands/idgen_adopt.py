@@ -29,12 +29,39 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []  # noqa: RUF012
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("target", nargs="+", metavar="APP.MODEL | DATABASE")
-        parser.add_argument("--field", choices=("segment", "snowflake"), default="")
-        parser.add_argument("--generator", metavar="ALIAS", default="", help="for snowflakes")
-        parser.add_argument("--tag", default="", help="for segments; with --from: only this tag")
-        parser.add_argument("--database", metavar="ALIAS", default=DEFAULT_DB_ALIAS)
-        parser.add_argument("--batch", type=int, default=1000, metavar="ROWS")
+        parser.add_argument(
+            "target",
+            nargs="+",
+            metavar="APP.MODEL | DATABASE",
+            help="the model; with --from: the databases of the server",
+        )
+        parser.add_argument(
+            "--field", choices=("segment", "snowflake"), default="", help="the kind of the new key"
+        )
+        parser.add_argument(
+            "--generator",
+            metavar="ALIAS",
+            default="",
+            help=("of the new key, with --field snowflake"),
+        )
+        parser.add_argument(
+            "--tag",
+            default="",
+            help=("of the new key, with --field segment; with --from: only this tag"),
+        )
+        parser.add_argument(
+            "--database",
+            metavar="ALIAS",
+            default=DEFAULT_DB_ALIAS,
+            help="of the table (default: default)",
+        )
+        parser.add_argument(
+            "--batch",
+            type=int,
+            default=1000,
+            metavar="ROWS",
+            help="rows to fill at a time (default: 1000)",
+        )
         parser.add_argument(
             "--margin",
             type=int,
@@ -52,7 +79,11 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--from", choices=KINDS, dest="kind", help="the server to take over")
-        parser.add_argument("--into", metavar="ALIAS", help="with --from: the database of our tags")
+        parser.add_argument(
+            "--into",
+            metavar="ALIAS",
+            help=("with --from: the database for the tags of this project"),
+        )
 
     @no_translations
     def handle(self, *_args: Any, **options: Any) -> None:

@@ -72,10 +72,10 @@ def set_up() -> None:
 
 class Command(BaseCommand):
     help = (
-        "Measure generators, and prove that no id repeats in all threads and processes.\n\n"
-        "The ids are taken for good: those of segment:TAG leave a gap in the ids of that tag,\n"
-        "so name a tag that is made for this. Exit code 1 if an id repeats or doesn't rise,\n"
-        "2 if they could not be measured, or the report not be written."
+        "Measure generators, and prove that no id repeats in all threads and processes.\n\nNo "
+        "process gets these ids again: with segment:TAG they are a gap in the ids of that "
+        "tag,\nso name a tag that you made for this. Exit code 1: an id repeats or doesn't "
+        "rise.\n2: the ids could not be measured, or the report could not be written."
     )
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -110,7 +110,7 @@ class Command(BaseCommand):
             "--batch",
             type=int,
             default=1,
-            help="ids a call: 1 measures next_id(), more next_ids() (default: 1)",
+            help="ids per call: 1 measures next_id(), more measure next_ids() (default: 1)",
         )
         add(
             "--against",
@@ -128,8 +128,8 @@ class Command(BaseCommand):
             type=int,
             metavar="ROWS",
             help=(
-                "save so many rows with each kind of key instead: the targets', BigAutoField, "
-                "UUIDv4 and UUIDv7, in tables that are made for this and dropped"
+                "instead, save this many rows with each kind of key: the targets', BigAutoField, "
+                "UUIDv4 and UUIDv7. The tables are made for this, and dropped"
             ),
         )
         add("--database", default="default", help="the database of --insert (default: default)")
@@ -137,7 +137,7 @@ class Command(BaseCommand):
             "--http",
             metavar="URL",
             help=(
-                "measure the targets of the service at URL instead, by requests and by the "
+                "instead, measure the targets of the service at URL, by requests and by the "
                 "client; the token is read from IDGEN_TOKEN"
             ),
         )

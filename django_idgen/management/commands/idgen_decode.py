@@ -27,7 +27,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "ids", nargs="+", metavar="ID", help="an id in any form; - reads more, one a line"
+            "ids",
+            nargs="+",
+            metavar="ID",
+            help=("an id in any form; - reads ids from standard input, one a line"),
         )
         parser.add_argument("--generator", metavar="ALIAS", help="read it as one of this generator")
         parser.add_argument("--tag", help="read it as one of this tag")

@@ -32,10 +32,9 @@ from django_idgen.settings.config import IdgenSettings, SettingsError, read_sett
 class Command(BaseCommand):
     help = (
         "Examine the settings, the databases and Redis for everything that could repeat ids or "
-        "stop them, and say what to do. Changes nothing without --fix, which shows first what it "
-        "will do, and asks.\n\n"
-        "Exit status: 0 all is well (or for information), 1 warnings, 2 errors, 3 something "
-        "could not be examined (and there is no error)."
+        "stop\nthem, and say what to do. Changes nothing without --fix, which shows first what it "
+        "will do,\nand asks.\n\nExit status: 0 nothing found (or only information), 1 warnings, 2 "
+        "errors, 3 something could\nnot be examined (and there is no error)."
     )
     # It has to run in a project that they find errors in.
     requires_system_checks: list[str] = []  # noqa: RUF012
@@ -47,7 +46,10 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="write JSON, for monitoring")
         parser.add_argument(
-            "--only", nargs="+", metavar="NAME", help=f"of {', '.join(EXAMINATIONS)}"
+            "--only",
+            nargs="+",
+            metavar="NAME",
+            help=(f"only these examinations, of {', '.join(EXAMINATIONS)}"),
         )
         parser.add_argument(
             "--database", nargs="+", metavar="ALIAS", help="examine only these databases"
@@ -68,8 +70,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--trust-tables",
             action="store_true",
-            help="you assert that every id that is elsewhere (logs, queues, other services) is "
-            "in the project's tables, too",
+            help=(
+                "you assert that every id in logs, queues and other services is in the project's "
+                "tables, too"
+            ),
         )
         parser.add_argument(
             "--moved-from",
@@ -138,7 +142,7 @@ def _check(options: dict[str, Any]) -> None:
         for name in options[option] or ():
             if name not in names:
                 given = f"--{option.replace('_', '-')} {name!r}"
-                raise CommandError(f"{given} is unknown. There are {', '.join(names)}.")
+                raise CommandError(f"{given} is unknown. Known: {', '.join(names)}.")
     if options["json"] and options["fix"] and not options["yes"]:
         raise CommandError("--json can't ask: give --yes with --fix, or leave one of them out.")
 

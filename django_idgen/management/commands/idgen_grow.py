@@ -15,7 +15,8 @@ class Command(BaseCommand):
     help = (
         "Spread the tags of segments over more databases, while ids are being taken. Name all "
         "databases in the order that the 'databases' option will have, those in use first. Their "
-        "number must be a multiple of those in use. Without --yes it only shows what it would do."
+        "number must be a multiple of the number in use. Without --yes it only shows what it "
+        "would do."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -30,7 +31,9 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         try:
             self._grow(Growth(options["databases"]), options)
-        except (ConfigurationError, Error) as error:
+        except ConfigurationError as error:
+            raise CommandError(one_line(error)) from error
+        except Error as error:
             raise CommandError(f"{one_line(error)} Run it again to continue.") from error
 
     def _grow(self, growth: Growth, options: dict[str, Any]) -> None:

@@ -31,7 +31,9 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("tag", nargs="?", help="by default app_label.modelname")
+        parser.add_argument(
+            "tag", nargs="?", help=("tag of the field, by default app_label.modelname")
+        )
         parser.add_argument(
             "--database", metavar="ALIAS", help="where the table is (default: as the router says)"
         )
@@ -44,7 +46,10 @@ class Command(BaseCommand):
         for name, help_text in (
             ("list", "show the sequences, and how many ids are left"),
             ("extend", "set the next segment of sequences that are half used up"),
-            ("renew", "leave the present segment, as after a restore of the database"),
+            (
+                "renew",
+                "stop using the present segment, for example after a restore of the database",
+            ),
             ("remove", "remove the default, and drop the sequence"),
         ):
             action.add_argument(f"--{name}", action="store_true", help=help_text)

@@ -34,7 +34,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []  # noqa: RUF012
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("tags", nargs="*", metavar="TAG")
+        parser.add_argument("tags", nargs="*", metavar="TAG", help="only these tags")
         parser.add_argument("--all", action="store_true", help="all tags, and those made later")
         far = parser.add_mutually_exclusive_group()
         far.add_argument("--by", type=int, metavar="N", help="this many ids further")
@@ -47,7 +47,10 @@ class Command(BaseCommand):
             type=float,
             metavar="H",
             default=0.0,
-            help="the age of the restored state: also skip twice what each tag uses in that time",
+            help=(
+                "the age of the restored state, in hours: also skip twice what each tag uses in "
+                "that time"
+            ),
         )
         parser.add_argument(
             "--generators", nargs="*", metavar="ALIAS", help="these generators, or all of them"
@@ -55,8 +58,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--until",
             metavar="DATETIME",
-            help="until when the other server may have lent worker ids (ISO 8601, with its zone); "
-            "at least until now",
+            help=(
+                "the end of the time in which the other server may have lent worker ids (ISO "
+                "8601, with its zone); now, if that is later"
+            ),
         )
         parser.add_argument("--dry-run", action="store_true", help="only show what it would do")
         parser.add_argument("--yes", action="store_true", help="don't ask")
@@ -126,7 +131,7 @@ class Command(BaseCommand):
 
 def _check(options: dict[str, Any]) -> None:
     if not options["tags"] and not options["all"] and options["generators"] is None:
-        raise CommandError("Name tags, or give --all, or --generators, or both of them.")
+        raise CommandError("Name tags or give --all, or give --generators, or both.")
     if options["tags"] and options["all"]:
         raise CommandError("Either name tags, or give --all.")
     for name in ("by", "to"):
@@ -167,7 +172,7 @@ def _entries(project: Project, options: dict[str, Any]) -> list[GeneratorSetting
             raise CommandError(_by_hand(project.settings.tag_generators[name]))
         if name not in known:
             raise CommandError(
-                f"There is no generator {name!r}. There are {', '.join(map(repr, known))}."
+                f"There is no generator {name!r}. Known: {', '.join(map(repr, known))}."
             )
     if names is None:
         return []

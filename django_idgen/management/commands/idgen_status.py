@@ -34,14 +34,14 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--json", action="store_true", help="a document for programs")
+        parser.add_argument("--json", action="store_true", help="print a JSON document")
         parser.add_argument(
             "--watch",
             nargs="?",
             type=_seconds,
             const=WATCHED_EVERY,
             metavar="SECONDS",
-            help=f"repeat every so many seconds (default: {WATCHED_EVERY:g}) until Ctrl-C",
+            help=f"repeat every SECONDS (default: {WATCHED_EVERY:g}) until Ctrl-C",
         )
         parser.add_argument(
             "--generator",

@@ -40,8 +40,8 @@ RIGHTS = ("tags", "generators", "leases")
 
 class Command(BaseCommand):
     help = (
-        "Access tokens for ids over HTTP. The secret of a new token is written to the standard "
-        "output, alone and once: it is stored nowhere."
+        "Make, list and revoke access tokens for ids over HTTP. The secret of a new token goes to "
+        "standard output, alone and only once: it is not stored."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -82,7 +82,7 @@ class Command(BaseCommand):
         giver = hand_over.add_mutually_exclusive_group(required=True)
         giver.add_argument("--from", dest="giver", metavar="NAME", help="the client that has them")
         giver.add_argument(
-            "--from-open", action="store_true", help="those of open mounts, which have no owner"
+            "--from-open", action="store_true", help="those of mounts with authentication=None"
         )
         hand_over.add_argument("--instance", metavar="ID", help="only the one of this instance id")
         actions.add_parser("list", help="show all tokens, without their secrets")
@@ -144,9 +144,9 @@ class Command(BaseCommand):
         revoked = revoke_tokens(chosen)
         age = current_settings().rest.token_max_age
         self.stdout.write(
-            f"{revoked} revoked. Processes that know one refuse it within {age:g} s."
+            f"{revoked} revoked. All processes refuse revoked tokens within {age:g} s."
             if revoked
-            else "There is nothing to do: revoked or expired before."
+            else "There is nothing to do: already revoked or expired."
         )
 
     def _hand_over(self, options: dict[str, Any]) -> None:

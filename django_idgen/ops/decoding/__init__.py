@@ -172,4 +172,4 @@ def _rows(number: int, fields: Iterable[GeneratedOnSave]) -> Iterator[RowFound]:
             if isinstance(error, OperationalError):
                 away.add(alias)
             words = {"table": field.model._meta.db_table, "error": one_line(error)}
-            yield RowFound(field, None, _("“%(table)s” can't be asked: %(error)s") % words)
+            yield RowFound(field, None, _("“%(table)s” can't be queried: %(error)s") % words)

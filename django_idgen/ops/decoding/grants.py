@@ -140,7 +140,7 @@ def tag_readings(
 
 def _error_note(alias: str, error: Exception) -> str:
     words = one_line(error)
-    return _("Database “%(database)s” can't be asked: %(error)s") % {
+    return _("Database “%(database)s” can't be queried: %(error)s") % {
         "database": alias,
         "error": words,
     }

@@ -61,7 +61,7 @@ def _snowflake(
     if parts is None:
         yield f"{name}: {reading.doubts[0]}"
         return
-    yield f"{name}:" if reading.is_plausible else f"{name}: hardly one of its ids"
+    yield f"{name}:" if reading.is_plausible else f"{name}: probably not one of its ids"
     for doubt in reading.doubts:
         yield f"  ! {doubt}"
     if reading.is_plausible or is_only:

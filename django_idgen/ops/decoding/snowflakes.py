@@ -137,9 +137,9 @@ def snowflake_reading(
 def _doubts(parts: IdParts, layout: BitLayout, workers: range, latest: datetime) -> Iterator[str]:
     created = parts.created
     if created > latest:
-        yield _("its time lies in the future: %(moment)s") % {"moment": _text(created)}
+        yield _("its time is in the future: %(moment)s") % {"moment": _text(created)}
     elif created - moment(layout.epoch_us) < AT_THE_EPOCH:
-        yield _("its time is within an hour of the epoch, as that of any small number is")
+        yield _("its time is within an hour of the epoch, as for any small number")
     if parts.worker not in workers:
         yield _("worker id %(worker)d is not one of %(first)d to %(last)d, which are lent here") % {
             "worker": parts.worker,

@@ -62,16 +62,16 @@ def spellings(given: object, *, form: str | None = None) -> list[Spelling]:
     """
     if isinstance(given, bool) or not isinstance(given, int | str):
         kind = "nothing" if given is None else f"a {type(given).__name__}"
-        raise InvalidId(given, f"an id is a whole number or a text, and this is {kind}")
+        raise InvalidId(given, f"an id is a whole number or a text, not {kind}")
     if isinstance(given, int):
         if not 1 <= given <= MAX_ID:
             raise InvalidId(given, "ids are 1 to 2**63 - 1")
         return [Spelling(given, str(given), "decimal", "", _("a whole number"))]
     text, known = given.strip(), _forms()
     if not text:
-        raise InvalidId(given, "there is nothing in it")
+        raise InvalidId(given, "it is empty")
     if len(text) > LONGEST_TEXT:
-        raise InvalidId(given, f"it has {len(text)} characters, and at most {LONGEST_TEXT} do")
+        raise InvalidId(given, f"it has {len(text)} characters; the limit is {LONGEST_TEXT}")
     found = [
         each for each in (*_decimal(text), *_lettered(text, known)) if form in (None, each.form)
     ]
@@ -124,7 +124,7 @@ def _why(text_form: TextForm, fields: _Fields) -> str:
         return _("%(form)s after “%(prefix)s”, the prefix of %(fields)s") % values
     if fields:
         return _("%(count)d digits of %(form)s, as %(fields)s writes its ids") % values
-    return _("%(count)d digits of %(form)s, which no field of this project is written in") % values
+    return _("%(count)d digits of %(form)s, a form that no field of this project uses") % values
 
 
 # --- a text that is not an id -------------------------------------------------------------------

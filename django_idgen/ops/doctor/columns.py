@@ -90,7 +90,9 @@ def _finding(narrow: NarrowColumn) -> Finding:
         f"Its type is {narrow.kind}, which holds ids up to {narrow.highest} only.",
         f"The ids of tag {narrow.tag!r} will outgrow it."
         if fits
-        else "Our ids don't fit: a row can't be written, or gets a wrong id (MySQL and MariaDB "
-        "outside of strict mode).",
-        "Run the migrations if one of them widens it; else change the column to bigint.",
+        else (
+            "Larger ids don't fit: a row can't be written, or gets a wrong id (MySQL and MariaDB "
+            "outside of strict mode)."
+        ),
+        "Run the migration that widens it, if there is one. Otherwise change the column to bigint.",
     )

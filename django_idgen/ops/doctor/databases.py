@@ -79,7 +79,8 @@ def _rows_of_another_shard(alias: str, shard: Shard) -> Iterator[Finding]:
         yield Finding(
             Severity.ERROR,
             f"database {alias!r}",
-            f"Tags don't have its {shard}: {shown}{' and more' if len(rows) > SHOWN else ''}.",
+            f"Tags have other values than its {shard}: "
+            f"{shown}{' and more' if len(rows) > SHOWN else ''}.",
             "Their ids may repeat those of another database.",
             "Find out where the rows come from. 'manage.py idgen_grow' continues where it stopped.",
         )

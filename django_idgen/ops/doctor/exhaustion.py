@@ -53,9 +53,9 @@ def _layouts(project: Project) -> Iterator[Finding]:
                 f"It has no ids after {end:%Y-%m-%d}: the time bits of its layout "
                 f"({entry.layout}) end there.",
                 "After that it gives out no ids.",
-                "In time, choose a later EPOCH, or a LAYOUT with more time bits or longer ticks"
-                f"{longer and f', such as {longer}'}, and run idgen_doctor --fix to move the "
-                "namespace. An alias that only decodes old ids can stay as it is.",
+                "Before then, choose a later EPOCH, or a LAYOUT with more time bits or longer "
+                f"ticks{longer and f', such as {longer}'}, and run idgen_doctor --fix to move "
+                "the namespace. A generator that only decodes old ids needs no change.",
             )
 
 
@@ -75,8 +75,8 @@ def _tags(alias: str, narrow: dict[str, list[NarrowColumn]]) -> Iterator[Finding
                 f"tag {tag!r} in database {alias!r}",
                 f"Its next id is {max_id}, and {MAX_ID - max_id} ids are left{lasts}.",
                 "Ids end at 2**63-1.",
-                "If it was raised by mistake, see the examination 'marks'; else plan for another "
-                "tag.",
+                "If it was raised by mistake, run 'manage.py idgen_doctor --only marks'. "
+                "Otherwise plan to use another tag.",
             )
         for each in narrow.get(tag, ()):
             left = each.highest - max_id

@@ -46,7 +46,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
 
 def _why_not(project: Project) -> str:
     unreachable = ", ".join(map(repr, project.all_unreachable()))
-    return unreachable and f"It can't be lowered while {unreachable} can't be asked for its ids."
+    return unreachable and f"It can't be lowered while {unreachable} can't be queried for its ids."
 
 
 # --- namespaces -----------------------------------------------------------------------
@@ -73,14 +73,14 @@ def _of_book(
     if target is None:
         fix = None
         todo = _why_not(project) or (
-            "It can't be lowered: the ids lent there may be in use, and the tables don't prove "
-            "that they are not. Ids go on from there, with wrong times until then."
+            "It can't be lowered: ids lent up to there may be in use, and the tables don't prove "
+            "that they are not. Ids continue from there. Their times are wrong until then."
         )
     else:
         todo = (
-            "If no process of the namespace runs anywhere, and no id past its tables is anywhere "
-            "else (logs, queues, other services, which this command can't check), it can be "
-            "lowered."
+            "It can be lowered if no process of the namespace runs anywhere, and no id above "
+            "those in its tables exists elsewhere (logs, queues, other services: this command "
+            "can't check them)."
         )
         does = f"Lowers its marks to tick {target} ({moment_of(space, target)})."
         fix = Fix(does, partial(_lower, project, entry, book), BOTH)
@@ -153,9 +153,11 @@ def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator
         "Those ids are lost; and JavaScript reads ids past 2**53 wrong if JSON has them as "
         "numbers.",
         why_not
-        or "If it was raised by mistake, no process that takes its ids runs, and no id above the "
-        "tables' highest is anywhere else (logs, queues, other services, which this command can't "
-        "check), it can be lowered.",
+        or (
+            "It can be lowered if it was raised by mistake, no process that takes its ids runs, "
+            "and no id above the tables' highest exists elsewhere (logs, queues, other services: "
+            "this command can't check them)."
+        ),
         None if why_not else Fix(does, partial(_lower_tag, project, tag, columns), BOTH),
     )
 

@@ -60,9 +60,9 @@ def _forgotten(project: Project, entry: GeneratorSettings) -> Iterator[Finding]:
             yield Finding(
                 Severity.INFO,
                 f"namespace {book.namespace.name!r}",
-                f"{book.place}: Redis knows nothing any more of what it lent.",
-                "It was flushed, evicted or restarted. The next process opens a new generation "
-                "past it; no id repeats.",
+                f"{book.place}: Redis has lost its record of what it lent.",
+                "Redis was flushed or restarted, or evicted the record. The next process opens a "
+                "new generation, and no id repeats.",
             )
 
 
@@ -87,7 +87,7 @@ def _of_server(alias: str, *, lends: bool) -> Iterator[Finding]:
             Severity.WARNING,
             subject,
             f"Its version is {version}.",
-            "Our scripts are verified on Redis 7 and later.",
+            "django_idgen is tested with Redis 7 and later.",
             "Upgrade it.",
         )
     if info.get("role") != "master":

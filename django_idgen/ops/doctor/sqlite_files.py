@@ -34,7 +34,7 @@ def _of_database(alias: str, database: Path) -> Iterator[Finding]:
             subject,
             f"Its id file {str(path)!r} is gone.",
             "The next process makes a new one, in which tags begin a distance above the rows of "
-            "their tables: there may have been ids that no row has.",
+            "their tables, because some ids may be in no row.",
             "Move the file along with the database; find out what deletes it.",
         )
         return

@@ -29,8 +29,8 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
             yield Finding(
                 Severity.ERROR,
                 f"database {alias!r}",
-                "It has none of our tables yet.",
-                "Ids need them.",
+                "It has none of the django_idgen tables yet.",
+                "No ids can be taken without them.",
                 _migrate(alias),
             )
         # A database with Leaf's table alone belongs to another project.
@@ -62,7 +62,7 @@ def _unfit(project: Project, alias: str) -> Iterator[Finding]:
             f"table {table_of('LeafAlloc')!r} in database {alias!r}",
             f"Its columns don't fit: {'; '.join(wrong)}.",
             "Ids can't be taken from it, or would repeat.",
-            "Stop what writes to it, and change the columns.",
+            "Stop the programs that write to it, and change the columns.",
         )
 
 

@@ -86,10 +86,9 @@ def _used_up(found: WorkerMap, workers: range, subject: str) -> Iterator[Finding
         f"Of its {len(workers)} worker ids, each of which is lent once, {used} "
         f"({used / len(workers):.0%}) are used, and {left} left{lasts}.",
         "When none is left, a process that starts can't make ids.",
-        "Set 'recycle': True in OPTIONS of LEASES: then the worker id that has been free longest "
-        "is lent again, from the end of its last window. Or choose a layout with more worker bits, "
-        "or DatabaseLeases, which lend the worker ids of ended processes at once: idgen_doctor "
-        "--fix moves the namespace.",
+        "Set 'recycle': True in OPTIONS of LEASES: then worker ids of ended processes are lent "
+        "again. Or choose a layout with more worker bits, or DatabaseLeases, which lend the "
+        "worker ids of ended processes at once. For both, idgen_doctor --fix moves the namespace.",
     )
 
 

@@ -110,7 +110,7 @@ class SharedCollector:
                 probes=self._probes,
             )
         except (IdgenError, ImportError) as error:
-            logger.warning("IDGEN is wrong, so there are no shared metrics: %s", error)
+            logger.warning("The setting IDGEN is wrong, so there are no shared metrics: %s", error)
             _add(families["up"], 0, "settings")
         else:
             for entry in found["generators"]:

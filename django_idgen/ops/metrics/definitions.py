@@ -46,17 +46,21 @@ def _by_name(*definitions: Definition) -> Mapping[str, Definition]:
 PROCESS: Final = _by_name(
     _counter("ids_issued", "Ids given out by a generator.", "generator"),
     _counter("generator_waits", "Times that a caller slept for the next tick.", "generator"),
-    _counter("generator_wait_seconds", "Seconds that callers slept for it.", "generator"),
+    _counter(
+        "generator_wait_seconds", ("Seconds that callers slept for the next tick."), "generator"
+    ),
     _counter("ticks_borrowed", "Ticks that were stamped before their time.", "generator"),
-    _counter("clock_backwards", "Times that time was behind the last id.", "generator"),
-    _counter("worker_changes", "Worker ids changed since time stayed behind.", "generator"),
+    _counter("clock_backwards", "Times that the clock was behind the last id.", "generator"),
+    _counter("worker_changes", "Worker ids changed because the clock stayed behind.", "generator"),
     _counter("ids_degraded", "Ids given without a lease, which may repeat.", "generator"),
     _counter("lease_renewals", "Renewals of the lease.", "generator"),
     _counter("lease_refusals", "Times that no lease was available.", "generator"),
     _counter("lease_acquires", "Leases of worker ids that were taken.", "namespace"),
     _gauge("lease_held", "1 if the process holds a lease.", "generator", mode="liveall"),
-    _gauge("lease_seconds_left", "Seconds left of its window.", "generator", mode="liveall"),
-    _gauge("worker_id", "The worker id that it holds.", "generator", mode="liveall"),
+    _gauge(
+        "lease_seconds_left", ("Seconds left of the lease's window."), "generator", mode="liveall"
+    ),
+    _gauge("worker_id", "The worker id that the process holds.", "generator", mode="liveall"),
     _gauge(
         "clock_offset_seconds",
         "Seconds that the wall clock is ahead of the registry's.",
@@ -82,18 +86,18 @@ DERIVED: Final = _by_name(
 """Computed from the former at each scrape."""
 
 SHARED: Final = _by_name(
-    _gauge("up", "1 if it answered: a database, a Redis, a registry.", "part"),
+    _gauge("up", "1 if the database, Redis or registry answered.", "part"),
     _gauge("worker_ids", "Worker ids of the layout, by state.", "generator", "state"),
     _gauge("generator_exhaustion_seconds", "Seconds until the layout's time ends.", "generator"),
     _gauge("tags", "Tags in a database.", "database"),
     _gauge("tag_max_id", "The first id that was not handed out.", "database", "tag"),
     _gauge("tag_step", "Ids that a process takes at a time, at least.", "database", "tag"),
     _gauge("tag_fetch_rate", "Ids a second that processes fetched.", "database", "tag"),
-    _gauge("tag_paused", "1 if it is paused.", "database", "tag"),
-    _gauge("tag_exhaustion_seconds", "Seconds until its ids end.", "database", "tag"),
+    _gauge("tag_paused", "1 if the tag is paused.", "database", "tag"),
+    _gauge("tag_exhaustion_seconds", "Seconds until the tag's ids end.", "database", "tag"),
     _gauge("tag_segment_seconds", "Seconds that the last fetch should last.", "database", "tag"),
     _gauge("tag_pool_ids", "Ids ready in the pool.", "database", "tag"),
-    _gauge("tag_pool_seconds", "Seconds that these will last.", "database", "tag"),
+    _gauge("tag_pool_seconds", "Seconds that the ids in the pool will last.", "database", "tag"),
     _gauge("pool_memory_bytes", "Memory that the pool's Redis uses.", "alias"),
 )
 """The figures that all processes share, read from databases and Redis."""

@@ -115,7 +115,7 @@ class StepOvertaken(IdgenError):
         self.seen = seen
         self.stored = stored
         """The step now; None if the tag is gone."""
-        state = "is gone" if stored is None else f"has a step of {stored} by now, not of {seen}"
+        state = "is gone" if stored is None else f"now has a step of {stored}, not of {seen}"
         super().__init__(f"Tag {tag!r} {state}: it was not changed.")
 
 

@@ -158,7 +158,7 @@ def _taken(alias: str, tag: str, edges: Sequence[datetime], unit: int) -> Counte
     except DatabaseError as error:
         if table_is_missing(alias, "SegmentHistory"):
             return Counter()
-        raise SegmentUnavailable(f"Database {alias!r} can't be asked: {error}") from error
+        raise SegmentUnavailable(f"Database {alias!r} can't be queried: {error}") from error
     return found
 
 

@@ -167,8 +167,8 @@ class PoolScripts:
         alias = self.own.alias
         if status == "replica":
             return SegmentUnavailable(
-                f"The Redis of CACHES[{alias!r}] is a replica at the moment. Have the alias lead "
-                f"to the primary, or to its Sentinels."
+                f"The Redis of CACHES[{alias!r}] is a replica now. Point the alias at the "
+                "primary, or at its Sentinels."
             )
         return SegmentUnavailable(
             f"The Redis of CACHES[{alias!r}] doesn't say which server it is ({status}): its INFO "

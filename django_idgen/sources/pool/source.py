@@ -89,8 +89,9 @@ class PoolSource(Source):
     ) -> None:
         if not source.can_be_pooled:
             raise ConfigurationError(
-                f"'source' is a {type(source).__name__}, whose ids can't be pooled: it doesn't "
-                f"say whose they are. Use 'django_idgen.sources.database.DatabaseSource'."
+                f"'source' is a {type(source).__name__}, whose segments can't be pooled: they "
+                "don't show which server granted them. Use "
+                "'django_idgen.sources.database.DatabaseSource'."
             )
         self.source = source
         self.alias = alias
@@ -360,8 +361,8 @@ class PoolLink:
         if answer is None:
             failure = self._failure
             raise SegmentUnavailable(
-                f"The pool in the Redis of CACHES[{self.alias!r}] can't be asked at the moment; "
-                f"it is tried again {RETRY_AFTER:g} s after a failure."
+                f"The pool in the Redis of CACHES[{self.alias!r}] does not answer. The next try "
+                f"is {RETRY_AFTER:g} s after the last failure."
             ) from failure
         return answer
 

@@ -104,7 +104,7 @@ def test_a_user_who_may_not_delete_leaves_more_rows(
     with as_guest(server_alias, "SELECT", "INSERT"), caplog.at_level(logging.WARNING):
         lend(registry, 4)
     assert LeaseHistory.objects.using(server_alias).count() == 5
-    assert "was not deleted" in caplog.text
+    assert "were not deleted" in caplog.text
     lend(registry, 1)
     assert LeaseHistory.objects.using(server_alias).count() == 2
 

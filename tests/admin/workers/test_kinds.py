@@ -61,7 +61,7 @@ def test_configured_worker_ids_are_told_of_this_host(tmp_path: Path) -> None:
         assert past_lease is not None
         assert past_lease.start == lease.start
         assert who_held("default", 500, lease.start) is None
-        with pytest.raises(NotSeenFromHere, match="Stop that process"):
+        with pytest.raises(NotSeenFromHere, match="frees the lock: stop it"):
             release_worker("default", lease.worker)
 
 
@@ -74,7 +74,7 @@ def test_what_a_service_lends_is_seen_there() -> None:
             lambda: release_worker("default", 1),
             lambda: who_held("default", 1, 1),
         ):
-            with pytest.raises(NotSeenFromHere, match=r"ids\.example.*Look there") as caught:
+            with pytest.raises(NotSeenFromHere, match=r"ids\.example.*Look in its admin") as caught:
                 ask()
             assert "secret" not in str(caught.value)
 
@@ -94,7 +94,7 @@ def test_a_registry_that_tells_nothing_is_named() -> None:
     """By its path, and by what it lacks."""
     with (
         idgen(LEASES={"BACKEND": f"{__name__}.Blind"}),
-        pytest.raises(NotSeenFromHere, match=r"test_kinds\.Blind.*no inspect"),
+        pytest.raises(NotSeenFromHere, match=r"test_kinds\.Blind.*not implement inspect"),
     ):
         worker_map("default")
 

@@ -133,7 +133,7 @@ def test_a_uuid_table_half_way(project: Project) -> None:
         "    id = models.UUIDField(primary_key=True, default=uuid.uuid4)\n"
     )
     project.stage()
-    assert "half-way to another key" in project.adopt("--back", code=1)
+    assert "half-way to another type" in project.adopt("--back", code=1)
     out = project.run(
         "call_command('migrate', 'shop', '0001', verbosity=0)\n"
         "from django.db import connection\n"

@@ -76,7 +76,7 @@ def test_what_is_taken_over(kind: str, places: tuple[str, str]) -> None:
     table = "tiny_id_info" if kind == "tinyid" else "leaf_alloc"
     before = execute(old, f"SELECT * FROM {table}")
     out = take_over(kind, old, margin=1000)
-    assert "ours begins at 6001" in out
+    assert "this project begins at 6001" in out
     row = LeafAlloc.objects.using(ours).get()
     assert (row.max_id, row.step) == (6001, 40)
     assert row.description == ("" if kind == "tinyid" else "of old")
@@ -88,7 +88,7 @@ def test_tinyid_that_is_divided(places: tuple[str, str]) -> None:
     """Ours begin above all databases of a tag; one that is not named is asked for."""
     old, ours = places
     make("tinyid", old, TAG, 100, 10, (2, 0))
-    with pytest.raises(CommandError, match=r"divided among 2 databases.*Name all"):
+    with pytest.raises(CommandError, match=r"divided among 2 databases.*Name each"):
         take_over("tinyid", old)
     make("tinyid", ours, TAG, 90_000_000, 10, (2, 1))
     with (
@@ -171,7 +171,7 @@ def test_run_again(places: tuple[str, str]) -> None:
     execute(old, "UPDATE leaf_alloc SET max_id = 301")
     execute(old, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('later', 7, 10)")
     out = take_over("leaf", old, margin=1000)
-    assert "700 ids are left to it" in out
+    assert "the old server has 700 ids left" in out
     assert marks(ours) == {TAG: stands, "later": 1008}
     execute(old, f"UPDATE leaf_alloc SET max_id = 5000 WHERE biz_tag = '{TAG}'")
     with pytest.raises(CommandError, match="ids that were given out here, too: orders"):
@@ -187,7 +187,7 @@ def test_broken_off(places: tuple[str, str]) -> None:
     takeover = Takeover("leaf", [old], margin=100)
     takeover._remember(takeover.moves[0])
     assert marks(ours)[TAG] < 1000
-    assert "ours begins at 1101" in take_over("leaf", old, margin=100)
+    assert "this project begins at 1101" in take_over("leaf", old, margin=100)
     assert marks(ours)[TAG] == 1101
 
 
@@ -210,7 +210,7 @@ def test_dry_run_changes_nothing(places: tuple[str, str]) -> None:
     make("leaf", old, TAG, 1, 10, (1, 0))
     out = io.StringIO()
     call_command("idgen_adopt", old, kind="leaf", dry_run=True, stdout=out)
-    assert f"{TAG}: theirs is at 2; ours begins at 10000002" in out.getvalue()
+    assert f"{TAG}: the old server is at 2; this project begins at 10000002" in out.getvalue()
     assert segments[TAG].next_id() == 1
 
 
@@ -220,7 +220,7 @@ def test_leafs_table_in_our_database(server_alias: str) -> None:
     call_command("migrate", "django_idgen", database=server_alias, verbosity=0)
     with (
         override_settings(IDGEN=idgen_on(server_alias)),
-        pytest.raises(CommandError, match="shared with the other server already"),
+        pytest.raises(CommandError, match="there is nothing to take over"),
     ):
         take_over("leaf", server_alias)
 

@@ -195,7 +195,7 @@ def test_a_database_that_gave_out_ids_can_not_join(shards: list[str]) -> None:
     """Neither as a new one, nor in another order; the tag is named."""
     for alias in (shards[0], shards[1]):
         DatabaseSource(default_step=10, database=alias).fetch("t")
-    with pytest.raises(CommandError, match="none to grow to"):
+    with pytest.raises(CommandError, match="Name new databases"):
         call_command("idgen_grow", *shards[:2], yes=True, stdout=StringIO())
     with pytest.raises(CommandError, match=r"delta=1, remainder=0"):
         call_command("idgen_grow", *shards, yes=True, stdout=StringIO())

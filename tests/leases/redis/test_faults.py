@@ -33,7 +33,7 @@ def test_a_redis_that_is_down_is_named(fleet: Fleet, farm: RedisFarm) -> None:
     farm.first.kill()
     with pytest.raises(RegistryUnavailable, match=r"CACHES\['idgen'\] did not answer: .*refused"):
         holder.renew()
-    with pytest.raises(RegistryUnavailable, match="See that the server is up"):
+    with pytest.raises(RegistryUnavailable, match="Check that the server is up"):
         holder.registry.release(holder.lease, last_tick=None)  # type: ignore[arg-type]
     farm.first.start()
     assert holder.renew() is False  # it came back empty

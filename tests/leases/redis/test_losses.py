@@ -325,7 +325,7 @@ def test_the_old_primary_may_serve_again_when_the_new_one_is_given_up(
     fleet.pass_ticks(STRIDE // 2)
     fleet.pass_ticks(STRIDE // 2)
     late = fleet.holder()
-    with pytest.raises(RegistryUnavailable, match="may go on in"):
+    with pytest.raises(RegistryUnavailable, match="may lend again in"):
         late.start()
     fleet.pass_ticks(2 * STRIDE)
     (back,) = fleet.hire(1)

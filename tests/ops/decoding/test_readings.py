@@ -158,7 +158,7 @@ def test_what_can_t_be_seen_from_here_is_told_in_the_reading() -> None:
     assert snowflake.parts is not None
     assert snowflake.parts.worker == 3
     assert snowflake.past_lease is None
-    assert "can't be seen from here" in snowflake.past_lease_unknown
+    assert "only the service knows their holders" in snowflake.past_lease_unknown
 
 
 @pytest.mark.parametrize(

@@ -76,12 +76,12 @@ def test_what_may_be_two_forms_is_read_as_both() -> None:
 @pytest.mark.parametrize(
     ("given_text", "words"),
     [
-        (None, "this is nothing"),
-        (True, "this is a bool"),
-        (1.5, "this is a float"),
-        (b"1", "this is a bytes"),
-        ("", "nothing in it"),
-        (" \n\t", "nothing in it"),
+        (None, "not nothing"),
+        (True, "not a bool"),
+        (1.5, "not a float"),
+        (b"1", "not a bytes"),
+        ("", "it is empty"),
+        (" \n\t", "it is empty"),
         (0, "1 to 2**63 - 1"),
         (-5, "1 to 2**63 - 1"),
         (2**63, "1 to 2**63 - 1"),
@@ -102,11 +102,11 @@ def test_what_may_be_two_forms_is_read_as_both() -> None:
         ("zzzzzzzzzzz", "can't be read"),
         ("order", "prefix of this project (cus_, gift_, shp_)"),
         ("cus_0ISQ", "in base62 an id has 11 digits, not 4"),
-        ("cus_0ISQUWhLy-a", "'-' is no digit of base62"),
+        ("cus_0ISQUWhLy-a", "'-' is not a digit of base62"),
         ("2026-11-22", "can't be read"),
         ("4b7f0c1e-7a65-4c33-9d6a-ff00aa112233", "can't be read"),
         ("\ud800\x00", "can't be read"),
-        ("x" * 20_000, "at most 10000"),
+        ("x" * 20_000, "the limit is 10000"),
     ],
 )
 def test_nonsense_is_refused_in_clear_words(given_text: object, words: str) -> None:

@@ -416,7 +416,10 @@ def test_a_half_migrated_database(server_alias: str) -> None:
     """It names what is missing, and migrate; makes nothing, and doesn't fail on the rest."""
     with override_settings(IDGEN=idgen(on_database(server_alias))):
         (finding,) = found("tables", alias=server_alias)
-        assert (finding["severity"], "none of our tables" in finding["what"]) == ("error", True)
+        assert (finding["severity"], "none of the django_idgen tables" in finding["what"]) == (
+            "error",
+            True,
+        )
         make_tables(server_alias)
         assert found("tables", alias=server_alias) == []
         execute(server_alias, "ALTER TABLE leaf_alloc DROP COLUMN paused")
@@ -475,8 +478,8 @@ def test_exit_statuses(shop: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"only": ["nothing"]}, "There are tables, settings"),
-        ({"database": ["nowhere"]}, "There are default"),
+        ({"only": ["nothing"]}, "Known: tables, settings"),
+        ({"database": ["nowhere"]}, "Known: default"),
         ({"json": True, "fix": True}, "--yes"),
     ],
 )
@@ -551,7 +554,7 @@ def test_a_redis_that_evicts_and_is_shared(postgres: str, farm: RedisFarm) -> No
         assert found("redis", alias=postgres) == []
         generators.close()
         server.run("FLUSHALL")
-        assert "knows nothing" in found("redis", alias=postgres)[0]["what"]
+        assert "lost its record" in found("redis", alias=postgres)[0]["what"]
         generators["default"].next_id()
         with cache_alias("pages", server.url):
             assert "pages" in found("redis", alias=postgres)[0]["what"]

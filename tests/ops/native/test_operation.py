@@ -52,7 +52,7 @@ def test_forwards_backwards_and_forwards_again(project: Project) -> None:
     """makemigrations sees no drift; the way back drops the default, and no id comes twice."""
     project.begin(SHOP)
     write(project, '"order", "id", length=500')
-    assert "Have the database give ids to order.id" in project.manage("migrate", "--plan")
+    assert "Let the database give ids to order.id" in project.manage("migrate", "--plan")
     assert project.migrate(CREATE).split() == ["501"]
     assert project.run(PSQL).split() == ["1", "501"]
     assert "1 to 500, 49" in project.manage("idgen_native")

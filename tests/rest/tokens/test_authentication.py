@@ -84,7 +84,7 @@ def test_what_is_no_token_is_a_401(header: str) -> None:
 def test_a_secret_that_lost_its_prefix_is_told_so() -> None:
     """It was sent, so it is not said to be missing."""
     assert get("Bearer wrong").json()["detail"] == (
-        "This is no access token: they begin with idgen_."
+        "This is not an access token: those begin with idgen_."
     )
     assert "were not provided" in get("idgen_x").text
 

@@ -94,7 +94,7 @@ def test_a_reload_of_the_answer_makes_no_second_token(admin_client: Client) -> N
     for _reload in range(2):
         again = admin_client.post(ADD, form)
         assert not SECRET.search(again.text)
-        assert f"The token shop (…{secret[-4:]}) has been made since" in again.text
+        assert f"token shop (…{secret[-4:]}) was made and" in again.text
         assert 'name="name" value="shop"' in again.text  # what was typed is still there
         assert "no-store" in again["Cache-Control"]
         assert AccessToken.objects.filter(name="shop").count() == 1

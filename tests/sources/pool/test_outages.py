@@ -90,9 +90,9 @@ def test_a_refill_whose_answer_was_lost_is_given_up(
     process.source.fetches.clear()  # type: ignore[attr-defined]
     on(server).fetch("t", demand=Demand(at_least=20))
     wire.losing = True
-    with pytest.raises(SegmentUnavailable, match="can't be asked"):
+    with pytest.raises(SegmentUnavailable, match="does not answer"):
         process.refill("t", 50)
-    with pytest.raises(SegmentUnavailable, match="can't be asked"):
+    with pytest.raises(SegmentUnavailable, match="does not answer"):
         process.stocks(["t"])
     assert process.source.fetches == []  # type: ignore[attr-defined]
 

@@ -343,7 +343,7 @@ def test_a_database_made_anew_is_noticed(postgres: str, redis: str) -> None:
         ({"alias": "x", "timeout": 0}, r"'timeout' must be 0.01 to 60 seconds, not 0"),
         (
             {"alias": "x", "source": {"BACKEND": "django_idgen.sources.memory.MemorySource"}},
-            "MemorySource, whose ids can't be pooled",
+            "MemorySource, whose segments can't be pooled",
         ),
     ],
 )
