@@ -122,8 +122,7 @@ class DatabaseSource(Source):
 
         Where databases share the tag, the first one's row is measured.
         """
-        server = self._members(tag)[0].server
-        return server.record_rate(tag, used, now) if server is not None else 0.0
+        return self._members(tag)[0].store.record_rate(tag, used, now)
 
     def databases(self) -> Sequence[str]:
         """Every alias that may have tags of this source; with a router, every alias there is."""
@@ -133,9 +132,9 @@ class DatabaseSource(Source):
         """The aliases that share ``tag``. Raises as :meth:`fetch` does for an invalid tag."""
         return self._route(check_tag(tag))
 
-    def marks(self, tag: str) -> AliasSource:
-        """The source that keeps the marks of ``tag`` which are in this process, not in a row."""
-        return self._members(tag)[0]
+    def marks(self, tag: str) -> ServerSource | MemorySource:
+        """Where the marks of ``tag`` are which are in this process, not in a row."""
+        return self._members(tag)[0].store
 
     def is_new(self, tag: str) -> bool:
         """Whether none of the databases that answer has given out ids of ``tag``.
@@ -146,7 +145,7 @@ class DatabaseSource(Source):
         answers = []
         for member in self._members(tag):
             try:
-                answers.append(member.is_new(tag))
+                answers.append(member.store.is_new(tag))
             except SegmentUnavailable as error:
                 failure = error
         if failure is not None and not answers:
@@ -158,7 +157,7 @@ class DatabaseSource(Source):
 
         Raises :class:`SegmentUnavailable` if one of them does not answer.
         """
-        return any(member.is_paused(tag) for member in self._members(tag))
+        return any(member.store.is_paused(tag) for member in self._members(tag))
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """By database, a function that raises unless it answers. One database is enough for ids.
@@ -274,7 +273,7 @@ def check_databases(whose: str, value: object, most: int) -> Route:
 # --- one database ------------------------------------------------------------------------
 
 
-class AliasSource(Source):
+class AliasSource:
     """Segments of ``LeafAlloc`` in one ``database`` (an alias of ``DATABASES``). Thread-safe.
 
     ``options`` are those of :class:`ServerSource`.
@@ -287,17 +286,22 @@ class AliasSource(Source):
         self._options = options
         self._unshared: dict[str, int] = {}
         """By tag: the end of what was granted here while a test forbade the database."""
-        self._stores: Stores[Source] = Stores(database, self._make)
+        self._stores: Stores[ServerSource | MemorySource] = Stores(database, self._make)
+
+    @property
+    def store(self) -> ServerSource | MemorySource:
+        """What keeps the marks of the database that the alias now means."""
+        return self._stores.current()
 
     @property
     def server(self) -> ServerSource | None:
         """The source of a server or a SQLite file; None for marks in this process."""
-        store = self._stores.current()
+        store = self.store
         return store if isinstance(store, ServerSource) else None
 
     def fetch(self, tag: str, *, floor: int = 0, demand: Demand = STEP) -> Segment:
         """See :meth:`Source.fetch`."""
-        store = self._stores.current()
+        store = self.store
         if isinstance(store, MemorySource) and place_of(self.database) is Place.MEMORY:
             return self._fetch_in_memory(store, tag, floor, demand)
         if isinstance(store, ServerSource):
@@ -321,51 +325,10 @@ class AliasSource(Source):
         write_row(self.database, segment)
         return segment
 
-    # --- editing marks in this process; on a server the row is all there is ---------------
-
-    def open_tag(self, tag: str, *, step: int, max_id: int) -> bool:
-        """Make the marks of ``tag`` in this process; False if they exist already."""
-        marks = self._marks()
-        return marks is None or marks.open_tag(tag, step=step, max_id=max_id)
-
-    def raise_mark(self, tag: str, to: int) -> None:
-        """Raise the mark in this process, if there is one."""
-        marks = self._marks()
-        if marks is not None:
-            marks.raise_mark(tag, to)
-
-    def set_paused(self, tag: str, *, paused: bool) -> None:
-        """Pause or resume ``tag`` in this process."""
-        marks = self._marks()
-        if marks is not None:
-            marks.set_paused(tag, paused=paused)
-
-    def is_paused(self, tag: str) -> bool:
-        """Whether fetches of ``tag`` are refused now.
-
-        Raises :class:`SegmentUnavailable` if the database does not answer.
-        """
-        store = self.server or self._marks()
-        return store is not None and store.is_paused(tag)
-
-    def max_id(self, tag: str) -> int:
-        """The mark in this process; 1 if there is none."""
-        marks = self._marks()
-        return 1 if marks is None else marks.max_id(tag)
-
-    def is_new(self, tag: str) -> bool:
-        """Whether no id of ``tag`` was given out here."""
-        server = self.server
-        return self.max_id(tag) == 1 if server is None else server.is_new(tag)
-
     def ping(self) -> None:
         """Check the connection. Raises :class:`SegmentUnavailable`."""
         if self.server is not None:
             self.server.ping()
-
-    def _marks(self) -> MemorySource | None:
-        store = self._stores.current()
-        return store if isinstance(store, MemorySource) else None
 
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
@@ -387,7 +350,7 @@ class AliasSource(Source):
             )
         return step
 
-    def _make(self, place: Place) -> Source:
+    def _make(self, place: Place) -> ServerSource | MemorySource:
         if place is Place.FORBIDDEN:
             # One id at a time: what is left of a longer segment would be used on the
             # database, once it is allowed again, where another process may have those ids.

@@ -358,6 +358,22 @@ class ServerSource(Source):
         """Whether the row of ``tag`` is paused now."""
         return self._transactions.run(lambda _: self._says_paused(tag))
 
+    # --- marks in this process, of which a database with tables has none ------------------
+
+    def open_tag(self, tag: str, *, step: int, max_id: int) -> bool:  # noqa: ARG002
+        """See :meth:`.MemorySource.open_tag`. The row shows whether there is a tag."""
+        return True
+
+    def raise_mark(self, tag: str, to: int) -> None:
+        """Nothing: the row is raised."""
+
+    def set_paused(self, tag: str, *, paused: bool) -> None:
+        """Nothing: the row says it."""
+
+    def max_id(self, tag: str) -> int:  # noqa: ARG002
+        """1: only the row knows."""
+        return 1
+
     def abandon(self) -> None:
         self._own.reset()
 

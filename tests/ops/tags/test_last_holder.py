@@ -14,7 +14,7 @@ from django_idgen.core.lease import process_label
 from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.models import LeafAlloc
 from django_idgen.sources.database import DatabaseSource
-from django_idgen.sources.server import Floor
+from django_idgen.sources.server import Floor, ServerSource
 from tests.places import STEP, make_tables, place
 
 __all__ = ["place"]
@@ -69,8 +69,8 @@ def test_it_costs_no_further_statement(server_alias: str) -> None:
         with connection.execute_wrapper(note):
             server._take("t", Floor(1), Demand(), connection)
 
-    server = source.marks("t").server
-    assert server is not None
+    server = source.marks("t")
+    assert isinstance(server, ServerSource)
     server._transactions.run(body)
     assert seen == ["UPDATE", "SELECT"]
 
