@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Unpack, cast
 from weakref import WeakSet
 
-from .core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable
+from .core.errors import ConfigurationError, GeneratorClosed, RegistryUnavailable, sentence
 from .core.generator import Emit, PreforkGenerator, ignore, is_prefork
 from .core.layout import BitLayout, IdParts
 from .core.lease import Namespace, process_label
@@ -301,8 +301,8 @@ def described(alias: str, body: Mapping[str, Any]) -> tuple[BitLayout, Namespace
         )
     except (ConfigurationError, KeyError, TypeError, ValueError) as error:
         raise RegistryUnavailable(
-            f"The service's description of generator {alias!r} is not valid: {error}. Check that "
-            "the service runs the same version of django_idgen."
+            f"The service's description of generator {alias!r} is not valid: "
+            f"{sentence(error)} Check that the service runs the same version of django_idgen."
         ) from error
     return layout, namespace
 

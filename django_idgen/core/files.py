@@ -14,7 +14,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-from .errors import ConfigurationError, IdgenError
+from .errors import ConfigurationError, IdgenError, sentence
 
 __all__ = ["NumberFile", "check_platform", "file_errors", "file_name", "sync_directory"]
 
@@ -48,7 +48,7 @@ def file_errors(what: str, directory: Path, unavailable: type[IdgenError]) -> It
             "the user that right."
         ) from error
     except OSError as error:
-        raise unavailable(f"The files of {what} in {place} failed: {error}.") from error
+        raise unavailable(f"The files of {what} in {place} failed: {sentence(error)}") from error
 
 
 def file_name(name: str) -> str:

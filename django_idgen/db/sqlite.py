@@ -34,6 +34,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper
 from django.db.models.signals import post_migrate
 
 from ..core.clock import SYSTEM_CLOCK
+from ..core.errors import sentence
 
 __all__ = [
     "BUSY_TIMEOUT",
@@ -371,7 +372,7 @@ def reason_of(error: BaseException, database: Path) -> str:
     found = [reason for prefix, reason in _REASONS.items() if name.startswith(prefix)]
     if path.is_dir():
         found = ["it is a directory. Move it away."]
-    reason = found[0].format(timeout=BUSY_TIMEOUT) if found else f"SQLite says: {error}."
+    reason = found[0].format(timeout=BUSY_TIMEOUT) if found else f"SQLite says: {sentence(error)}"
     return f"The id file {str(path)!r} can't be used: {reason}"
 
 

@@ -24,6 +24,7 @@ from ..core.errors import (
     NotSeenFromHere,
     RegistryUnavailable,
     TimeExhausted,
+    sentence,
 )
 from ..core.lease import Grant, Lease, Namespace, too_far_ahead
 from ..core.registry import Registry
@@ -176,7 +177,7 @@ class HttpLeases(Registry):
         except (ValueError, TypeError) as error:
             raise RegistryUnavailable(
                 f"The service gave an impossible answer for namespace {self.namespace.name!r}: "
-                f"{error}. This process does not use it, since ids could repeat."
+                f"{sentence(error)} This process does not use it, since ids could repeat."
             ) from error
 
     def _granted(self, not_before: int, avoid: int | None, answer: Answer) -> Grant:

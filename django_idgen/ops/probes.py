@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.clock import SYSTEM_CLOCK, Clock
-from ..core.errors import IdgenError
+from ..core.errors import IdgenError, sentence
 from ..core.loader import BackgroundThread, PerProcess
 
 __all__ = ["Outcome", "Probe", "Probes"]
@@ -82,7 +82,7 @@ class _Call:
         try:
             BackgroundThread("idgen-readiness", self._run).start()
         except RuntimeError as error:  # no thread can be started now; the next call may succeed
-            self._end(f"It can't be queried: {error}.")
+            self._end(f"It can't be queried: {sentence(error)}")
 
     def is_stale(self, max_age: float) -> bool:
         # A hanging call is not repeated beside it: they would pile up.

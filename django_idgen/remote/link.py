@@ -19,7 +19,7 @@ from typing import Any, TypedDict, TypeVar
 from urllib.parse import quote, urlsplit
 
 from ..core.clock import SYSTEM_CLOCK, Clock
-from ..core.errors import ConfigurationError, IdgenError
+from ..core.errors import ConfigurationError, IdgenError, sentence
 from ..core.loader import process_lock
 from ..core.options import check_flag, check_seconds, check_text
 from .wire import Answer, Lost, NotSent, Refused, Wire
@@ -224,7 +224,7 @@ class HttpLink:
             answer = self._send(place, LIVE, None, deadline)
         except (NotSent, Lost, Refused) as error:
             hint = way_out(error) if isinstance(error, Refused) else ""
-            raise unavailable(f"{place.url} can't be used: {error}.{hint}") from error
+            raise unavailable(f"{place.url} can't be used: {sentence(error)}{hint}") from error
         if answer.body.get("live") is not True:
             raise unavailable(
                 f"What answers at {place.url} is not an idgen service. Check that 'base_urls' is "
@@ -264,7 +264,8 @@ class HttpLink:
 
     def _lost(self, place: _Place, error: Exception, *, changes: bool) -> str:
         given_up = " This process does not use what that answer may have granted." * changes
-        return f"The answer of {place.url} was lost: {error}.{given_up} The next call asks again."
+        lost = f"The answer of {place.url} was lost: {sentence(error)}"
+        return f"{lost}{given_up} The next call asks again."
 
 
 def shows_link_options(cls: type[T]) -> type[T]:

@@ -18,6 +18,7 @@ from ..core.errors import (
     SegmentRefused,
     SegmentUnavailable,
     TagPaused,
+    sentence,
 )
 from ..core.loader import AnyLoader, Loader
 from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_step, check_tag
@@ -150,8 +151,8 @@ class HttpSource(Source):
             self._most = number_of(body, "max_segment", least=1)
         except (ValueError, ConfigurationError) as error:
             raise SegmentUnavailable(
-                f"The service's answer for tag {tag!r} is not a segment of the tag: {error}. This "
-                "process does not use it, because ids could repeat."
+                f"The service's answer for tag {tag!r} is not a segment of the tag: "
+                f"{sentence(error)} This process does not use it, because ids could repeat."
             ) from error
         return segment
 

@@ -82,8 +82,9 @@ def test_a_sound_answer_is_a_segment() -> None:
 )
 def test_a_segment_that_cannot_be_right_is_refused(changes: dict[str, object]) -> None:
     """Numbers out of range, another tag, another request's answer: no segment."""
-    with pytest.raises(SegmentUnavailable):
+    with pytest.raises(SegmentUnavailable) as refused:
         fetch(floor=6, **changes)
+    assert "?." not in str(refused.value)
 
 
 def test_a_segment_below_the_floor_is_refused() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from django.db import Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ...core.errors import ConfigurationError, IdgenError
+from ...core.errors import ConfigurationError, IdgenError, sentence
 from ...core.generator import Generator
 from ...process.handlers import generators, segments
 
@@ -285,7 +285,7 @@ class _TemporaryTable:
         except Error as error:
             raise BenchFailed(
                 f"Database {alias!r} can't make a temporary table for 'auto-increment': "
-                f"{str(error).strip()} Leave it out of --against."
+                f"{sentence(error)} Leave it out of --against."
             ) from error
         self._returns = connection.features.can_return_columns_from_insert
         returning = f" RETURNING {column}" if self._returns else ""

@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from django_idgen.core.errors import one_line
+from django_idgen.core.errors import sentence
 from django_idgen.ops.doctor import EXAMINATIONS, diagnose
 from django_idgen.ops.doctor.findings import (
     NOT_EXAMINED,
@@ -169,4 +169,4 @@ def _apply(finding: Finding, fix: Fix) -> str:
     try:
         return f"  done: {finding.subject}: {fix.apply()}"
     except FAILURES as error:
-        return f"  FAILED: {finding.subject}: {one_line(error)} Run it again."
+        return f"  FAILED: {finding.subject}: {sentence(error)} Run it again."

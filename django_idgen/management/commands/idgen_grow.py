@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error
 
 from django_idgen.contrib.sharding.growth import Growth
-from django_idgen.core.errors import ConfigurationError, one_line
+from django_idgen.core.errors import ConfigurationError, one_line, sentence
 
 
 class Command(BaseCommand):
@@ -34,7 +34,7 @@ class Command(BaseCommand):
         except ConfigurationError as error:
             raise CommandError(one_line(error)) from error
         except Error as error:
-            raise CommandError(f"{one_line(error)} Run it again to continue.") from error
+            raise CommandError(f"{sentence(error)} Run it again to continue.") from error
 
     def _grow(self, growth: Growth, options: dict[str, Any]) -> None:
         if options["finish"]:

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_idgen.core.clock import is_aware, unix_us
-from django_idgen.core.errors import one_line
+from django_idgen.core.errors import one_line, sentence
 from django_idgen.ops.doctor.project import FAILURES, Project
 from django_idgen.ops.doctor.skipping import GeneratorSkip, TagSkip, all_tags, raise_new_tags
 from django_idgen.process.tags import TagUnknown, find_tag
@@ -120,7 +120,7 @@ class Command(BaseCommand):
             try:
                 self.stdout.write(each.apply())
             except FAILURES as error:
-                failures.append(one_line(error))
+                failures.append(sentence(error))
         by = max((tag.after - tag.before for tag in tags), default=0)
         if and_new_tags and by > 0:
             for alias in raise_new_tags(by):
