@@ -394,6 +394,8 @@ def difference(book: StoredBook, stored: Stored) -> str:
     """The first setting that differs from what is stored, with both values; empty if none does."""
     then: Mapping[str, Any] = stored.fingerprint
     now: Mapping[str, Any] = book.namespace.fingerprint
+    if CLOSED in then:
+        return "settings that 'manage.py idgen_doctor' has moved to another registry since"
     for key in sorted(then.keys() | now.keys()):
         if then and then.get(key) != now.get(key):
             return f"{key}={then.get(key)!r}; today's settings say {key}={now.get(key)!r}"

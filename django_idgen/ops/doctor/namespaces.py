@@ -14,8 +14,8 @@ __all__ = ["examine"]
 RECENT_US = 24 * 3_600_000_000
 _WHY = "Processes with today's settings are refused: their ids could repeat the old ones."
 _WHY_UNNOTICED = (
-    "Start no process before the move. The registry of today's settings does not know what the "
-    "old one has lent: it refuses nobody, and ids could repeat."
+    "Start no process before the move. A registry of today's settings does not know what the old "
+    "one has lent: it refuses nobody, and ids could repeat."
 )
 
 
@@ -46,7 +46,7 @@ def _of_namespace(move: Move, subject: str) -> Iterator[Finding]:
         for book in move.leftovers()
     ]
     if texts and move.books:
-        why = _WHY if differences else _WHY_UNNOTICED
+        why = _WHY if len(differences) == len(move.books) else _WHY_UNNOTICED
         yield _finding(move, subject, " ".join(texts), why)
     elif not_entered := move.not_entered():
         does = "Starts anew there, past what the database has lent."

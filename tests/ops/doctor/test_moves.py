@@ -206,10 +206,15 @@ def test_to_another_database(postgres: str, mariadb: str) -> None:
         assert (code, "Start no process before the move" in words) == (2, True), words
         assert "are refused: their ids" not in words
     moved_while_stopped(mariadb, old, new, closed=postgres, moved_from=[postgres])
-    with override_settings(IDGEN=old), pytest.raises(NamespaceMismatch) as refused:
-        generators["default"].next_id()
-    assert "Give this process the settings that the other processes have now" in str(refused.value)
-    assert "closed=" not in str(refused.value)
+    with override_settings(IDGEN=old):
+        with pytest.raises(NamespaceMismatch) as refused:
+            generators["default"].next_id()
+        assert "Give this process the settings that the other processes have now" in str(
+            refused.value
+        )
+        code, words = doctor("settings", database=[postgres])
+    assert (code, "has moved to another registry since" in " ".join(words.split())) == (2, True)
+    assert "closed=" not in f"{refused.value} {words}"
 
 
 def _fallback_on(primary: str, secondary: str) -> Idgen:
@@ -217,6 +222,18 @@ def _fallback_on(primary: str, secondary: str) -> Idgen:
     options = made["GENERATORS"]["default"]["LEASES"]["OPTIONS"]
     options["secondary"] = on_database(secondary)
     return made
+
+
+def test_one_new_registry_of_a_fallback_refuses_nobody(postgres: str, mariadb: str) -> None:
+    """Although the other half of it would: the doctor promises no refusal."""
+    taken(_fallback(postgres, **FAR), 60)
+    new = _fallback_on(mariadb, postgres)
+    new["GENERATORS"]["default"]["LEASES"]["OPTIONS"]["workers"] = [0, 4]
+    with override_settings(IDGEN=new):
+        (finding,) = findings("settings", database=[mariadb])
+        assert "it was opened with workers=" in finding["what"]
+        assert "refuses nobody" in finding["why"]
+        assert generators["default"].next_id() > 0
 
 
 @pytest.mark.parametrize("kept", ["postgres", "mariadb"])
