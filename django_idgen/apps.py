@@ -57,11 +57,11 @@ def _start_metrics() -> None:
     """Count from the start where metrics are on, even without a request."""
     from .core.errors import ConfigurationError
     from .process import handlers
-    from .settings.config import are_wanted
+    from .settings import are_metrics_wanted
 
     # The checks report what is wrong or missing.
     with suppress(ConfigurationError, ImportError):
-        if are_wanted() and handlers.current_settings().metrics is not None:
+        if are_metrics_wanted() and handlers.current_settings().metrics is not None:
             from .ops.metrics.exporter import start
 
             start()

@@ -52,7 +52,7 @@ from django.utils.module_loading import import_string
 from .core.errors import ConfigurationError
 from .fields.base import GeneratedOnSave, id_held_by
 from .process.handlers import wiring
-from .settings.config import SettingsError
+from .settings import SettingsError
 
 __all__ = [
     "check_columns",

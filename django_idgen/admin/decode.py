@@ -22,13 +22,13 @@ from django.utils.translation import gettext_lazy
 
 from ..core.clock import in_zone
 from ..core.errors import InvalidId
-from ..core.layout import BitLayout
 from ..models import LeafAlloc, SegmentHistory, WorkerLease
-from ..settings.config import SettingsError
+from ..settings import SettingsError
 from .base import ModelAdmin, ViewOnlyAdmin
 from .text import error_text, layout_text
 
 if TYPE_CHECKING:
+    from ..core.layout import BitLayout
     from ..ops.decoding import BitField, Reading, RowFound, SnowflakeReading
 
 __all__ = ["Decode", "DecodeAdmin"]

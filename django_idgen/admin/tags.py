@@ -34,8 +34,9 @@ from ..core.errors import IdgenError
 from ..models import LeafAlloc, SegmentHistory
 from ..ops.tags.edits import insert_tag_row
 from ..ops.tags.outlook import TagOutlook
+from ..process.handlers import current_settings
 from ..process.tags import source_behind_pool, source_in_use
-from ..settings.config import DEFAULT_STEP, SettingsError, read_settings
+from ..settings import SettingsError
 from . import tag_changes
 from .base import SafeChangeList, TableAdmin, ViewOnlyAdmin, badge, database_of, labelled
 from .tag_changes import CHANGES, SkipForm, plans_of
@@ -542,8 +543,10 @@ def _has_pool() -> bool:
 
 def _default_step() -> int:
     try:
-        return read_settings().segments.default_step
+        return current_settings().segments.default_step
     except SettingsError:
+        from ..settings.config import DEFAULT_STEP
+
         return DEFAULT_STEP
 
 

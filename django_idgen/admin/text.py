@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import DatabaseError
 from django.utils.formats import number_format
@@ -33,10 +33,12 @@ from ..core.errors import (
     WorkerOutOfRange,
     one_line,
 )
-from ..core.layout import BitLayout
 from ..core.segment import MAX_ID
 from ..ops.tags.edits import PoolStillOpen, SkipRefused, StepOvertaken, TagExists, Unstorable
 from ..process.tags import TagsElsewhere, TagUnknown
+
+if TYPE_CHECKING:
+    from ..core.layout import BitLayout
 
 __all__ = [
     "clock_offset_text",

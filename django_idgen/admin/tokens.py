@@ -26,6 +26,7 @@ from django.views.decorators.debug import sensitive_variables
 
 from ..core.segment import MAX_ID
 from ..models import AccessToken
+from ..process.handlers import current_settings
 from ..rest.tokens import (
     living_tokens,
     replace_living_token,
@@ -34,7 +35,7 @@ from ..rest.tokens import (
     stored_tokens,
     warnings_about,
 )
-from ..settings.config import SettingsError, read_settings
+from ..settings import SettingsError
 from .base import SafeAdmin, badge, labelled
 from .tag_page import moment_text
 
@@ -261,6 +262,6 @@ class AccessTokenAdmin(SafeAdmin):
 
 def _max_age() -> float:
     try:
-        return read_settings().rest.token_max_age
+        return current_settings().rest.token_max_age
     except SettingsError:
         return 60.0

@@ -23,9 +23,8 @@ from django.utils.translation import gettext_lazy
 from ..core.errors import IdgenError
 from ..core.inspection import WorkerEntry, WorkerMap, WorkerState
 from ..models import WorkerLease
-from ..ops.workers import release_worker, worker_map
 from ..process.handlers import current_settings, generator_settings
-from ..settings.config import SettingsError
+from ..settings import SettingsError
 from .base import ViewOnlyAdmin
 from .text import clock_offset_text, error_text, layout_text, seconds_text
 
@@ -166,6 +165,9 @@ class WorkerLeaseAdmin(ViewOnlyAdmin):
     def map_view(self, request: HttpRequest, alias: str) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
+        # Imported here, since few processes show leases.
+        from ..ops.workers import worker_map
+
         context: dict[str, Any] = {
             "problem": "",
             "alias": alias,
@@ -217,6 +219,8 @@ class WorkerLeaseAdmin(ViewOnlyAdmin):
     def release_view(self, request: HttpRequest, worker: int, alias: str) -> HttpResponse:
         if not self.has_release_permission(request):
             raise PermissionDenied
+        from ..ops.workers import worker_map
+
         try:
             found = worker_map(alias)
             entry = found.entries.get(worker)
@@ -243,6 +247,8 @@ class WorkerLeaseAdmin(ViewOnlyAdmin):
         self, request: HttpRequest, found: WorkerMap, entry: WorkerEntry
     ) -> HttpResponse | None:
         """Release the lease that the page showed; None if it was not confirmed."""
+        from ..ops.workers import release_worker, worker_map
+
         if request.POST.get("seal") != entry.lease:
             return self._back(request, found.alias, _changed(entry.worker), messages.WARNING)
         live = entry.state is not WorkerState.EXPIRED

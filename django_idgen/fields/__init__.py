@@ -37,7 +37,7 @@ from ..core.encoding import ScrambledForm, TextForm
 from ..core.errors import InvalidTag
 from ..core.segment import check_tag
 from ..process.handlers import current_settings, generators, segments
-from ..settings.config import SettingsError
+from ..settings import SettingsError
 from .base import GeneratedAuto, GeneratedOnSave
 from .lookups import Created
 

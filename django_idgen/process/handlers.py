@@ -24,7 +24,7 @@ from ..core.errors import SegmentUnavailable
 from ..core.generator import Generator, PreforkGenerator, is_prefork
 from ..core.segment import check_tag
 from ..db.connection import forget_in_process
-from ..settings.config import DEFAULT_ALIAS, SettingsError, refuse_without_app
+from ..settings import DEFAULT_ALIAS, SettingsError, refuse_without_app
 from . import lifecycle
 
 if TYPE_CHECKING:

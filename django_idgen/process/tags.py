@@ -13,18 +13,20 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import DatabaseError, OperationalError, ProgrammingError, connections, router
 from django.utils import timezone
 
 from ..core.errors import IdgenError, SegmentUnavailable
 from ..core.segment import HIGHEST, check_tag
-from ..core.source import Source
 from ..db.connection import Place, home_connection, place_of
 from ..db.tables import is_missing, missing_columns
 from ..models import LeafAlloc
 from . import handlers
+
+if TYPE_CHECKING:
+    from ..core.source import Source
 
 __all__ = [
     "Tag",

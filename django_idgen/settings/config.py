@@ -12,11 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
-from typing import Any, NoReturn
+from typing import Any
 
-from django.apps import apps
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from ..core.clock import SYSTEM_CLOCK
@@ -30,6 +28,7 @@ from ..core.segment_allocator import IDLE_AFTER
 from ..core.segment_generator import SEGMENT_DURATION, Growth
 from ..core.source import Source
 from ..core.tag_generator import TagGenerator
+from . import DEFAULT_ALIAS, SettingsError, refuse_without_app
 
 __all__ = [
     "DEFAULT_ALIAS",
@@ -41,12 +40,10 @@ __all__ = [
     "SegmentSettings",
     "SettingsError",
     "TagGeneratorSettings",
-    "are_wanted",
     "nested_leases",
     "nested_source",
     "nested_workers",
     "read_settings",
-    "refuse_without_app",
     "shortest_window",
 ]
 
@@ -115,12 +112,6 @@ class BackendSettings:
 
 # --- values, each checked and refused in its own words -------------------------------
 
-DEFAULT_ALIAS = "default"
-
-
-class SettingsError(ConfigurationError, ImproperlyConfigured):
-    """``settings.IDGEN`` asks for something that can't work; the message says where."""
-
 
 def mapping(where: str, value: object, allowed: tuple[str, ...] | None = None) -> dict[str, Any]:
     if not isinstance(value, Mapping):
@@ -128,13 +119,6 @@ def mapping(where: str, value: object, allowed: tuple[str, ...] | None = None) -
     if allowed is not None:
         refuse_unknown(where, value, allowed)
     return dict(value)
-
-
-def refuse_without_app(error: RuntimeError, why: str) -> NoReturn:
-    """For Django's error about models of an app that is not installed; raises any other again."""
-    if apps.is_installed("django_idgen"):
-        raise error
-    raise SettingsError(f"{why}: add 'django_idgen' to INSTALLED_APPS.") from error
 
 
 def refuse_unknown(where: str, given: Mapping[Any, Any], allowed: tuple[str, ...]) -> None:
@@ -256,12 +240,6 @@ class MetricsSettings:
     """Seconds that such an answer is valid."""
     within: float = 3.0
     """Seconds that a scrape waits for all such answers."""
-
-
-def are_wanted() -> bool:
-    """Whether the settings have metrics, without reading the rest of ``IDGEN``."""
-    idgen = getattr(settings, "IDGEN", None)
-    return isinstance(idgen, dict) and idgen.get("METRICS") is not None
 
 
 def _token(name: str, value: object) -> str:

@@ -18,7 +18,7 @@ from django.db.models import Model
 from ..core.errors import ConfigurationError
 from ..fields.base import id_held_by
 from ..process.handlers import current_settings
-from ..settings.config import SettingsError
+from ..settings import SettingsError
 
 __all__ = ["Hooks", "check_registered", "register", "register_installed"]
 

@@ -13,11 +13,11 @@ from django.contrib.admin.models import LogEntry
 from django.test import Client, override_settings
 
 from django_idgen import generators
-from django_idgen.admin import workers as lease_pages
 from django_idgen.admin.text import clock_offset_text, seconds_text
 from django_idgen.admin.workers import LARGEST_MAP, STATES, cells_of, entries_in_use
 from django_idgen.core.inspection import WorkerEntry, WorkerMap, WorkerState
 from django_idgen.core.lease import Lease
+from django_idgen.ops import workers
 from django_idgen.ops.workers import release_worker, who_held, worker_map
 from django_idgen.process import handlers
 from tests import servers
@@ -272,7 +272,7 @@ def test_at_the_instant_of_a_hand_over_the_new_holder_keeps_it(
         return release_worker(*args)
 
     form = {"seal": _seal_of(admin_client, worker), "confirm": worker}
-    monkeypatch.setattr(lease_pages, "release_worker", hand_over_and_release)
+    monkeypatch.setattr(workers, "release_worker", hand_over_and_release)
     answer = admin_client.post(release_url(worker), form, follow=True)
     assert [lease.worker for lease in taken] == [worker]
     assert "now has another holder" in answer.content.decode()

@@ -19,7 +19,7 @@ from django.urls import URLPattern
 from rest_framework.exceptions import APIException
 
 from ...process.handlers import generators
-from ...settings.config import DEFAULT_ALIAS
+from ...settings import DEFAULT_ALIAS
 from .mounting import DEFAULT, Authentication, OldServer, checked_alias, json_answer, of_generator
 
 __all__ = ["urls"]

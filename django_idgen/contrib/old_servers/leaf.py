@@ -37,7 +37,7 @@ from ...models import LeafAlloc
 from ...process.handlers import current_settings, segments
 from ...process.tags import is_row_of, tag_databases
 from ...rest.tags import UnknownTag
-from ...settings.config import DEFAULT_ALIAS
+from ...settings import DEFAULT_ALIAS
 from .mounting import (
     DEFAULT,
     Authentication,

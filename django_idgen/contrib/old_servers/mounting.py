@@ -55,7 +55,7 @@ from ...rest.base import NEVER_CACHED, check_body, check_url
 from ...rest.failures import answer_to
 from ...rest.tags import KNOWN_TAGS, UnknownTag
 from ...rest.tokens import fits
-from ...settings.config import SettingsError
+from ...settings import SettingsError
 
 __all__ = [
     "DEFAULT",

@@ -15,7 +15,7 @@ from ...core.segment import check_tag
 from ...ops.probes import Probes
 from ...ops.status import MOST_TAGS, WITHIN, status
 from ...ops.status_text import render
-from ...settings.config import SettingsError
+from ...settings import SettingsError
 
 __all__ = ["Command"]
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from django.utils import timezone
 
 from ...core.clock import moment
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.segment import MAX_ID, Shard
-from ...core.source import Stock
 from ...db.dialects import stored_moment
 from ...models import LeafAlloc
 from ...process.tags import is_fetched_from, known_tag, source_in_use
+
+if TYPE_CHECKING:
+    from ...core.source import Stock
 
 __all__ = ["TagOutlook", "outlook", "outlooks"]
 
