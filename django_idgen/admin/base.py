@@ -33,17 +33,6 @@ if TYPE_CHECKING:
 else:
     ModelAdmin = admin.ModelAdmin
 
-__all__ = [
-    "PageAdmin",
-    "SafeAdmin",
-    "SafeChangeList",
-    "TableAdmin",
-    "ViewOnlyAdmin",
-    "badge",
-    "database_of",
-    "labelled",
-]
-
 
 class PageAdmin(ModelAdmin):
     """A model's pages, some of which are our own templates."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ..core.layout import BitLayout
     from ..ops.decoding import BitField, Reading, RowFound, SnowflakeReading
 
-__all__ = ["Decode", "DecodeAdmin"]
 
 BITS = 64
 

@@ -42,21 +42,6 @@ from .base import database_of
 from .tag_page import outlooks_of
 from .text import count_text, error_text, pool_text
 
-__all__ = [
-    "CHANGES",
-    "SkipForm",
-    "SkipPlan",
-    "Standing",
-    "change_description",
-    "change_step",
-    "note",
-    "notes_kept",
-    "plans_of",
-    "save_steps",
-    "standing",
-    "translate_notes",
-]
-
 Rows = Sequence[LeafAlloc]
 
 PRELOADING = 10.0

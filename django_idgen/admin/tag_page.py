@@ -39,16 +39,6 @@ from .text import (
     short_number,
 )
 
-__all__ = [
-    "ago_text",
-    "chart_of",
-    "ids_text",
-    "last_ids_text",
-    "moment_text",
-    "outlooks_of",
-    "tag_context",
-]
-
 GRANTS = 10
 SPAN_NAMES = {
     "hour": gettext_lazy("Last hour"),

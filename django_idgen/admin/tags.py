@@ -58,7 +58,6 @@ else:
     TagForm = forms.ModelForm
     StepsFormSet = forms.BaseModelFormSet
 
-__all__ = ["LeafAllocAdmin", "SegmentHistoryAdmin"]
 
 Rows = Sequence[LeafAlloc]
 

@@ -40,19 +40,6 @@ from ..process.tags import TagsElsewhere, TagUnknown
 if TYPE_CHECKING:
     from ..core.layout import BitLayout
 
-__all__ = [
-    "clock_offset_text",
-    "count_text",
-    "duration_text",
-    "error_text",
-    "layout_text",
-    "next_fetch_text",
-    "number_text",
-    "pool_text",
-    "rate_text",
-    "seconds_text",
-    "short_number",
-]
 
 MINUTE, HOUR, DAY, YEAR = 60.0, 3600.0, 86_400.0, 31_557_600.0
 MONTH = YEAR / 12

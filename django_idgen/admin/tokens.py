@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 else:
     ModelForm = forms.ModelForm
 
-__all__ = ["AccessTokenAdmin"]
 
 OVERLAP = timedelta(days=1)
 """How long a token still works after it was replaced here."""

@@ -28,8 +28,6 @@ from ..settings import SettingsError
 from .base import ViewOnlyAdmin
 from .text import clock_offset_text, error_text, layout_text, seconds_text
 
-__all__ = ["LARGEST_MAP", "STATES", "WorkerLeaseAdmin", "cells_of", "entries_in_use"]
-
 ROWS = 100
 """Worker ids on one page of the table."""
 LARGEST_MAP = 2048

@@ -10,8 +10,6 @@ from ..fields import SegmentSource
 from ..fields.operations import TableOperation
 from ..ops.native import LENGTH, NativeColumn, native_column, unsupported
 
-__all__ = ["NativeIds"]
-
 
 class NativeIds(TableOperation):
     """Have the database give an id of its tag to each row that comes without one.

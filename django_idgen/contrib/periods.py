@@ -20,8 +20,6 @@ from ..core.segment import check_tag
 from ..db.dialects import aware_moment
 from ..process.handlers import segments
 
-__all__ = ["PERIODS", "PeriodNumbers"]
-
 PERIODS: Final = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
 """The ``strftime()`` format of each period, in tags and in numbers."""
 

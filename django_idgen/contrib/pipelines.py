@@ -14,8 +14,6 @@ from typing import Any, Protocol, TypeVar, overload
 from django.db import DEFAULT_DB_ALIAS, Error, InternalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["pipelined"]
-
 Execute = Callable[[Any, Any, bool, dict[str, Any]], Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -43,36 +43,6 @@ from .lease import (
 )
 from .stored import Change, Stored, Successor, era_words, eras_from
 
-__all__ = [
-    "PREVIOUS_LIMIT",
-    "Book",
-    "CeilingReached",
-    "LookCloser",
-    "Record",
-    "SubLease",
-    "SubLeaseChange",
-    "change_sub_lease",
-    "check_fingerprint",
-    "choose_worker",
-    "extend",
-    "extend_seen",
-    "fingerprint_text",
-    "free_by_hand",
-    "held_by",
-    "inspect",
-    "lend",
-    "lost",
-    "opened_record",
-    "parsed_fingerprint",
-    "past_lease",
-    "reaching",
-    "rename_holders",
-    "rewrite",
-    "stored_of",
-    "take_back",
-]
-
-
 RANDOM_TRIES = 10
 PREVIOUS_LIMIT = 64
 """Marks of one host to search for a worker id that its processes had before."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TypeVar
 
-__all__ = ["keep_newest"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

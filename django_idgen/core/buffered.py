@@ -30,7 +30,6 @@ from .snowflake import NEVER, SnowflakeGenerator, SnowflakeStats
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BufferedGenerator", "BufferedStats", "Policy"]
 
 logger = logging.getLogger("django_idgen")
 

@@ -20,21 +20,6 @@ from functools import partial
 
 from .errors import TimeOutOfRange
 
-__all__ = [
-    "MAX_UNIX_US",
-    "SYSTEM_CLOCK",
-    "AnchoredClock",
-    "Clock",
-    "Reading",
-    "aware_us",
-    "brief_date",
-    "duration",
-    "in_zone",
-    "is_aware",
-    "moment",
-    "unix_us",
-]
-
 
 def _elapsed_source() -> Callable[[], int]:
     # Neither freezegun nor time-machine replaces clock_gettime. CLOCK_BOOTTIME also runs while

@@ -29,20 +29,6 @@ from hashlib import blake2b
 from .errors import ConfigurationError, InvalidId
 from .segment import MAX_ID
 
-__all__ = [
-    "ALPHABETS",
-    "DECIMAL",
-    "LONGEST_TEXT",
-    "MAX_PREFIX_LENGTH",
-    "VERSIONS",
-    "WHOLE_NUMBERS",
-    "ScrambledForm",
-    "TextForm",
-    "check_id",
-    "is_number",
-]
-
-
 WHOLE_NUMBERS = "ids are whole numbers of 1 to 2**63 - 1"
 DIGITS = "0123456789"
 UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -16,8 +16,6 @@ except ImportError:  # Windows
 
 from .errors import ConfigurationError, IdgenError, sentence
 
-__all__ = ["NumberFile", "check_platform", "file_errors", "file_name", "sync_directory"]
-
 
 def check_platform(what: str) -> None:
     """Raise :class:`ConfigurationError` where there is no ``flock()``, which ``what`` need."""

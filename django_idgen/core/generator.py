@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from .keeper import LeaseKeeper
     from .layout import BitLayout, IdParts
 
-__all__ = [
-    "HAS_GIL",
-    "MAX_BATCH",
-    "Emit",
-    "Generator",
-    "Outbox",
-    "PreforkGenerator",
-    "check_count",
-    "drop",
-    "ignore",
-    "is_prefork",
-    "walk",
-]
 
 logger = logging.getLogger("django_idgen")
 

@@ -17,20 +17,6 @@ from .clock import MAX_UNIX_US, moment
 from .errors import WorkerOutOfRange
 from .lease import Mark, Namespace
 
-__all__ = [
-    "InspectedMark",
-    "Inspection",
-    "PastLease",
-    "Ticks",
-    "WorkerEntry",
-    "WorkerMap",
-    "WorkerState",
-    "drawn",
-    "entries_of",
-    "entry_of",
-    "name_of",
-]
-
 OVERDUE = 1 / 2
 """Part of a window without a renewal. A holder renews at a third, so it has missed one."""
 SHORT = 1 / 3

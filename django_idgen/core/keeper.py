@@ -25,8 +25,6 @@ from .lease import Grant, Lease, process_label
 from .loader import RepeatingThread
 from .registry import Registry
 
-__all__ = ["LeaseKeeper", "pause_until_renewal"]
-
 IO_PATIENCE = 10.0
 """Seconds that a caller waits for another thread's call to the registry to end."""
 RETRY_SECONDS = 1.0

@@ -16,26 +16,6 @@ from typing import TypeGuard, cast
 from .clock import MAX_UNIX_US, aware_us, brief_date, duration, is_aware, moment, unix_us
 from .errors import InvalidId, LayoutError, TimeExhausted, TimeOutOfRange, WorkerOutOfRange
 
-__all__ = [
-    "DEFAULT_EPOCH",
-    "DEFAULT_TICK_US",
-    "FIELD_NAMES",
-    "MAX_BITS",
-    "MIN_TICK_US",
-    "PRESETS",
-    "BitLayout",
-    "IdParts",
-    "Pairs",
-    "check_fields",
-    "check_parts",
-    "check_time",
-    "is_int",
-    "pairs",
-    "parse_layout",
-    "places",
-]
-
-
 FIELD_NAMES = ("time", "worker", "sequence", "batch")
 _REQUIRED = ("time", "worker", "sequence")
 _BELOW_TIME = ("sequence", "batch")

@@ -32,27 +32,6 @@ from .errors import (
     WorkerOutOfRange,
 )
 
-__all__ = [
-    "LONGEST_HOLDER",
-    "OLD_CLIENTS",
-    "PROTOCOL_VERSION",
-    "Grant",
-    "Lease",
-    "Mark",
-    "Namespace",
-    "extend_window",
-    "final_mark",
-    "grant_window",
-    "identity_of",
-    "is_free",
-    "loss_fence",
-    "new_token",
-    "process_label",
-    "soon",
-    "too_far_ahead",
-]
-
-
 PROTOCOL_VERSION = 1
 """Stored with every record, so that a fleet can be upgraded one process at a time."""
 

@@ -18,17 +18,6 @@ from weakref import WeakMethod
 from .clock import SYSTEM_CLOCK
 from .generator import is_prefork
 
-__all__ = [
-    "AnyLoader",
-    "BackgroundThread",
-    "InlineLoader",
-    "Loader",
-    "LoaderPool",
-    "PerProcess",
-    "RepeatingThread",
-    "process_lock",
-]
-
 PATIENCE = 1.0
 """Most seconds that a fork waits for all our threads together."""
 

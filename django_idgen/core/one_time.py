@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from .lease import Lease
 from .snowflake import SnowflakeGenerator
 
-__all__ = ["OneTimeGenerator"]
-
 
 class OneTimeGenerator(SnowflakeGenerator):
     """A snowflake generator whose ticks are counted on from the start of its lease.

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 
 from .errors import ConfigurationError
 
-__all__ = ["check_flag", "check_seconds", "check_text", "check_whole", "numbered_worker"]
-
 
 def check_flag(
     name: str, value: object, *, error: type[ConfigurationError] = ConfigurationError

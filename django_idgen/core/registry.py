@@ -11,8 +11,6 @@ from .inspection import Inspection, PastLease
 from .lease import Grant, Lease, Namespace
 from .stored import StoredBook
 
-__all__ = ["Registry"]
-
 
 class Registry(ABC):
     """Something shared that lends worker ids.

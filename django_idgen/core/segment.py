@@ -10,25 +10,6 @@ from typing import Final
 from .errors import ConfigurationError, InvalidTag
 from .options import check_whole
 
-__all__ = [
-    "ALONE",
-    "CHUNK",
-    "HIGHEST",
-    "LONGEST_STEP",
-    "MAX_DELTA",
-    "MAX_ID",
-    "MAX_TAG_LENGTH",
-    "STEP",
-    "Demand",
-    "Segment",
-    "Shard",
-    "check_step",
-    "check_tag",
-    "drained",
-    "joined",
-    "runs",
-]
-
 MAX_DELTA = 1024
 """Most databases that may share a tag."""
 

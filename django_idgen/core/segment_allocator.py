@@ -19,8 +19,6 @@ from .loader import AnyLoader, PerProcess
 from .segment_generator import Growth, Load, LockedSegmentGenerator, SegmentGenerator
 from .source import Source
 
-__all__ = ["IDLE_AFTER", "SegmentAllocator", "Segments"]
-
 _GENERATOR = SegmentGenerator if HAS_GIL else LockedSegmentGenerator
 
 

@@ -40,19 +40,6 @@ from .segment import CHUNK, LONGEST_STEP, Demand, Segment, check_tag, drained, j
 if TYPE_CHECKING:
     from .segment_allocator import SegmentAllocator
 
-__all__ = [
-    "CALM",
-    "FINAL_ERRORS",
-    "LONGEST_CHAIN",
-    "SEGMENT_DURATION",
-    "STALE_AFTER",
-    "Chain",
-    "Growth",
-    "Load",
-    "LockedSegmentGenerator",
-    "SegmentGenerator",
-    "SegmentStats",
-]
 
 SEGMENT_DURATION: Final = 900.0
 """Seconds that a segment aims at."""

@@ -34,19 +34,6 @@ from .loader import PerProcess
 from .options import check_flag, check_seconds, check_text
 from .registry import Registry
 
-__all__ = [
-    "NEVER",
-    "Counts",
-    "DegradedIds",
-    "SnowflakeGenerator",
-    "SnowflakeStats",
-    "check_fit",
-    "check_sequence_start",
-    "check_wait_limit",
-    "whole_ticks",
-]
-
-
 GOES_ON = -1
 """Stands for a ``sequence_start`` of "next"."""
 SHORTEST_WAIT_LIMIT = 0.1

@@ -12,8 +12,6 @@ from typing import ClassVar
 from .loader import AnyLoader, InlineLoader
 from .segment import STEP, Demand, Segment
 
-__all__ = ["Source", "Stock"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stock:

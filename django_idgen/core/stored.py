@@ -18,25 +18,6 @@ from .errors import LayoutError
 from .layout import BitLayout
 from .lease import Namespace
 
-__all__ = [
-    "Change",
-    "Era",
-    "Stored",
-    "StoredBook",
-    "Successor",
-    "epoch_for",
-    "era_of",
-    "era_words",
-    "eras_from",
-    "first_tick",
-    "highest_id",
-    "in_ticks",
-    "layout_of",
-    "lowest_id",
-    "namespace_of",
-    "with_highest",
-]
-
 _DAY_US = 86_400_000_000
 
 

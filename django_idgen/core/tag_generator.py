@@ -19,8 +19,6 @@ from .segment_allocator import SegmentAllocator
 from .segment_generator import LockedSegmentGenerator, SegmentGenerator
 from .source import Source
 
-__all__ = ["SerialGenerator", "TagGenerator"]
-
 _Base = SegmentGenerator if HAS_GIL else LockedSegmentGenerator
 
 

@@ -36,23 +36,6 @@ from ..core.generator import is_prefork
 from ..core.loader import BackgroundThread, InlineLoader, Loader
 from .sqlite import FileConnection, database_of, file_of, no_fork
 
-__all__ = [
-    "AliasLoader",
-    "OwnConnection",
-    "Place",
-    "SilenceGuard",
-    "Stores",
-    "configured_alias",
-    "forget_in_process",
-    "home_connection",
-    "home_of",
-    "is_own_thread",
-    "is_there",
-    "kept_in_process",
-    "own_connection",
-    "place_of",
-]
-
 T = TypeVar("T")
 S = TypeVar("S")
 

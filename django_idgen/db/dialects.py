@@ -19,21 +19,6 @@ from django.utils.timezone import get_default_timezone, is_aware, make_aware, ma
 from ..core.clock import SYSTEM_CLOCK
 from .sqlite import LIFE_SQL, FileConnection
 
-__all__ = [
-    "IDENTITY_LENGTH",
-    "Now",
-    "SecondsOf",
-    "aware_moment",
-    "begin",
-    "identity_sql",
-    "is_conflict",
-    "is_denied",
-    "now_us",
-    "server_identity",
-    "stored_moment",
-    "writes_utc",
-]
-
 IDENTITY_LENGTH = 200
 """Characters of a server's identity that its columns hold."""
 

@@ -15,8 +15,6 @@ from .connection import own_connection, place_of
 from .sqlite import database_of
 from .transactions import Transactions
 
-__all__ = ["NO_OWNER", "DatabaseOwner"]
-
 NO_OWNER = ""
 """The owner of ids that only this process has: no other process may get them."""
 TIMEOUT = 5.0

@@ -16,8 +16,6 @@ from django.core.checks import CheckMessage, Tags, Warning, register  # noqa: A0
 from ..core.errors import ConfigurationError
 from ..settings.config import BackendSettings, SettingsError, nested_leases, read_settings
 
-__all__ = ["check_eviction", "check_shared_redis", "lending_aliases", "redis_aliases"]
-
 USERS = ("django_idgen.leases.redis.RedisLeases", "django_idgen.sources.pool.PoolSource")
 """Backends whose option ``alias`` names a cache."""
 DEFAULT = "default"

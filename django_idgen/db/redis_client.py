@@ -23,8 +23,6 @@ from django.conf import settings
 from ..core.errors import ConfigurationError, IdgenError, sentence
 from . import redis_checks  # noqa: F401  # registers W005 and W006
 
-__all__ = ["SOCKET_TIMEOUT", "UNREACHABLE", "OwnRedis", "raw_client", "run_script"]
-
 try:
     import redis
     from django_redis import get_redis_connection

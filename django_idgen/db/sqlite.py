@@ -36,23 +36,6 @@ from django.db.models.signals import post_migrate
 from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import sentence
 
-__all__ = [
-    "BUSY_TIMEOUT",
-    "LIFE_SQL",
-    "SUFFIX",
-    "FileConnection",
-    "FileUnusable",
-    "database_of",
-    "file_beside",
-    "file_of",
-    "is_test_database",
-    "no_fork",
-    "reason_of",
-    "remove_leftovers",
-    "tie",
-    "watch",
-]
-
 logger = logging.getLogger("django_idgen")
 
 SUFFIX = "-idgen"

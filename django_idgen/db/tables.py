@@ -50,26 +50,6 @@ if TYPE_CHECKING:
     from django.db.migrations import Migration
     from django.db.models import Model
 
-__all__ = [
-    "MODELS",
-    "add_missing_columns",
-    "after_migrate",
-    "before_migrate",
-    "bring_up",
-    "delete_rows",
-    "insert_row",
-    "is_missing",
-    "make_missing_tables",
-    "may_make_tables",
-    "missing_columns",
-    "missing_tables",
-    "refuse_unfit_columns",
-    "table_names",
-    "table_of",
-    "unfit_columns",
-    "update_row",
-    "why_alike",
-]
 
 LABEL = "django_idgen"
 TIMEOUT = 10.0

@@ -24,8 +24,6 @@ from .tables import (
     table_of,
 )
 
-__all__ = ["Rerun", "Transactions", "never_atomic"]
-
 T = TypeVar("T")
 
 ATTEMPTS = 8

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 else:
     IntegerColumn, AutoColumn = models.BigIntegerField, models.BigAutoField
 
-__all__ = ["SegmentAutoField", "SegmentIdField", "SnowflakeAutoField", "SnowflakeField"]
-
 
 class SnowflakeSource(GeneratedOnSave):
     """Ids of ``generators[generator]``; with ``eager``, made with the instance."""

@@ -28,9 +28,6 @@ else:
     class FieldMixin: ...
 
 
-__all__ = ["GeneratedAuto", "GeneratedOnSave", "id_held_by"]
-
-
 class GeneratedOnSave(FieldMixin, ABC):
     """The base of the four fields. Subclasses provide the next id."""
 

@@ -23,8 +23,6 @@ from .relations import text_form
 if TYPE_CHECKING:
     from .relations import IdTarget
 
-__all__ = ["IdConverter", "converter_for"]
-
 
 class IdConverter:
     """Plain decimal digits; the base of converters for other forms. Stateless."""

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 else:
     Choice, MultipleChoice = forms.ModelChoiceField, forms.ModelMultipleChoiceField
 
-__all__ = ["IdFormField", "IdModelChoiceField", "IdModelMultipleChoiceField"]
-
 
 class IdFormField(forms.Field):
     """Reads an id as an int, its decimal digits or its text. Cleans to an int, shows the text.

@@ -62,15 +62,6 @@ else:
     )
     from django.db.models.lookups import Lookup as AnyLookup
 
-__all__ = [
-    "Created",
-    "CreatedDate",
-    "CreatedIsoYear",
-    "CreatedYear",
-    "last_id",
-    "require_time_on_top",
-    "span",
-]
 
 _END = datetime.max.replace(tzinfo=UTC)
 

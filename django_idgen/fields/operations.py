@@ -18,18 +18,6 @@ from django.db.migrations.state import ProjectState as State
 from ..core.errors import ConfigurationError, IdgenError
 from .base import GeneratedOnSave
 
-__all__ = [
-    "MAX_BATCH",
-    "ColumnFilling",
-    "FillIds",
-    "Report",
-    "TableOperation",
-    "Take",
-    "count_rows",
-    "query",
-    "stop_writers",
-]
-
 MAX_BATCH = 5000
 Take = Callable[[int], Sequence[int]]
 Report = Callable[[str], None]

@@ -13,8 +13,6 @@ from ..core.errors import ConfigurationError
 from ..core.segment import MAX_ID
 from .base import GeneratedOnSave, id_held_by
 
-__all__ = ["id_behind", "key_behind", "text_form", "written"]
-
 if TYPE_CHECKING:
     IdTarget = type[models.Model] | models.Field[Any, Any] | TextForm
 

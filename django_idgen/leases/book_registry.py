@@ -14,8 +14,6 @@ from ..core.lease import LONGEST_HOLDER, Grant, Lease, Namespace
 from ..core.registry import Registry
 from ..core.stored import Change, Stored, StoredBook, namespace_of
 
-__all__ = ["BookRegistry", "Store", "read_clock"]
-
 T = TypeVar("T")
 
 

@@ -38,8 +38,6 @@ from ..core.loader import RepeatingThread
 from ..core.options import check_seconds
 from ..core.registry import Registry
 
-__all__ = ["CheckpointedLeases"]
-
 logger = logging.getLogger("django_idgen")
 
 FILES: Final = 1024

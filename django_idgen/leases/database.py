@@ -19,8 +19,6 @@ from .book_registry import BookRegistry, Store
 from .memory import MemoryLeases, MemoryMarks
 from .server import ServerLeases
 
-__all__ = ["DatabaseLeases", "book_in"]
-
 
 class DatabaseLeases(BookRegistry):
     """A registry in the database ``database`` (an alias of ``DATABASES``). Thread-safe.

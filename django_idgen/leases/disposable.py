@@ -17,8 +17,6 @@ from ..core.lease import LONGEST_HOLDER, Grant, Namespace
 from ..core.options import check_flag
 from .database import DatabaseLeases
 
-__all__ = ["DisposableLeases", "machine_type"]
-
 _VARIABLES = ("KUBERNETES_SERVICE_HOST", "JPAAS_HOST", "container")
 _FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))
 

@@ -27,8 +27,6 @@ from ..core.lease import Grant, Lease, Namespace
 from ..core.options import check_seconds
 from ..core.registry import Registry
 
-__all__ = ["FallbackLeases"]
-
 RETRY_AFTER: Final = 30.0
 """Seconds to wait before asking a registry that failed again."""
 _SUFFIX: Final = "/fallback"

@@ -17,8 +17,6 @@ from ..db.connection import home_of
 from ..db.tables import delete_rows, insert_row, missing_tables
 from ..models import LeaseHistory, WorkerLease
 
-__all__ = ["MOST", "last_before", "note", "prune_leases"]
-
 MOST = 100
 """Rows that are kept of a worker id, about, without pruning."""
 ONE_IN = 10

@@ -42,8 +42,6 @@ from ..remote.link import (
     word_of,
 )
 
-__all__ = ["HttpLeases"]
-
 MOST_HOLDER = 200
 
 T = TypeVar("T")

@@ -20,8 +20,6 @@ from ..core.inspection import InspectedMark, PastLease
 from ..core.lease import Mark, Namespace, is_free
 from .book_registry import BookRegistry, Store, read_clock
 
-__all__ = ["MemoryBook", "MemoryLeases", "MemoryMarks"]
-
 T = TypeVar("T")
 
 MOST_PAST = 100

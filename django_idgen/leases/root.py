@@ -25,15 +25,6 @@ from ..db.connection import Place, Stores, place_of
 from .book_registry import BookRegistry
 from .database import book_in
 
-__all__ = [
-    "Kept",
-    "Root",
-    "SubLessee",
-    "TakenOver",
-    "checked_after_loss",
-    "stride_ticks",
-]
-
 AFTER_LOSS = ("ahead", "wait")
 
 RETRY_SECONDS = 20.0

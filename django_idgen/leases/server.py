@@ -33,8 +33,6 @@ from ..models import Installation, LeaseHistory, NamespaceRecord, WorkerLease
 from . import history as lease_history
 from .book_registry import BookRegistry, Store, read_clock
 
-__all__ = ["OrmBook", "ServerLeases"]
-
 T = TypeVar("T")
 
 MODELS = ("Installation", "NamespaceRecord", "WorkerLease")

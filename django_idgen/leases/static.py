@@ -45,13 +45,6 @@ from ..core.stored import namespace_of
 from .book_registry import BookRegistry, Store, read_clock
 from .memory import MemoryBook, MemoryMarks
 
-__all__ = [
-    "FileBook",
-    "StaticLeases",
-    "WorkerFiles",
-]
-
-
 T = TypeVar("T")
 
 

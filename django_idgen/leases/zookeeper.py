@@ -56,8 +56,6 @@ from .root import (
     stride_ticks,
 )
 
-__all__ = ["ZooKeeperLeases"]
-
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = 10.0

@@ -36,8 +36,6 @@ from ..db.transactions import never_atomic
 from ..process import handlers
 from .probes import Outcome, Probe, Probes
 
-__all__ = ["RETRY_AFTER", "Part", "Readiness", "describe", "live", "readiness", "ready"]
-
 RETRY_AFTER = "5"
 """Seconds after which a client may ask again."""
 MAX_AGE = 3.0

@@ -38,18 +38,6 @@ from ..fields.operations import query
 from ..process.tags import next_free_id, source_behind_pool
 from .upkeep import Results
 
-__all__ = [
-    "LENGTH",
-    "NativeColumn",
-    "Position",
-    "extend_native",
-    "native_column",
-    "on_own_connection",
-    "renew_native",
-    "segment_fields",
-    "unsupported",
-]
-
 T = TypeVar("T")
 
 LENGTH = 100_000

@@ -15,8 +15,6 @@ from ..core.clock import SYSTEM_CLOCK, Clock
 from ..core.errors import IdgenError, sentence
 from ..core.loader import BackgroundThread, PerProcess
 
-__all__ = ["Outcome", "Probe", "Probes"]
-
 Probe = Callable[[], Any]
 """Raises if what it calls does not answer; may return a value."""
 

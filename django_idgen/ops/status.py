@@ -55,8 +55,6 @@ from .probes import Outcome, Probe, Probes
 from .tags.outlook import TagOutlook, outlooks
 from .workers import worker_map
 
-__all__ = ["MOST_TAGS", "VERSION", "WITHIN", "status"]
-
 VERSION = 1
 MOST_TAGS = 50
 WITHIN = 5.0

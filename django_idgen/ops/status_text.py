@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["render", "span", "table"]
-
 Document = dict[str, Any]
 GAP = "  "
 NARROWEST = 8

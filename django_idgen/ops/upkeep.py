@@ -48,18 +48,6 @@ from ..process.tags import source_behind_pool, source_in_use
 from ..settings.config import GeneratorSettings, read_settings
 from ..sources import history as segment_history
 
-__all__ = [
-    "KEPT_DAYS",
-    "Consumption",
-    "Forecast",
-    "Preloading",
-    "Results",
-    "check_outage",
-    "preload_segments",
-    "prune_history",
-    "renew_worker_leases",
-]
-
 Done = dict[str, Any]
 
 

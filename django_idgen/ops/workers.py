@@ -31,13 +31,6 @@ from ..process import handlers
 from ..process.factory import registries, registry_kind
 from ..settings.config import GeneratorSettings
 
-__all__ = [
-    "entries_from_rows",
-    "release_worker",
-    "who_held",
-    "worker_map",
-]
-
 
 def worker_map(alias: str) -> WorkerMap:
     """All worker ids of generator ``alias``. Takes none, changes nothing.

@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable
 from multiprocessing import util as multiprocessing_util
 
-__all__ = ["on_fork", "on_multiprocessing_exit"]
-
 
 def on_fork(forget: Callable[[], None], before: Callable[[], None] = lambda: None) -> None:
     """Call ``forget`` in the child of each fork, and ``before`` in the parent.

@@ -31,17 +31,6 @@ if TYPE_CHECKING:
     from ..core.segment_allocator import SegmentAllocator
     from ..settings.config import GeneratorSettings, IdgenSettings
 
-__all__ = [
-    "AliasMap",
-    "GeneratorMap",
-    "SegmentMap",
-    "current_settings",
-    "generator_settings",
-    "generators",
-    "next_id",
-    "reset",
-    "segments",
-]
 
 T = TypeVar("T")
 

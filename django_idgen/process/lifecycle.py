@@ -20,8 +20,6 @@ from typing import Any
 from ..db import connection
 from . import exits
 
-__all__ = ["close_all", "forget_all", "register", "watch"]
-
 _close: list[Callable[[], None]] = []
 _before_fork: list[Callable[[], None]] = []
 _forget: list[Callable[[], None]] = []

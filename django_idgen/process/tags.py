@@ -28,25 +28,6 @@ from . import handlers
 if TYPE_CHECKING:
     from ..core.source import Source
 
-__all__ = [
-    "Tag",
-    "TagUnknown",
-    "TagsElsewhere",
-    "check_made",
-    "find_tag",
-    "half_migrated",
-    "highest_in",
-    "is_fetched_from",
-    "is_row_of",
-    "known_tag",
-    "next_free_id",
-    "source_behind_pool",
-    "source_in_use",
-    "source_of_tags",
-    "table_is_missing",
-    "tag_databases",
-    "taken_of_new",
-]
 
 logger = logging.getLogger("django_idgen")
 T = TypeVar("T")

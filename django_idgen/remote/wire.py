@@ -30,7 +30,6 @@ except ImportError as missing:
         '"django-idgen[client]".'
     ) from missing
 
-__all__ = ["Answer", "Lost", "NotSent", "Refused", "Wire"]
 
 MOST_BYTES = 65_536
 """Of an answer; one of the service has a few hundred."""

@@ -35,21 +35,6 @@ from ..process.handlers import current_settings
 from .failures import Refusal, log_database
 from .tokens import PREFIX, KnownToken, digest_of, find_token
 
-__all__ = [
-    "TOKENS",
-    "Caller",
-    "CallerThrottle",
-    "SubjectThrottle",
-    "TokenAuthentication",
-    "TokenCache",
-    "TokenUser",
-    "check_credentials",
-    "default_authentication",
-    "has_foreign_secret",
-    "ids_throttles",
-    "secret_of",
-]
-
 CHANGE = "django_idgen.change_leafalloc"
 SCHEMES = ("bearer ", "token ")
 MOST_HEADER = 512

@@ -29,16 +29,6 @@ from .failures import MOST_BODY, MOST_URL, Refusal, answer_to, content_of, too_l
 from .serializers import Operation, StrictJSONParser
 from .tokens import PREFIX
 
-__all__ = [
-    "NEVER_CACHED",
-    "IdgenView",
-    "ManagementView",
-    "NotThereView",
-    "check_body",
-    "check_url",
-    "has_unmeasured_body",
-]
-
 NEVER_CACHED = {
     "Cache-Control": "max-age=0, no-cache, no-store, must-revalidate, private",
     "Expires": "Thu, 01 Jan 1970 00:00:00 GMT",

@@ -27,17 +27,6 @@ from ..process.handlers import current_settings
 from ..signals import emit
 from .tokens import KnownToken
 
-__all__ = [
-    "MOST_LABEL",
-    "OPEN",
-    "Owner",
-    "TooManyLeases",
-    "check_quota",
-    "handed_over",
-    "installation_of_registry",
-    "installation_of_source",
-]
-
 MOST_LABEL = 200
 """Characters that a registry keeps of a holder's name."""
 OWNER_AGE = 60.0

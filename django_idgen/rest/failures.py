@@ -46,8 +46,6 @@ from ..ops.tags.edits import TagExists, Unstorable
 from ..process.tags import TagsElsewhere
 from .clients import TooManyLeases
 
-__all__ = ["MOST_URL", "Refusal", "answer_to", "content_of", "few_of", "log_database", "too_large"]
-
 RETRY_AFTER = 1
 """Seconds after which a caller may ask again."""
 MOST_BODY = 65_536

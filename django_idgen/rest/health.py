@@ -16,8 +16,6 @@ from ..ops.health import RETRY_AFTER, describe, readiness
 from .base import IdgenView
 from .serializers import Answer, Operation
 
-__all__ = ["LiveView", "ReadyView"]
-
 
 class Live(Answer):
     """Whether the process answers."""

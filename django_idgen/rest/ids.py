@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from ..core.generator import Generator
     from .tokens import KnownToken
 
-__all__ = ["DecodeView", "GeneratorIdsView", "TagIdsView"]
 
 JSON = "application/json"
 FORMS = {"string": False, "number": True}

@@ -32,8 +32,6 @@ from .serializers import (
     pages_of,
 )
 
-__all__ = ["ReleaseLeaseView", "WorkerLeasesView"]
-
 logger = logging.getLogger("django_idgen")
 
 ORDER = ("namespace", "registry", "place", "worker")

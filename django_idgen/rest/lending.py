@@ -77,20 +77,6 @@ from .serializers import (
 )
 from .tags import check_known
 
-__all__ = [
-    "AcquireInput",
-    "LeasesView",
-    "Lending",
-    "ReleaseInput",
-    "ReleaseView",
-    "RenewInput",
-    "RenewSeenInput",
-    "RenewSeenView",
-    "RenewView",
-    "SegmentInput",
-    "SegmentView",
-]
-
 PATIENCE = 5.0
 """Seconds that a request waits for the source."""
 MOST_KNOWN = 10_000

@@ -23,8 +23,6 @@ from .lending import LeaseView
 from .serializers import TAG, Described, Input, NoInput, Operation, Shape
 from .urls import urlpatterns
 
-__all__ = ["IdgenAutoSchema", "describe", "described"]
-
 PROBLEM: Shape = {"$ref": "#/components/schemas/IdgenProblem"}
 WRONG: Shape = {"anyOf": [{"$ref": "#/components/schemas/IdgenWrongFields"}, PROBLEM]}
 COMPONENTS: Mapping[str, Shape] = {

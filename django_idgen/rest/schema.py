@@ -16,8 +16,6 @@ from .base import IdgenView
 from .failures import Refusal
 from .serializers import Operation
 
-__all__ = ["SchemaView", "api_schema"]
-
 
 class SchemaView(IdgenView):
     """The description of the API."""

@@ -25,32 +25,6 @@ from ..core.errors import InvalidTag
 from ..core.segment import MAX_ID, MAX_TAG_LENGTH, check_tag
 from .failures import few_of
 
-__all__ = [
-    "Answer",
-    "Choice",
-    "Described",
-    "IdNumber",
-    "Input",
-    "Listed",
-    "Mark",
-    "Moment",
-    "NoInput",
-    "Operation",
-    "PageInput",
-    "PrintableText",
-    "Seconds",
-    "Shape",
-    "Shaped",
-    "StrictJSONParser",
-    "TagName",
-    "Text",
-    "TolerantInput",
-    "Whole",
-    "WholeNumber",
-    "page_of",
-    "pages_of",
-]
-
 Shape = dict[str, Any]
 """A JSON schema."""
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -56,23 +56,6 @@ from .serializers import (
     pages_of,
 )
 
-__all__ = [
-    "KNOWN_TAGS",
-    "ClearView",
-    "KnownTags",
-    "PauseView",
-    "PreloadView",
-    "ResumeView",
-    "SkipView",
-    "TagConverter",
-    "TagList",
-    "TagView",
-    "TagsView",
-    "UnknownTag",
-    "check_known",
-    "document_of",
-]
-
 T = TypeVar("T")
 
 VIEW = "django_idgen.view_leafalloc"

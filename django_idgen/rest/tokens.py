@@ -25,23 +25,6 @@ from ..models import LONGEST_LIFE, AccessToken, LeafAlloc, validate_patterns
 from ..process.handlers import current_settings
 from ..process.tags import find_tag, source_behind_pool, tag_databases
 
-__all__ = [
-    "PREFIX",
-    "KnownToken",
-    "RightsDiffer",
-    "digest_of",
-    "find_token",
-    "fits",
-    "living_tokens",
-    "make_token",
-    "replace_living_token",
-    "replace_token",
-    "revoke_tokens",
-    "set_new_secret",
-    "stored_tokens",
-    "warnings_about",
-]
-
 PREFIX = "idgen_"
 """Begins each secret, so that scanners for leaked secrets recognize it."""
 HINT_LENGTH = 4

@@ -13,8 +13,6 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..core.errors import ConfigurationError
 
-__all__ = ["DEFAULT_ALIAS", "SettingsError", "are_metrics_wanted", "refuse_without_app"]
-
 DEFAULT_ALIAS = "default"
 
 

@@ -30,8 +30,6 @@ from ..db.installation import DatabaseOwner
 from .memory import MemorySource
 from .server import FAILOVER_SKIP, ServerSource, check_failover_skip
 
-__all__ = ["RETRY_AFTER", "STUCK_AFTER", "AliasSource", "DatabaseSource", "Health", "Route"]
-
 Route = tuple[str, ...]
 """Aliases, each once. The remainder of a database is its position."""
 Router = Callable[[str], Route]

@@ -23,8 +23,6 @@ from ..core.loader import AnyLoader, Loader
 from ..core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_step, check_tag
 from ..core.source import Source
 
-__all__ = ["FileSource"]
-
 logger = logging.getLogger("django_idgen")
 
 LOSS_SKIP = 10 * LONGEST_STEP

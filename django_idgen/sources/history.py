@@ -16,8 +16,6 @@ from ..db.connection import home_of
 from ..db.tables import insert_row
 from ..models import SegmentHistory
 
-__all__ = ["prune_history", "record", "who_issued"]
-
 BATCH = 5000
 
 

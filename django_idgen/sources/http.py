@@ -34,8 +34,6 @@ from ..remote.link import (
     way_out,
 )
 
-__all__ = ["HttpSource"]
-
 
 @shows_link_options
 class HttpSource(Source):

@@ -9,8 +9,6 @@ from ..core.errors import SegmentExhausted, TagPaused
 from ..core.segment import MAX_ID, STEP, Demand, Segment, check_step, check_tag
 from ..core.source import Source
 
-__all__ = ["MemorySource"]
-
 
 class MemorySource(Source):
     """A segment source that forgets everything at the end of the process. Thread-safe.

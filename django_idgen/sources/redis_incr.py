@@ -15,8 +15,6 @@ from ..core.tag_generator import TagGenerator
 from .pool.scripts import Popped
 from .pool.source import MAX_IDS, TIMEOUT, PoolSource
 
-__all__ = ["RedisIncrGenerator", "RedisIncrSource"]
-
 
 class RedisIncrSource(PoolSource):
     """A pool that takes ``block`` ids of a tag when it has none left. Thread-safe.

@@ -70,21 +70,6 @@ from ..models import DEFAULT_STEP, Installation, LeafAlloc
 from ..signals import emit as emit_signal
 from . import history
 
-__all__ = [
-    "FAILOVER_SKIP",
-    "INTERVAL",
-    "SMOOTHING",
-    "Floor",
-    "Opened",
-    "Rate",
-    "RowOpening",
-    "ServerSource",
-    "ShardUnknown",
-    "Sharing",
-    "Skip",
-    "move",
-]
-
 INTERVAL = 60.0
 """Seconds between two measurements of a tag."""
 SMOOTHING = 600.0

@@ -41,8 +41,6 @@ from ..fields.base import GeneratedOnSave
 from ..fields.relations import id_behind, key_behind, written
 from .registration import Hooks
 
-__all__ = ["IdField", "adopt", "release"]
-
 Method = Callable[..., Any]
 
 # Attributes that cache on a serializer field what one row tells about the next:

@@ -17,8 +17,6 @@ from ..fields.forms import IdFormField
 from ..fields.relations import id_behind
 from .registration import Hooks
 
-__all__ = ["IdFilter", "adopt"]
-
 
 class IdFilter(filters.Filter):  # type: ignore[misc]
     """A filter by an id, or by a key to one, that reads digits or the text form.

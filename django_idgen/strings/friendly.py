@@ -9,8 +9,6 @@ from ..core.clock import unix_us
 from ..core.errors import IdgenError, InvalidId
 from ..process.handlers import generator_settings
 
-__all__ = ["friendly", "from_friendly"]
-
 _FORM = re.compile(r"(\d{17})-(\d{1,19})-(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
 
 

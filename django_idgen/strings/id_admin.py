@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 else:
     AnyAdmin = admin.ModelAdmin
 
-__all__ = ["CreatedListFilter", "IdAdminMixin"]
-
 
 class IdAdminMixin(AnyAdmin):
     """For a ``ModelAdmin`` of a model with this app's ids: put it before ``admin.ModelAdmin``.

@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-__all__ = ["MAX_SAFE", "IdJSONEncoder"]
-
 MAX_SAFE = 2**53 - 1
 """``Number.MAX_SAFE_INTEGER``."""
 

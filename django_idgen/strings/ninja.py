@@ -35,8 +35,6 @@ from .registration import Hooks
 if TYPE_CHECKING:
     from ..fields.relations import IdTarget
 
-__all__ = ["Id", "IdText", "adopt", "id_type", "release"]
-
 
 @dataclass(frozen=True)
 class IdText:

@@ -20,8 +20,6 @@ from ..fields.base import id_held_by
 from ..process.handlers import current_settings
 from ..settings import SettingsError
 
-__all__ = ["Hooks", "check_registered", "register", "register_installed"]
-
 _registered: set[str] = set()
 
 

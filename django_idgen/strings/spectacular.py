@@ -17,8 +17,6 @@ from drf_spectacular.settings import spectacular_settings
 from ..core.encoding import TextForm
 from ..core.segment import MAX_ID
 
-__all__ = ["IdFieldExtension", "TokenScheme", "ViewExtension"]
-
 EXAMPLE = 249_817_364_518_924_288
 
 

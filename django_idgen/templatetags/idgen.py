@@ -12,8 +12,6 @@ from ..core.errors import ConfigurationError
 from ..core.segment import MAX_ID
 from ..fields.relations import id_behind
 
-__all__ = ["id_text", "register"]
-
 register = template.Library()
 
 

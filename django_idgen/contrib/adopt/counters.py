@@ -21,8 +21,6 @@ from ...core.errors import ConfigurationError
 from ...core.segment import MAX_ID
 from ...fields.operations import query
 
-__all__ = ["Counter", "counter_of"]
-
 _ENDS_OF_TYPES = (2**15 - 1, 2**31 - 1, MAX_ID)
 
 

@@ -28,8 +28,6 @@ from ...process.tags import TagUnknown, find_tag
 from .counters import Counter, counter_of
 from .marks import first_id_of, grant_of, next_after, raise_tag_of
 
-__all__ = ["AdoptKey", "DropCounter", "FreeCounter", "ReturnKey", "counter_behind"]
-
 LEAST_MARGIN = 100_000
 UNSEEN = 1_000
 """Ids that may be given out and deleted while a database without transactions alters a table."""

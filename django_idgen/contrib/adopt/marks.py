@@ -19,8 +19,6 @@ from ...process.factory import registries
 from ...process.tags import TagsElsewhere, find_tag, source_behind_pool
 from ...settings.config import GeneratorSettings
 
-__all__ = ["GRACE", "first_id_of", "grant_of", "next_after", "raise_tag", "raise_tag_of"]
-
 GRACE = timedelta(days=30)
 """How long processes may take snowflakes after the way back has begun."""
 MAX_CLOCK_LAG = timedelta(days=1)

@@ -19,8 +19,6 @@ from django.db.migrations.writer import MigrationWriter
 from ...core.errors import ConfigurationError, one_line
 from ...fields.operations import count_rows
 
-__all__ = ["Node", "Project", "Written", "check_alias"]
-
 Node = tuple[str, str]
 INSTALLED = {"site-packages", "dist-packages"}
 """Folders of installed packages: the next installation removes what was written there."""

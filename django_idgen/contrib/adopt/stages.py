@@ -27,8 +27,6 @@ from .project import Project
 from .swap_operations import AddNewKey, Filling, SwitchKey
 from .tables import KeyTable, columns_of, key_table, refuse_unsupported
 
-__all__ = ["Options", "Plan", "Stages", "check_margin", "stages_of"]
-
 FIELDS: dict[str, type[models.Field[Any, Any]]] = {
     "segment": SegmentIdField,
     "snowflake": SnowflakeField,

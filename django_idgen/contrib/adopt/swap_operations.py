@@ -41,8 +41,6 @@ from .tables import (
     refuse_unsupported,
 )
 
-__all__ = ["MAX_AT_SWITCH", "AddNewKey", "Filling", "SwitchKey"]
-
 MAX_AT_SWITCH = 10_000
 """Rows that a switch fills itself; more have to be filled while the site is up."""
 INTEGER = "bigint"

@@ -19,16 +19,6 @@ from ...checks import generic_keys
 from ...core.errors import ConfigurationError
 from ...fields.operations import query
 
-__all__ = [
-    "KeyTable",
-    "Link",
-    "columns_of",
-    "drop_constraints",
-    "key_table",
-    "make_constraints",
-    "refuse_unsupported",
-]
-
 AnyModel = type[models.Model]
 Editor = Any  # its methods for constraints have no public names
 

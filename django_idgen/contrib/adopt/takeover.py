@@ -32,8 +32,6 @@ from .project import check_alias
 from .stages import check_margin
 from .tables import columns_of
 
-__all__ = ["KINDS", "Takeover"]
-
 _LEAF = ("leaf_alloc", "biz_tag", "max_id", "step", "description")
 _TINYID = ("tiny_id_info", "biz_type", "max_id", "step", "delta", "remainder")
 _TABLES = {"leaf": _LEAF, "go-leaf": _LEAF, "tinyid": _TINYID}

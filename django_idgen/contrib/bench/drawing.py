@@ -20,8 +20,6 @@ from ...core.errors import ConfigurationError
 from .inserts import Inserted
 from .report import PERCENTILES, Figures
 
-__all__ = ["Picture", "check_drawing", "html_page", "insert_picture", "picture", "save_picture"]
-
 OURS, PEER_COLOUR, FAINT = "#205fa6", "#b9c0cb", "#5d6675"
 KINDS = (".svg", ".png")
 DARK = "@media (prefers-color-scheme: dark) { svg { filter: invert(.9) hue-rotate(180deg) } }"

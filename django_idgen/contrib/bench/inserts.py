@@ -25,8 +25,6 @@ from ...process.handlers import segments
 from .measure import quiet_gc
 from .targets import SEGMENT, BenchFailed, PeerMissing, peer
 
-__all__ = ["BATCH", "Inserted", "insert_rows", "insert_table"]
-
 BATCH = 1000
 """Rows of a ``bulk_create()``."""
 SINGLE = 50

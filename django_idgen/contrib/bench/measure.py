@@ -36,20 +36,6 @@ from ...core.options import check_whole
 from .proof import Fall, Journal, Run
 from .targets import BenchFailed, Opener, Target
 
-__all__ = [
-    "Measured",
-    "Plan",
-    "Taken",
-    "in_threads",
-    "quiet_gc",
-    "run_here",
-    "run_in_processes",
-    "shares",
-    "take",
-    "time_calls",
-    "timer_ns",
-]
-
 T = TypeVar("T")
 Taken = list[list[Any]]
 """The ids of one pass of one thread, in the pieces in which they came."""

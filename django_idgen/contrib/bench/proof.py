@@ -17,8 +17,6 @@ from typing import Any
 
 from ...core.errors import IdgenError
 
-__all__ = ["Fall", "Journal", "NotAnId", "Proof", "Run", "prove"]
-
 WIDTH = 8
 """Bytes of an id in a file."""
 IN_MEMORY = 400_000

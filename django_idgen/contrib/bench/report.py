@@ -22,17 +22,6 @@ from ...core.generator import HAS_GIL
 from .measure import Measured, Plan, timer_ns
 from .proof import Proof, prove
 
-__all__ = [
-    "Figures",
-    "ProgressBar",
-    "as_json",
-    "environment",
-    "faults",
-    "figures_of",
-    "read_json",
-    "table",
-]
-
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999, "max": 1.0}
 SHOWN = ("p50", "p99", "p99.9")
 LIMITS_NS = tuple(10**power for power in range(3, 8))

@@ -26,23 +26,6 @@ from ...core.errors import ConfigurationError, IdgenError, sentence
 from ...core.generator import Generator
 from ...process.handlers import generators, segments
 
-__all__ = [
-    "PEER",
-    "PEERS",
-    "SEGMENT",
-    "AutoIncrement",
-    "BenchFailed",
-    "Opener",
-    "Peer",
-    "PeerMissing",
-    "Target",
-    "open_over_http",
-    "open_target",
-    "over_http",
-    "peer",
-    "target_of",
-]
-
 SEGMENT = "segment:"
 PEER = "peer:"
 Opener = Callable[[str], "Target"]

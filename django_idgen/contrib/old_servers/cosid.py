@@ -88,16 +88,6 @@ from .mounting import (
     throttle,
 )
 
-__all__ = [
-    "Distributor",
-    "Instance",
-    "MachineIds",
-    "MachineLost",
-    "MachineNotFound",
-    "MachineState",
-    "urls",
-]
-
 JSON = "application/json"
 TEXT = "text/plain;charset=UTF-8"
 SHARED = "__share__"

@@ -22,8 +22,6 @@ from ...process.handlers import generators
 from ...settings import DEFAULT_ALIAS
 from .mounting import DEFAULT, Authentication, OldServer, checked_alias, json_answer, of_generator
 
-__all__ = ["urls"]
-
 JSON = "application/json;charset=UTF-8"
 NO_ID, NO_ID_MESSAGE = -1, "system error!"
 CLOSED = (401, 403, 413, 429)

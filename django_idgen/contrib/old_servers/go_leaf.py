@@ -38,8 +38,6 @@ from ...rest.serializers import StrictJSONParser
 from ...rest.tags import UnknownTag
 from .mounting import DEFAULT, Authentication, OldServer, Tags, json_answer
 
-__all__ = ["urls"]
-
 OK, BAD_PARAMETER, ERROR = 0, 1000, 1001
 SUCCESS = "success"
 DEFAULT_STEP = 200

@@ -49,8 +49,6 @@ from .mounting import (
     parameter,
 )
 
-__all__ = ["urls"]
-
 TEXT = "text/plain;charset=UTF-8"
 JSON = "application/json;charset=UTF-8"
 HTML = "text/html;charset=UTF-8"

@@ -57,21 +57,6 @@ from ...rest.tags import KNOWN_TAGS, UnknownTag
 from ...rest.tokens import fits
 from ...settings import SettingsError
 
-__all__ = [
-    "DEFAULT",
-    "Authentication",
-    "Door",
-    "OldKeyConverter",
-    "OldServer",
-    "Tags",
-    "View",
-    "checked_alias",
-    "json_answer",
-    "of_generator",
-    "parameter",
-    "throttle",
-]
-
 
 class Default(Enum):
     """The default of ``authentication``: access tokens, then the project's own classes."""

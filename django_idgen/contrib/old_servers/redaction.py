@@ -26,8 +26,6 @@ from urllib.parse import unquote_plus
 from django.conf import settings
 from django.http import HttpRequest, QueryDict
 
-__all__ = ["REDACTED", "RedactTokens", "install", "redacted", "take_token", "take_token_of_form"]
-
 REDACTED = "[redacted]"
 PARAMETER = "token"
 LOGGERS = ("django.server", "django.request")

@@ -46,8 +46,6 @@ from ...rest.lending import Lending
 from . import redaction
 from .mounting import DEFAULT, Authentication, OldServer, Tags, parameter
 
-__all__ = ["urls"]
-
 OK, TOKEN_ERROR, SYSTEM_ERROR = 200, 5, 6
 TOKEN_MESSAGE = "token is error"  # noqa: S105  # nosec B105  # what TinyID says
 MOST_IDS = 100_000

@@ -33,8 +33,6 @@ from ...db import dialects
 from ...db.tables import missing_columns, missing_tables, update_row
 from ...models import Installation, LeafAlloc
 
-__all__ = ["Growth"]
-
 LOCK_TIMEOUT = 30
 """Seconds to wait for a row that another transaction has locked."""
 BATCH = 1000

@@ -16,8 +16,6 @@ from ...db.sqlite import database_of
 from ...sources.database import AliasSource, DatabaseSource, Route
 from ...sources.server import FAILOVER_SKIP, ServerSource, ShardUnknown, Sharing
 
-__all__ = ["SKIP_AFTER", "ShardGroup", "ShardedSource", "TicketGenerator"]
-
 SKIP_AFTER = 1.0
 """Seconds to wait for a database before the next one is tried."""
 

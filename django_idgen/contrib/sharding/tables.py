@@ -10,8 +10,6 @@ from ...core.errors import ConfigurationError
 from ...core.options import check_whole
 from ...process.handlers import generators
 
-__all__ = ["IntervalTables", "ModuloTables"]
-
 
 class ModuloTables:
     """``orders_0`` to ``orders_3``, by the remainder of the id. Frozen; thread-safe.

@@ -50,8 +50,6 @@ from ..root import (
     stride_ticks,
 )
 
-__all__ = ["RedisLeases"]
-
 ATTEMPTS = 6
 """Answers of one operation that ask for something first.
 

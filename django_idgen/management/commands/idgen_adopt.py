@@ -17,8 +17,6 @@ from ...contrib.adopt.takeover import KINDS, Takeover
 from ...core.errors import ConfigurationError, IdgenError, one_line
 from .idgen_doctor import is_confirmed
 
-__all__ = ["Command"]
-
 
 class Command(BaseCommand):
     help = (

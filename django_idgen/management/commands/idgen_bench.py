@@ -56,8 +56,6 @@ from ...contrib.bench.targets import (
 from ...core.errors import IdgenError
 from ...process.handlers import segments
 
-__all__ = ["Command", "set_up"]
-
 REPEATS, NOT_MEASURED, STOPPED = 1, 2, 130
 COUNT, COUNT_OVER_HTTP = 1_000_000, 10_000
 SEGMENT_TIMEOUT = 60.0

@@ -14,8 +14,6 @@ from ...core.errors import IdgenError, InvalidId
 from ...ops.decoding import FORMS, Reading, readings
 from ...ops.decoding.rendering import lines, to_json
 
-__all__ = ["Command"]
-
 
 class Command(BaseCommand):
     help = (

@@ -17,8 +17,6 @@ from ...ops.status import MOST_TAGS, WITHIN, status
 from ...ops.status_text import render
 from ...settings import SettingsError
 
-__all__ = ["Command"]
-
 CLEARED = "\x1b[H\x1b[2J"
 """Clears a terminal."""
 WATCHED_EVERY = 2.0

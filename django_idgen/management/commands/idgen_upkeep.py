@@ -18,8 +18,6 @@ from ...ops.upkeep import (
     renew_worker_leases,
 )
 
-__all__ = ["Command"]
-
 
 class Command(BaseCommand):
     help = (

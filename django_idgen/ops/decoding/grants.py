@@ -20,8 +20,6 @@ from ...models import LeafAlloc, SegmentHistory
 from ...process import handlers
 from ...process.tags import is_row_of, tag_databases
 
-__all__ = ["Grant", "SegmentReading", "Standing", "TagDatabases", "TagReadings", "tag_readings"]
-
 MOST_TAGS = 50
 """Tags shown for an id; with thousands of tags, a small id may belong to most of them."""
 

@@ -12,8 +12,6 @@ from . import Reading, RowFound
 from .grants import SegmentReading, Standing
 from .snowflakes import BitField, SnowflakeReading, layout_document, parts_document
 
-__all__ = ["drawn_bits", "lines", "to_json"]
-
 STANDINGS = {
     Standing.POSSIBLE: "may have given it out: its next id is {max_id}; there is no history",
     Standing.AHEAD: "has not given it out: its next id is {max_id}",

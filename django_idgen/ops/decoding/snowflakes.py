@@ -21,18 +21,6 @@ from ...process.handlers import current_settings, generator_settings
 from ...settings.config import GeneratorSettings
 from ..workers import who_held
 
-__all__ = [
-    "BitField",
-    "Registries",
-    "SnowflakeReading",
-    "bit_fields",
-    "has_parts",
-    "layout_document",
-    "parts_document",
-    "snowflake_reading",
-    "snowflake_readings",
-]
-
 _UNIX = datetime(1970, 1, 1, tzinfo=UTC)
 AT_THE_EPOCH = timedelta(hours=1)
 """Any small number reads as a time in that hour, in which a project makes few ids."""

@@ -19,8 +19,6 @@ from ...core.errors import ConfigurationError, InvalidId
 from ...core.segment import MAX_ID
 from ...fields.base import GeneratedOnSave
 
-__all__ = ["FORMS", "Spelling", "spellings"]
-
 FORMS = tuple(ALPHABETS)
 
 _GROUPED = re.compile(

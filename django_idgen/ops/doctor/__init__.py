@@ -23,8 +23,6 @@ from . import (
 from .findings import Diagnosis, Finding, Unexamined
 from .project import Project, attempt
 
-__all__ = ["EXAMINATIONS", "diagnose"]
-
 EXAMINATIONS: Mapping[str, Callable[[Project], Iterator[Finding | Unexamined]]] = {
     "tables": tables.examine,
     "settings": namespaces.examine,

@@ -16,8 +16,6 @@ from .project import Project, attempt
 from .redis_servers import redis_time_us
 from .workers import worker_maps
 
-__all__ = ["examine"]
-
 _WHY = (
     "Ids stay unique, but the times in them are wrong, and a process with 'refuse_skew' does not "
     "start."

@@ -21,8 +21,6 @@ from ...process.tags import next_free_id
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
 
-__all__ = ["NarrowColumn", "examine", "narrow_columns_in"]
-
 
 @dataclass(frozen=True, slots=True)
 class NarrowColumn:

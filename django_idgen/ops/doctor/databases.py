@@ -15,8 +15,6 @@ from ...process.tags import source_behind_pool
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
 
-__all__ = ["examine"]
-
 _USED = Q(max_id__gt=1) | Q(largest_step__gt=0)
 SHOWN = 5
 

@@ -16,8 +16,6 @@ from .columns import NarrowColumn, narrow_columns_in
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
 
-__all__ = ["examine"]
-
 WARNING_YEARS = 5.0
 ERROR_YEARS = 1.0
 YEAR = 365.25 * 86_400

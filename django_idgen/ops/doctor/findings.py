@@ -8,20 +8,6 @@ from enum import IntEnum
 from textwrap import fill
 from typing import Any
 
-__all__ = [
-    "NOT_EXAMINED",
-    "OTHERS_STOPPED",
-    "TRUST_TABLES",
-    "Diagnosis",
-    "Finding",
-    "Fix",
-    "Severity",
-    "Unexamined",
-    "exit_code",
-    "lines",
-    "to_json",
-]
-
 OTHERS_STOPPED = "--others-stopped"
 """The operator asserts that no process of the namespace runs on any host."""
 TRUST_TABLES = "--trust-tables"

@@ -12,8 +12,6 @@ from .findings import Finding, Fix, Severity, Unexamined
 from .move import difference, moment_of
 from .project import IdColumn, Project, attempt
 
-__all__ = ["examine"]
-
 PLAUSIBLE_US = 24 * 3_600_000_000
 """The fix opens a generation at most so far ahead. A row further ahead is a separate fault."""
 

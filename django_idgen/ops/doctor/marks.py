@@ -23,8 +23,6 @@ from .move import Found, difference, ids_in_tables, moment_of
 from .project import IdColumn, Project, attempt
 from .tags import columns_by_tag
 
-__all__ = ["examine"]
-
 BOTH = frozenset({OTHERS_STOPPED, TRUST_TABLES})
 AHEAD_S = 3600.0
 """Seconds past the usual lead from which a mark is reported."""

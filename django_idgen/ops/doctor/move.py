@@ -38,17 +38,6 @@ from ...settings.config import DEFAULT_LEASES, BackendSettings, GeneratorSetting
 from .findings import TRUST_TABLES
 from .project import Project
 
-__all__ = [
-    "Found",
-    "Leftover",
-    "Move",
-    "MoveRefused",
-    "difference",
-    "fence_of",
-    "ids_in_tables",
-    "moment_of",
-]
-
 _CLOSED_BY = "by manage.py idgen_doctor, which moved it"
 FALLBACK = "/fallback"
 """The suffix of the namespace of a fallback's second registry."""

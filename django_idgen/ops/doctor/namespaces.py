@@ -9,8 +9,6 @@ from .findings import OTHERS_STOPPED, Finding, Fix, Severity, Unexamined
 from .move import Leftover, Move, MoveRefused, moment_of
 from .project import Project
 
-__all__ = ["examine"]
-
 RECENT_US = 24 * 3_600_000_000
 _WHY = "Processes with today's settings are refused: their ids could repeat the old ones."
 _WHY_UNNOTICED = (

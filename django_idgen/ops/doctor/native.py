@@ -12,8 +12,6 @@ from ..native import native_column, on_own_connection
 from .findings import Finding, Fix, Severity, Unexamined
 from .project import IdColumn, Project, attempt
 
-__all__ = ["examine"]
-
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each sequence of ``idgen_native`` that has to be extended."""

@@ -25,8 +25,6 @@ from ...process.factory import registries
 from ...settings.config import GeneratorSettings, IdgenSettings
 from .findings import Finding, Unexamined
 
-__all__ = ["FAILURES", "IdColumn", "Project", "attempt"]
-
 FAILURES = (IdgenError, AnyDatabaseError, OSError)
 """What can stop an examination or a fix."""
 PATIENCE = 15.0

@@ -14,8 +14,6 @@ from ...settings.config import GeneratorSettings
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
 
-__all__ = ["examine", "redis_time_us"]
-
 OLDEST = (7, 0)
 """The version that the scripts were verified on."""
 

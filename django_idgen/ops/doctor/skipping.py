@@ -27,8 +27,6 @@ from .move import difference, moment_of
 from .project import Project
 from .tags import columns_by_tag, failover_skip, highest_taken
 
-__all__ = ["GeneratorSkip", "TagSkip", "all_tags", "raise_new_tags"]
-
 
 class TagSkip:
     """A skip of one tag, in all of its databases, as far as a failover would.

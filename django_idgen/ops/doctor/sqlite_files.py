@@ -13,8 +13,6 @@ from ...db.sqlite import database_of, file_beside
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
 
-__all__ = ["examine"]
-
 _LAZY = re.compile(r"synchronous\s*=\s*['\"]?(normal|off|0|1)\b", re.IGNORECASE)
 
 

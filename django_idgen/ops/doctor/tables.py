@@ -15,8 +15,6 @@ from ...process.tags import source_behind_pool
 from .findings import Finding, Severity, Unexamined
 from .project import Project
 
-__all__ = ["examine"]
-
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
     """A finding for each database whose tables are missing, incomplete or don't fit."""

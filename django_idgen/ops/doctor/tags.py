@@ -16,8 +16,6 @@ from ..tags.edits import clear_tag, raise_tag
 from .findings import Finding, Fix, Severity, Unexamined
 from .project import IdColumn, Project, attempt
 
-__all__ = ["columns_by_tag", "examine", "failover_skip", "highest_taken"]
-
 ATTEMPTS = 5
 """How often the fix raises a tag while rows are being inserted above it."""
 SAFETY = 2

@@ -11,8 +11,6 @@ from ..tags.outlook import outlooks
 from .findings import Finding, Severity, Unexamined
 from .project import Project, attempt
 
-__all__ = ["examine"]
-
 MOST_TAGS = 1000
 """The busiest tags, whose stock is read."""
 

@@ -11,8 +11,6 @@ from ..workers import worker_map
 from .findings import Finding, Severity, Unexamined
 from .project import Project
 
-__all__ = ["examine", "worker_maps"]
-
 NEARLY_ALL = 0.9
 """A warning if so large a share of the worker ids is held."""
 USED_UP = 0.8

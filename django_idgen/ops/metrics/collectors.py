@@ -21,7 +21,6 @@ from prometheus_client.metrics_core import Metric  # isort: skip
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead  # isort: skip
 from prometheus_client.samples import Sample  # isort: skip
 
-__all__ = ["ProcessCollector", "SharedCollector"]
 
 logger = logging.getLogger("django_idgen")
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = ["ALL", "BUCKETS", "DERIVED", "PREFIX", "PROCESS", "SHARED", "Definition", "Kind"]
-
 Kind = Literal["counter", "gauge", "histogram"]
 PREFIX: Final = "django_idgen_"
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -32,7 +32,6 @@ from .process import EVENTS, ProcessMetrics, is_multiprocess
 from prometheus_client import REGISTRY, CollectorRegistry  # isort: skip
 from prometheus_client.exposition import choose_encoder  # isort: skip
 
-__all__ = ["Exporter", "exposition", "start", "view"]
 
 logger = logging.getLogger("django_idgen")
 

@@ -36,7 +36,6 @@ except ImportError as error:
         "django_idgen.ops.metrics from your URLs."
     ) from error
 
-__all__ = ["EVENTS", "OTHER", "ProcessMetrics", "TagNames", "Tally", "is_multiprocess"]
 
 OTHER: Final = "other"
 """The name of all tags that have no series of their own."""

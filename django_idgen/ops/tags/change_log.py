@@ -21,8 +21,6 @@ from django.utils.translation import gettext, gettext_noop, override
 
 from ...models import LeafAlloc
 
-__all__ = ["ACTIONS", "Change", "describe", "record"]
-
 logger = logging.getLogger("django_idgen")
 
 Change = tuple[object, object]

@@ -40,31 +40,6 @@ from ...process.tags import (
     source_of_tags,
 )
 
-__all__ = [
-    "Cleared",
-    "PoolStillOpen",
-    "SkipRefused",
-    "StepOvertaken",
-    "TagExists",
-    "Unstorable",
-    "change_row",
-    "change_tag",
-    "clear_here",
-    "clear_pool",
-    "clear_tag",
-    "edit_rows",
-    "fill_pool",
-    "held_here",
-    "insert_tag_row",
-    "make_tag",
-    "pause_tag",
-    "preload_here",
-    "raise_tag",
-    "replace_step",
-    "resume_tag",
-    "skip_tag",
-]
-
 T = TypeVar("T")
 MODELS = ("LeafAlloc", "Installation")
 TIMEOUT = 5.0

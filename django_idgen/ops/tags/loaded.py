@@ -30,8 +30,6 @@ from ...core.segment import HIGHEST
 from ...fields import SegmentSource
 from ...process import handlers
 
-__all__ = ["watch"]
-
 logger = logging.getLogger("django_idgen")
 
 

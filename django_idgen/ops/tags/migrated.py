@@ -24,8 +24,6 @@ from ...process import handlers
 from ...process.tags import TagsElsewhere, find_tag, highest_in, next_free_id
 from .edits import raise_tag
 
-__all__ = ["after_migrate", "before_migrate"]
-
 logger = logging.getLogger("django_idgen")
 
 Plan = Iterable[tuple[Migration, bool]]

@@ -19,8 +19,6 @@ from ...process.tags import is_fetched_from, known_tag, source_in_use
 if TYPE_CHECKING:
     from ...core.source import Stock
 
-__all__ = ["TagOutlook", "outlook", "outlooks"]
-
 
 @dataclass(frozen=True, slots=True)
 class TagOutlook:

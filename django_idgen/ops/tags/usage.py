@@ -26,8 +26,6 @@ from ...db.dialects import SecondsOf, aware_moment, stored_moment
 from ...models import SegmentHistory
 from ...process.tags import source_behind_pool, table_is_missing
 
-__all__ = ["SPANS", "Bucket", "Span", "Usage", "usage"]
-
 Span = Literal["hour", "day", "month"]
 MINUTE, QUARTER, DAY = 60, 900, 86_400
 SPANS: dict[str, tuple[int, int]] = {

@@ -20,8 +20,6 @@ from ...core.segment import LONGEST_STEP, MAX_ID, Demand, Segment
 from ...core.source import Stock
 from ...db.redis_client import OwnRedis, run_script
 
-__all__ = ["POOL", "Notes", "PoolScripts", "Popped", "Pushed", "history_of", "key_of"]
-
 MAX_RANGES = 256
 """Ranges of one tag, adjacent ones joined. Of more ranges, the shortest are thrown away."""
 PUSHED_AT_ONCE = 64

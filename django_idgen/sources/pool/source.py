@@ -35,8 +35,6 @@ from ...models import SegmentHistory
 from ...signals import emit as emit_signal
 from .scripts import MAX_RANGES, Notes, PoolScripts, Popped, Pushed
 
-__all__ = ["BATCH", "MAX_IDS", "RETRY_AFTER", "TIMEOUT", "PoolLink", "PoolSource", "carry_over"]
-
 TIMEOUT = 0.2
 """Seconds; well below the time that a caller with nothing left waits."""
 MAX_IDS = 20_000_000
