@@ -265,4 +265,4 @@ def test_a_server_that_is_gone_is_named_in_whole_sentences(server_alias: str) ->
     finally:
         del connections.settings["gone"]
     text = str(raised.value)
-    assert re.match(r"Database 'gone' failed: .*[^.?][.?] See that the server can be reached", text)
+    assert re.match(r"Database 'gone' failed: .*[^.?)]\)?[.?] Check that the server can be reached", text)
