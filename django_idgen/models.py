@@ -416,7 +416,9 @@ class AccessToken(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     name = NameField(
-        _("client"), max_length=100, help_text=_("Who has it; several tokens may share a name.")
+        _("client"),
+        max_length=100,
+        help_text=_("The program that uses the token. Several tokens may have one name."),
     )
     digest = models.CharField(_("digest"), max_length=64, unique=True, editable=False)
     hint = models.CharField(_("ends in"), max_length=8, editable=False)
@@ -426,14 +428,18 @@ class AccessToken(models.Model):
         blank=True,
         default="",
         validators=[validate_patterns],
-        help_text=_("Tags whose ids it may take, one a line; “*” stands for any characters."),
+        help_text=_(
+            "Tags whose ids the token may take, one per line. “*” stands for any characters."
+        ),
     )
     generators = models.TextField(
         _("generators"),
         blank=True,
         default="",
         validators=[validate_patterns],
-        help_text=_("Aliases of generators whose ids it may take, one a line; “*” as above."),
+        help_text=_(
+            "Aliases of generators whose ids the token may take, one per line. “*” as above."
+        ),
     )
     leases = models.TextField(
         _("leases"),
@@ -441,7 +447,8 @@ class AccessToken(models.Model):
         default="",
         validators=[validate_patterns],
         help_text=_(
-            "Aliases of generators whose worker ids it may borrow, to make ids itself; one a line."
+            "Aliases of generators whose worker ids the client may borrow to make ids itself, one "
+            "per line."
         ),
     )
     created_at = models.DateTimeField(_("made"), auto_now_add=True)

@@ -366,7 +366,9 @@ class Migration(migrations.Migration):
                 (
                     "name",
                     models.CharField(
-                        help_text="Who has it; several tokens may share a name.",
+                        help_text=(
+                            "The program that uses the token. Several tokens may have one name."
+                        ),
                         max_length=100,
                         verbose_name="client",
                     ),
@@ -383,8 +385,10 @@ class Migration(migrations.Migration):
                     models.TextField(
                         blank=True,
                         default="",
-                        help_text="Tags whose ids it may take, one a line; “*” stands for any "
-                        "characters.",
+                        help_text=(
+                            "Tags whose ids the token may take, one per line. “*” stands for any "
+                            "characters."
+                        ),
                         validators=[django_idgen.models.validate_patterns],
                         verbose_name="tags",
                     ),
@@ -394,8 +398,10 @@ class Migration(migrations.Migration):
                     models.TextField(
                         blank=True,
                         default="",
-                        help_text="Aliases of generators whose ids it may take, one a line; “*” as "
-                        "above.",
+                        help_text=(
+                            "Aliases of generators whose ids the token may take, one per line. "
+                            "“*” as above."
+                        ),
                         validators=[django_idgen.models.validate_patterns],
                         verbose_name="generators",
                     ),
@@ -405,8 +411,10 @@ class Migration(migrations.Migration):
                     models.TextField(
                         blank=True,
                         default="",
-                        help_text="Aliases of generators whose worker ids it may borrow, to make "
-                        "ids itself; one a line.",
+                        help_text=(
+                            "Aliases of generators whose worker ids the client may borrow to make "
+                            "ids itself, one per line."
+                        ),
                         validators=[django_idgen.models.validate_patterns],
                         verbose_name="leases",
                     ),

@@ -46,8 +46,10 @@ class LeasesInput(PageInput):
     state = Choice(
         STATES,
         required=False,
-        help_text="Held; held, but its renewal is late (lapsing); given back (free); or held by a "
-        "process that does not renew it (lapsed).",
+        help_text=(
+            "free: released, or freed by hand; held: renewed in time; lapsing: the renewal is "
+            "late; lapsed: the window has ended, or a loss has made it void."
+        ),
     )
 
 

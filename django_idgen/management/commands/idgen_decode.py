@@ -28,12 +28,12 @@ class Command(BaseCommand):
             "ids",
             nargs="+",
             metavar="ID",
-            help=("an id in any form; - reads ids from standard input, one a line"),
+            help=("an id in any form; - reads ids from standard input, one per line"),
         )
         parser.add_argument("--generator", metavar="ALIAS", help="read it as one of this generator")
         parser.add_argument("--tag", help="read it as one of this tag")
         parser.add_argument("--form", choices=FORMS, help="the form that it is written in")
-        parser.add_argument("--json", action="store_true", help="one JSON document a line")
+        parser.add_argument("--json", action="store_true", help="one JSON document per line")
         parser.add_argument(
             "--offline", action="store_true", help="ask no database, Redis or service"
         )
