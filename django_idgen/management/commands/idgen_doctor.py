@@ -79,8 +79,8 @@ class Command(BaseCommand):
             "--moved-from",
             nargs="+",
             metavar="ALIAS",
-            help="the namespaces were moved from these databases to those of the settings, and "
-            "no other project lends from them",
+            help="the namespaces and tags were moved from these databases to those of the "
+            "settings, and no other project lends from them",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:

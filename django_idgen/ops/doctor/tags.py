@@ -1,4 +1,4 @@
-"""Examination ``tags``: tags whose next ids are in their tables already."""
+"""Examination ``tags``: tags whose next ids are in their tables, or were given out elsewhere."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from ...core.errors import SegmentUnavailable
 from ...core.segment import MAX_ID, Shard
-from ...models import Installation
+from ...models import Installation, LeafAlloc
 from ...process.tags import find_tag, next_free_id, source_behind_pool, source_of_tags
 from ..tags.edits import clear_tag, raise_tag
-from .findings import Finding, Fix, Severity, Unexamined
+from .findings import OTHERS_STOPPED, Finding, Fix, Severity, Unexamined
 from .project import IdColumn, Project, attempt
 
 ATTEMPTS = 5
@@ -23,10 +23,15 @@ SAFETY = 2
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
-    """A finding for each tag whose next ids are in a table, or lie below one that is."""
-    if source_behind_pool().keeps_rows:
-        for tag, columns in columns_by_tag(project, project.reachable()).items():
-            yield from attempt(f"tag {tag!r}", _of_tag(project, tag, columns))
+    """A finding for each tag that would give out ids of its tables, or of an earlier database."""
+    source = source_behind_pool()
+    if not source.keeps_rows:
+        return
+    for tag, columns in columns_by_tag(project, project.reachable()).items():
+        yield from attempt(f"tag {tag!r}", _of_tag(project, tag, columns))
+    for alias in project.all_reachable():
+        if alias not in source.databases() and project.has(alias, "LeafAlloc"):
+            yield from attempt(f"database {alias!r}", _given_out_in(alias, project))
 
 
 def columns_by_tag(project: Project, aliases: Iterable[str]) -> dict[str, list[IdColumn]]:
@@ -110,6 +115,34 @@ def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator
     )
 
 
+def _given_out_in(alias: str, project: Project) -> Iterator[Finding]:
+    """A finding for each tag that went further in ``alias``, which today's settings don't use."""
+    moved = alias in project.moved_from
+    # Read first: through an alias of the database in use, they are not further than its own.
+    for tag, first in list(LeafAlloc.objects.using(alias).values_list("pk", "max_id")):
+        next_id = next_free_id(tag)
+        # Tags of that name may be another project's, unless the operator says otherwise.
+        if first <= next_id or not (moved or find_tag(tag)):
+            continue
+        todo = (
+            f"Stop all processes that use the tag, run it with --fix {OTHERS_STOPPED} "
+            f"--moved-from {alias}, and start them."
+        )
+        if not moved:
+            todo += " If it did not move, all is well as long as the ids of the two never meet."
+        does = f"Raises tag {tag!r} to {first}, and empties its pool."
+        yield Finding(
+            Severity.ERROR if moved else Severity.WARNING,
+            f"tag {tag!r}",
+            f"Its next id is {next_id}, but in database {alias!r} it is {first}.",
+            "If the tag moved from there, it will give out ids that were given out before.",
+            todo,
+            Fix(does, partial(_raise_to, tag, first), frozenset({OTHERS_STOPPED}))
+            if moved
+            else None,
+        )
+
+
 def _target(tag: str, top: int) -> int:
     """The tag's next id after the fix.
 
@@ -131,4 +164,13 @@ def _raise(project: Project, tag: str, columns: Sequence[IdColumn]) -> str:
             f"Tag {tag!r} was raised {ATTEMPTS} times, and its table has higher ids each time. "
             f"Find out who writes ids into it, and run it again."
         )
+    return _said_of(tag)
+
+
+def _raise_to(tag: str, first: int) -> str:
+    raise_tag(tag, first)
+    return _said_of(tag)
+
+
+def _said_of(tag: str) -> str:
     return f"its next id is {next_free_id(tag)}{clear_tag(tag).pool_note}"

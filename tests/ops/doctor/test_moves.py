@@ -9,7 +9,7 @@ import pytest
 from django.db import connections
 from django.test import override_settings
 
-from django_idgen import generators
+from django_idgen import generators, segments
 from django_idgen.core.errors import NamespaceMismatch, RegistryUnavailable
 from django_idgen.leases.book_registry import BookInStore
 from django_idgen.models import NamespaceRecord
@@ -215,6 +215,33 @@ def test_to_another_database(postgres: str, mariadb: str) -> None:
         code, words = doctor("settings", database=[postgres])
     assert (code, "has moved to another registry since" in " ".join(words.split())) == (2, True)
     assert "closed=" not in f"{refused.value} {words}"
+
+
+def test_tags_go_on_past_those_of_the_database_before(postgres: str, mariadb: str) -> None:
+    """Also a tag that is unknown in the new one, and without a row that has its ids.
+
+    Two services that move one after the other: the higher mark of both counts.
+    """
+    old, new = idgen(on_database(postgres)), idgen(on_database(mariadb))
+    with override_settings(IDGEN=old):
+        before = {tag: set(segments[tag].next_ids(2500)) for tag in ("both", "old")}
+    with override_settings(IDGEN=new):
+        segments["both"].next_id()
+        segments["new"].next_ids(5000)
+        segments.close()
+        (warning,) = findings("tags", database=[mariadb])
+        assert (warning["severity"], warning["subject"]) == ("warning", "tag 'both'")
+        assert f"--moved-from {postgres}" in warning["todo"]
+        given: dict[str, Any] = {"database": [mariadb], "moved_from": [postgres]}
+        fix = {**given, "fix": True, "yes": True}
+        code, words = doctor("tags", **fix)
+        assert (code, "not without --others-stopped" in words) == (2, True), words
+        code, words = doctor("tags", others_stopped=True, **fix)
+        assert code == 0, words
+        for tag, ids in before.items():
+            assert min(segments[tag].next_ids(2500)) > max(ids)
+        assert findings("tags", **given) == []
+        assert segments["new"].next_id() < 10_000  # the tag did not move
 
 
 def _fallback_on(primary: str, secondary: str) -> Idgen:
