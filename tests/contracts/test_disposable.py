@@ -88,6 +88,17 @@ class TestRecyclingLeases(LeaseContract):
             assert lease.start >= old[lease.worker].until
             assert lease.token != old[lease.worker].token
 
+    def test_a_worker_id_that_is_lent_again_starts_at_its_mark(self, lender: Lender) -> None:
+        """Its last holder has used ticks that are still to come."""
+        registry = lender.registry()
+        used = {}
+        for n in range(WORKERS):
+            lease = registry.acquire(holder=f"h{n}").lease
+            used[lease.worker] = lease.until - 2
+            assert registry.release(lease, last_tick=used[lease.worker])
+        for lease in self._all(lender):
+            assert lease.start > used[lease.worker]
+
     def test_renewal_by_a_scheduler_does_not_count_as_seen(self, lender: Lender) -> None:
         """A holder that is gone expires, and its worker id is the last to be lent again."""
         holder, scheduler = lender.registry(), lender.registry()

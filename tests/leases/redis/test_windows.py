@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from django_idgen.core.book import SubLease
@@ -89,6 +89,7 @@ def bench(redis: str) -> Iterator[Bench]:
 
 
 @EXAMPLES
+@example(3000, 3000, 2000, 0, 0, "never lent", 1000, False, False)  # only the fence holds it back
 @given(
     now=TICKS,
     fence=STEPS,
