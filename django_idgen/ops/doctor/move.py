@@ -249,7 +249,7 @@ def _why_refused(
             f"epoch works for the next {LEEWAY_US // (24 * HOUR_US)} days."
         )
     return (
-        f"{why} No epoch mends that. Keep the old layout for the tables that have its ids, and "
+        f"{why} No epoch solves that. Keep the old layout for the tables that have its ids, and "
         f"give the new one to a generator with a NAMESPACE of its own, whose ids go to other "
         f"tables or columns. In one column they could repeat: a namespace is not part of an id."
     )
