@@ -116,7 +116,7 @@ def test_one_that_would_begin_years_ahead_is_refused(old: str, new: BitLayout) -
     with pytest.raises(MoveRefused, match="days ahead") as caught:
         fence(new, era(parse_layout(old)))
     words = str(caught.value)
-    if "No epoch mends" in words:
+    if "No epoch solves" in words:
         assert old == "uid"
         return
     epoch = words.partition("EPOCH '")[2].partition("'")[0]
@@ -130,17 +130,17 @@ def test_lower_ids_need_proof_and_somebodys_word() -> None:
     """From 63 bits to JavaScript's 53: below all old ids, if none lies lower."""
     js_safe = parse_layout("js_safe")
     old = era(STANDARD)
-    with pytest.raises(MoveRefused, match="No epoch mends"):
+    with pytest.raises(MoveRefused, match="No epoch solves"):
         fence(js_safe, old)
     low, high = Found(2**52, 2**57), Found(2**54, 2**57)
-    with pytest.raises(MoveRefused, match="No epoch mends"):
+    with pytest.raises(MoveRefused, match="No epoch solves"):
         fence(js_safe, old, low, trust=True)
     with pytest.raises(MoveRefused, match=r"below 2\*\*53") as caught:
         fence(js_safe, old, high)
     assert caught.value.needs == "--trust-tables"
     assert fence(js_safe, old, high, trust=True) == 0
     away = Found(2**54, 2**57, ("gone",))
-    with pytest.raises(MoveRefused, match="No epoch mends"):
+    with pytest.raises(MoveRefused, match="No epoch solves"):
         fence(js_safe, old, away, trust=True)
 
 
