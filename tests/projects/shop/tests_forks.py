@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import unittest
 import warnings
 
 from django.test import SimpleTestCase, TestCase, TransactionTestCase
 
 from django_idgen import next_id, segments
+from django_idgen.core.loader import PATIENCE
 
 from .models import Invoice, Order
 
@@ -23,13 +25,15 @@ class Fork:
         with warnings.catch_warnings(record=True) as warned:
             # As an error Python 3.12 would drop it.
             warnings.simplefilter("always")
+            began = time.monotonic()
             child = os.fork()
             if child == 0:
                 os._exit(0)
         ours = [each.name for each in threading.enumerate() if each.name.startswith("idgen")]
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.assertEqual(ours, [])
-        if len(others) == 1:  # pytest-xdist has a thread of its own
+        in_time = time.monotonic() - began < PATIENCE  # a busy machine may take longer
+        if len(others) == 1 and in_time:  # pytest-xdist has a thread of its own
             self.assertEqual([str(each.message) for each in warned], [])
 
 
