@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -50,13 +51,15 @@ class MemoryShop(Shop):
     def __init__(self) -> None:
         super().__init__()
         self.only: MemorySource | None = None
+        self.making = threading.Lock()
 
     def make(self, default_step: int) -> Source:
         # One process has one: another object would be another process' memory.
         check_step(default_step)
-        if self.only is None:
-            self.only = MemorySource(default_step)
-        return self.only
+        with self.making:
+            if self.only is None:
+                self.only = MemorySource(default_step)
+            return self.only
 
     def set_step(self, tag: str, step: int) -> None:
         assert self.only is not None

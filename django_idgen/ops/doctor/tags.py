@@ -29,6 +29,8 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
         return
     for tag, columns in columns_by_tag(project, project.reachable()).items():
         yield from attempt(f"tag {tag!r}", _of_tag(project, tag, columns))
+    if any(project.missing(alias, "LeafAlloc") for alias in source.databases()):
+        return  # the examination "tables" reports it
     for alias in project.all_reachable():
         if alias not in source.databases() and project.has(alias, "LeafAlloc"):
             yield from attempt(f"database {alias!r}", _given_out_in(alias, project))
