@@ -110,7 +110,7 @@ class OwnRedis:
         named = re.search(r"'(\w+)(\|\w+)?' command", reason)
         if named:
             return f"+{named[1].lower()}"
-        return "+info +time +eval +evalsha +@hash +del ~django_idgen:*"
+        return "+select +info +time +eval +evalsha +@hash +del ~django_idgen:*"
 
     def reset(self) -> None:
         """After a fork, forget the parent's connections. May be called late."""

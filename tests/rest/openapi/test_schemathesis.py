@@ -27,9 +27,6 @@ from django_idgen.process.handlers import current_settings
 from django_idgen.rest.openapi import describe
 from tests.rest.openapi.conftest import WITHOUT_SESSIONS, scheme_of
 
-# Another thread may use the module while hypothesis looks whether a strategy does.
-pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
-
 Data = dict[str, Any]
 EXAMPLES = 5
 """At random, for an operation: many times as many go through the edges of each field."""
