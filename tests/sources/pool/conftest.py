@@ -38,7 +38,8 @@ def on(stack: ExitStack, source: OwnedSource) -> Callable[..., PoolSource]:
 
     def make(server: RedisServer | int, **options: Any) -> PoolSource:
         port = server if isinstance(server, int) else server.port
-        alias = stack.enter_context(cache_alias(f"idgen-{port}", f"redis://127.0.0.1:{port}/0"))
+        location = f"redis://127.0.0.1:{port}/{options.pop('db', 0)}"
+        alias = stack.enter_context(cache_alias(f"idgen-{port}", location))
         made = pool(alias, options.pop("source", source), **options)
         stack.callback(made.close)
         return made

@@ -235,9 +235,9 @@ def test_a_server_that_refuses_info_is_named(farm: RedisFarm, on: On) -> None:
 
 
 def test_the_rules_that_are_asked_for_are_enough(farm: RedisFarm, on: On) -> None:
-    """A user with the rules that the error names can do everything."""
+    """A user with the rules that the error names can do everything, in a database of its own."""
     server = farm.server()
-    process = on(server)
+    process = on(server, db=1)
     rules = process._own.rule().split()
     server.run("ACL", "SETUSER", "default", "reset", "on", "nopass", *rules)
     process.refill("t", 50)
