@@ -99,11 +99,17 @@ def test_a_slow_start_is_no_failure(server: str, shipped_timeout: float) -> None
         other.set_autocommit(False)
         with other.cursor() as cursor:
             cursor.execute(LOCK[server].format(LeafAlloc._meta.db_table))
-        free = threading.Timer(2 * shipped_timeout, other.connection.rollback)
+        freed = threading.Event()  # a timer's own is set after what it calls
+
+        def unlock() -> None:
+            freed.set()
+            other.connection.rollback()
+
+        free = threading.Timer(2 * shipped_timeout, unlock)
         free.start()
         try:
             assert segments["tea"].next_id() > 1
-            assert free.finished.is_set()
+            assert freed.is_set()
         finally:
             free.join()
 
