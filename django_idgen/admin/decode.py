@@ -204,9 +204,9 @@ class ShownSnowflake:
     @property
     def fields(self) -> list[BitField]:
         """The fields of the layout, below the sign bit and the bits that the layout leaves out."""
-        layout: BitLayout = self.reading.layout
         from ..ops.decoding import BitField
 
+        layout: BitLayout = self.reading.layout
         if not self.reading.fields:
             return []
         return [BitField("", BITS - layout.bits, layout.bits, 0), *self.reading.fields]

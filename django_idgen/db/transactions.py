@@ -104,7 +104,7 @@ class Transactions:
             except Rerun:
                 pass
             except DatabaseError as error:
-                if committing:  # nobody can tell whether the transaction took effect
+                if committing:  # the transaction may have taken effect
                     raise
                 if not dialects.is_conflict(error):
                     if tables_checked or not self._made_tables(connection, error):

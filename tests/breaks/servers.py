@@ -268,7 +268,7 @@ BREAKS = (
         "a transaction is run again though it may be committed",
         "L4, hazard 53",
         TRANSACTIONS,
-        "                if committing:  # nobody can tell whether the transaction took effect\n"
+        "                if committing:  # the transaction may have taken effect\n"
         "                    raise\n",
         "",
         (

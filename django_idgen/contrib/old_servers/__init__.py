@@ -13,6 +13,8 @@ from ...core.errors import ConfigurationError
 try:
     import rest_framework  # noqa: F401
 except ModuleNotFoundError as error:
+    if error.name != "rest_framework":
+        raise
     raise ConfigurationError(
         f"{__name__} needs Django REST framework: pip install 'django-idgen[drf]'."
     ) from error

@@ -40,12 +40,12 @@ class Command(BaseCommand):
             "--generator",
             metavar="ALIAS",
             default="",
-            help=("of the new key, with --field snowflake"),
+            help="of the new key, with --field snowflake",
         )
         parser.add_argument(
             "--tag",
             default="",
-            help=("of the new key, with --field segment; with --from: only this tag"),
+            help="of the new key, with --field segment; with --from: only this tag",
         )
         parser.add_argument(
             "--database",
@@ -80,7 +80,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--into",
             metavar="ALIAS",
-            help=("with --from: the database for the tags of this project"),
+            help="with --from: the database for the tags of this project",
         )
 
     @no_translations

@@ -28,7 +28,7 @@ class Command(BaseCommand):
             "ids",
             nargs="+",
             metavar="ID",
-            help=("an id in any form; - reads ids from standard input, one per line"),
+            help="an id in any form; - reads ids from standard input, one per line",
         )
         parser.add_argument("--generator", metavar="ALIAS", help="read it as one of this generator")
         parser.add_argument("--tag", help="read it as one of this tag")

@@ -49,7 +49,7 @@ class Command(BaseCommand):
             "--only",
             nargs="+",
             metavar="NAME",
-            help=(f"only these examinations, of {', '.join(EXAMINATIONS)}"),
+            help=f"only these examinations, of {', '.join(EXAMINATIONS)}",
         )
         parser.add_argument(
             "--database", nargs="+", metavar="ALIAS", help="examine only these databases"

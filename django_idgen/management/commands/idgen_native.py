@@ -32,7 +32,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "tag", nargs="?", help=("tag of the field, by default app_label.modelname")
+            "tag", nargs="?", help="tag of the field, by default app_label.modelname"
         )
         parser.add_argument(
             "--database", metavar="ALIAS", help="where the table is (default: as the router says)"

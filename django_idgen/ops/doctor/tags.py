@@ -29,11 +29,12 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
         return
     for tag, columns in columns_by_tag(project, project.reachable()).items():
         yield from attempt(f"tag {tag!r}", _of_tag(project, tag, columns))
-    if any(project.missing(alias, "LeafAlloc") for alias in source.databases()):
+    in_use = source.databases()
+    if any(project.missing(alias, "LeafAlloc") for alias in in_use):
         return  # the examination "tables" reports it
     for alias in project.all_reachable():
-        if alias not in source.databases() and project.has(alias, "LeafAlloc"):
-            yield from attempt(f"database {alias!r}", _given_out_in(alias, project))
+        if alias not in in_use and project.has(alias, "LeafAlloc"):
+            yield from attempt(f"database {alias!r}", _given_out_in(project, alias))
 
 
 def columns_by_tag(project: Project, aliases: Iterable[str]) -> dict[str, list[IdColumn]]:
@@ -117,7 +118,7 @@ def _of_tag(project: Project, tag: str, columns: Sequence[IdColumn]) -> Iterator
     )
 
 
-def _given_out_in(alias: str, project: Project) -> Iterator[Finding]:
+def _given_out_in(project: Project, alias: str) -> Iterator[Finding]:
     """A finding for each tag that went further in ``alias``, which today's settings don't use."""
     moved = alias in project.moved_from
     # Read first: through an alias of the database in use, they are not further than its own.
@@ -166,13 +167,13 @@ def _raise(project: Project, tag: str, columns: Sequence[IdColumn]) -> str:
             f"Tag {tag!r} was raised {ATTEMPTS} times, and its table has higher ids each time. "
             f"Find out who writes ids into it, and run it again."
         )
-    return _said_of(tag)
+    return _outcome(tag)
 
 
 def _raise_to(tag: str, first: int) -> str:
     raise_tag(tag, first)
-    return _said_of(tag)
+    return _outcome(tag)
 
 
-def _said_of(tag: str) -> str:
+def _outcome(tag: str) -> str:
     return f"its next id is {next_free_id(tag)}{clear_tag(tag).pool_note}"
