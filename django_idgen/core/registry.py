@@ -148,6 +148,14 @@ class Registry(ABC):
         """
         return next((part.installation() for part in self._nested()), None)
 
+    def check_access(self) -> None:
+        """Raise what :meth:`acquire` would if a service does not know or trust this process.
+
+        Acquires nothing. Registries without a service have nothing to check.
+        """
+        for part in self._nested():
+            part.check_access()
+
     def books(self) -> Sequence[StoredBook]:
         """What is stored of the namespace, for commands that change its settings."""
         # The last one first: a fallback lends while the first registry is being changed.

@@ -126,6 +126,12 @@ class Source(ABC):
         """Whether :meth:`fetch` would refuse ``tag`` as paused."""
         return False
 
+    def check_access(self, tag: str) -> None:
+        """Raise what :meth:`fetch` would if a service does not lend ``tag`` to this process.
+
+        Takes no id. Sources without a service have nothing to check.
+        """
+
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """By name, functions that raise unless a server answers. One server is enough for ids."""
         return {}

@@ -110,9 +110,12 @@ class HttpLeases(Registry):
 
     def installation(self) -> str:
         if self._pin.installation is None:
-            answer = self._ask("", None, self._refusal)
-            self._check_owner(answer.body)
+            self.check_access()
         return str(self._pin.installation)
+
+    def check_access(self) -> None:
+        """See :meth:`Registry.check_access`."""
+        self._check_owner(self._ask("", None, self._refusal).body)
 
     def _not_seen(self, capability: str) -> NotSeenFromHere:  # noqa: ARG002
         # A holder's token does not allow inspecting.

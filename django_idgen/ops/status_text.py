@@ -13,6 +13,7 @@ Document = dict[str, Any]
 GAP = "  "
 NARROWEST = 8
 """The least width of a cell, in columns."""
+CUT_FIRST = "HOLDER"
 UNITS = ((86400 * 365.25, "y"), (86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 STATES = {
     "held": "held",
@@ -26,6 +27,7 @@ STATES = {
 MOST_HOLDERS = 20
 TAG_COLUMNS = (
     "TAG",
+    "STATE",
     "NEXT ID",
     "STEP",
     "FETCH RATE",
@@ -33,14 +35,15 @@ TAG_COLUMNS = (
     "POOL",
     "POOL LASTS",
     "IDS LAST",
-    "HOLDER",
+    CUT_FIRST,
 )
 
 
-def render(found: Document, *, width: int, every: bool = False) -> str:
+def render(found: Document, *, width: int | None, every: bool = False) -> str:
     """The document of :func:`~django_idgen.ops.status.status` as text.
 
-    ``width``: of the terminal, in columns. ``every``: show all holders.
+    ``width``: of the terminal, in columns; None: cut and wrap nothing. ``every``: show all
+    holders.
     """
     parts = [
         [_clock(found["at"])],
@@ -55,7 +58,7 @@ def render(found: Document, *, width: int, every: bool = False) -> str:
 # --- parts --------------------------------------------------------------------------
 
 
-def _generator(entry: Document, width: int, every: bool) -> list[str]:
+def _generator(entry: Document, width: int | None, every: bool) -> list[str]:
     texts = [
         f"GENERATOR {entry['alias']}: namespace {entry['namespace']}, {entry['layout']}",
         f"  ids until {_clock(entry['exhausted_at'])[:10]} ({_left(entry['exhausted_in'])})",
@@ -70,7 +73,7 @@ def _generator(entry: Document, width: int, every: bool) -> list[str]:
     shown = holders if every else holders[:MOST_HOLDERS]
     if shown:
         rows = [_holder(each) for each in shown]
-        head = ("WORKER", "STATE", "HOLDER", "WINDOW LEFT", "CLOCK", "SEEN")
+        head = ("WORKER", "STATE", CUT_FIRST, "WINDOW LEFT", "CLOCK", "SEEN")
         lines += table(head, rows, width, indent="  ")
     if len(shown) < len(holders):
         lines.append(f"  ... and {len(holders) - len(shown)} more holders: see --all")
@@ -100,7 +103,7 @@ def _holder(each: Document) -> Sequence[str]:
     )
 
 
-def _tags(entry: Document, width: int) -> list[str]:
+def _tags(entry: Document, width: int | None) -> list[str]:
     title = f"TAGS in database {entry['database']}"
     if entry["error"] is not None:
         return _wrapped(f"{title}: {_cannot(entry)}", width)
@@ -115,7 +118,8 @@ def _tags(entry: Document, width: int) -> list[str]:
 
 def _tag(each: Document) -> Sequence[str]:
     return (
-        each["tag"] + (" (paused)" if each["paused"] else ""),
+        each["tag"],
+        "paused" if each["paused"] else "",
         str(each["max_id"]),
         str(each["step"]),
         _number(each["fetch_rate"]) if each["fetch_rate"] else "",
@@ -160,23 +164,33 @@ def _cannot(entry: Document) -> str:
 
 
 def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], width: int, indent: str = ""
+    head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, indent: str = ""
 ) -> list[str]:
-    """Lines of at most ``width`` columns, without empty columns; the widest cells are cut."""
+    """Lines of at most ``width`` columns, without empty columns.
+
+    Names of holders are cut first, then the widest cells. With ``width`` None nothing is cut.
+    """
     cells = [tuple(map(_line, row)) for row in rows]
     used = [place for place in range(len(head)) if any(row[place] for row in cells)]
     lines = [[row[place] for place in used] for row in (tuple(head), *cells)]
     widths = [max(_width(line[place]) for line in lines) for place in range(len(used))]
-    room = width - len(indent) - len(GAP) * (len(used) - 1)
-    while sum(widths) > room and max(widths) > NARROWEST:
-        widths[widths.index(max(widths))] -= 1
+    if width is not None:
+        room = width - len(indent) - len(GAP) * (len(used) - 1)
+        if CUT_FIRST in lines[0]:
+            place = lines[0].index(CUT_FIRST)
+            least = min(widths[place], NARROWEST)
+            widths[place] = max(widths[place] - max(sum(widths) - room, 0), least)
+        while sum(widths) > room and max(widths) > NARROWEST:
+            widths[widths.index(max(widths))] -= 1
     return [
         (indent + GAP.join(_fitted(*pair) for pair in zip(line, widths, strict=True))).rstrip()
         for line in lines
     ]
 
 
-def _wrapped(line: str, width: int) -> list[str]:
+def _wrapped(line: str, width: int | None) -> list[str]:
+    if width is None:
+        return [line]
     return textwrap.wrap(line, max(width, 20), subsequent_indent="    ", break_long_words=False)
 
 

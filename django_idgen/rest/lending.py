@@ -464,7 +464,10 @@ class LeaseView(LendingView):
         super().initial(request, *args, **kwargs)
         alias = kwargs["alias"]
         if not self.caller.may_borrow_of_generator(alias):
-            raise PermissionDenied
+            raise PermissionDenied(
+                f"To borrow worker ids of generator {alias!r}, you need an access token that "
+                "names it in 'leases' ('idgen_token --leases')."
+            )
         if alias not in current_settings().generators:
             raise NotFound(f"There is no generator {alias!r}.")
         self.alias: str = alias

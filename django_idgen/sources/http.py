@@ -98,6 +98,15 @@ class HttpSource(Source):
         except (SegmentUnavailable, Refused):
             return ""
 
+    def check_access(self, tag: str) -> None:
+        """See :meth:`Source.check_access`."""
+        pin = self._pin(check_tag(tag))
+        try:
+            answer = self._link.ask(path_of(tag), None, unavailable=SegmentUnavailable)
+        except Refused as error:
+            raise self._refusal(tag, error) from error
+        _check_owner(pin, tag, answer.body)
+
     def probes(self) -> Mapping[str, Callable[[], None]]:
         """By service, a function that raises unless it answers. One service is enough."""
         return self._link.probes(unavailable=SegmentUnavailable)

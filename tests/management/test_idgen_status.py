@@ -299,6 +299,25 @@ def test_a_table_fits_the_terminal() -> None:
     assert "\x1b" not in lines[3]
 
 
+def test_a_table_cuts_names_of_holders_before_anything_else() -> None:
+    """A tag and its state stay whole for as long as there is a holder to cut."""
+    row = ("billing.invoice-line", "paused", "host-with-a-long-name/4711/gunicorn")
+    (_, line) = table(("TAG", "STATE", "HOLDER"), [row], 50)
+    assert line.split()[:2] == ["billing.invoice-line", "paused"]
+    assert (line[-1], len(line)) == ("…", 50)
+
+
+@pytest.mark.django_db
+def test_without_a_terminal_nothing_is_cut(no_tags: None) -> None:
+    """A pipe or a log gets long tags whole, and the state of a paused one."""
+    make_tables("default")
+    name = "a.tag." + "long" * 20
+    LeafAlloc.objects.create(biz_tag=name, paused=True, holder="h" * 100)
+    (line,) = (each for each in shown().splitlines() if name in each)
+    assert line.split()[:2] == [name, "paused"]
+    assert line.endswith("h" * 100)
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from django_idgen.client import Client
 from django_idgen.core.errors import RegistryUnavailable, SegmentRefused, TagPaused
-from django_idgen.models import LeafAlloc
+from django_idgen.models import LeafAlloc, WorkerLease
 from tests.places import make_tables
 
 from .scripted import as_json, scripted, segment
@@ -49,8 +53,64 @@ def test_what_a_token_may_not_have_is_refused_at_once(url: str) -> None:
     with one_token(nothing), Client(url, token=SECRET) as client:
         with pytest.raises(SegmentRefused, match="the token allows this"):
             client.segments["orders"].next_id()
-        with pytest.raises(RegistryUnavailable, match="the token allows this"):
+        with pytest.raises(RegistryUnavailable, match="names it in 'leases'"):
             client.next_id()
+
+
+DOCTOR = """
+import json, sys
+import django
+from django.conf import settings
+url, token, tag = sys.argv[1:]
+service = {"base_urls": url, "token": token}
+settings.configure(
+    INSTALLED_APPS=["django_idgen"],
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    IDGEN={
+        "GENERATORS": {"default": {"LEASES": {
+            "BACKEND": "django_idgen.leases.http.HttpLeases", "OPTIONS": service}}},
+        "SEGMENTS": {"SOURCE": {
+            "BACKEND": "django_idgen.sources.http.HttpSource", "OPTIONS": service}},
+    },
+)
+django.setup()
+from django.core.management import call_command
+from django.db import models
+from django_idgen.fields import SegmentIdField
+class Order(models.Model):
+    id = SegmentIdField(primary_key=True, tag=tag)
+    class Meta:
+        app_label = "shop"
+call_command("idgen_doctor", "--only", "services", "--json")
+"""
+
+
+def diagnosis(url: str, tag: str) -> tuple[int, dict[str, str]]:
+    """The doctor's exit code in a project behind the service; what it finds, by subject."""
+    done = subprocess.run(
+        [sys.executable, "-c", DOCTOR, url, SECRET, tag],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    found = json.loads(done.stdout)["findings"]
+    return done.returncode, {each["subject"]: each["what"] for each in found}
+
+
+def test_the_doctor_names_what_the_service_refuses(url: str) -> None:
+    """A tag that is not there, a token without the tag or the worker ids; nothing is taken."""
+    assert diagnosis(url, "orders") == (0, {})
+    code, found = diagnosis(url, "ordre")
+    assert (code, list(found)) == (2, ["tag 'ordre'"])
+    assert "There is no tag 'ordre'" in found["tag 'ordre'"]
+    with one_token(replace(EVERYTHING, tags=("others",), leases=())):
+        code, found = diagnosis(url, "orders")
+    assert (code, sorted(found)) == (2, ["generator 'default'", "tag 'orders'"])
+    assert "names it in 'leases'" in found["generator 'default'"]
+    assert LeafAlloc.objects.using("postgres").get(pk="orders").max_id == 1
+    assert WorkerLease.objects.using("postgres").count() == 0
 
 
 def test_a_paused_tag_and_a_wrong_alias_are_named_at_once(url: str) -> None:

@@ -74,6 +74,7 @@ class Project:
         (directory / "trade" / "migrations" / "__init__.py").touch()
         (directory / "trade_settings.py").write_text(SETTINGS)
         self.given: list[int] = []
+        self.output = ""
 
     def step(self, models: str, *commands: list[str], insert: str, kept: int = 3) -> None:
         """One process, in which ``models`` are the app's: the commands, then new rows.
@@ -98,6 +99,7 @@ class Project:
             timeout=120,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        self.output = done.stdout
         made = json.loads(done.stdout.rpartition("made: ")[2])
         assert made[0] > max(self.given, default=0), (made, self.given)
         self.given += made
@@ -114,6 +116,10 @@ def project(tmp_path: Path, database: dict[str, Any]) -> Project:
     return Project(tmp_path, database)
 
 
+def shell(code: str) -> list[str]:
+    return ["shell", "-c", f"from django_idgen.models import LeafAlloc\n{code}"]
+
+
 KEPT = 'db_table = "trade_order"'
 
 
@@ -128,6 +134,38 @@ def test_ids_go_on_when_a_model_is_renamed(project: Project) -> None:
     project.step(model("Purchase", field=', tag="bought"'), *both, insert="Purchase", kept=0)
     back = [*MIGRATE, "trade", "0001"]
     project.step(model("Order"), back, insert="Order", kept=0)
+
+
+def test_a_renamed_model_keeps_step_description_and_pause(project: Project) -> None:
+    """A paused tag gives out no id under its new name until it is resumed.
+
+    Back under the old name, which is still there, the tag is as it was.
+    """
+    project.step(model("Order"), WRITE_DOWN, MIGRATE, insert="Order")
+    change = "LeafAlloc.objects.filter(pk='trade.order').update(step=7, description='x', paused=%s)"
+    ask = "print('row:', LeafAlloc.objects.values_list('step', 'description', 'paused').get(pk=%r))"
+    refused = """
+from django_idgen import segments
+from django_idgen.core.errors import TagPaused
+try:
+    print("given:", segments["trade.purchase"].next_id())
+except TagPaused as error:
+    print("refused:", error)
+"""
+    resume = "LeafAlloc.objects.filter(pk='trade.purchase').update(paused=False)"
+    project.step(
+        model("Purchase"),
+        *(shell(change % True), WRITE_DOWN, MIGRATE),
+        *(shell(ask % "trade.purchase"), shell(refused), shell(resume)),
+        insert="Purchase",
+    )
+    assert "row: (7, 'x', True)" in project.output
+    assert "refused:" in project.output
+    back = [*MIGRATE, "trade", "0001"]
+    project.step(
+        model("Order"), shell(change % False), back, shell(ask % "trade.order"), insert="Order"
+    )
+    assert "row: (7, 'x', False)" in project.output
 
 
 def test_a_new_tag_begins_above_the_rows_of_its_table(project: Project) -> None:

@@ -148,6 +148,8 @@ class Stages(ABC):
         **kept: models.Field[Any, Any],
     ) -> list[str]:
         """The edit of the model: ``key`` replaces the fields ``removed``; ``kept`` are added."""
+        # The model does not declare a key that default_auto_field gives it.
+        undeclared = self.name if self.project.key.auto_created else ""
         lines, imports = [f"+    {self.name} = {_source_of(key)[0]}"], _source_of(key)[1]
         for name, new in kept.items():
             text, needed = _source_of(new)
@@ -156,7 +158,7 @@ class Stages(ABC):
             imports |= needed
         return [
             f"Edit class {self.project.model.__name__} of {self.project.model.__module__}:",
-            *(f"-    {name} = ..." for name in removed),
+            *(f"-    {name} = ..." for name in removed if name != undeclared),
             *lines,
             "with these imports:",
             *(f"    {line}" for line in sorted(imports)),

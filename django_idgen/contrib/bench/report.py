@@ -143,8 +143,8 @@ def _notes(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
     )
     yield (
         f"Latency: {figures[0].latency_calls:,} calls of next_id() of each, timed one by one in "
-        f"separate passes. Their ids are compared, too. The times include {timer_ns()} ns for "
-        f"reading the clock."
+        f"separate passes. The times include {timer_ns()} ns for reading the clock. These ids, "
+        f"and the first one of each process, are compared, too."
     )
 
 

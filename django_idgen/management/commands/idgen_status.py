@@ -94,9 +94,10 @@ class Command(BaseCommand):
             # Each of several documents is on a line of its own.
             self.stdout.write(json.dumps(found, indent=None if watched else 2))
         else:
-            width = shutil.get_terminal_size((100, 24)).columns
+            on_terminal = self.stdout.isatty()
+            width = shutil.get_terminal_size().columns if on_terminal else None
             text = render(found, width=width, every=options["all"])
-            self.stdout.write(CLEARED + text if watched and self.stdout.isatty() else text)
+            self.stdout.write(CLEARED + text if watched and on_terminal else text)
 
 
 def _seconds(text: str) -> float:

@@ -14,6 +14,7 @@ from . import (
     namespaces,
     native,
     redis_servers,
+    services,
     sqlite_files,
     tables,
     tags,
@@ -36,6 +37,7 @@ EXAMINATIONS: Mapping[str, Callable[[Project], Iterator[Finding | Unexamined]]] 
     "exhaustion": exhaustion.examine,
     "databases": databases.examine,
     "redis": redis_servers.examine,
+    "services": services.examine,
     "sqlite": sqlite_files.examine,
     "upkeep": upkeep.examine,
 }

@@ -58,9 +58,10 @@ def _forgotten(project: Project, entry: GeneratorSettings) -> Iterator[Finding]:
             yield Finding(
                 Severity.INFO,
                 f"namespace {book.namespace.name!r}",
-                f"{book.place}: Redis has lost its record of what it lent.",
-                "Redis was flushed or restarted, or evicted the record. The next process opens a "
-                "new generation, and no id repeats.",
+                f"{book.place}: Redis has no record of the worker ids that were lent.",
+                "The namespace was moved to Redis and not used since; or Redis was flushed or "
+                "restarted, or evicted the record. The next process opens a new generation, and "
+                "no id repeats.",
             )
 
 

@@ -178,8 +178,10 @@ def skip_tag(tag: str, *, most: int, to: int | None = None, by: int | None = Non
     return known_tag(tag)
 
 
-def raise_tag(tag: str, to: int) -> None:
+def raise_tag(tag: str, to: int, *, like: Tag | None = None) -> None:
     """Continue the tag at ``to`` or above, in all of its databases; make it if it is missing.
+
+    ``like``: the tag whose step, description and pause a missing tag gets.
 
     Uses none of the caller's connections to a server. Processes and the pool keep what they
     hold. Raises :class:`TagsElsewhere`, :class:`SegmentUnavailable` and
@@ -188,10 +190,15 @@ def raise_tag(tag: str, to: int) -> None:
     source = source_of_tags()
     source.agree(tag)
     source.marks(tag).raise_mark(tag, to)
-    step = handlers.current_settings().segments.default_step
+    step = handlers.current_settings().segments.default_step if like is None else like.first.step
+    description = "" if like is None else like.first.description
+    paused = like is not None and like.paused
     for alias in source.route(tag):
         if place_of(alias) is not Place.FORBIDDEN:
-            _change_or_insert(alias, LeafAlloc(biz_tag=tag, step=step, description=""), max_id=to)
+            row = LeafAlloc(biz_tag=tag, step=step, description=description, paused=paused)
+            _change_or_insert(alias, row, max_id=to)
+            if paused:
+                _set_paused_mark(alias, tag, paused=True)
 
 
 def _is_half_done(route: Sequence[str], known: Tag) -> bool:

@@ -21,7 +21,7 @@ from django.db.migrations.operations.base import Operation
 from ...core.errors import IdgenError
 from ...fields import SegmentSource
 from ...process import handlers
-from ...process.tags import TagsElsewhere, find_tag, highest_in, next_free_id
+from ...process.tags import Tag, TagsElsewhere, find_tag, highest_in, next_free_id
 from .edits import raise_tag
 
 logger = logging.getLogger("django_idgen")
@@ -41,7 +41,7 @@ def after_migrate(*, plan: Plan = (), apps: Apps | None = None, **_kwargs: Any) 
     """Receiver of ``post_migrate``: each tag continues above the rows of its tables.
 
     The tag of a renamed model continues where that of its old name is by now: the rows with the
-    highest ids may be deleted.
+    highest ids may be deleted. A tag that is new has its step and pause, too.
     """
     if plan:
         with _as_command_error():
@@ -66,10 +66,16 @@ def _as_command_error() -> Iterator[None]:
 
 def _follow_former(former: Former) -> None:
     for tag, before in former.items():
-        stands = max(map(next_free_id, before))
-        needed = tag in handlers.segments.fields or find_tag(tag) is not None
-        if needed and stands > next_free_id(tag):
-            _raise(tag, stands, f"as {' and '.join(sorted(before))} did")
+        known = [found for each in before if (found := find_tag(each)) is not None]
+        is_new = find_tag(tag) is None
+        if not known or (is_new and tag not in handlers.segments.fields):
+            continue
+        stands, why = max(map(next_free_id, before)), f"as {' and '.join(sorted(before))} did"
+        if is_new:
+            last = max(known, key=lambda each: each.max_id)
+            _raise(tag, stands, why, like=last)
+        elif stands > next_free_id(tag):
+            _raise(tag, stands, why)
 
 
 def _follow_tables() -> None:
@@ -79,9 +85,11 @@ def _follow_tables() -> None:
             _raise(tag, top + 1, "above the rows of its table")
 
 
-def _raise(tag: str, to: int, why: str) -> None:
-    raise_tag(tag, to)
+def _raise(tag: str, to: int, why: str, *, like: Tag | None = None) -> None:
+    raise_tag(tag, to, like=like)
     logger.info("Tag %r continues at %d, %s.", tag, to, why)
+    if like is not None and like.paused:
+        logger.warning("Tag %r is paused, as %s is.", tag, like.name)
 
 
 def _former_labels(plan: Plan) -> Former:

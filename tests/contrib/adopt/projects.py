@@ -129,7 +129,7 @@ class Project:
         (self.directory / "shop" / "models.py").write_text(HEAD + textwrap.dedent(text))
 
     def edit(self, output: str) -> None:
-        """Make the edit that the command printed."""
+        """Make the edit that the command printed; it removes only lines that are there."""
         shown = output[output.index("Edit class ") :].partition("\n\n")[0].partition("\nNext:")[0]
         changes, _, imports = shown.partition("\nwith these imports:\n")
         model = re.match(r"Edit class (\w+) of shop.models:", changes)
@@ -138,7 +138,8 @@ class Project:
         before, name, rest = path.read_text().partition(f"class {model[1]}(")
         fields, gap, after = rest.partition("\n\n\n")
         for removed in re.findall(r"^-    (\w+) = \.\.\.$", changes, re.M):
-            fields = re.sub(rf"^    {removed} = .*\n?", "", fields, flags=re.M)
+            fields, found = re.subn(rf"^    {removed} = .*\n?", "", fields, flags=re.M)
+            assert found, f"The model has no line for {removed!r}: {shown}"
         key, *last = (f"    {line}" for line in re.findall(r"^\+    (.*)$", changes, re.M))
         first_line, *others = fields.rstrip().split("\n")
         body = "\n".join([first_line, key, *others, *last])

@@ -191,6 +191,15 @@ def test_a_new_database(project: Project) -> None:
     assert project.migrate(f"{CREATE}\n{again}\n{CREATE}").split()[0] == "1"
 
 
+@on_one
+def test_a_key_that_the_model_does_not_declare(project: Project) -> None:
+    """The edit removes no line that is not there, and the declared key stands in its place."""
+    project.begin(BIG.replace("    id = models.BigAutoField(primary_key=True)\n", ""), FILL)
+    assert "\n-    id" not in project.write()
+    project.migrate()
+    assert "\n-    id" in project.write("--back")
+
+
 STEPS = r"(CREATE|ALTER|DROP|INSERT INTO|UPDATE)\b(?!.*(django_migrations|content_type))"
 
 

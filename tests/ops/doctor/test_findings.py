@@ -519,7 +519,7 @@ def test_json_with_a_fix(shop: str) -> None:
 
 def test_every_examination_has_a_name() -> None:
     """Those that ``--only`` takes."""
-    assert len(EXAMINATIONS) == 14
+    assert len(EXAMINATIONS) == 15
 
 
 # --- Redis -----------------------------------------------------------------------------
@@ -554,7 +554,7 @@ def test_a_redis_that_evicts_and_is_shared(postgres: str, farm: RedisFarm) -> No
         assert found("redis", alias=postgres) == []
         generators.close()
         server.run("FLUSHALL")
-        assert "lost its record" in found("redis", alias=postgres)[0]["what"]
+        assert "has no record" in found("redis", alias=postgres)[0]["what"]
         generators["default"].next_id()
         with cache_alias("pages", server.url):
             assert "pages" in found("redis", alias=postgres)[0]["what"]

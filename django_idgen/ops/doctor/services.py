@@ -1,0 +1,36 @@
+"""Examination ``services``: whether services over HTTP lend their ids to this project."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from ...core.errors import IdgenError, one_line
+from ...process import handlers
+from ...process.factory import registries
+from ...process.tags import source_behind_pool
+from .findings import Finding, Severity
+from .project import Project
+
+
+def examine(project: Project) -> Iterator[Finding]:
+    """A finding for each generator and each field's tag that a service refuses."""
+    for entry in project.generators:
+        yield from _refused(f"generator {entry.alias!r}", registries[entry.alias].check_access)
+    source = source_behind_pool()
+    for tag in sorted(handlers.segments.fields):
+        yield from _refused(f"tag {tag!r}", partial(source.check_access, tag))
+
+
+def _refused(subject: str, check: Callable[[], None]) -> Iterator[Finding]:
+    try:
+        check()
+    except IdgenError as error:
+        yield Finding(
+            Severity.ERROR,
+            subject,
+            one_line(error),
+            "Processes that start can't take its ids.",
+            "Make the tag in the service, or give the access token the right: 'manage.py "
+            "idgen_token' there.",
+        )
