@@ -128,7 +128,7 @@ def _figures(found: TagOutlook) -> list[tuple[str, str, str]]:
         (
             _("Fetch rate"),
             rate_text(found.rate),
-            _("all processes together") if found.rate else "",
+            _("all processes together") if found.rate else _("known after a few fetches"),
         ),
         (_("Last fetch"), ago_text(found.fetched_at), _last_fetch(found)),
         (_("Next fetch"), next_fetch_text(found.segment_left), ""),
@@ -212,7 +212,7 @@ def _summary(span: str, buckets: Sequence[Bucket]) -> str:
     highest = max(buckets, key=lambda bucket: bucket.ids)
     if not highest.ids:
         return _("No process fetched ids in this time.")
-    text = _("Total: %(total)s. Most at %(when)s: %(ids)s.")
+    text = _("Total: %(total)s (without those given back). Most at %(when)s: %(ids)s.")
     return text % {
         "total": count_text(sum(bucket.ids for bucket in buckets)),
         "when": _when(highest, MOMENT_FORMATS[span]),

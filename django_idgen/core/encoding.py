@@ -164,6 +164,10 @@ class TextForm:
             return digits.upper().translate(_ALIASES)
         return digits.lower() if self.alphabet == "base36" else digits
 
+    @property
+    def _named(self) -> str:
+        return "Crockford's base32" if self.alphabet == "crockford" else self.alphabet
+
     def _value(self, given: str, digits: str) -> int:
         value, base = 0, len(self._digits)
         for digit in digits:
@@ -171,7 +175,7 @@ class TextForm:
             if found is None and self.alphabet == "decimal" and digit in "+-.":
                 raise InvalidId(given, WHOLE_NUMBERS)
             if found is None:
-                raise InvalidId(given, f"{digit!r} is not a digit of {self.alphabet}")
+                raise InvalidId(given, f"{digit!r} is not a digit of {self._named}")
             value = value * base + found
         return value
 
@@ -179,7 +183,7 @@ class TextForm:
         if self.width:
             if len(digits) != self.width:
                 raise InvalidId(
-                    given, f"in {self.alphabet} an id has {self.width} digits, not {len(digits)}"
+                    given, f"in {self._named} an id has {self.width} digits, not {len(digits)}"
                 )
         elif not 1 <= len(digits) <= len(str(MAX_ID)):
             raise InvalidId(given, f"an id has 1 to {len(str(MAX_ID))} digits, not {len(digits)}")

@@ -46,7 +46,7 @@ class Site(NamedTuple):
             "decoded": f"{APP}decode/?id={self.number}",
             "tag": f"{APP}decode/?id=1",
             "refused": f"{APP}decode/?id={TOO_LARGE}",
-            "map": f"{APP}workerlease/map/default/?worker={worker[1]}",
+            "map": f"{APP}workerlease/map/default/?worker={worker[1]}&map=1",
             "large": f"{APP}workerlease/map/wide/",
             "away": f"{APP}workerlease/map/away/",
             "release": f"{APP}workerlease/release/{worker[1]}/default/",

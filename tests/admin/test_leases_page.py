@@ -161,11 +161,14 @@ def test_the_map_is_reached_from_the_leases(admin_client: Client, worker: int) -
     page = admin_client.get(MAP).content.decode()
     assert page.index('id="in-use"') < page.index('class="idgen-map"')
     assert "open>" not in page[page.index('class="idgen-fold"') :][:30]
-    cells = re.findall(r'<a class="idgen-cell idgen-(\w+)" href="\?worker=(\d+)#worker"', page)
+    cells = re.findall(r'<a class="idgen-cell idgen-(\w+)" href="\?worker=(\d+)&amp;map=1#worker"', page)
     assert len(cells) == 1024
     assert [int(number) for state, number in cells if state == "held"] == [worker]
     assert f'aria-label="{worker}: held, web-1 &lt;b&gt;"' in page
+    opened = admin_client.get(MAP, {"worker": worker, "map": 1}).content.decode()
+    assert "open>" in opened[opened.index('class="idgen-fold"') :][:30]
     details = admin_client.get(MAP, {"worker": worker}).content.decode()
+    assert "open>" not in details[details.index('class="idgen-fold"') :][:30]
     details = details[details.index('id="worker"') : details.index('id="in-use"')]
     assert "web-1 &lt;b&gt;" in details
     assert "End of the window" in details
