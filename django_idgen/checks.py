@@ -1,9 +1,10 @@
 """System checks: problems, reported before they cause harm.
 
 The fields themselves make E002 to E007, E009 and W009 (:mod:`.fields.base`). Optional features
-register their own checks: Redis (:mod:`.db.redis_checks`), metrics (:mod:`.ops.metrics`), the
-libraries that write ids as JSON (:mod:`.strings.registration`). The views of an old server have an
-attribute that :func:`check_mounts` calls.
+register their own checks when the app is ready: metrics (:mod:`.ops.metrics`), the libraries that
+write ids as JSON (:mod:`.strings.registration`). A module that is first imported while checks run
+registers its own too late. The views of an old server have an attribute that :func:`check_mounts`
+calls.
 
 ========  ======================================================================
 E001      ``settings.IDGEN`` is wrong
@@ -57,10 +58,12 @@ from .settings import SettingsError
 __all__ = [
     "check_columns",
     "check_default_auto_field",
+    "check_eviction",
     "check_exhaustion",
     "check_generic_keys",
     "check_mounts",
     "check_settings",
+    "check_shared_redis",
     "check_thousand_separators",
     "generic_keys",
     "narrow_columns",
@@ -93,6 +96,22 @@ def register() -> None:
     register_check(check_columns, Tags.database)
     register_check(check_thousand_separators, Tags.templates)
     register_check(check_mounts, Tags.urls)
+    register_check(check_shared_redis, Tags.caches)
+    register_check(check_eviction, Tags.database)
+
+
+def check_shared_redis(**_kwargs: Any) -> list[CheckMessage]:
+    """W005. See :mod:`.db.redis_checks`."""
+    from .db import redis_checks
+
+    return redis_checks.check_shared_redis()
+
+
+def check_eviction(databases: Sequence[str] | None = None, **_kwargs: Any) -> list[CheckMessage]:
+    """W006. Asks the server, so it runs only where checks may use databases."""
+    from .db import redis_checks
+
+    return redis_checks.check_eviction() if databases else []
 
 
 def check_settings(**_kwargs: Any) -> list[CheckMessage]:

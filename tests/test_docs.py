@@ -54,7 +54,7 @@ shop.Shop = Shop
 settings.configure(
     DATABASES={
         alias: {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
-        for alias in ("default", "second", "ids")
+        for alias in ("default", "second", "ids", "tickets1", "tickets2")
     },
     INSTALLED_APPS=[
         "django.contrib.auth", "django.contrib.contenttypes", "django_idgen", "shop.Shop"],

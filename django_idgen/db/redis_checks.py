@@ -1,17 +1,16 @@
 """W005, W006: the settings of the Redis that lends worker ids or keeps the pool.
 
 A loss in Redis is noticed and repeats no id. But each loss costs a piece of the id space,
-and ids are stamped ahead of time for a while. Both checks say how to lose less. Importing a
-backend that uses Redis registers them.
+and ids are stamped ahead of time for a while. Both checks say how to lose less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Tags, Warning, register  # noqa: A004
+from django.core.checks import CheckMessage, Warning  # noqa: A004
 
 from ..core.errors import ConfigurationError
 from ..settings.config import BackendSettings, SettingsError, nested_leases, read_settings
@@ -21,8 +20,7 @@ USERS = ("django_idgen.leases.redis.RedisLeases", "django_idgen.sources.pool.Poo
 DEFAULT = "default"
 
 
-@register(Tags.caches)
-def check_shared_redis(**_kwargs: Any) -> list[CheckMessage]:
+def check_shared_redis() -> list[CheckMessage]:
     """W005."""
     return [
         Warning(
@@ -37,11 +35,8 @@ def check_shared_redis(**_kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-@register(Tags.database)
-def check_eviction(databases: Sequence[str] | None = None, **_kwargs: Any) -> list[CheckMessage]:
-    """W006. Asks the server, so it runs only where checks may use databases."""
-    if not databases:
-        return []
+def check_eviction() -> list[CheckMessage]:
+    """W006. Asks the servers."""
     return [
         Warning(
             f"The Redis of CACHES[{alias!r}] evicts keys when its memory is full "

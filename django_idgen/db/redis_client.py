@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 from django.conf import settings
 
 from ..core.errors import ConfigurationError, IdgenError, sentence
-from . import redis_checks  # noqa: F401  # registers W005 and W006
 
 try:
     import redis
@@ -110,7 +109,7 @@ class OwnRedis:
         named = re.search(r"'(\w+)(\|\w+)?' command", reason)
         if named:
             return f"+{named[1].lower()}"
-        return "+select +info +time +eval +evalsha +@hash +del ~django_idgen:*"
+        return "+select +info +time +ping +eval +evalsha +pexpire +@hash +del ~django_idgen:*"
 
     def reset(self) -> None:
         """After a fork, forget the parent's connections. May be called late."""

@@ -161,7 +161,9 @@ def test_the_map_is_reached_from_the_leases(admin_client: Client, worker: int) -
     page = admin_client.get(MAP).content.decode()
     assert page.index('id="in-use"') < page.index('class="idgen-map"')
     assert "open>" not in page[page.index('class="idgen-fold"') :][:30]
-    cells = re.findall(r'<a class="idgen-cell idgen-(\w+)" href="\?worker=(\d+)&amp;map=1#worker"', page)
+    cells = re.findall(
+        r'<a class="idgen-cell idgen-(\w+)" href="\?worker=(\d+)&amp;map=1#worker"', page
+    )
     assert len(cells) == 1024
     assert [int(number) for state, number in cells if state == "held"] == [worker]
     assert f'aria-label="{worker}: held, web-1 &lt;b&gt;"' in page

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.checks import run_checks
 from django.test import override_settings
 
-from django_idgen.leases import redis  # noqa: F401  # as settings that name it do
 from tests.redis_servers import RedisFarm, cache_alias, redis_farm
 
 REDIS = "django_redis.cache.RedisCache"
@@ -90,6 +93,31 @@ def test_a_server_that_evicts_is_named(
     with django_db_blocker.unblock():
         messages = said_of_eviction(server.url, ["default"])
     assert [policy in message for message in messages] == [True] * warned
+
+
+def test_manage_check_warns_of_both(farm: RedisFarm, tmp_path: Path) -> None:
+    """In a process of its own, which has imported nothing of Redis before its checks run."""
+    server = farm.server(maxmemory_policy="allkeys-lru", maxmemory="10mb")
+    code = f"""
+from django.conf import settings
+settings.configure(
+    INSTALLED_APPS=["django_idgen"],
+    DATABASES={{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": "{tmp_path}/db"}}}},
+    CACHES={{name: {entry(server.url)!r} for name in ("default", "ids")}},
+    IDGEN={{"GENERATORS": {{"default": {{"LEASES": {LEASES!r}}}}}}},
+)
+from django.core.management import execute_from_command_line
+execute_from_command_line(["manage.py", "check", "--database", "default"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert re.findall(r"django_idgen\.(\w+)", done.stderr) == ["W005", "W006"], done.stderr
 
 
 def test_a_server_is_only_asked_where_databases_are(farm: RedisFarm) -> None:

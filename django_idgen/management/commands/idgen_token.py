@@ -144,7 +144,8 @@ class Command(BaseCommand):
         revoked = revoke_tokens(chosen)
         age = current_settings().rest.token_max_age
         self.stdout.write(
-            f"{revoked} revoked. All processes refuse revoked tokens within {age:g} s."
+            f"{revoked} revoked. All processes refuse revoked tokens within {age:g} s, or when the "
+            f"database answers them again."
             if revoked
             else "There is nothing to do: already revoked or expired."
         )

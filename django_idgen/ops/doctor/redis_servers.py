@@ -29,7 +29,7 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     for entry in project.generators:
         yield from attempt(f"generator {entry.alias!r}", _forgotten(project, entry))
     if aliases:
-        for message in check_eviction(databases=project.databases):
+        for message in check_eviction():
             yield _of_check(message)
 
 
