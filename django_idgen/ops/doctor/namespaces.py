@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...core.clock import moment
 from ...core.errors import IdgenError, one_line
 from .findings import OTHERS_STOPPED, Finding, Fix, Severity, Unexamined
 from .move import Leftover, Move, MoveRefused, moment_of
@@ -121,6 +122,12 @@ def _elsewhere(move: Move, subject: str, leftover: Leftover) -> Iterator[Finding
         f"If it moved from there, and no process has today's settings yet: run it with --fix "
         f"--moved-from {leftover.alias}."
         if move.books
-        else "Make sure that no process has the old settings. When the last of them has ended, run "
-        "'manage.py idgen_skip --generators' where the worker ids come from.",
+        else f"Make sure that no process has the old settings. When the last one has ended, run "
+        f"the doctor again. Then run 'manage.py idgen_skip --generators --until {_iso(until_us)}' "
+        "where the worker ids come from.",
     )
+
+
+def _iso(us: int) -> str:
+    """The first whole second after a moment, as ``idgen_skip --until`` takes it."""
+    return f"{moment(us + 1_000_000):%Y-%m-%dT%H:%M:%SZ}"

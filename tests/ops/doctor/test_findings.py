@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -539,6 +540,22 @@ def test_a_redis_of_a_pool_alone_needs_nothing_on_disk(postgres: str, farm: Redi
             with override_settings(IDGEN=setting):
                 words = " ".join(each["what"] for each in found("redis", alias=postgres))
             assert ("keeps nothing on disk" in words) is says
+
+
+def test_a_namespace_that_moved_to_a_service_says_how_far_to_skip(postgres: str) -> None:
+    """Past every window that the project's own database lent: ``--until`` takes that time."""
+    make_tables(postgres)
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        generators["default"].next_id()
+    options = {"base_urls": "http://127.0.0.1:9/", "token": "x"}
+    service = {"BACKEND": "django_idgen.leases.http.HttpLeases", "OPTIONS": options}
+    with override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": service}}}):
+        (finding,) = found("settings", alias=postgres)
+    assert finding["severity"] == "warning"
+    until = datetime.fromisoformat(re.search(r"--until (\S+Z)'", finding["todo"])[1])  # type: ignore[index]
+    highest = NamespaceRecord.objects.using(postgres).get().highest_until
+    end = datetime(2025, 1, 1, tzinfo=UTC) + timedelta(milliseconds=highest)
+    assert end <= until < end + timedelta(seconds=2)
 
 
 def test_a_redis_that_evicts_and_is_shared(postgres: str, farm: RedisFarm) -> None:
