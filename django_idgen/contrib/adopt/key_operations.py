@@ -208,10 +208,15 @@ def begin_above(field: Any, reached: int) -> None:
         raise_tag_of(field, reached + 1)
         resume_tag(field.resolved_tag)
         return
+    check_above(field, field.model._meta.db_table, reached)
+
+
+def check_above(field: Any, table: str, reached: int) -> None:
+    """Raise :class:`ConfigurationError` unless snowflakes of ``field`` begin above ``reached``."""
     first = first_id_of(field)
     if first <= reached:
         raise ConfigurationError(
-            f"Table {field.model._meta.db_table} has ids up to {reached}, but snowflakes of "
+            f"Table {table} has ids up to {reached}, but snowflakes of "
             f"generator {field.generator!r} begin at {first} today: they would repeat ids. Use "
             f"--field segment, or a generator whose ids are larger (an earlier EPOCH)."
         )

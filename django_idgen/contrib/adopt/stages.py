@@ -21,8 +21,16 @@ from ...core.segment import MAX_ID, check_tag
 from ...fields import SegmentIdField, SegmentSource, SnowflakeField
 from ...fields.base import GeneratedOnSave
 from ...fields.operations import MAX_BATCH, Report, count_rows
+from ...ops.native import native_column
 from ...process.handlers import generator_settings
-from .key_operations import AdoptKey, DropCounter, FreeCounter, ReturnKey, counter_behind
+from .key_operations import (
+    AdoptKey,
+    DropCounter,
+    FreeCounter,
+    ReturnKey,
+    check_above,
+    counter_behind,
+)
 from .project import Project
 from .swap_operations import AddNewKey, Filling, SwitchKey
 from .tables import KeyTable, columns_of, key_table, refuse_unsupported
@@ -244,6 +252,9 @@ class IntegerKey(Stages):
     def _adopt(self) -> Plan:
         field = self.options.new_key("segment", db_column=self.project.migrated_key.db_column)
         given = self.options.of_operation()
+        if not isinstance(field, SegmentIdField):
+            counter = counter_behind(self.project.connection, self.project.migrated_key)
+            check_above(field, counter.table, counter.reached())
         commit = "Make this edit, and commit it with the migration."
         if self.options.at_once:
             how = "The migration stops the database's counter."
@@ -295,6 +306,7 @@ class IntegerKey(Stages):
                 f"The key of {self.project.name} is a {type(key).__name__}: its ids come from the "
                 f"database already."
             )
+        self._check_native()
         field, given = self._big_auto(), self.options.of_operation()
         return Plan(
             [
@@ -313,6 +325,17 @@ class IntegerKey(Stages):
                 "it lifts the bounds of the counter. For snowflakes do so within 30 days.",
             ],
         )
+
+    def _check_native(self) -> None:
+        key = self.project.key
+        if not isinstance(key, SegmentSource):
+            return
+        native = native_column(self.project.connection, key)
+        if native is not None and native.position() is not None:
+            raise ConfigurationError(
+                f"{native} has a sequence of idgen_native. Run 'manage.py idgen_native "
+                f"{key.resolved_tag} --remove' first."
+            )
 
     def _free(self) -> Plan:
         self._check_code(models.AutoField)

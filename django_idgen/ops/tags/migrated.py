@@ -32,6 +32,7 @@ Former = dict[str, set[str]]
 
 def before_migrate(*, plan: Plan = (), apps: Apps | None = None, **_kwargs: Any) -> None:
     """Receiver of ``pre_migrate``: rows that a migration inserts under a new name get new ids."""
+    _keep_other_apps(plan)
     with _as_command_error():
         _follow_former(_former_labels(plan))
         _follow_former(_former_tags(plan, apps, backwards=False))
@@ -48,6 +49,21 @@ def after_migrate(*, plan: Plan = (), apps: Apps | None = None, **_kwargs: Any) 
             _follow_former(_former_labels(plan))
             _follow_former(_former_tags(plan, apps, backwards=True))
             _follow_tables()
+
+
+def _keep_other_apps(plan: Plan) -> None:
+    """Refuse to undo migrations of other apps only because they depend on those of this one.
+
+    Fields and idgen_adopt make such migrations. Undoing them drops tables with their rows.
+    """
+    undone = {migration.app_label for migration, backwards in plan if backwards}
+    if "django_idgen" in undone and (others := sorted(undone - {"django_idgen"})):
+        raise CommandError(
+            f"Nothing was done. This would also undo migrations of {', '.join(others)}, which "
+            f"depend on those of django_idgen, and drop tables of these apps with all rows. To "
+            f"keep the rows, follow 'Remove django_idgen' in the how-tos. To drop them, migrate "
+            f"these apps back first ('manage.py migrate {others[0]} zero')."
+        )
 
 
 @contextmanager

@@ -126,6 +126,57 @@ def test_a_half_way_table(project: Project) -> None:
 
 
 @on_one
+def test_a_table_whose_ids_are_as_large_as_snowflakes(project: Project) -> None:
+    """It is refused before a migration is written, not in the deployment."""
+    project.begin(
+        "class Order(models.Model):\n    id = models.BigAutoField(primary_key=True)\n",
+        "Order.objects.create(pk=2**60)",
+    )
+    assert "they would repeat ids" in project.adopt("--field", "snowflake", code=1)
+    assert project.migrations() == ["0001_initial"]
+
+
+@pytest.mark.parametrize("project", ["postgres", "mariadb"], indirect=True)
+def test_the_way_back_of_a_table_with_a_native_sequence(project: Project) -> None:
+    """The sequence has to go first; then the way back is open."""
+    project.begin("class Order(models.Model):\n    id = models.BigAutoField(primary_key=True)\n")
+    project.stage("--at-once")
+    project.manage("idgen_native", "shop.order")
+    assert "idgen_native shop.order --remove" in project.adopt("--back", code=1)
+    project.manage("idgen_native", "shop.order", "--remove")
+    project.stage("--back", "--at-once")
+
+
+@on_one
+def test_a_project_without_django_idgen_again(project: Project) -> None:
+    """``migrate django_idgen zero`` drops no table of another app. The how-to's way keeps all."""
+    project.begin(
+        "class Order(models.Model):\n    id = models.BigAutoField(primary_key=True)\n",
+        "Order.objects.create()",
+    )
+    project.stage("--at-once")
+    project.run("Order.objects.create()")
+    project.stage("--back", "--at-once")
+    keys = project.run("print(*Order.objects.values_list('pk', flat=True))")
+    refused = project.manage("migrate", "django_idgen", "zero", code=1)
+    assert "would also undo migrations of shop" in refused
+    assert project.run("print(*Order.objects.values_list('pk', flat=True))") == keys
+
+    project.manage("migrate", "--fake", "shop", "zero")
+    for path in (project.directory / "shop" / "migrations").glob("0*.py"):
+        path.unlink()
+    project.manage("makemigrations", "shop")
+    assert (
+        "django_idgen"
+        not in (project.directory / "shop" / "migrations" / "0001_initial.py").read_text()
+    )
+    project.manage("migrate", "--fake", "shop")
+    project.manage("migrate", "django_idgen", "zero")
+    project.migrate("Order.objects.create()")
+    assert project.run("print(Order.objects.count())").split() == ["3"]
+
+
+@on_one
 def test_a_uuid_table_half_way(project: Project) -> None:
     """--back before the switch says how to give it up; giving it up leaves no column behind."""
     project.begin(
