@@ -60,6 +60,9 @@ GAP = 0.1
 """Of a bar's width, what is left empty at each side."""
 LEAST = 8
 """How high a bar of any ids is at least."""
+HISTORY = '"SOURCE": {"OPTIONS": {"history": True}}'
+POOLED_HISTORY = '"source": {"OPTIONS": {"history": True}}'
+"""Where the option belongs: without a pool, and within the OPTIONS of a pool."""
 SHORT = 100 * YEAR
 """How long all ids have to last, or the pages warn."""
 
@@ -117,6 +120,7 @@ def tag_context(request: HttpRequest, row: LeafAlloc) -> dict[str, Any]:
         "troubles": troubles,
         "databases": list(tag.rows.items()) if tag and len(tag.rows) > 1 else [],
         "grants": _grants(row.pk, tag),
+        "history_setting": POOLED_HISTORY if found and found.pooled is not None else HISTORY,
         "spans": [(name, title, name == span) for name, title in SPAN_NAMES.items()],
         **_chart_context(row.pk, span),
     }

@@ -106,7 +106,7 @@ def _overdue(found: WorkerMap, subject: str) -> Iterator[Finding]:
         yield Finding(
             Severity.INFO,
             subject,
-            f"The renewal of {len(entries)} leases is overdue: worker ids {names}{more}.",
+            f"Renewals are overdue: worker ids {names}{more}.",
             "The processes were killed, or are blocked. For a blocked process, the scheduled "
             "renewal (Celery beat, or idgen_upkeep) keeps the worker id.",
         )
@@ -125,6 +125,6 @@ def _expired(found: WorkerMap, subject: str) -> Iterator[Finding]:
         yield Finding(
             Severity.INFO,
             subject,
-            f"{len(old)} leases expired more than a day ago and were never released.",
+            f"Leases that expired more than a day ago and were never released: {len(old)}.",
             "Their processes were killed, or their machines disappeared. The worker ids are free.",
         )

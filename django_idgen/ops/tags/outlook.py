@@ -70,7 +70,11 @@ def outlook(tag: str) -> TagOutlook:
         holder=last.holder,
         fetched_at=last.fetched_at,
         fetched_ids=last.fetched_ids,
-        segment_left=_segment_left(last.fetched_ids, last.fetched_at, rate),
+        segment_left=(
+            None
+            if all(one.paused for one in each)
+            else _segment_left(last.fetched_ids, last.fetched_at, rate)
+        ),
         ids_left=left,
         range_left=_lasts(left, rate),
         pool_left=_lasts(first.pooled, rate),
@@ -105,7 +109,7 @@ def _outlook(row: LeafAlloc, database: str, stock: Stock | None) -> TagOutlook:
         holder=holder,
         fetched_at=fetched_at,
         fetched_ids=fetched_ids,
-        segment_left=_segment_left(fetched_ids, fetched_at, rate),
+        segment_left=None if row.paused else _segment_left(fetched_ids, fetched_at, rate),
         ids_left=left,
         range_left=_lasts(left, rate),
         pooled=pooled,
