@@ -39,7 +39,7 @@ STATES: Mapping[WorkerState, tuple[str, Any, Any]] = {
     WorkerState.OVERDUE: (
         "◐",
         gettext_lazy("overdue"),
-        gettext_lazy("The holder has missed a renewal."),
+        gettext_lazy("The holder has missed a renewal: it is blocked, or was killed."),
     ),
     WorkerState.HELD: (
         "●",

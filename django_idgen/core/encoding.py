@@ -165,7 +165,8 @@ class TextForm:
         return digits.lower() if self.alphabet == "base36" else digits
 
     @property
-    def _named(self) -> str:
+    def named(self) -> str:
+        """The alphabet, for people."""
         return "Crockford's base32" if self.alphabet == "crockford" else self.alphabet
 
     def _value(self, given: str, digits: str) -> int:
@@ -175,7 +176,7 @@ class TextForm:
             if found is None and self.alphabet == "decimal" and digit in "+-.":
                 raise InvalidId(given, WHOLE_NUMBERS)
             if found is None:
-                raise InvalidId(given, f"{digit!r} is not a digit of {self._named}")
+                raise InvalidId(given, f"{digit!r} is not a digit of {self.named}")
             value = value * base + found
         return value
 
@@ -183,7 +184,7 @@ class TextForm:
         if self.width:
             if len(digits) != self.width:
                 raise InvalidId(
-                    given, f"in {self._named} an id has {self.width} digits, not {len(digits)}"
+                    given, f"in {self.named} an id has {self.width} digits, not {len(digits)}"
                 )
         elif not 1 <= len(digits) <= len(str(MAX_ID)):
             raise InvalidId(given, f"an id has 1 to {len(str(MAX_ID))} digits, not {len(digits)}")

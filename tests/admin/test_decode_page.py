@@ -145,7 +145,7 @@ def test_the_last_hours_that_have_a_date_are_told(
 def test_a_number_of_a_tag_shows_the_grant_that_it_came_from(admin_client: Client) -> None:
     """Its range, its holder and when, where there is a history; else that it may be of it."""
     LeafAlloc.objects.create(biz_tag="orders", max_id=5000)
-    assert "Possible: the next free id is 5000" in words(shown(admin_client, "4321"))
+    assert "Possibly given out: the next free id is 5000" in words(shown(admin_client, "4321"))
     taken = "2026-06-01T12:00:00Z"
     SegmentHistory.objects.create(
         tag="orders", start=4001, stop=5001, holder="web-3:99", taken_at=taken

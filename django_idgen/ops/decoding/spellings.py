@@ -136,7 +136,7 @@ def _reason(text: str, form: str | None, known: _Known) -> str:
         return named
     forms = [TextForm(form)] if form else [TextForm(), *_LETTERED]
     allowed = ", ".join(
-        f"{each.alphabet} ({each.width} digits)" if each.width else "decimal digits"
+        f"{each.named} ({each.width} characters)" if each.width else "decimal digits"
         for each in forms
     )
     own = ", ".join(sorted({text_form.prefix for text_form in known} - {""}))
