@@ -196,7 +196,11 @@ class SkipForm(forms.Form):
     number = forms.IntegerField(
         label=gettext_lazy("Number"),
         widget=forms.TextInput(
-            attrs={"inputmode": "numeric", "autocomplete": "off", "class": "idgen-input"}
+            attrs={
+                "inputmode": "numeric",
+                "autocomplete": "off",
+                "class": "idgen-input idgen-short",
+            }
         ),
         error_messages={
             "required": gettext_lazy("Enter how far to skip."),
