@@ -25,7 +25,7 @@ from ..db.tables import is_missing
 from ..models import LeafAlloc, SegmentHistory
 from ..ops.tags.outlook import TagOutlook, outlook, outlooks
 from ..ops.tags.usage import POOL, SPANS, Bucket, usage
-from ..process.tags import Tag, find_tag, is_fetched_from
+from ..process.tags import Tag, find_tag, is_fetched_from, source_in_use
 from .base import database_of
 from .text import (
     YEAR,
@@ -120,10 +120,18 @@ def tag_context(request: HttpRequest, row: LeafAlloc) -> dict[str, Any]:
         "troubles": troubles,
         "databases": list(tag.rows.items()) if tag and len(tag.rows) > 1 else [],
         "grants": _grants(row.pk, tag),
-        "history_setting": POOLED_HISTORY if found and found.pooled is not None else HISTORY,
+        "history_setting": POOLED_HISTORY if has_pool() else HISTORY,
         "spans": [(name, title, name == span) for name, title in SPAN_NAMES.items()],
         **_chart_context(row.pk, span),
     }
+
+
+def has_pool() -> bool:
+    """Whether the segments in use come from a pool, which may be down."""
+    try:
+        return source_in_use().is_pool
+    except IdgenError:
+        return False
 
 
 def _figures(found: TagOutlook) -> list[tuple[str, str, str]]:

@@ -35,13 +35,14 @@ from ..models import LeafAlloc, SegmentHistory
 from ..ops.tags.edits import insert_tag_row
 from ..ops.tags.outlook import TagOutlook
 from ..process.handlers import current_settings
-from ..process.tags import source_behind_pool, source_in_use
+from ..process.tags import source_behind_pool
 from ..settings import SettingsError
 from . import tag_changes
 from .base import SafeChangeList, TableAdmin, ViewOnlyAdmin, badge, database_of, labelled
 from .tag_changes import CHANGES, SkipForm, plans_of
 from .tag_page import (
     ago_text,
+    has_pool,
     ids_text,
     last_ids_text,
     moment_text,
@@ -233,7 +234,7 @@ class LeafAllocAdmin(TableAdmin):
 
     def get_list_display(self, request: HttpRequest) -> Any:
         columns = super().get_list_display(request)
-        return columns if _has_pool() else [each for each in columns if each != "pool"]
+        return columns if has_pool() else [each for each in columns if each != "pool"]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:  # noqa: ARG002
         return TagChangeList
@@ -531,13 +532,6 @@ def _keeps_history() -> bool:
         return source.history or not source.keeps_rows
     except IdgenError:
         return True  # the checks say what is wrong with the settings
-
-
-def _has_pool() -> bool:
-    try:
-        return source_in_use().is_pool
-    except IdgenError:
-        return False
 
 
 def _default_step() -> int:

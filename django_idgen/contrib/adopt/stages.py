@@ -338,7 +338,7 @@ class IntegerKey(Stages):
             )
 
     def _free(self) -> Plan:
-        self._check_code(models.AutoField)
+        self._check_code(models.AutoField, but_not=GeneratedOnSave)
         before = self.project.loader.project_state(self.written[-1].node, at_end=False)
         key = before.apps.get_model(self.project.app, self.model_name)._meta.pk
         tag = {"tag": key.resolved_tag} if isinstance(key, SegmentSource) else {}
@@ -364,8 +364,9 @@ class IntegerKey(Stages):
         end = "has no bounds" if limit is None else f"ends at {limit}"
         return [*lines, f"The database's counter is at {counter.position()}, and {end}."]
 
-    def _check_code(self, kind: Any) -> None:
-        if not isinstance(self.project.key, kind):
+    def _check_code(self, kind: Any, *, but_not: Any = ()) -> None:
+        # A field of ours for default_auto_field is an AutoField, too.
+        if not isinstance(self.project.key, kind) or isinstance(self.project.key, but_not):
             raise ConfigurationError(
                 f"The migrations say that the key of {self.project.name} is a "
                 f"{type(self.project.migrated_key).__name__}, but the model has a "

@@ -144,8 +144,8 @@ class Command(BaseCommand):
         revoked = revoke_tokens(chosen)
         age = current_settings().rest.token_max_age
         self.stdout.write(
-            f"{revoked} revoked. All processes refuse revoked tokens within {age:g} s, or when the "
-            f"database answers them again."
+            f"{revoked} revoked. All processes that reach the database refuse revoked tokens "
+            f"within {age:g} s."
             if revoked
             else "There is nothing to do: already revoked or expired."
         )

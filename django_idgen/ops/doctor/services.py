@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 
-from ...core.errors import IdgenError, one_line
+from ...core.errors import IdgenError, SegmentRefused, one_line
 from ...process import handlers
 from ...process.factory import registries
 from ...process.tags import source_behind_pool
@@ -14,15 +14,22 @@ from .project import Project
 
 
 def examine(project: Project) -> Iterator[Finding]:
-    """A finding for each generator and each field's tag that a service refuses."""
+    """A finding for each generator and each field's tag that a service refuses.
+
+    Where no service answers, the rest of the tags is not asked for: each would take the timeout.
+    """
     for entry in project.generators:
         yield from _refused(f"generator {entry.alias!r}", registries[entry.alias].check_access)
     source = source_behind_pool()
     for tag in sorted(handlers.segments.fields):
-        yield from _refused(f"tag {tag!r}", partial(source.check_access, tag))
+        error = yield from _refused(f"tag {tag!r}", partial(source.check_access, tag))
+        if error is not None and not isinstance(error, SegmentRefused):
+            return
 
 
-def _refused(subject: str, check: Callable[[], None]) -> Iterator[Finding]:
+def _refused(
+    subject: str, check: Callable[[], None]
+) -> Generator[Finding, None, IdgenError | None]:
     try:
         check()
     except IdgenError as error:
@@ -34,3 +41,5 @@ def _refused(subject: str, check: Callable[[], None]) -> Iterator[Finding]:
             "Make the tag in the service, or give the access token the right: 'manage.py "
             "idgen_token' there.",
         )
+        return error
+    return None

@@ -31,7 +31,10 @@ Former = dict[str, set[str]]
 
 
 def before_migrate(*, plan: Plan = (), apps: Apps | None = None, **_kwargs: Any) -> None:
-    """Receiver of ``pre_migrate``: rows that a migration inserts under a new name get new ids."""
+    """Receiver of ``pre_migrate``: rows that a migration inserts under a new name get new ids.
+
+    Raises :class:`CommandError`, also for a plan that would undo other apps' migrations.
+    """
     _keep_other_apps(plan)
     with _as_command_error():
         _follow_former(_former_labels(plan))

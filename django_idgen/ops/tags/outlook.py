@@ -38,7 +38,7 @@ class TagOutlook:
     fetched_ids: int
     """How many ids it got."""
     segment_left: float | None
-    """How much longer these last at that rate, if a single process used them."""
+    """Seconds more that these last at that rate, if a single process used them; None if paused."""
     ids_left: int
     """Ids up to the last one, 2**63-1."""
     range_left: float | None

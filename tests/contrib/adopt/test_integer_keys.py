@@ -200,6 +200,21 @@ def test_a_key_that_the_model_does_not_declare(project: Project) -> None:
     assert "\n-    id" in project.write("--back")
 
 
+@on_one
+def test_the_way_back_waits_for_the_edit_of_a_key_by_default_auto_field(project: Project) -> None:
+    """The code still takes our ids until the key is declared, so the counter is not freed."""
+    path = project.directory / "settings.py"
+    path.write_text(
+        path.read_text().replace(
+            '"django.db.models.BigAutoField"', '"django_idgen.fields.SegmentAutoField"'
+        )
+    )
+    project.begin(BIG.replace("    id = models.BigAutoField(primary_key=True)\n", ""), FILL)
+    project.adopt("--back")
+    project.run("call_command('migrate', verbosity=0)")
+    assert "the model has a SegmentAutoField" in project.adopt("--back", code=1)
+
+
 STEPS = r"(CREATE|ALTER|DROP|INSERT INTO|UPDATE)\b(?!.*(django_migrations|content_type))"
 
 
