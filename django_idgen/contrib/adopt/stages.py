@@ -142,7 +142,9 @@ class Stages(ABC):
         ]
 
     def rows(self) -> str:
-        return f"{self.project.name}: {self.project.count()} rows in {self.project.alias!r}."
+        count = self.project.count()
+        rows = "1 row" if count == 1 else f"{count} rows"
+        return f"{self.project.name}: {rows} in {self.project.alias!r}."
 
     def migration(self, what: str, operation: Operation, *apps: str) -> MigrationWriter:
         """A migration after the last one of the app, and after those of the other ``apps``."""
@@ -258,7 +260,7 @@ class IntegerKey(Stages):
         commit = "Make this edit, and commit it with the migration."
         if self.options.at_once:
             how = "The migration stops the database's counter."
-            after = [f"Stop all processes, run {self.migrate}, and start them again. That is all."]
+            after = [self._at_once()]
         else:
             is_segment = isinstance(field, SegmentIdField)
             new = (
@@ -308,23 +310,29 @@ class IntegerKey(Stages):
             )
         self._check_native()
         field, given = self._big_auto(), self.options.of_operation()
-        return Plan(
-            [
-                self.rows(),
-                "The key becomes a BigAutoField. The database's counter continues above every id "
-                "that is in the table or was handed out. Processes with the old code get no id "
-                "that the counter gives.",
-            ],
-            self.migration("back", ReturnKey(self.model_name, self.name, field, **given)),
-            self.edit([self.name], field),
-            after=[
-                "Make this edit, and commit it with the migration.",
+        does = (
+            "The key becomes a BigAutoField. The database's counter continues above every id "
+            "that is in the table or was handed out."
+        )
+        if self.options.at_once:
+            after = [self._at_once()]
+        else:
+            does += " Processes with the old code get no id that the counter gives."
+            after = [
                 f"Deploy, with {self.migrate} before the first process starts with the new code "
                 f"(on SQLite and MySQL stop the old ones first).",
                 "When no process with the old code is left, run this command with --back again: "
                 "it lifts the bounds of the counter. For snowflakes do so within 30 days.",
-            ],
+            ]
+        return Plan(
+            [self.rows(), does],
+            self.migration("back", ReturnKey(self.model_name, self.name, field, **given)),
+            self.edit([self.name], field),
+            after=["Make this edit, and commit it with the migration.", *after],
         )
+
+    def _at_once(self) -> str:
+        return f"Stop all processes, run {self.migrate}, and start them again. That is all."
 
     def _check_native(self) -> None:
         key = self.project.key
@@ -389,6 +397,11 @@ class UuidKey(Stages):
 
     def __init__(self, project: Project, options: Options) -> None:
         super().__init__(project, options)
+        if options.at_once:
+            raise ConfigurationError(
+                f"{project.name} has a UUID as its key, or had one: such a table changes in "
+                "stages. Leave --at-once out."
+            )
         self._state = project.state
         self._kept = options.keep_as or ("number" if options.back else "uuid")
 

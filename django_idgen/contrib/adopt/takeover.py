@@ -134,6 +134,11 @@ class Takeover:
         ]
         return lines or ["There are no tags to take over."]
 
+    @property
+    def is_done(self) -> bool:
+        """There is no tag left that :meth:`run` would let begin."""
+        return all(move.is_done for move in self.moves)
+
     def run(self, report: Report) -> None:
         """Let the tags begin. May be interrupted and repeated. Never lowers a tag."""
         for move in self.moves:

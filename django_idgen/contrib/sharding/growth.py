@@ -73,7 +73,7 @@ class Growth:
         if not old:
             return []
         steps = [
-            f"{alias!r}: its {states[alias].tags} tags go from {states[alias].shard} to {shard}, "
+            f"{alias!r}: its tags ({states[alias].tags}) go from {states[alias].shard} to {shard}, "
             f"in one transaction"
             for alias, shard in self._shards(old)
             if states[alias].shard != shard
@@ -91,10 +91,10 @@ class Growth:
             return
         for alias, shard in self._shards(old):
             count = self._divide(alias, shard, of=len(old))
-            report(f"{alias!r}: {count} tags now have {shard}")
+            report(f"{alias!r}: tags that now have {shard}: {count}")
         for alias, shard in self._shards(self.databases)[len(old) :]:
             count = self._settle(alias, shard, old)
-            report(f"{alias!r}: {count} tags have rows with {shard}")
+            report(f"{alias!r}: tags that have rows with {shard}: {count}")
 
     def finish(self) -> None:
         """Do step 3: refuse processes whose settings name fewer databases."""

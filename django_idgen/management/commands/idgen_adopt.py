@@ -156,7 +156,7 @@ class Command(BaseCommand):
             into=options["into"],
         )
         self.stdout.write("\n".join(takeover.plan()))
-        if takeover.moves and not options["status"] and self._may_go_on(options):
+        if not (takeover.is_done or options["status"]) and self._may_go_on(options):
             takeover.run(self.stdout.write)
             self.stdout.write("\n".join(takeover.after()))
         if takeover.left_out:

@@ -92,7 +92,7 @@ def _rows_of_another_server(project: Project, alias: str) -> Iterator[Finding]:
         yield Finding(
             Severity.INFO,
             f"database {alias!r}",
-            f"{count} tags were last used on another server than {server}.",
+            f"Tags that were last used on another server than {server}: {count}.",
             "A server that took over may have missed fetches, so the next fetch of each tag skips "
             "ahead.",
             "If it is a restored backup, run 'manage.py idgen_skip --all' now.",
@@ -107,7 +107,7 @@ def _missing_rows(shared: Sequence[str]) -> Iterator[Finding]:
             yield Finding(
                 Severity.INFO,
                 f"database {alias!r}",
-                f"It has given out no ids of {len(lacking)} tags that others have, such as "
-                f"{', '.join(map(repr, lacking[:SHOWN]))}.",
+                f"Tags that others have, and of which it has given out no ids: {len(lacking)}, "
+                f"such as {', '.join(map(repr, lacking[:SHOWN]))}.",
                 "The first fetch from it makes the row. If it had rows before, they were lost.",
             )

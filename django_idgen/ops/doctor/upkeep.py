@@ -33,7 +33,7 @@ def _of_database(alias: str) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING,
             f"database {alias!r}",
-            f"A pool is configured, but it has no ids of the {len(found)} tags in use.",
+            f"A pool is configured, but it has no ids of any tag in use ({len(found)}).",
             "An outage of the database stops ids at once.",
             "Make sure that Celery beat runs 'preload_segments' "
             "(django_idgen.tasks.BEAT_SCHEDULE), or cron 'manage.py idgen_upkeep'.",

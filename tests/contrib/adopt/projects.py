@@ -41,7 +41,7 @@ ZONE = os.environ.get("ADOPT_ZONE")
 USE_TZ = not ZONE
 TIME_ZONE = ZONE or "UTC"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-INSTALLED_APPS = json.loads(os.environ.get("ADOPT_APPS", '["shop"]')) + [
+INSTALLED_APPS = json.loads(os.environ["ADOPT_APPS"]) + [
     "django.contrib.contenttypes", "django_idgen"]
 IDGEN = json.loads(os.environ["ADOPT_IDGEN"])
 """
@@ -99,17 +99,32 @@ class Project:
     idgen: dict[str, Any] = field(
         default_factory=lambda: {"SEGMENTS": {"OPTIONS": {"default_step": 20}}}
     )
+    apps: tuple[str, ...] = ("shop",)
     zone: str = ""
     """The TIME_ZONE of a project with ``USE_TZ = False``."""
 
     def __post_init__(self) -> None:
         self.name = f"adopt_{os.getpid()}_{next(_serial)}"
         (self.directory / "settings.py").write_text(SETTINGS)
-        for package in ("shop", "shop/migrations"):
-            (self.directory / package).mkdir()
-            (self.directory / package / "__init__.py").touch()
+        self._make_app("shop")
         if self.kind != "sqlite":
             self._server(f"CREATE DATABASE {self.name}")
+
+    def _make_app(self, name: str) -> None:
+        for package in (name, f"{name}/migrations"):
+            (self.directory / package).mkdir()
+            (self.directory / package / "__init__.py").touch()
+
+    def add_app(self, name: str, models: str) -> None:
+        """One more app, with ``models``."""
+        self._make_app(name)
+        (self.directory / name / "models.py").write_text(HEAD + textwrap.dedent(models))
+        self.apps += (name,)
+
+    def add_to_app(self, name: str, lines: str) -> None:
+        """More lines below the models of app ``name``."""
+        path = self.directory / name / "models.py"
+        path.write_text(path.read_text() + lines)
 
     def remove(self) -> None:
         if self.kind != "sqlite":
@@ -154,6 +169,7 @@ class Project:
                 "DJANGO_SETTINGS_MODULE": "settings",
                 "ADOPT_DATABASES": json.dumps({"default": self.database(), **self.extra}),
                 "ADOPT_IDGEN": json.dumps(self.idgen),
+                "ADOPT_APPS": json.dumps(self.apps),
                 "ADOPT_ZONE": self.zone,
                 **environment,
             },

@@ -108,7 +108,7 @@ def test_without_yes_nothing_is_written(project: Project) -> None:
     project.begin(MODELS, "Order.objects.create()")
     for option in ("--dry-run", "-v1"):
         out = project.manage("idgen_adopt", "shop.Order", option)
-        assert "shop.Order: 1 rows in 'default'" in out
+        assert "shop.Order: 1 row in 'default'" in out
         assert "It would write" in out
         assert "Nothing was done" in out
     assert project.migrations() == ["0001_initial"]
@@ -176,13 +176,50 @@ def test_a_project_without_django_idgen_again(project: Project) -> None:
     assert project.run("print(Order.objects.count())").split() == ["3"]
 
 
+@pytest.mark.parametrize("project", ["sqlite", "postgres"], indirect=True)
+def test_two_apps_without_django_idgen_again(project: Project) -> None:
+    """The how-to's lines, run for both apps, keep the rows of an app that refers to the other."""
+    project.begin("class Order(models.Model):\n    id = models.BigAutoField(primary_key=True)\n")
+    ledger = "class Entry(models.Model):\n    note = models.CharField(max_length=9, default='')\n"
+    project.add_app("ledger", ledger)
+    project.manage("makemigrations", "ledger", "-v0")
+    project.add_to_app(
+        "ledger", "    order = models.ForeignKey('shop.Order', models.CASCADE, null=True)\n"
+    )
+    project.manage("makemigrations", "ledger", "-v0")
+    project.migrate()
+    project.stage("--at-once")
+    entry = "from ledger.models import Entry\n"
+    project.run(f"{entry}Entry.objects.create(order=Order.objects.create())")
+    project.stage("--back", "--at-once")
+
+    for app in ("shop", "ledger"):
+        project.manage("migrate", "--fake", app, "zero")
+    for app in ("shop", "ledger"):
+        for path in (project.directory / app / "migrations").glob("0*.py"):
+            path.unlink()
+    project.manage("makemigrations", "shop", "ledger")
+    for app in ("shop", "ledger"):
+        project.manage("migrate", "--fake", app)
+    project.manage("migrate", "django_idgen", "zero")
+    project.migrate(f"{entry}Entry.objects.create(order=Order.objects.create())")
+    out = project.run(
+        f"{entry}print([each.order_id == each.order.pk for each in Entry.objects.all()])"
+    )
+    assert out.strip() == "[True, True]"
+
+
 @on_one
 def test_a_uuid_table_half_way(project: Project) -> None:
-    """--back before the switch says how to give it up; giving it up leaves no column behind."""
+    """--back before the switch says how to give it up; giving it up leaves no column behind.
+
+    --at-once is refused: such a table has no such way.
+    """
     project.begin(
         "class Order(models.Model):\n"
         "    id = models.UUIDField(primary_key=True, default=uuid.uuid4)\n"
     )
+    assert "Leave --at-once out" in project.adopt("--at-once", code=1)
     project.stage()
     assert "half-way to another type" in project.adopt("--back", code=1)
     out = project.run(

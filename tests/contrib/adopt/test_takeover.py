@@ -40,7 +40,7 @@ def places(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
 
 def take_over(kind: str, *databases: str, **options: Any) -> str:
     out = io.StringIO()
-    call_command("idgen_adopt", *databases, kind=kind, yes=True, stdout=out, **options)
+    call_command("idgen_adopt", *databases, kind=kind, stdout=out, **{"yes": True, **options})
     return out.getvalue()
 
 
@@ -168,6 +168,9 @@ def test_run_again(places: tuple[str, str]) -> None:
     take_over("leaf", old, margin=1000)
     segments[TAG].next_id()
     stands = marks(ours)[TAG]
+    out = take_over("leaf", old, margin=1000, yes=False)
+    assert "the old server has 1000 ids left" in out
+    assert "Nothing was done yet" not in out  # there is nothing to do
     execute(old, "UPDATE leaf_alloc SET max_id = 301")
     execute(old, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('later', 7, 10)")
     out = take_over("leaf", old, margin=1000)

@@ -167,7 +167,7 @@ def test_the_command_says_what_it_would_do_first(shards: list[str]) -> None:
     fetch_rising(source_of(shards[:2]), 2)
     out = StringIO()
     call_command("idgen_grow", *shards, stdout=out)
-    assert "1 tags go from delta=2, remainder=0 to delta=4, remainder=0" in out.getvalue()
+    assert "its tags (1) go from delta=2, remainder=0 to delta=4, remainder=0" in out.getvalue()
     assert "'south': a row for each tag above" in out.getvalue()
     assert "--yes" in out.getvalue()
     assert LeafAlloc.objects.using(shards[0]).get().delta == 2
