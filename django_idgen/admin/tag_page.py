@@ -25,7 +25,7 @@ from ..db.tables import is_missing
 from ..models import LeafAlloc, SegmentHistory
 from ..ops.tags.outlook import TagOutlook, outlook, outlooks
 from ..ops.tags.usage import POOL, SPANS, Bucket, usage
-from ..process.tags import Tag, find_tag, is_fetched_from, source_in_use
+from ..process.tags import Tag, find_tag, is_fetched_from, source_behind_pool, source_in_use
 from .base import database_of
 from .text import (
     YEAR,
@@ -120,6 +120,7 @@ def tag_context(request: HttpRequest, row: LeafAlloc) -> dict[str, Any]:
         "troubles": troubles,
         "databases": list(tag.rows.items()) if tag and len(tag.rows) > 1 else [],
         "grants": _grants(row.pk, tag),
+        "keeps_history": keeps_history(),
         "history_setting": POOLED_HISTORY if has_pool() else HISTORY,
         "spans": [(name, title, name == span) for name, title in SPAN_NAMES.items()],
         **_chart_context(row.pk, span),
@@ -132,6 +133,15 @@ def has_pool() -> bool:
         return source_in_use().is_pool
     except IdgenError:
         return False
+
+
+def keeps_history() -> bool:
+    """Whether fetches are written to the history, as far as this process is told."""
+    try:
+        source = source_behind_pool()
+        return source.history or not source.keeps_rows
+    except IdgenError:
+        return True  # the checks say what is wrong with the settings
 
 
 def _figures(found: TagOutlook) -> list[tuple[str, str, str]]:

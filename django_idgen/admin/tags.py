@@ -35,7 +35,6 @@ from ..models import LeafAlloc, SegmentHistory
 from ..ops.tags.edits import insert_tag_row
 from ..ops.tags.outlook import TagOutlook
 from ..process.handlers import current_settings
-from ..process.tags import source_behind_pool
 from ..settings import SettingsError
 from . import tag_changes
 from .base import SafeChangeList, TableAdmin, ViewOnlyAdmin, badge, database_of, labelled
@@ -44,6 +43,7 @@ from .tag_page import (
     ago_text,
     has_pool,
     ids_text,
+    keeps_history,
     last_ids_text,
     moment_text,
     outlooks_of,
@@ -508,7 +508,7 @@ class SegmentHistoryAdmin(ViewOnlyAdmin, TableAdmin):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         response = super().changelist_view(request, extra_context)
-        if isinstance(response, TemplateResponse) and not _keeps_history():
+        if isinstance(response, TemplateResponse) and not keeps_history():
             text = _(
                 "History is off, so nothing is added here. To switch it on, set the option "
                 "“history” of the segment source to True and restart the processes."
@@ -524,14 +524,6 @@ class SegmentHistoryAdmin(ViewOnlyAdmin, TableAdmin):
     @admin.display(description=gettext_lazy("ids"), ordering="start")
     def ids(self, row: SegmentHistory) -> str:
         return ids_text(row)
-
-
-def _keeps_history() -> bool:
-    try:
-        source = source_behind_pool()
-        return source.history or not source.keeps_rows
-    except IdgenError:
-        return True  # the checks say what is wrong with the settings
 
 
 def _default_step() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.test import Client, override_settings
-from django.utils import translation
+from django.utils import timezone, translation
 
 from django_idgen import segments
 from django_idgen.admin.tag_page import chart_of
@@ -37,6 +37,20 @@ def form(tag: LeafAlloc, **changes: Any) -> dict[str, Any]:
 
 
 # --- what it shows ------------------------------------------------------------------------
+
+
+def test_a_chart_of_a_history_that_ended(no_tags: None, admin_client: Client) -> None:
+    """It says that later ids are missing, as long as history is off."""
+    LeafAlloc.objects.create(biz_tag="t", max_id=21)
+    SegmentHistory.objects.create(
+        tag="t", start=1, stop=21, holder="web-1", taken_at=timezone.now()
+    )
+    for is_on in (True, False):
+        options = {"SEGMENTS": {"SOURCE": {"OPTIONS": {"history": is_on}}}}
+        with override_settings(IDGEN=options):
+            text = page(admin_client, "t/change/")
+        assert 'class="idgen-chart-bar"' in text
+        assert ("History is off now" in text) == (not is_on)
 
 
 @committed
