@@ -57,6 +57,11 @@ STATES: Mapping[WorkerState, tuple[str, Any, Any]] = {
         gettext_lazy("Its registry does not answer."),
     ),
     WorkerState.FREE: ("·", gettext_lazy("free"), gettext_lazy("Never lent, or released.")),
+    WorkerState.USED: (
+        "×",
+        gettext_lazy("used up"),
+        gettext_lazy("Lent once. This registry lends no worker id again."),
+    ),
     WorkerState.RESERVED: (
         "–",
         gettext_lazy("reserved"),

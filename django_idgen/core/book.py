@@ -706,10 +706,26 @@ def check_fingerprint(namespace: Namespace, stored: str) -> None:
     if not stored or stored == configured:
         return
     # Through JSON and back: a tuple there is a list here.
-    theirs, ours = json.loads(stored), json.loads(configured)
-    for key in sorted(theirs.keys() | ours.keys()):
-        if theirs.get(key) != ours.get(key):
-            raise NamespaceMismatch(namespace.name, key, theirs.get(key), ours.get(key))
+    difference = first_difference(json.loads(stored), json.loads(configured))
+    if difference is not None:
+        raise NamespaceMismatch(namespace.name, *difference)
+
+
+def first_difference(
+    stored: Mapping[str, Any], configured: Mapping[str, Any]
+) -> tuple[str, Any, Any] | None:
+    """The first setting of two fingerprints that differs: its name, and both values."""
+    for key in sorted(stored.keys() | configured.keys()):
+        if stored.get(key) != configured.get(key):
+            return key, stored.get(key), configured.get(key)
+    return None
+
+
+def without_registry(fingerprint: Mapping[str, object]) -> dict[str, Any]:
+    """A fingerprint as JSON has it, without the kind of registry: a client's is HTTP."""
+    found: dict[str, Any] = json.loads(fingerprint_text(fingerprint))
+    found.pop("registry", None)
+    return found
 
 
 # --- small things -------------------------------------------------------------------

@@ -53,10 +53,18 @@ class NamespaceMismatch(ConfigurationError):
     """The settings of this process differ from those of the namespace.
 
     Another layout, epoch, worker range or kind of registry under a running namespace would
-    repeat ids.
+    repeat ids. ``by_service``: a service over HTTP refuses the process.
     """
 
-    def __init__(self, namespace: str, setting: str, stored: object, configured: object) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        setting: str,
+        stored: object,
+        configured: object,
+        *,
+        by_service: bool = False,
+    ) -> None:
         self.namespace = namespace
         self.setting = setting
         self.stored = stored
@@ -66,6 +74,13 @@ class NamespaceMismatch(ConfigurationError):
                 f"Namespace {namespace!r} lends nothing here any more: 'manage.py idgen_doctor' "
                 f"has moved it to another registry. Ids from here could repeat those from there. "
                 f"Give this process the settings that the other processes have now."
+            )
+            return
+        if by_service:
+            super().__init__(
+                f"The service lends namespace {namespace!r} with {setting}={stored!r}, but this "
+                f"process is configured with {setting}={configured!r}. Going on would repeat ids. "
+                f"Give this process the setting of the service."
             )
             return
         super().__init__(

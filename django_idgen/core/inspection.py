@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 
@@ -33,8 +33,10 @@ class WorkerState(Enum):
     """Held, but not renewed for more than half a window, or less than a third is left."""
     EXPIRED = "lapsed"
     """The window is over, or void after a loss: the next caller may get the worker id."""
+    USED = "used"
+    """Its holder has ended, and the registry lends no worker id again."""
     RESERVED = "reserved"
-    """In the layout, but never lent by this registry."""
+    """In the layout, but not lent by this registry."""
     UNKNOWN = "unknown"
     """Its registry, one of several, does not answer."""
 
@@ -154,6 +156,8 @@ class WorkerMap:
     """Worker ids whose registry did not answer, and why."""
     once: Sequence[range] = ()
     """Worker ids that are lent once each, in their order."""
+    used: Sequence[range] = ()
+    """Those of :attr:`once` that were lent."""
 
     def state(self, worker: int) -> WorkerState:
         """The state of any worker id of the layout. Raises :class:`WorkerOutOfRange`."""
@@ -164,6 +168,8 @@ class WorkerMap:
             return entry.state
         if any(worker in part for part in self.unseen):
             return WorkerState.UNKNOWN
+        if any(worker in part for part in self.used):
+            return WorkerState.USED  # its row was deleted
         known = any(worker in part for part in self.lent)
         return WorkerState.FREE if known else WorkerState.RESERVED
 
@@ -173,7 +179,10 @@ class WorkerMap:
         outside = sum(not any(worker in part for part in self.lent) for worker in self.entries)
         lent = sum(len(part) for part in self.lent)
         unseen = sum(len(part) for part in self.unseen)
-        counted[WorkerState.FREE] += lent - (len(self.entries) - outside)
+        listed = sum(any(worker in part for part in self.used) for worker in self.entries)
+        unlisted = sum(len(part) for part in self.used) - listed
+        counted[WorkerState.USED] += unlisted
+        counted[WorkerState.FREE] += lent - (len(self.entries) - outside) - unlisted
         counted[WorkerState.UNKNOWN] += unseen
         counted[WorkerState.RESERVED] += len(self.workers) - lent - unseen - outside
         return {state: counted[state] for state in WorkerState}
@@ -182,12 +191,13 @@ class WorkerMap:
 def drawn(alias: str, kind: str, workers: range, inspections: Sequence[Inspection]) -> WorkerMap:
     """The map of ``workers``, from at least one inspection, each of other worker ids."""
     found = [
-        entry
+        _as_lent(entry, inspection)
         for inspection in inspections
         for entry in entries_of(inspection)
         if entry.worker in workers  # an earlier layout had more
     ]
     seen = [inspection for inspection in inspections if not inspection.failure]
+    once = [inspection.lent for inspection in seen if inspection.namespace.unused == "only"]
     return WorkerMap(
         alias=alias,
         namespace=inspections[0].namespace.name,
@@ -199,8 +209,26 @@ def drawn(alias: str, kind: str, workers: range, inspections: Sequence[Inspectio
         unseen={
             inspection.lent: inspection.failure for inspection in inspections if inspection.failure
         },
-        once=[inspection.lent for inspection in seen if inspection.namespace.unused == "only"],
+        once=once,
+        used=[_used(part, found) for part in once],
     )
+
+
+def _as_lent(entry: WorkerEntry, inspection: Inspection) -> WorkerEntry:
+    """``entry``, which says so if nobody holds the worker id and nobody will get it."""
+    if entry.state not in (WorkerState.FREE, WorkerState.EXPIRED):
+        return entry
+    if entry.worker not in inspection.lent:
+        return replace(entry, state=WorkerState.RESERVED, window_left=None)
+    if inspection.namespace.unused == "only":
+        return replace(entry, state=WorkerState.USED, window_left=None)
+    return entry
+
+
+def _used(part: range, entries: Iterable[WorkerEntry]) -> range:
+    # Not by the number of rows: old ones may be deleted.
+    lent = [part.index(entry.worker) for entry in entries if entry.worker in part]
+    return part[: max(lent, default=-1) + 1]
 
 
 def entries_of(inspection: Inspection) -> Iterable[WorkerEntry]:

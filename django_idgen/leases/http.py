@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
-from ..core.book import lost
+from ..core.book import first_difference, lost, without_registry
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading
 from ..core.errors import (
     ClockBeforeEpoch,
@@ -110,12 +110,37 @@ class HttpLeases(Registry):
 
     def installation(self) -> str:
         if self._pin.installation is None:
-            self.check_access()
+            self._terms()
         return str(self._pin.installation)
 
     def check_access(self) -> None:
-        """See :meth:`Registry.check_access`."""
-        self._check_owner(self._ask("", None, self._refusal).body)
+        """See :meth:`Registry.check_access`.
+
+        Raises :class:`NamespaceMismatch` or :class:`ConfigurationError` for settings that the
+        service refuses.
+        """
+        self._check_terms(self._terms())
+
+    def _terms(self) -> Mapping[str, Any]:
+        terms = self._ask("", None, self._refusal).body
+        self._check_owner(terms)
+        return terms
+
+    def _check_terms(self, terms: Mapping[str, Any]) -> None:
+        space, theirs = self.namespace, dict(_object(terms, "fingerprint"))
+        theirs.setdefault("workers", terms.get("workers"))
+        difference = first_difference(theirs, without_registry(space.fingerprint))
+        if difference is not None:
+            raise NamespaceMismatch(space.name, *difference, by_service=True)
+        for setting, ours, most in (
+            ("window", space.window_ticks, number_of(terms, "window_ticks")),
+            ("max_ahead", space.ahead_ticks, number_of(terms, "ahead_ticks")),
+        ):
+            if ours > most:
+                raise ConfigurationError(
+                    f"{setting!r} of this process is {ours} ticks of {space.tick_us} µs, and that "
+                    f"of the service {most}. It can't be more: lower it here, or raise it there."
+                )
 
     def _not_seen(self, capability: str) -> NotSeenFromHere:  # noqa: ARG002
         # A holder's token does not allow inspecting.
@@ -221,7 +246,11 @@ class HttpLeases(Registry):
             return NoFreeWorker(space.name, space.workers)
         if error.code == "namespace_mismatch" and "setting" in body:
             return NamespaceMismatch(
-                space.name, str(body["setting"]), body.get("stored"), body.get("configured")
+                space.name,
+                str(body["setting"]),
+                body.get("stored"),
+                body.get("configured"),
+                by_service=True,
             )
         if error.code == "installation_mismatch":
             what = f"worker ids of namespace {space.name!r}"

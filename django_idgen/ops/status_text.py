@@ -20,6 +20,7 @@ STATES = {
     "lapsing": "overdue",
     "lapsed": "expired",
     "free": "free",
+    "used": "used up",
     "reserved": "reserved",
     "unknown": "unknown",
 }

@@ -35,7 +35,7 @@ from .serializers import (
 logger = logging.getLogger("django_idgen")
 
 ORDER = ("namespace", "registry", "place", "worker")
-STATES = ("free", "held", "lapsing", "lapsed")
+STATES = ("free", "held", "lapsing", "lapsed", "used", "reserved")
 """The states of worker ids that were ever lent."""
 
 
@@ -48,7 +48,8 @@ class LeasesInput(PageInput):
         required=False,
         help_text=(
             "free: released, or freed by hand; held: renewed in time; lapsing: the renewal is "
-            "late; lapsed: the window has ended, or a loss has made it void."
+            "late; lapsed: the window has ended, or a loss has made it void; used: its holder has "
+            "ended, and the registry lends no worker id again; reserved: outside of workers."
         ),
     )
 

@@ -18,7 +18,6 @@ sent in bodies only, since servers log URLs.
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +32,7 @@ from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from ..core.book import fingerprint_text, lost
+from ..core.book import first_difference, lost, without_registry
 from ..core.bounded import keep_newest
 from ..core.clock import SYSTEM_CLOCK
 from ..core.errors import (
@@ -537,7 +536,7 @@ class LeasesView(LeaseView):
                 "window_ticks": space.window_ticks,
                 "skew_ticks": space.skew_ticks,
                 "ahead_ticks": space.ahead_ticks,
-                "fingerprint": _comparable(space),
+                "fingerprint": without_registry(space.fingerprint),
                 "installation": installation_of_registry(self.registry),
             }
         )
@@ -649,19 +648,12 @@ def check_fingerprint(space: Namespace, theirs: dict[str, Any]) -> None:
 
     The kind of its registry doesn't count: the client borrows from this one.
     """
-    ours = _comparable(space)
-    given = {key: value for key, value in theirs.items() if key != "registry"}
+    ours, given = without_registry(space.fingerprint), without_registry(theirs)
     if "workers" in given:  # a registry with workers of its own leaves it out
         ours.setdefault("workers", [space.workers.start, space.workers.stop])
-    for key in sorted(ours.keys() | given.keys()):
-        if ours.get(key) != given.get(key):
-            raise NamespaceMismatch(space.name, key, ours.get(key), given.get(key))
-
-
-def _comparable(space: Namespace) -> dict[str, Any]:
-    ours: dict[str, Any] = json.loads(fingerprint_text(space.fingerprint))
-    ours.pop("registry", None)
-    return ours
+    difference = first_difference(ours, given)
+    if difference is not None:
+        raise NamespaceMismatch(space.name, *difference)
 
 
 def latest_tick(space: Namespace) -> int:

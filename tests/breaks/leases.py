@@ -291,8 +291,8 @@ BREAKS = (
         "other settings are let in",
         "L8, I8, hazard 55",
         BOOK,
-        "        if theirs.get(key) != ours.get(key):",
-        "        if theirs.get(key) is ours.get(key) is None:",
+        "        if stored.get(key) != configured.get(key):",
+        "        if stored.get(key) is configured.get(key) is None:",
         (f"{MEMORY}::test_settings_that_differ_are_refused_by_name",),
     ),
     Break(
@@ -428,8 +428,8 @@ BREAKS = (
         "a service lends to clients of another layout",
         "L8",
         LENT_OVER_HTTP,
-        "        if ours.get(key) != given.get(key):",
-        "        if ours.get(key) is given.get(key) is None:",
+        "difference = first_difference(ours, given)",
+        "difference = None",
         ("tests/rest/lending/test_leases.py::test_a_client_of_other_settings_is_refused",),
     ),
     Break(

@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 
 from django_idgen.core.errors import LeaseLost, NoFreeWorker
+from django_idgen.core.inspection import WorkerState, drawn
 from django_idgen.leases.disposable import DisposableLeases, machine_type
 from django_idgen.models import NamespaceRecord, WorkerLease
 from tests.places import make_tables
@@ -229,6 +230,26 @@ def test_a_lost_server_lends_no_worker_id_again(server: DisposingServer) -> None
     assert after.worker == 2
     assert after.generation > first[0].generation
     assert after.start >= max(lease.until for lease in first)
+
+
+def test_the_map_shows_what_is_used_up(server: DisposingServer) -> None:
+    """A worker id that was given back, or whose row was deleted, is used; one outside reserved."""
+    registry = server.registry()
+    first, second, _third = [registry.acquire(holder=f"h{n}").lease for n in range(3)]
+    registry.release(first, last_tick=None)
+    rows = WorkerLease.objects.using(server.alias).filter(namespace=server.namespace.name)
+    rows.filter(worker=second.worker).delete()
+    found = drawn("nodes", "disposable", range(WORKERS + 2), registry.inspect())
+    states = [found.state(worker) for worker in found.workers]
+    assert states == [
+        *[WorkerState.USED] * 2,
+        WorkerState.HELD,
+        *[WorkerState.FREE] * (WORKERS - 3),
+        *[WorkerState.RESERVED] * 2,
+    ]
+    assert found.counts() == {state: states.count(state) for state in WorkerState}
+    narrow = [replace(each, workers=range(1, WORKERS)) for each in registry.inspect()]
+    assert drawn("", "", range(WORKERS), narrow).state(first.worker) is WorkerState.RESERVED
 
 
 # --- in a project ---------------------------------------------------------------------

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,13 +62,13 @@ DOCTOR = """
 import json, sys
 import django
 from django.conf import settings
-url, token, tag = sys.argv[1:]
+url, token, tag, generator = sys.argv[1:]
 service = {"base_urls": url, "token": token}
 settings.configure(
     INSTALLED_APPS=["django_idgen"],
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
     IDGEN={
-        "GENERATORS": {"default": {"LEASES": {
+        "GENERATORS": {"default": {**json.loads(generator), "LEASES": {
             "BACKEND": "django_idgen.leases.http.HttpLeases", "OPTIONS": service}}},
         "SEGMENTS": {"SOURCE": {
             "BACKEND": "django_idgen.sources.http.HttpSource", "OPTIONS": service}},
@@ -85,10 +86,10 @@ call_command("idgen_doctor", "--only", "services", "--json")
 """
 
 
-def diagnosis(url: str, tag: str) -> tuple[int, dict[str, str]]:
+def diagnosis(url: str, tag: str, **generator: Any) -> tuple[int, dict[str, str]]:
     """The doctor's exit code in a project behind the service; what it finds, by subject."""
     done = subprocess.run(
-        [sys.executable, "-c", DOCTOR, url, SECRET, tag],
+        [sys.executable, "-c", DOCTOR, url, SECRET, tag, json.dumps(generator)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
@@ -111,6 +112,24 @@ def test_the_doctor_names_what_the_service_refuses(url: str) -> None:
     assert "names it in 'leases'" in found["generator 'default'"]
     assert LeafAlloc.objects.using("postgres").get(pk="orders").max_id == 1
     assert WorkerLease.objects.using("postgres").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("generator", "words"),
+    [
+        ({"LAYOUT": "js_safe"}, "with fields="),
+        ({"EPOCH": "2024-01-01T00:00:00Z"}, "with epoch_us="),
+        ({"OPTIONS": {"max_ahead": 60}}, "'max_ahead' of this process is 60000 ticks"),
+    ],
+)
+def test_the_doctor_names_settings_that_the_service_refuses(
+    url: str, generator: dict[str, Any], words: str
+) -> None:
+    """Before the first id; the way out is not the doctor's --fix, which is the service's."""
+    code, found = diagnosis(url, "orders", **generator)
+    assert (code, list(found)) == (2, ["generator 'default'"])
+    assert words in found["generator 'default'"]
+    assert "--fix" not in found["generator 'default'"]
 
 
 def test_a_paused_tag_and_a_wrong_alias_are_named_at_once(url: str) -> None:

@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import median
 from threading import BrokenBarrierError
 from time import perf_counter_ns
+from types import FrameType
 from typing import Any, TypeVar
 
 from ...core.errors import ConfigurationError, IdgenError
@@ -305,7 +306,8 @@ def run_in_processes(
             receiver, sender = context.Pipe(duplex=False)
             job = (plan, part, folder, open_target, set_up, barrier, sender)
             child = context.Process(target=_work, args=job, name=f"bench-{part}", daemon=True)
-            child.start()
+            with _interrupts_held():
+                child.start()
             sender.close()
             children[receiver] = child
         return _gather(children, on_step)
@@ -319,6 +321,48 @@ def run_in_processes(
         for receiver, child in children.items():
             child.join(EXIT_TIMEOUT)
             receiver.close()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """What starts meanwhile gets a Ctrl-C when it takes interrupts: not while it imports."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield  # Windows
+        return
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
+
+
+def _take_interrupts() -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _interrupt(_signal: int, frame: FrameType | None) -> None:
+    if is_in_finalizer(frame):
+        interrupt_again()
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one Ctrl-C is enough
+    raise KeyboardInterrupt
+
+
+def is_in_finalizer(frame: FrameType | None) -> bool:
+    """Whether Python would print and forget an exception that is raised in ``frame``."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def interrupt_again() -> None:
+    """Interrupt the main thread in a moment."""
+    later = threading.Timer(0.01, signal.raise_signal, [signal.SIGINT])
+    later.daemon = True
+    later.start()
 
 
 def _work(
@@ -335,13 +379,14 @@ def _work(
             sender.send(("step", None))
 
     try:
+        signal.signal(signal.SIGINT, _interrupt)
+        _take_interrupts()
         set_up()
         found = run_here(plan, open_target, folder, part=part, gate=barrier.wait, on_step=on_step)
         sender.send(("done", found))
     except BrokenBarrierError:
         sender.send(("stopped", None))  # the process that failed reports the reason
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  The parent reports it.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one Ctrl-C is enough
         sender.send(("failed", str(error) if isinstance(error, IdgenError) else repr(error)))
         barrier.abort()
 

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from types import FrameType
 from typing import Any
 
 import django
@@ -32,7 +33,14 @@ from ...contrib.bench.drawing import (
     save_picture,
 )
 from ...contrib.bench.inserts import BATCH, insert_rows, insert_table
-from ...contrib.bench.measure import Measured, Plan, run_here, run_in_processes
+from ...contrib.bench.measure import (
+    Measured,
+    Plan,
+    interrupt_again,
+    is_in_finalizer,
+    run_here,
+    run_in_processes,
+)
 from ...contrib.bench.report import (
     ProgressBar,
     as_json,
@@ -237,8 +245,11 @@ def _one_interrupt(*, ends_process: bool) -> Iterator[None]:
         return
     last = -1.0
 
-    def stop(*_: object) -> None:
+    def stop(_signal: int, frame: FrameType | None) -> None:
         nonlocal last
+        if is_in_finalizer(frame):
+            interrupt_again()
+            return
         repeated, last = monotonic() - last < 1, monotonic()
         if not repeated:
             raise KeyboardInterrupt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 
-from ...core.errors import IdgenError, SegmentRefused, one_line
+from ...core.errors import ConfigurationError, IdgenError, SegmentRefused, one_line
 from ...process import handlers
 from ...process.factory import registries
 from ...process.tags import source_behind_pool
@@ -38,7 +38,9 @@ def _refused(
             subject,
             one_line(error),
             "Processes that start can't take its ids.",
-            "Make the tag in the service, or give the access token the right: 'manage.py "
+            "Give this project the settings that the service has."
+            if isinstance(error, ConfigurationError)
+            else "Make the tag in the service, or give the access token the right: 'manage.py "
             "idgen_token' there.",
         )
         return error

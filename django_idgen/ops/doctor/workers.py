@@ -33,8 +33,8 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
             yield Unexamined(f"{subject}, worker ids {part.start} to {part.stop - 1}", why)
         if found.kind != "static":
             yield from _left(found, subject)
-        for workers in found.once:
-            yield from _used_up(found, workers, subject)
+        for workers, used in zip(found.once, found.used, strict=True):
+            yield from _used_up(found, workers, len(used), subject)
         yield from _overdue(found, subject)
         yield from _expired(found, subject)
 
@@ -66,12 +66,10 @@ def _left(found: WorkerMap, subject: str) -> Iterator[Finding]:
         )
 
 
-def _used_up(found: WorkerMap, workers: range, subject: str) -> Iterator[Finding]:
-    # Not by the number of rows: old ones may be deleted.
-    lent = [each for each in found.entries.values() if each.worker in workers]
-    if not lent:
+def _used_up(found: WorkerMap, workers: range, used: int, subject: str) -> Iterator[Finding]:
+    if not used:
         return
-    used = workers.index(max(each.worker for each in lent)) + 1
+    lent = [each for each in found.entries.values() if each.worker in workers]
     left = len(workers) - used
     a_day = _lent_a_day(lent, found.read_at)
     days = left / a_day if a_day else None
