@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,8 @@ from .sources.http import HttpSource
 
 __all__ = ["Client"]
 
+logger = logging.getLogger("django_idgen")
+
 DEFAULT_ALIAS = "default"
 WAIT = 5.0
 """Seconds that a caller waits for a segment: long enough to try another address."""
@@ -66,7 +69,8 @@ class Client:
 
     ``wait``: seconds that a caller waits for a segment if none is left. ``holder``: the label of
     this process in the service's list of leases, by default ``host:pid name``. ``on_event``
-    receives the events of the generators (see :mod:`.signals` for the names).
+    receives the events of the generators (see :mod:`.signals` for the names). If it raises, that
+    is logged.
 
     Close it, or use it as a context manager, to give worker ids back. The end of the process
     gives them back, too. The child of a fork starts without them.
@@ -83,13 +87,14 @@ class Client:
         on_event: Emit = ignore,
         **link: Unpack[LinkOptions],
     ) -> None:
-        self._make_allocator = partial(_allocator, base_urls, link, wait, on_event)
+        listener = partial(_tell, on_event)
+        self._make_allocator = partial(_allocator, base_urls, link, wait, listener)
         self._allocator = self._make_allocator()
         self.generators = RemoteGenerators(
             base_urls,
             link,
             holder=process_label() if holder is None else holder,
-            on_event=on_event,
+            on_event=listener,
         )
         _clients.add(self)
         _watch_once()
@@ -156,6 +161,13 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(self.generators.base_urls)}>"
+
+
+def _tell(on_event: Emit, name: str, /, **values: object) -> None:
+    try:
+        on_event(name, **values)
+    except Exception:
+        logger.exception("The 'on_event' %r of a client failed at %s.", on_event, name)
 
 
 def _allocator(

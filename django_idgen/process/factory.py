@@ -78,7 +78,9 @@ def build_generator(settings: GeneratorSettings, *, threads: bool = True) -> Any
     Raises :class:`SettingsError`; opens nothing.
     """
     registry = build_registry(settings)
-    options = {"holder": process_label(), **settings.backend.options}
+    options = dict(settings.backend.options)
+    if settings.backend.takes("holder"):
+        options.setdefault("holder", process_label())
     if not threads and settings.backend.load().has_background:
         options["background"] = False
     backend = replace(settings.backend, options=options)

@@ -88,6 +88,10 @@ class BackendSettings:
             )
         return found
 
+    def takes(self, name: str) -> bool:
+        """Whether the class's constructor has a parameter ``name``."""
+        return name in inspect.signature(self.load()).parameters
+
     def build(self, *args: Any, **given: Any) -> Any:
         """An instance, from ``args``, what the wiring gives, and the options.
 

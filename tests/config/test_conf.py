@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import subprocess
 import sys
 from datetime import UTC, datetime
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from django.test import override_settings
 import django_idgen
 from django_idgen import segments
 from django_idgen.core.errors import ConfigurationError, GeneratorClosed
+from django_idgen.core.generator import Generator
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import Growth
 from django_idgen.process import handlers
@@ -254,6 +257,41 @@ def test_an_unknown_alias_is_answered_with_those_there_are() -> None:
     """``generators["typo"]`` says which aliases exist."""
     with pytest.raises(SettingsError, match=r"no generator 'typo'.*'default'"):
         handlers.generators["typo"]
+
+
+class Counting(Generator):
+    """A generator of the project's own, as ``docs/architecture.md`` describes it."""
+
+    def __init__(self, layout: Any, registry: Any, *, emit: Any, first: int = 1) -> None:
+        self._ids = count(first)
+
+    def next_id(self) -> int:
+        return next(self._ids)
+
+    def next_ids(self, n: int) -> list[int]:
+        return list(islice(self._ids, n))
+
+
+class Labelled(Counting):
+    def __init__(self, layout: Any, registry: Any, *, emit: Any, holder: str) -> None:
+        super().__init__(layout, registry, emit=emit, first=10)
+        self.holder = holder
+
+
+def test_a_generator_of_the_projects_own() -> None:
+    """It gets its options, and the label of the process only if it takes one."""
+    mine = {"BACKEND": f"{__name__}.Counting", "OPTIONS": {"first": 7}}
+    labelled = {"BACKEND": f"{__name__}.Labelled"}
+    with override_settings(IDGEN={"GENERATORS": {"mine": mine, "labelled": labelled}}):
+        assert handlers.generators["mine"].next_ids(2) == [7, 8]
+        assert handlers.generators["labelled"].next_id() == 10
+        assert str(os.getpid()) in handlers.generators["labelled"].holder
+    mine["OPTIONS"] = {"last": 7}
+    with (
+        override_settings(IDGEN={"GENERATORS": {"mine": mine}}),
+        pytest.raises(SettingsError, match="unknown key 'last'"),
+    ):
+        handlers.generators["mine"].next_id()
 
 
 def test_settings_that_change_in_a_test_take_effect() -> None:

@@ -328,6 +328,22 @@ def test_a_hung_service_holds_up_no_other_tag_for_long(url: str, wired: Wire) ->
     link.close()
 
 
+def test_a_listener_that_fails_is_logged(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No caller gets its exception, whatever the event; all ids are given out."""
+    told = []
+
+    def listen(name: str, /, **_values: object) -> None:
+        told.append(name)
+        raise ValueError(name)
+
+    with Client(url, token=SECRET, on_event=listen) as client:
+        assert client.segments["orders"].next_ids(30) == list(range(1, 31))
+        client.next_id()
+    assert {"segment_loaded", "lease_acquired", "lease_released"} <= set(told)
+    failed = [each.getMessage() for each in caplog.records if "'on_event'" in each.getMessage()]
+    assert len(failed) == len(told)
+
+
 def test_no_secret_is_logged(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Hazard 26: neither the access token nor a lease's, whatever goes wrong, on either side."""
     caplog.set_level(0)

@@ -169,6 +169,7 @@ def urls(
 class CosId(OldServer):
     name = "cosid"
     slash = False
+    epoch = "2019-12-24T16:00:00Z"
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ class CosId(OldServer):
         tags: Tags,
         machines_of: Mapping[str, MachineIds],
     ) -> None:
-        super().__init__(authentication)
+        super().__init__(authentication, [alias])
         self._alias = alias
         self._namespace = namespace
         self._tags = tags

@@ -118,6 +118,7 @@ def test_the_check_needs_no_rest_framework() -> None:
 
 LEAFS = "2010-11-04T01:42:54.657Z"
 FINGER_MARKS = "1970-01-01T00:00:00Z"
+COSIDS = "2019-12-24T16:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,7 @@ FINGER_MARKS = "1970-01-01T00:00:00Z"
     [
         (leaf.urls, "default", LEAFS),
         (finger_mark.urls, "default", FINGER_MARKS),
+        (cosid.urls, "default", COSIDS),
         (lambda: finger_mark.urls(generator="old", app_keys={"a": "default"}), "default", None),
     ],
 )
@@ -143,7 +145,12 @@ def test_another_epoch_than_the_old_servers_is_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("module", "epoch", "unix_ms"), [(leaf, LEAFS, 1288834974657), (finger_mark, FINGER_MARKS, 0)]
+    ("module", "epoch", "unix_ms"),
+    [
+        (leaf, LEAFS, 1288834974657),
+        (finger_mark, FINGER_MARKS, 0),
+        (cosid, COSIDS, 1577203200000),
+    ],
 )
 def test_with_the_old_servers_epoch_ids_go_on_above_its_own(
     mounted: Any, settings: Any, db: None, module: Any, epoch: str, unix_ms: int
@@ -155,9 +162,9 @@ def test_with_the_old_servers_epoch_ids_go_on_above_its_own(
     mounted(path("", include(module.urls(authentication=None, generator="old"))))
     assert warnings("W011") == []
     before = (time.time_ns() // 1_000_000 - 60_000 - unix_ms) << 22
-    url = "/api/snowflake/get/a" if module is leaf else "/idGen/getId"
+    url = {leaf: "/api/snowflake/get/a", finger_mark: "/idGen/getId", cosid: "/ids"}[module]
     answer = json.loads(Client().get(url).content)
-    assert (answer if module is leaf else answer["id"]) > before
+    assert (answer["id"] if module is finger_mark else answer) > before
 
 
 def test_a_tick_of_another_length_is_another_epoch(mounted: Any, settings: Any) -> None:
