@@ -129,6 +129,24 @@ class FileConnection(DatabaseWrapper):
         params: dict[str, Any] = super().get_connection_params()
         return {**params, "uri": False}  # the path may begin with "file:"
 
+    def get_new_connection(self, conn_params: dict[str, Any]) -> sqlite3.Connection:
+        made: list[sqlite3.Connection] = []
+
+        def connection(*args: Any, **options: Any) -> sqlite3.Connection:
+            made.append(sqlite3.Connection(*args, **options))
+            return made[0]
+
+        try:
+            found: sqlite3.Connection = super().get_new_connection(
+                {**conn_params, "factory": connection}
+            )
+            return found
+        except BaseException:
+            # Django forgets it where a command that it begins with fails.
+            for forgotten in made:
+                forgotten.close()
+            raise
+
     def connect(self) -> None:
         with no_fork():
             try:

@@ -171,8 +171,9 @@ def test_the_live_page_shows_each_order_and_leads_to_it(shop: Shop, tmp_path: Pa
     assert cell(page, "last-customer").startswith("cus_")
     assert cell(page, "part-worker").isdecimal()
     assert re.fullmatch(r"none yet|\d+", cell(page, "last-parcel"))  # the order has none
-    with pytest.raises(urllib.error.HTTPError, match="404"):
+    with pytest.raises(urllib.error.HTTPError, match="404") as caught:
         shop.get("/orders/1/")
+    caught.value.close()
 
 
 def test_the_live_page_says_that_tables_are_missing(tmp_path: Path) -> None:
@@ -202,5 +203,6 @@ def test_the_button_places_orders(shop: Shop) -> None:
 
 def test_the_id_service_is_closed_to_strangers(shop: Shop) -> None:
     """It is mounted, but a request without a token or a login gets no id."""
-    with pytest.raises(urllib.error.HTTPError, match=r"401|403"):
+    with pytest.raises(urllib.error.HTTPError, match=r"401|403") as caught:
         shop.get("/idgen/generators/default/ids")
+    caught.value.close()
