@@ -92,7 +92,7 @@ class BufferedGenerator(SnowflakeGenerator):
         schedule_interval: float | None = None,
         on_full: Policy | str | None = None,
         on_empty: Policy | str | None = None,
-        sequence_start: int = 0,
+        sequence_start: int | str = 0,
         wait_limit: float | None = None,
         holder: str = "",
         skew_limit: float = 10.0,
@@ -105,6 +105,11 @@ class BufferedGenerator(SnowflakeGenerator):
             raise ConfigurationError(
                 f"A BufferedGenerator takes no 'batch' bits, and {layout} has some. Give them to "
                 f"'sequence', or use a SnowflakeGenerator with 'max_ahead'."
+            )
+        if sequence_start == "next":
+            raise ConfigurationError(
+                "A BufferedGenerator fills whole ticks, so its sequence_start can't be 'next'. "
+                "Give a number, or use a SnowflakeGenerator."
             )
         ticks = 1 << check_whole("boost_power", boost_power, least=0, most=MAX_BOOST)
         self._capacity = ticks * layout.sequences

@@ -19,7 +19,7 @@ from contextlib import closing, suppress
 from functools import partial
 from importlib.util import find_spec
 from io import StringIO
-from itertools import chain, count, pairwise
+from itertools import chain, count, islice, pairwise
 from pathlib import Path
 from time import sleep
 from typing import Any, Protocol
@@ -54,6 +54,7 @@ from django_idgen.contrib.bench.targets import (
     target_of,
 )
 from django_idgen.core.errors import ConfigurationError
+from django_idgen.core.generator import Generator
 from django_idgen.management.commands.idgen_bench import set_up
 from tests.benchmarks.generators import segment, snowflake
 from tests.benchmarks.timing import interleaved
@@ -305,6 +306,25 @@ def bench() -> Iterator[Bench]:
         segments.override("bench", counted),
     ):
         yield run
+
+
+def test_a_generator_that_keeps_no_counts(bench: Bench) -> None:
+    """One of the project's own, whose ``stats()`` is the base class's, is measured like others."""
+
+    class Counting(Generator):
+        def __init__(self) -> None:
+            self._ids = count(1)
+
+        def next_id(self) -> int:
+            return next(self._ids)
+
+        def next_ids(self, n: int) -> list[int]:
+            return list(islice(self._ids, n))
+
+    with generators.override("mine", Counting()):
+        out, err = bench("mine", "--count=1000")
+    assert "mine: 2,001 ids of 1 thread(s) of 1 process(es) compared: none repeats." in out
+    assert err == ""
 
 
 def test_the_command_measures_and_proves(bench: Bench, tmp_path: Path) -> None:
@@ -720,12 +740,24 @@ def test_the_output_says_what_each_target_is(bench: Bench) -> None:
     assert "uuid4: 128 random bits (the standard library)" in out
 
 
-@pytest.mark.parametrize("moment", ["starting", "running"])
-def test_it_stops_at_once_and_in_order(project: dict[str, str], moment: str) -> None:
-    """Ctrl-C ends all its processes with one line, also while they start."""
+@pytest.mark.parametrize(
+    ("moment", "options"),
+    [
+        ("starting", ["--processes=2"]),
+        ("running", ["--processes=2"]),
+        ("running", ["--processes=2", "--threads=2", "--against=uuid4,auto-increment"]),
+        ("running", ["default", "--insert=200000"]),
+    ],
+)
+def test_it_stops_at_once_and_in_order(
+    project: dict[str, str], moment: str, options: list[str]
+) -> None:
+    """Ctrl-C ends all its processes with one line, and leaves no worker id held and no table."""
     if moment == "starting" and not Path("/proc").is_dir():
         pytest.skip("This system has no /proc, which tells when the processes start.")
-    command = [sys.executable, "-m", "django", "idgen_bench", "--count=900000000", "--processes=2"]
+    file = Path(project["PYTHONPATH"].split(os.pathsep)[0]) / "db.sqlite3"
+    file.touch()  # worker ids of a database that is gone are not given back
+    command = [sys.executable, "-m", "django", "idgen_bench", "--count=900000000", *options]
     process = subprocess.Popen(
         command, env=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
@@ -736,6 +768,8 @@ def test_it_stops_at_once_and_in_order(project: dict[str, str], moment: str) -> 
         while not (worker_ids(project) if moment == "running" else has_workers(process.pid)):
             assert process.poll() is None
             sleep(0.01)
+        if moment == "running":
+            sleep(1)  # a worker id that is just being lent can be lost
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:
@@ -743,6 +777,10 @@ def test_it_stops_at_once_and_in_order(project: dict[str, str], moment: str) -> 
             os.killpg(process.pid, signal.SIGKILL)
     assert (process.returncode, out) == (130, ""), err
     assert err.strip() == "CommandError: Stopped. No report was written."
+    assert moment == "starting" or worker_ids(project, "WHERE token <> ''") == 0
+    with closing(sqlite3.connect(file)) as db:
+        names = db.execute("SELECT name FROM sqlite_master WHERE name LIKE 'idgen_bench%'")
+        assert names.fetchall() == []
 
 
 def test_the_two_signals_of_one_ctrl_c_are_one(project: dict[str, str]) -> None:
@@ -773,12 +811,12 @@ def has_workers(group: int) -> bool:
     return False
 
 
-def worker_ids(project: dict[str, str]) -> int:
-    """How many worker ids the benchmark's processes hold."""
+def worker_ids(project: dict[str, str], which: str = "") -> int:
+    """How many worker ids the benchmark's processes had, or those ``which`` SQL names."""
     file = Path(project["PYTHONPATH"].split(os.pathsep)[0]) / "db.sqlite3-idgen"
     if not file.exists():
         return 0
     with closing(sqlite3.connect(file)) as db, suppress(sqlite3.OperationalError):
-        (found,) = db.execute("SELECT count(*) FROM django_idgen_workerlease").fetchone()
+        (found,) = db.execute(f"SELECT count(*) FROM django_idgen_workerlease {which}").fetchone()
         return int(found)
     return 0

@@ -207,6 +207,7 @@ def test_policies_may_be_dotted_paths(world: World) -> None:
         {"on_full": "no.such.thing"},
         {"on_empty": "os.path.nothing"},
         {"on_empty": 3},
+        {"sequence_start": "next"},
     ],
 )
 def test_what_can_t_work_is_refused(world: World, options: dict[str, Any]) -> None:

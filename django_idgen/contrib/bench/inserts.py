@@ -84,6 +84,8 @@ def insert_rows(
         with _tables(targets, database) as made:
             return _inserted(made, rows // BATCH, database, on_step)
     except DatabaseError as error:
+        if _is_of_interrupt(error):
+            raise KeyboardInterrupt from error
         raise BenchFailed(f"Database {database!r}: {str(error).strip()}") from error
 
 
@@ -108,6 +110,10 @@ def _tables(targets: tuple[str, ...], database: str) -> Iterator[dict[str, type[
                 editor.create_model(model)
             made[name] = model
         yield made
+    except BaseException:
+        if not connection.in_atomic_block:
+            connection.close()  # it may have been interrupted in a statement
+        raise
     finally:
         with connection.schema_editor() as editor:
             for model in made.values():
@@ -116,6 +122,13 @@ def _tables(targets: tuple[str, ...], database: str) -> Iterator[dict[str, type[
         gone = set(made.values())
         for fields in segments.fields.values():
             fields[:] = [field for field in fields if field.model not in gone]
+
+
+def _is_of_interrupt(error: BaseException | None) -> bool:
+    """Whether it was raised while Ctrl-C ended a statement."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _inserted(

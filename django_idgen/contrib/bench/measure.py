@@ -34,6 +34,7 @@ from typing import Any, TypeVar
 
 from ...core.errors import ConfigurationError, IdgenError
 from ...core.options import check_whole
+from ...process.exits import end_now
 from .proof import Fall, Journal, Run
 from .targets import BenchFailed, Opener, Target
 
@@ -47,6 +48,10 @@ IDS_A_PASS = 200_000
 """Ids that a process holds in memory before it writes them to its files."""
 TIMED_CALLS = 100_000
 """Calls whose latency is sampled, a target and process, in all rounds together."""
+INTERRUPTED = 130
+"""The exit code of a process that Ctrl-C ends."""
+START_TIMEOUT = 3.0
+"""Seconds that Ctrl-C waits for a process to start."""
 EXIT_TIMEOUT = 10.0
 """Seconds for a process to exit, which releases its worker id."""
 
@@ -325,7 +330,7 @@ def run_in_processes(
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """What starts meanwhile gets a Ctrl-C when it takes interrupts: not while it imports."""
+    """What starts meanwhile is not interrupted by Ctrl-C, until it waits for it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield  # Windows
         return
@@ -336,23 +341,18 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
 
 
-def _take_interrupts() -> None:
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-def _interrupt(_signal: int, frame: FrameType | None) -> None:
-    if is_in_finalizer(frame):
-        interrupt_again()
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one Ctrl-C is enough
-    raise KeyboardInterrupt
+def _end_at_interrupt(begun: threading.Event, stopping: threading.Event) -> None:
+    """Wait for Ctrl-C in a thread: an exception could meet any line, or be lost in a finalizer."""
+    signal.sigwait({signal.SIGINT})
+    stopping.set()
+    begun.wait(START_TIMEOUT)  # or it would take a worker id after this has given all back
+    end_now(INTERRUPTED)
 
 
 def is_in_finalizer(frame: FrameType | None) -> bool:
     """Whether Python would print and forget an exception that is raised in ``frame``."""
     while frame is not None:
-        if frame.f_code.co_name == "__del__":
+        if frame.f_code.co_name == "__del__" or "weakref" in frame.f_code.co_filename:
             return True
         frame = frame.f_back
     return False
@@ -378,17 +378,29 @@ def _work(
         if part == 0:
             sender.send(("step", None))
 
+    def gate() -> None:
+        begun.set()
+        barrier.wait()
+
+    begun, stopping = threading.Event(), threading.Event()
+    ending = threading.Thread(target=_end_at_interrupt, args=[begun, stopping], daemon=True)
+    if hasattr(signal, "pthread_sigmask"):
+        ending.start()
     try:
-        signal.signal(signal.SIGINT, _interrupt)
-        _take_interrupts()
         set_up()
-        found = run_here(plan, open_target, folder, part=part, gate=barrier.wait, on_step=on_step)
+        found = run_here(plan, open_target, folder, part=part, gate=gate, on_step=on_step)
         sender.send(("done", found))
     except BrokenBarrierError:
         sender.send(("stopped", None))  # the process that failed reports the reason
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  The parent reports it.
+        if stopping.is_set():
+            return  # it failed because its generators were closed
         sender.send(("failed", str(error) if isinstance(error, IdgenError) else repr(error)))
         barrier.abort()
+    finally:
+        begun.set()
+        if stopping.is_set():
+            ending.join()  # it ends this process when it has given back the worker id
 
 
 def _gather(

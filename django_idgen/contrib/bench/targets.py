@@ -82,7 +82,7 @@ def target_of(name: str, generator: Generator) -> Target:
         generator.next_ids,
         what=type(generator).__name__,
         ours=True,
-        stats=lambda: _as_json(generator.stats()),
+        stats=lambda: _as_json(generator.stats()) or {},
     )
 
 

@@ -75,7 +75,10 @@ def _used_up(found: WorkerMap, workers: range, used: int, subject: str) -> Itera
     days = left / a_day if a_day else None
     if used < USED_UP * len(workers) and (days is None or days >= SOON_DAYS):
         return
-    lasts = "" if days is None else f": about {days:.0f} days at the rate of the last {LAST_DAYS}"
+    lasts = ""
+    if days is not None:
+        plural = "" if round(days) == 1 else "s"
+        lasts = f": about {days:.0f} day{plural} at the rate of the last {LAST_DAYS} days"
     yield Finding(
         Severity.WARNING if left and (days is None or days >= NEXT_DAYS) else Severity.ERROR,
         subject,

@@ -357,7 +357,7 @@ def test_worker_ids_that_are_lent_once_come_to_an_end(server_alias: str) -> None
         was_lent(server_alias, range(400, 800), days_ago=0.5)
         assert found("workers", alias=server_alias)[0]["severity"] == "error"
         assert found("workers", alias=server_alias)[0]["what"].endswith(
-            "2 days at the rate of the last 7."
+            "2 days at the rate of the last 7 days."
         )
         WorkerLease.objects.using(server_alias).filter(worker__lt=799).delete()
         (finding,) = found("workers", alias=server_alias)  # by the highest, not by the rows
