@@ -212,7 +212,7 @@ def test_namespaces_of_one_name_in_two_places_are_two(
             generators["here"].next_id()
             found = listed(client_of(Person(LEASES)), namespace="twice")
             told = [(each["generator"], each["place"], each["state"]) for each in found]
-            assert sorted(told) == [("here", "default", "held"), ("there", postgres, "free")]
+            assert sorted(told) == [("here", "default", "held"), ("there", postgres, "reserved")]
             assert {(each["registry"], each["worker"]) for each in found} == {("database", 0)}
 
 
