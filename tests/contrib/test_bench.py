@@ -789,6 +789,7 @@ def test_the_two_signals_of_one_ctrl_c_are_one(project: dict[str, str]) -> None:
     process = subprocess.Popen(
         command, env=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     while not worker_ids(project):
         assert process.poll() is None
