@@ -783,6 +783,30 @@ def test_it_stops_at_once_and_in_order(
         assert names.fetchall() == []
 
 
+def test_a_parent_that_is_killed_leaves_no_process(project: dict[str, str]) -> None:
+    """As by ``kill``, of which its processes learn nothing: they give back their worker ids."""
+    Path(project["PYTHONPATH"].split(os.pathsep)[0], "db.sqlite3").touch()
+    command = [sys.executable, "-m", "django", "idgen_bench", "--count=900000000", "--processes=2"]
+    process = subprocess.Popen(
+        command, env=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        while worker_ids(project) < 2:
+            assert process.poll() is None
+            sleep(0.1)
+        sleep(1)
+        process.terminate()
+        # All have ended when the last one closes what they write to.
+        _, err = process.communicate(timeout=30)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGTERM
+    assert "Traceback" not in err
+    assert worker_ids(project, "WHERE token <> ''") == 0
+
+
 def test_the_two_signals_of_one_ctrl_c_are_one(project: dict[str, str]) -> None:
     """As those of ``timeout``, which sends its signal to the process and to its group."""
     command = [sys.executable, "-m", "django", "idgen_bench", "--count=900000000"]

@@ -28,7 +28,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from statistics import median
 from threading import BrokenBarrierError
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -344,6 +344,18 @@ def _interrupts_held() -> Iterator[None]:
 def _end_at_interrupt(begun: threading.Event, stopping: threading.Event) -> None:
     """Wait for Ctrl-C in a thread: an exception could meet any line, or be lost in a finalizer."""
     signal.sigwait({signal.SIGINT})
+    _end(begun, stopping)
+
+
+def _end_with_parent(begun: threading.Event, stopping: threading.Event) -> None:
+    """A parent that is killed stops nothing itself."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        _end(begun, stopping)
+
+
+def _end(begun: threading.Event, stopping: threading.Event) -> None:
     stopping.set()
     begun.wait(START_TIMEOUT)  # or it would take a worker id after this has given all back
     end_now(INTERRUPTED)
@@ -383,9 +395,11 @@ def _work(
         barrier.wait()
 
     begun, stopping = threading.Event(), threading.Event()
-    ending = threading.Thread(target=_end_at_interrupt, args=[begun, stopping], daemon=True)
+    watching = [_end_with_parent]
     if hasattr(signal, "pthread_sigmask"):
-        ending.start()
+        watching.append(_end_at_interrupt)
+    for watch in watching:
+        threading.Thread(target=watch, args=[begun, stopping], daemon=True).start()
     try:
         set_up()
         found = run_here(plan, open_target, folder, part=part, gate=gate, on_step=on_step)
@@ -393,14 +407,14 @@ def _work(
     except BrokenBarrierError:
         sender.send(("stopped", None))  # the process that failed reports the reason
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  The parent reports it.
-        if stopping.is_set():
-            return  # it failed because its generators were closed
+        if stopping.is_set() or isinstance(error, BrokenPipeError):
+            return  # its generators were closed, or nobody reads what it sends
         sender.send(("failed", str(error) if isinstance(error, IdgenError) else repr(error)))
         barrier.abort()
     finally:
         begun.set()
-        if stopping.is_set():
-            ending.join()  # it ends this process when it has given back the worker id
+        while stopping.is_set():
+            sleep(0.1)  # the thread that ends this process gives back the worker id first
 
 
 def _gather(
