@@ -34,7 +34,10 @@ def on_multiprocessing_exit(close: Callable[[], None]) -> None:
 
 
 def end_now(status: int) -> None:
-    """End this child of multiprocessing, from any thread, as a clean end would."""
+    """End this child of multiprocessing with exit code ``status``, giving back what it holds.
+
+    For any thread. Does not return.
+    """
     try:
         for close in _closing:
             close()

@@ -373,7 +373,7 @@ class IntegerKey(Stages):
         return [*lines, f"The database's counter is at {counter.position()}, and {end}."]
 
     def _check_code(self, kind: Any, *, but_not: Any = ()) -> None:
-        # A field of ours for default_auto_field is an AutoField, too.
+        # SnowflakeAutoField and SegmentAutoField are AutoFields, too.
         if not isinstance(self.project.key, kind) or isinstance(self.project.key, but_not):
             raise ConfigurationError(
                 f"The migrations say that the key of {self.project.name} is a "

@@ -29,7 +29,6 @@ from pathlib import Path
 from statistics import median
 from threading import BrokenBarrierError
 from time import perf_counter_ns, sleep
-from types import FrameType
 from typing import Any, TypeVar
 
 from ...core.errors import ConfigurationError, IdgenError
@@ -48,7 +47,7 @@ IDS_A_PASS = 200_000
 """Ids that a process holds in memory before it writes them to its files."""
 TIMED_CALLS = 100_000
 """Calls whose latency is sampled, a target and process, in all rounds together."""
-INTERRUPTED = 130
+STOPPED = 130
 """The exit code of a process that Ctrl-C ends."""
 START_TIMEOUT = 3.0
 """Seconds that Ctrl-C waits for a process to start."""
@@ -330,7 +329,7 @@ def run_in_processes(
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """What starts meanwhile is not interrupted by Ctrl-C, until it waits for it."""
+    """Raise nothing at Ctrl-C in the processes that start meanwhile: a thread waits for it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield  # Windows
         return
@@ -342,13 +341,13 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _end_at_interrupt(begun: threading.Event, stopping: threading.Event) -> None:
-    """Wait for Ctrl-C in a thread: an exception could meet any line, or be lost in a finalizer."""
+    """End this process at Ctrl-C, from a thread: an exception could be lost in a finalizer."""
     signal.sigwait({signal.SIGINT})
     _end(begun, stopping)
 
 
 def _end_with_parent(begun: threading.Event, stopping: threading.Event) -> None:
-    """A parent that is killed stops nothing itself."""
+    """End this process after its parent, which stops nothing if it is killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -358,23 +357,7 @@ def _end_with_parent(begun: threading.Event, stopping: threading.Event) -> None:
 def _end(begun: threading.Event, stopping: threading.Event) -> None:
     stopping.set()
     begun.wait(START_TIMEOUT)  # or it would take a worker id after this has given all back
-    end_now(INTERRUPTED)
-
-
-def is_in_finalizer(frame: FrameType | None) -> bool:
-    """Whether Python would print and forget an exception that is raised in ``frame``."""
-    while frame is not None:
-        if frame.f_code.co_name == "__del__" or "weakref" in frame.f_code.co_filename:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def interrupt_again() -> None:
-    """Interrupt the main thread in a moment."""
-    later = threading.Timer(0.01, signal.raise_signal, [signal.SIGINT])
-    later.daemon = True
-    later.start()
+    end_now(STOPPED)
 
 
 def _work(

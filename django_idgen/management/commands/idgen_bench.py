@@ -33,14 +33,7 @@ from ...contrib.bench.drawing import (
     save_picture,
 )
 from ...contrib.bench.inserts import BATCH, insert_rows, insert_table
-from ...contrib.bench.measure import (
-    Measured,
-    Plan,
-    interrupt_again,
-    is_in_finalizer,
-    run_here,
-    run_in_processes,
-)
+from ...contrib.bench.measure import STOPPED, Measured, Plan, run_here, run_in_processes
 from ...contrib.bench.report import (
     ProgressBar,
     as_json,
@@ -64,7 +57,7 @@ from ...contrib.bench.targets import (
 from ...core.errors import IdgenError
 from ...process.handlers import segments
 
-REPEATS, NOT_MEASURED, STOPPED = 1, 2, 130
+REPEATS, NOT_MEASURED = 1, 2
 COUNT, COUNT_OVER_HTTP = 1_000_000, 10_000
 SEGMENT_TIMEOUT = 60.0
 """Seconds that a benchmark waits for a segment: a slow source is a figure, not a failure."""
@@ -247,8 +240,10 @@ def _one_interrupt(*, ends_process: bool) -> Iterator[None]:
 
     def stop(_signal: int, frame: FrameType | None) -> None:
         nonlocal last
-        if is_in_finalizer(frame):
-            interrupt_again()
+        if _is_in_finalizer(frame):
+            later = threading.Timer(0.01, signal.raise_signal, [signal.SIGINT])
+            later.daemon = True
+            later.start()
             return
         repeated, last = monotonic() - last < 1, monotonic()
         if not repeated:
@@ -260,6 +255,15 @@ def _one_interrupt(*, ends_process: bool) -> Iterator[None]:
     finally:
         ignored = ends_process and last > 0
         signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else usual)
+
+
+def _is_in_finalizer(frame: FrameType | None) -> bool:
+    """Whether Python would print and forget an exception that is raised in ``frame``."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or "weakref" in frame.f_code.co_filename:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _installed(given: str) -> tuple[list[str], dict[str, str]]:

@@ -118,7 +118,6 @@ def _expired(found: WorkerMap, subject: str) -> Iterator[Finding]:
         each
         for each in found.entries.values()
         if each.state is WorkerState.EXPIRED
-        and not any(each.worker in once for once in found.once)
         and each.until is not None
         and found.read_at - each.until > LONG_AGO
     ]
