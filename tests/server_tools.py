@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -52,6 +53,34 @@ def execute_apart(alias: str, sql: str) -> list[Any]:
     with closing(connections.create_connection(alias)) as apart, apart.cursor() as cursor:
         cursor.execute(sql)
         return list(cursor.fetchall()) if cursor.description else []
+
+
+OPEN = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND state LIKE 'idle in transaction%'
+"""
+
+
+def stop_between_transactions(*pids: int) -> None:
+    """SIGSTOP ``pids``, but in no transaction on the tests' PostgreSQL.
+
+    One that stands still in the middle of it keeps its row locked, for whoever comes next.
+    """
+    send(signal.SIGSTOP, *pids)
+    while _is_any_open():
+        send(signal.SIGCONT, *pids)
+        SYSTEM_CLOCK.sleep(0.01)
+        send(signal.SIGSTOP, *pids)
+
+
+def send(number: signal.Signals, *pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, number)
+
+
+def _is_any_open() -> bool:
+    SYSTEM_CLOCK.sleep(0.1)  # so that those of other processes are over
+    return all(execute_apart("postgres", OPEN)[0][0] for _ in range(5))
 
 
 SESSION = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from django_idgen.core.errors import NoFreeWorker
 from django_idgen.process import factory
 from django_idgen.settings.config import read_settings
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
+from tests.server_tools import send, stop_between_transactions
 from tests.upkeep_tools import POOL, forget_redis, redis_leases_on, upkeep_on
 
 from .brokers import done, upkeep
@@ -34,11 +34,11 @@ OUTAGE = 60.0 if LONG else 6.0
 
 @contextmanager
 def blocked(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
     try:
+        stop_between_transactions(pid)
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        send(signal.SIGCONT, pid)
 
 
 class Newcomer:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +20,7 @@ from django_idgen.process.handlers import current_settings
 from tests import servers
 from tests.faults.conftest import postgres_site  # noqa: F401 - a fixture
 from tests.faults.processes import Running, Site, Web, is_listening, program, serving
-from tests.server_tools import execute_apart
+from tests.server_tools import send, stop_between_transactions
 from tests.upkeep_tools import forget_redis, redis_leases_on
 
 from .service import SECRET
@@ -225,30 +223,11 @@ def test_settings_lead_a_django_project_to_a_service(site: Site) -> None:
         assert site.held() == set()
 
 
-OPEN = """
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND state LIKE 'idle in transaction%'
-"""
-
-
 def _strike(pid: int, how: signal.Signals) -> None:
-    """Signal a server and its workers, but stop them in no transaction.
-
-    One that stands still in the middle of it keeps its row locked, for whoever fetches.
-    """
-    _send(pid, how)
-    while how is signal.SIGSTOP and _is_any_open():
-        _send(pid, signal.SIGCONT)
-        time.sleep(0.01)
-        _send(pid, how)
-
-
-def _is_any_open() -> bool:
-    time.sleep(0.1)  # so that the other service's own are over
-    return all(execute_apart("postgres", OPEN)[0][0] for _ in range(5))
-
-
-def _send(pid: int, number: signal.Signals) -> None:
+    """Signal a server and its workers."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    for each in (pid, *map(int, children)):
-        os.kill(each, number)
+    pids = [pid, *map(int, children)]
+    if how is signal.SIGSTOP:
+        stop_between_transactions(*pids)
+    else:
+        send(how, *pids)
