@@ -167,7 +167,11 @@ def metrics_page() -> str:
     groups = (
         ("Of each process", "What a process counts and holds.", definitions.PROCESS),
         ("Derived", "Computed at each scrape.", definitions.DERIVED),
-        ("Shared", "What databases and Redis know. Each scrape asks them.", definitions.SHARED),
+        (
+            "Shared",
+            "What databases and Redis know. A scrape asks them, at most every `max_age` seconds.",
+            definitions.SHARED,
+        ),
     )
     lines = [
         "# All metrics",

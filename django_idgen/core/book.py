@@ -615,6 +615,11 @@ def stored_of(book: Book, record: Record) -> Stored:
     )
 
 
+def with_lead(stored: Stored, book: Book, namespace: Namespace) -> Stored:
+    """``stored`` with its :attr:`~Stored.lead`, from the marks of all worker ids."""
+    return replace(stored, lead=_longest_lead(book, namespace))
+
+
 def rewrite(book: Book, namespace: Namespace, change: Change) -> Stored:
     """Replace the content of the book by ``change``: see :meth:`StoredBook.rewrite`.
 
@@ -623,7 +628,7 @@ def rewrite(book: Book, namespace: Namespace, change: Change) -> Stored:
     if not book.thorough:
         raise LookCloser
     record = opened_record(book, namespace)
-    stored = replace(stored_of(book, record), lead=_longest_lead(book, namespace))
+    stored = with_lead(stored_of(book, record), book, namespace)
     successor = change(stored, book.reading.registry_us)
     _reset_marks(book, successor)
     record = replace(

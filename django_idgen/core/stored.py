@@ -189,8 +189,8 @@ class StoredBook(ABC):
     """Its kind, place and name; two objects of one book have the same."""
 
     @abstractmethod
-    def read(self) -> Stored | None:
-        """The content, or None; makes and mends nothing.
+    def read(self, *, lead: bool = False) -> Stored | None:
+        """The content, or None; makes and mends nothing. With its lead, if asked for: slow.
 
         Raises :class:`RegistryUnavailable`.
         """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from ..core import book as rules
-from ..core.book import Book, SubLease, SubLeaseChange
+from ..core.book import Book, Record, SubLease, SubLeaseChange
 from ..core.clock import Clock, Reading
 from ..core.inspection import InspectedMark, Inspection, PastLease
 from ..core.lease import LONGEST_HOLDER, Grant, Lease, Namespace
@@ -201,21 +201,27 @@ class BookInStore(StoredBook):
         self.key = (*(store.key or ()), namespace.name)
         self._store = store
 
-    def read(self) -> Stored | None:
+    def read(self, *, lead: bool = False) -> Stored | None:
         """See :meth:`StoredBook.read`."""
 
         def job(book: Book) -> Stored | None:
             record = book.record()
-            return None if record is None else rules.stored_of(book, record)
+            if record is None:
+                return None
+            stored = rules.stored_of(book, record)
+            return rules.with_lead(stored, book, self._as_stored(record)) if lead else stored
 
         return self._store.read(job)
 
+    def _as_stored(self, record: Record | None) -> Namespace:
+        """The namespace with the settings that are stored."""
+        if record is None or not record.fingerprint:
+            return self.namespace
+        return namespace_of(self.namespace, rules.parsed_fingerprint(record.fingerprint))
+
     def rewrite(self, change: Change) -> Stored:
         """See :meth:`StoredBook.rewrite`."""
-        record = self._store.read(lambda book: book.record())
-        space = self.namespace
-        if record is not None and record.fingerprint:
-            space = namespace_of(space, rules.parsed_fingerprint(record.fingerprint))
+        space = self._as_stored(self._store.read(lambda book: book.record()))
         stored = self._store.rewrite(lambda book: rules.rewrite(book, space, change))
         self._store.changed()
         return stored

@@ -304,8 +304,8 @@ class RootedBook(StoredBook):
         self._root = root
         self._lessee = lessee
 
-    def read(self) -> Stored | None:
-        return self._root.read()
+    def read(self, *, lead: bool = False) -> Stored | None:
+        return self._root.read(lead=lead)
 
     def rewrite(self, change: Change) -> Stored:
         """See :meth:`StoredBook.rewrite`; reckons with what the server says."""

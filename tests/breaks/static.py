@@ -9,8 +9,10 @@ __all__ = ["BREAKS"]
 STATIC = "django_idgen/leases/static.py"
 FILES = "django_idgen/leases/static.py"
 LOCKED = "django_idgen/core/files.py"
+MOVE = "django_idgen/ops/doctor/move.py"
 TESTS = "tests/contracts/test_static.py"
 CONTRACT = f"{TESTS}::TestStaticLeases"
+MOVES = "tests/ops/doctor/test_moves.py"
 
 BREAKS = (
     Break(
@@ -111,6 +113,22 @@ BREAKS = (
         STATIC,
         'raise self._taken(file, "a running process of this host", "Stop it first.")',
         "continue",
-        ("tests/ops/doctor/test_moves.py::test_static_worker_ids",),
+        (f"{MOVES}::test_static_worker_ids",),
+    ),
+    Break(
+        "a host begins below what a closed registry has lent",
+        "I1",
+        MOVE,
+        "return eras + [each.stored.era for each in self.unknown_to_host()]",
+        "return eras",
+        (f"{MOVES}::test_each_host_begins_past_the_registry_before",),
+    ),
+    Break(
+        "a closed registry opens again, whatever its successor lent",
+        "I1",
+        MOVE,
+        "if known and all(map(is_closed, known)) and not self.leftovers():",
+        "if False:",
+        (f"{MOVES}::test_back_from_static_worker_ids",),
     ),
 )

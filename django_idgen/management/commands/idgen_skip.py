@@ -11,7 +11,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django_idgen.core.clock import is_aware, unix_us
 from django_idgen.core.errors import one_line, sentence
 from django_idgen.ops.doctor.project import FAILURES, Project
-from django_idgen.ops.doctor.skipping import GeneratorSkip, TagSkip, all_tags, raise_new_tags
+from django_idgen.ops.doctor.skipping import (
+    GeneratorSkip,
+    TagSkip,
+    all_tags,
+    raise_new_tags,
+    skip_of_new_tags,
+)
 from django_idgen.process.tags import TagUnknown, find_tag
 from django_idgen.settings.config import (
     GeneratorSettings,
@@ -87,12 +93,17 @@ class Command(BaseCommand):
         skips: list[GeneratorSkip | TagSkip] = [*tags, *generators]
         for each in skips:
             self.stdout.write(each.describe())
+        new_tags_by = _new_tags_by(project, tags, options) if options["all"] else 0
+        if new_tags_by and not tags:
+            self.stdout.write(
+                f"no tag is there: new tags start {new_tags_by} further{_BY * (not options['by'])}"
+            )
         left = _own_tags(project).values() if options["all"] else ()
         for entry in left:
             self.stdout.write(self.style.WARNING(f"NOT skipped: {_by_hand(entry)}"))
         tags = [tag for tag in tags if tag.skips]
-        if tags or any(each.books for each in generators):
-            self._ask_and_apply(tags, generators, options)
+        if tags or new_tags_by or any(each.books for each in generators):
+            self._ask_and_apply(tags, generators, options, new_tags_by)
         else:
             self.stdout.write("There is nothing to do.")
         if left and not options["dry_run"]:
@@ -100,7 +111,11 @@ class Command(BaseCommand):
             raise CommandError(f"The ids of generator {names} were NOT skipped: see above.")
 
     def _ask_and_apply(
-        self, tags: list[TagSkip], generators: list[GeneratorSkip], options: dict[str, Any]
+        self,
+        tags: list[TagSkip],
+        generators: list[GeneratorSkip],
+        options: dict[str, Any],
+        new_tags_by: int,
     ) -> None:
         self.stdout.write("Skipped ids are never given out. Processes keep the ids they hold.")
         if options["dry_run"]:
@@ -108,10 +123,14 @@ class Command(BaseCommand):
             return
         if not (options["yes"] or is_confirmed()):
             raise CommandError("Nothing was done.")
-        self._apply(tags, generators, and_new_tags=options["all"])
+        self._apply(tags, generators, options["all"], new_tags_by)
 
     def _apply(
-        self, tags: list[TagSkip], generators: list[GeneratorSkip], *, and_new_tags: bool
+        self,
+        tags: list[TagSkip],
+        generators: list[GeneratorSkip],
+        and_new_tags: bool,
+        new_tags_by: int,
     ) -> None:
         failures = []
         # Generators first: their ids may repeat until then, and nothing else prevents it.
@@ -121,12 +140,27 @@ class Command(BaseCommand):
                 self.stdout.write(each.apply())
             except FAILURES as error:
                 failures.append(sentence(error))
-        by = max((tag.after - tag.before for tag in tags), default=0)
+        by = max((tag.after - tag.before for tag in tags), default=new_tags_by)
         if and_new_tags and by > 0:
             for alias in raise_new_tags(by):
                 self.stdout.write(f"database {alias!r}: new tags start {by} further")
         if failures:
             raise CommandError(f"{' '.join(failures)} The rest is done; run it again.")
+
+
+_BY = (
+    ", as far as a failover would skip. How many ids the lost tags had is not known: if it may be "
+    "more, give --by N"
+)
+
+
+def _new_tags_by(project: Project, tags: list[TagSkip], options: dict[str, Any]) -> int:
+    """How much further tags that are made later have to start: the loss may have taken some."""
+    if tags:
+        return max(tag.after - tag.before for tag in tags)
+    if options["to"] is not None or options["past_table"]:
+        return 0
+    return skip_of_new_tags(project, options["by"])
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -199,7 +233,7 @@ def _until_us(text: str | None) -> int | None:
     if not text:
         return None
     with suppress(ValueError):
-        until = datetime.fromisoformat(text)
+        until = datetime.fromisoformat(text.replace(" UTC", "Z"))  # or as this command prints it
         if is_aware(until):
             return unix_us(until)
     raise CommandError(

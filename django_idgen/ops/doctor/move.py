@@ -8,6 +8,10 @@ process with the new settings starts at the fence.
 With several records (a fallback's two registries, another database) all processes must be
 stopped: each new record is opened past what any old one has lent, then the old ones are closed.
 A move that was interrupted can be run again.
+
+Worker ids of hosts (``StaticLeases``) can't be seen from elsewhere. So each host begins past the
+records that were closed, and a closed record opens again only if something shows how far its
+successor went.
 """
 
 from __future__ import annotations
@@ -62,7 +66,31 @@ class Leftover:
 
     @property
     def is_closed(self) -> bool:
-        return CLOSED in self.stored.fingerprint
+        return is_closed(self.stored)
+
+    @property
+    def until_us(self) -> int:
+        """The end of its last window, µs since 1970."""
+        layout = self.stored.era.layout
+        return layout.epoch_us + self.stored.highest * layout.tick_us
+
+
+def _is_past(stored: Stored, host: Stored | None) -> bool:
+    """Whether ``stored`` has lent past the marks of a host."""
+    if host is None:
+        return True
+    return stored.era.layout == host.era.layout and stored.highest > host.highest
+
+
+def is_closed(stored: Stored) -> bool:
+    """Whether the book was moved to another registry, and lends no more."""
+    return CLOSED in stored.fingerprint
+
+
+def reopened(stored: Stored) -> Stored:
+    """``stored`` as it was before it was closed."""
+    kept = stored.fingerprint.keys() - {CLOSED}
+    return replace(stored, fingerprint={key: stored.fingerprint[key] for key in kept})
 
 
 def _leftovers(project: Project, entry: GeneratorSettings) -> list[Leftover]:
@@ -81,7 +109,7 @@ def _leftovers(project: Project, entry: GeneratorSettings) -> list[Leftover]:
                 ours = (
                     book.installation() in installations
                     or alias in project.moved_from
-                    or CLOSED in stored.fingerprint
+                    or is_closed(stored)
                 )
                 found.setdefault(identity, Leftover(alias, book, stored, ours))
     return _with_other_halves(list(found.values()), lending)
@@ -142,7 +170,16 @@ def _is_other_half(leftover: Leftover, book: StoredBook, stored: Stored) -> bool
 # of the time, ids would be stamped that far ahead, and an earlier epoch is the better way. If all
 # ids of the new layout lie below the old ones, only the tables can prove how low those begin.
 
+WAY_BACK = (
+    "Stop all processes. On each host that had the settings of that registry, run 'manage.py "
+    "idgen_skip --generators --dry-run' with them, and note the time that it prints. Then run "
+    "'manage.py idgen_skip --generators --until TIME' with today's settings, and the latest of "
+    "those times."
+)
+"""How to open a closed book again if nothing here shows what was lent since."""
 HOUR_US = 3_600_000_000
+RECENT_US = 24 * HOUR_US
+"""How long after its last window a book elsewhere still counts."""
 FURTHEST_US = HOUR_US
 """How much further ahead of the time than the old ids the new ones may begin."""
 LEEWAY_US = 30 * 24 * HOUR_US
@@ -285,6 +322,18 @@ class Move:
             if leftover.is_ours and not leftover.is_closed
         ]
 
+    def unknown_to_host(self) -> list[Leftover]:
+        """Closed books that have lent past the marks of this host, whose worker ids are static."""
+        if not self.books or self.books[0].key[0] != "static":
+            return []
+        host = self.books[0].read()
+        since_us = self.project.now_us() - RECENT_US
+        return [
+            each
+            for each in _leftovers(self.project, self.entry)
+            if each.is_closed and each.until_us > since_us and _is_past(each.stored, host)
+        ]
+
     def others(self) -> list[Leftover]:
         """Books of the same name in other databases, which may belong to another project."""
         return [each for each in _leftovers(self.project, self.entry) if not each.is_ours]
@@ -302,15 +351,27 @@ class Move:
 
     def preview(self) -> dict[str, int]:
         """By place: the tick at which each book would begin now. Raises :class:`MoveRefused`."""
+        self._check_successor()
         others, now_us = self._old_eras(), self.project.now_us()
         return {
             book.place: self._fence(book.namespace, _eras(book.read(), others), now_us)
             for book in self.books
         }
 
+    def _check_successor(self) -> None:
+        """Refuse to open a closed book whose successor is nowhere to be seen."""
+        known = [stored for book in self.books if (stored := book.read()) is not None]
+        if known and all(map(is_closed, known)) and not self.leftovers():
+            raise MoveRefused(
+                "It was moved to a registry that can't be seen from here. If that is a database, "
+                "add it to DATABASES, and run the doctor with --moved-from ALIAS. If it is "
+                f"StaticLeases: {WAY_BACK}"
+            )
+
     def _old_eras(self) -> list[Era]:
         old = [*self.leftovers(), *(book for book, _ in self.differences())]
-        return [stored.era for book in old if (stored := book.read()) is not None]
+        eras = [stored.era for book in old if (stored := book.read()) is not None]
+        return eras + [each.stored.era for each in self.unknown_to_host()]
 
     def _fence(self, space: Namespace, eras: list[Era], now_us: int) -> int:
         if self._found is None:
@@ -334,10 +395,11 @@ class Move:
         self._found = None
         self.preview()
         others, leftovers = self._old_eras(), self.leftovers()
+        all_books = leftovers or self.unknown_to_host()
         done = []
         for book in self.books:
             stored = book.read()
-            if leftovers or stored is None or difference(book, stored):
+            if all_books or stored is None or difference(book, stored):
                 stored = book.rewrite(partial(self._opened, book.namespace, others))
                 when = moment_of(book.namespace, stored.fence)
                 done.append(
@@ -383,7 +445,7 @@ def difference(book: StoredBook, stored: Stored) -> str:
     """The first setting that differs from what is stored, with both values; empty if none does."""
     then: Mapping[str, Any] = stored.fingerprint
     now: Mapping[str, Any] = book.namespace.fingerprint
-    if CLOSED in then:
+    if is_closed(stored):
         return "settings that 'manage.py idgen_doctor' has moved to another registry since"
     for key in sorted(then.keys() | now.keys()):
         if then and then.get(key) != now.get(key):

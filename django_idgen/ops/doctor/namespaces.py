@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from ...core.clock import moment
 from ...core.errors import IdgenError, one_line
 from .findings import OTHERS_STOPPED, Finding, Fix, Severity, Unexamined
-from .move import Leftover, Move, MoveRefused, moment_of
+from .move import RECENT_US, Leftover, Move, MoveRefused, moment_of
 from .project import Project
 
-RECENT_US = 24 * 3_600_000_000
 _WHY = "Processes with today's settings are refused: their ids could repeat the old ones."
 _WHY_UNNOTICED = (
     "Start no process before the move. A registry of today's settings does not know what the old "
@@ -43,6 +42,11 @@ def _of_namespace(move: Move, subject: str) -> Iterator[Finding]:
         f"In {book.place} there is a record of {book.namespace.name!r}, which today's settings "
         f"don't use."
         for book in move.leftovers()
+    ]
+    texts += [
+        f"{each.book.place} has lent worker ids up to {moment(each.until_us):%Y-%m-%d %H:%M:%S} "
+        f"UTC. This host does not know that yet."
+        for each in move.unknown_to_host()
     ]
     if texts and move.books:
         why = _WHY if len(differences) == len(move.books) else _WHY_UNNOTICED
@@ -107,8 +111,7 @@ def _finding(move: Move, subject: str, what: str, why: str) -> Finding:
 
 def _elsewhere(move: Move, subject: str, leftover: Leftover) -> Iterator[Finding]:
     """A record in another database that has lent worker ids recently."""
-    layout = leftover.stored.era.layout
-    until_us = layout.epoch_us + leftover.stored.highest * layout.tick_us
+    until_us = leftover.until_us
     if until_us < move.project.now_us() - RECENT_US:
         return  # its last windows are over
     begun = any(book.read() is not None for book in move.books)

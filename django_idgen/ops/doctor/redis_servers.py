@@ -58,10 +58,9 @@ def _forgotten(project: Project, entry: GeneratorSettings) -> Iterator[Finding]:
             yield Finding(
                 Severity.INFO,
                 f"namespace {book.namespace.name!r}",
-                f"{book.place}: Redis has no record of the worker ids that were lent.",
-                "The namespace was moved to Redis and not used since; or Redis was flushed or "
-                "restarted, or evicted the record. The next process opens a new generation, and "
-                "no id repeats.",
+                f"{book.place}, which has no record of the worker ids that were lent.",
+                "The namespace was moved there and not used since; or the record was lost, as by "
+                "a restart or a flush. The next process opens a new generation, and no id repeats.",
             )
 
 

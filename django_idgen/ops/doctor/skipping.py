@@ -18,12 +18,12 @@ from ...core.segment import MAX_ID
 from ...core.stored import Stored, StoredBook, Successor
 from ...db.connection import Place, place_of
 from ...models import Installation, LeafAlloc
-from ...process.tags import is_row_of, next_free_id, tag_databases
+from ...process.tags import is_row_of, next_free_id, source_of_tags, tag_databases
 from ...settings.config import GeneratorSettings
 from ..native import renew_native
 from ..tags.edits import clear_tag, edit_rows, skip_tag
 from ..tags.outlook import outlook
-from .move import difference, moment_of
+from .move import WAY_BACK, difference, is_closed, moment_of, reopened
 from .project import Project
 from .tags import columns_by_tag, failover_skip, highest_taken
 
@@ -102,16 +102,34 @@ def all_tags() -> Iterator[str]:
                 yield tag
 
 
+def skip_of_new_tags(project: Project, by: int | None) -> int:
+    """How far tags that are made later are raised if no tag is left to tell: ``by``, if given.
+
+    Otherwise as far as a failover would. 0 if no database keeps tags.
+    """
+    rows = [Installation.objects.using(alias).filter(pk=1).first() for alias in _servers()]
+    # As a fetch records it: twice the ids of the row's step.
+    step = 2 * project.settings.segments.default_step
+    longest = max((max(row.largest_step, step * row.delta) for row in rows if row), default=0)
+    if by is not None:
+        return by if longest else 0
+    return int(source_of_tags().failover_skip) * longest if longest else 0
+
+
+def _servers() -> list[str]:
+    """The databases of tags that outlive a process."""
+    return [alias for alias in tag_databases() if place_of(alias) is Place.SERVER]
+
+
 def raise_new_tags(by: int) -> list[str]:
     """Start new tags ``by`` ids higher, in all databases: the loss may have taken whole tags."""
     done = []
-    for alias in tag_databases():
-        if place_of(alias) is Place.SERVER:
-            rows = Installation.objects.using(alias).filter(pk=1)
-            # No intermediate result exceeds what the column holds.
-            raised = Greatest(F("first_id"), Least(F("first_id"), MAX_ID - by) + by)
-            edit_rows(alias, partial(rows.update, first_id=raised))
-            done.append(alias)
+    for alias in _servers():
+        rows = Installation.objects.using(alias).filter(pk=1)
+        # No intermediate result exceeds what the column holds.
+        raised = Greatest(F("first_id"), Least(F("first_id"), MAX_ID - by) + by)
+        edit_rows(alias, partial(rows.update, first_id=raised))
+        done.append(alias)
     return done
 
 
@@ -128,12 +146,25 @@ class GeneratorSkip:
         self.entry = entry
         self.books = project.books(entry)
         for book in self.books:
-            stored = book.read()
-            if stored is not None and (different := difference(book, stored)):
-                raise ConfigurationError(
-                    f"{_name(book)} was opened with {different}. Run 'manage.py idgen_doctor' "
-                    f"first."
+            if (stored := book.read()) is not None:
+                self._check(book, stored)
+
+    def _check(self, book: StoredBook, stored: Stored) -> None:
+        closed = is_closed(stored)
+        if different := difference(book, reopened(stored)):
+            todo = "Run 'manage.py idgen_doctor' first."
+            if closed:
+                todo = (
+                    "It was moved to another registry since. Restore those settings, run this "
+                    "again, and change them afterwards, with 'manage.py idgen_doctor'."
                 )
+            raise ConfigurationError(f"{_name(book)} was opened with {different}. {todo}")
+        if closed and not self._until_us:
+            raise ConfigurationError(
+                f"{_name(book)} was moved to another registry by 'manage.py idgen_doctor'. If that "
+                f"is StaticLeases, it opens again with --until. {WAY_BACK} If it is a database, "
+                f"run 'manage.py idgen_doctor'."
+            )
 
     def describe(self) -> str:
         """What it will do, for people; a line a book."""
@@ -151,7 +182,8 @@ class GeneratorSkip:
         return "\n".join(done)
 
     def _successor(self, book: StoredBook, stored: Stored, now_us: int) -> Successor:
-        return Successor.after(stored, self._fence(book, stored, now_us), book.namespace.workers)
+        fence = self._fence(book, stored, now_us)
+        return Successor.after(reopened(stored), fence, book.namespace.workers)
 
     def _fence(self, book: StoredBook, stored: Stored, now_us: int) -> int:
         # The rule of core.lease.loss_fence, past what another server may have lent.
@@ -161,7 +193,7 @@ class GeneratorSkip:
         return max(stored.highest, last + max(0, stored.lead - longest)) + longest
 
     def _describe(self, book: StoredBook) -> str:
-        stored = book.read()
+        stored = book.read(lead=True)
         if stored is None:
             return f"{_name(book)}: nothing was lent yet; it starts past the longest window"
         now_us = self._project.now_us()

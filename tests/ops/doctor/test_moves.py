@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.db import connections
 from django.test import override_settings
 
@@ -140,10 +144,13 @@ def taken(setting: Idgen, count: int) -> list[int]:
 
 
 def moved_while_stopped(
-    alias: str, old: Idgen, new: Idgen, *, closed: str = "", **given: Any
-) -> None:
-    """The doctor refuses while processes may run; between the old ones and the new it moves."""
-    before = taken(old, 60)
+    alias: str, old: Idgen, new: Idgen, *, closed: str = "", count: int = 60, **given: Any
+) -> list[int]:
+    """The doctor refuses while processes may run; between the old ones and the new it moves.
+
+    Returns the ids of before, ``count`` of two holders each.
+    """
+    before = taken(old, count)
     fix = {"database": [alias], "fix": True, "yes": True, **given}
     with override_settings(IDGEN=new):
         code, words = doctor("settings", **fix)
@@ -154,6 +161,7 @@ def moved_while_stopped(
     after = taken(new, FEW)
     assert len({*before, *after}) == len(before) + len(after)
     assert min(after) > max(before)
+    return before
 
 
 def _fallback(alias: str, **changed: Any) -> Idgen:
@@ -341,6 +349,84 @@ def test_static_worker_ids(tmp_path: Path, postgres: str) -> None:
             taker.wait_for(FEW)
     processes.assert_no_repeats()
     assert lowest_of(after) > highest_of(before)
+
+
+def _static_on(host: Path, alias: str) -> Idgen:
+    """A setting with worker ids of ``host``, a directory, and tags in the database ``alias``."""
+    host.mkdir(exist_ok=True)
+    static = {
+        "BACKEND": "django_idgen.leases.static.StaticLeases",
+        "OPTIONS": {"workers": [0, 2], "directory": str(host)},
+    }
+    return {**dense(static, **FAR), "SEGMENTS": {"SOURCE": on_database(alias)}}
+
+
+def test_each_host_begins_past_the_registry_before(tmp_path: Path, postgres: str) -> None:
+    """I1: also those that move after the first one, which has closed it."""
+    old = dense(on_database(postgres, workers=[0, 2]), **FAR)
+    one, two = (_static_on(tmp_path / name, postgres) for name in ("one", "two"))
+    with override_settings(IDGEN=old):
+        # Further than a host would begin by itself.
+        call("idgen_skip", generators=[], yes=True, until="2040-01-01T00:00:00Z")
+    before = moved_while_stopped(
+        postgres, old, one, closed=postgres, moved_from=[postgres], count=FEW
+    )
+    with override_settings(IDGEN=two):
+        (finding,) = findings("settings", database=[postgres])
+        assert "This host does not know that yet" in finding["what"]
+        assert "it refuses nobody" in finding["why"]
+        code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+        assert (code, "All is well" in words) == (0, True), words
+        assert findings("settings", database=[postgres]) == []
+    assert min(taken(two, FEW)) > max(before)
+
+
+def test_back_from_static_worker_ids(tmp_path: Path, postgres: str) -> None:
+    """I1: the database opens again past a time that each host knows, and never without one."""
+    old = dense(on_database(postgres, workers=[0, 2]), **FAR)
+    new = _static_on(tmp_path / "host", postgres)
+    moved_while_stopped(postgres, old, new, closed=postgres, moved_from=[postgres])
+    before = taken(new, FEW)
+    with override_settings(IDGEN=new):
+        shown = call("idgen_skip", generators=[], dry_run=True)
+        (until,) = set(re.findall(r"\(([0-9-]+ [0-9:]+ UTC)\)", shown))
+    with override_settings(IDGEN=old):
+        code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+        words = " ".join(words.split())
+        assert (code, "can't be seen from here" in words) == (2, True), words
+        assert "idgen_skip --generators --until TIME" in words
+        with pytest.raises(CommandError, match="opens again with --until"):
+            call("idgen_skip", generators=[], yes=True)
+        with pytest.raises(NamespaceMismatch):
+            generators["default"].next_id()
+        generators.close()
+        call("idgen_skip", generators=[], yes=True, until=until)
+        code, words = doctor("settings", database=[postgres])
+        assert (code, "All is well" in words) == (0, True), words
+    after = taken(old, FEW)
+    assert min(after) > max(before)
+
+
+def test_a_closed_registry_opens_again_with_its_own_settings_alone(
+    tmp_path: Path, postgres: str
+) -> None:
+    """``--until`` says how far its successor went, but allows no other layout or worker ids."""
+    old = dense(on_database(postgres, workers=[0, 2]), **FAR)
+    new = _static_on(tmp_path / "host", postgres)
+    moved_while_stopped(postgres, old, new, closed=postgres, moved_from=[postgres])
+    other = dense(on_database(postgres, workers=[0, 3]), **FAR)
+    with (
+        override_settings(IDGEN=other),
+        pytest.raises(CommandError, match=r"opened with workers=.*Restore those"),
+    ):
+        call("idgen_skip", generators=[], yes=True, until="2030-01-01T00:00:00Z")
+
+
+def call(command: str, **options: Any) -> str:
+    """What a command wrote."""
+    out = StringIO()
+    call_command(command, stdout=out, **options)
+    return out.getvalue()
 
 
 def test_declining_moves_nothing(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:

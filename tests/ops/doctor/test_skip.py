@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
@@ -183,6 +184,42 @@ def test_new_tags_start_past_what_a_lost_one_may_have_taken(postgres: str) -> No
         segments.close()
         skip(all=True, yes=True)
         assert segments["bills"].next_id() > max(lost)
+
+
+def test_new_tags_start_higher_where_no_tag_is_left(postgres: str) -> None:
+    """The backup is older than the first tag."""
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        kept = backup(postgres)
+        lost = segments["orders"].next_ids(50)
+        restore(postgres, kept)
+        segments.close()
+        shown = skip(all=True, hours_ago=6, dry_run=True)
+        assert "new tags start 100000 further" in shown
+        assert "How many ids the lost tags had is not known" in shown
+        assert "new tags start 100000 further" in skip(all=True, hours_ago=6, yes=True)
+        assert segments["orders"].next_id() > max(lost) + 40_000
+
+
+def test_new_tags_start_as_far_as_it_is_told(postgres: str) -> None:
+    """``--by``, also where no tag is left."""
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        backup(postgres)
+        assert "new tags start 77 further" in skip(all=True, by=77, yes=True)
+        assert "There is nothing to do" in skip(all=True, to=77, yes=True)
+
+
+def test_the_preview_is_what_happens(postgres: str) -> None:
+    """Also where a holder is ahead of the time, after an earlier skip."""
+    setting = dense(on_database(postgres, workers=[0, 2]), **FAR)
+    with override_settings(IDGEN=setting):
+        generators["default"].next_id()
+        skip(generators=[], yes=True, until="2040-01-01T00:00:00Z")
+        generators.close()
+        generators["default"].next_id()
+        generators.close()
+        shown = skip(generators=[], yes=True, until="2041-01-01T00:00:00Z")
+        asked, done = re.findall(r"from tick (\d+) on", shown)[-2:]
+        assert asked == done
 
 
 def test_new_tags_stay_where_no_tag_is_moved(postgres: str) -> None:
