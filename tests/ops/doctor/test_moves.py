@@ -223,6 +223,7 @@ def test_to_another_database(postgres: str, mariadb: str) -> None:
         code, words = doctor("settings", database=[postgres])
     assert (code, "has moved to another registry since" in " ".join(words.split())) == (2, True)
     assert "closed=" not in f"{refused.value} {words}"
+    moved_while_stopped(postgres, new, old, closed=mariadb, moved_from=[mariadb])
 
 
 def test_tags_go_on_past_those_of_the_database_before(postgres: str, mariadb: str) -> None:
