@@ -65,7 +65,7 @@ class Client:
     environment variable) or ``token_file`` (a path): read for each request, so that it can be
     replaced at any time. The token must name the tags, and in ``leases`` the generators. The
     other arguments (``timeout``, ``connect_timeout``, ``verify``, ``cert``, ``trust_env``,
-    ``installation``) are in the table of ``docs/client.md``.
+    ``installation``) are in the documentation of the client.
 
     ``wait``: seconds that a caller waits for a segment if none is left. ``holder``: the label of
     this process in the service's list of leases, by default ``host:pid name``. ``on_event``

@@ -4,9 +4,10 @@ Tests work without it. Each of the three is a context manager
 and a decorator of functions, coroutine functions and unittest's ``TestCase``s. It acts on
 the whole process (all its threads), and can be nested.
 
->>> with fixed_ids(7, 9):
-...     Order.objects.create().pk
-7
+```python
+with fixed_ids(7, 9):
+    assert Order.objects.create().pk == 7
+```
 """
 
 from __future__ import annotations

@@ -165,7 +165,13 @@ def settings_page() -> str:
 def metrics_page() -> str:
     """Return the page of all metrics."""
     groups = (
-        ("Of each process", "What a process counts and holds.", definitions.PROCESS),
+        (
+            "Of each process",
+            "What a process counts and holds. With several processes, `lease_held`, "
+            "`lease_seconds_left`, `worker_id` and `clock_offset_seconds` also have the label "
+            "`pid`.",
+            definitions.PROCESS,
+        ),
         ("Derived", "Computed at each scrape.", definitions.DERIVED),
         (
             "Shared",

@@ -216,8 +216,8 @@ class SnowflakeGenerator(PerProcess, Generator):
       behind, before the generator takes another worker id.
     * ``holder`` labels this process in the registry.
     * ``skew_limit`` (seconds): how far clocks may differ before the generator signals it.
-    * ``degraded_worker``: a worker id that no registry lends. Without a lease the generator issues
-      **ids that may repeat** from it, instead of an error: see :class:`DegradedIds`.
+    * ``degraded_worker``: a worker id that no registry lends. Without a lease the generator gives
+      out ids with it instead of raising an error. **These ids may repeat.**
 
     Thread-safe. The child of a fork drops the lease at once. Where Python's fork hooks don't run,
     it does so by the end of the tick that was open at the fork. Raises :class:`ConfigurationError`

@@ -37,7 +37,7 @@ class Source(ABC):
 
     Your own source implements :meth:`fetch`. The defaults of the other methods
     suit a source without a database, a pool or a history. Each method may raise
-    :class:`SegmentUnavailable`.
+    :class:`SegmentUnavailable`, unless it says that it never raises.
     """
 
     nested: ClassVar[tuple[str, ...]] = ()
