@@ -123,14 +123,10 @@ class Command(BaseCommand):
             return
         if not (options["yes"] or is_confirmed()):
             raise CommandError("Nothing was done.")
-        self._apply(tags, generators, options["all"], new_tags_by)
+        self._apply(tags, generators, new_tags_by)
 
     def _apply(
-        self,
-        tags: list[TagSkip],
-        generators: list[GeneratorSkip],
-        and_new_tags: bool,
-        new_tags_by: int,
+        self, tags: list[TagSkip], generators: list[GeneratorSkip], new_tags_by: int
     ) -> None:
         failures = []
         # Generators first: their ids may repeat until then, and nothing else prevents it.
@@ -140,8 +136,8 @@ class Command(BaseCommand):
                 self.stdout.write(each.apply())
             except FAILURES as error:
                 failures.append(sentence(error))
-        by = max((tag.after - tag.before for tag in tags), default=new_tags_by)
-        if and_new_tags and by > 0:
+        if new_tags_by:
+            by = max((tag.after - tag.before for tag in tags), default=new_tags_by)
             for alias in raise_new_tags(by):
                 self.stdout.write(f"database {alias!r}: new tags start {by} further")
         if failures:
@@ -157,7 +153,7 @@ _BY = (
 def _new_tags_by(project: Project, tags: list[TagSkip], options: dict[str, Any]) -> int:
     """How much further tags that are made later have to start: the loss may have taken some."""
     if tags:
-        return max(tag.after - tag.before for tag in tags)
+        return max(0, *(tag.after - tag.before for tag in tags))
     if options["to"] is not None or options["past_table"]:
         return 0
     return skip_of_new_tags(project, options["by"])
