@@ -12,7 +12,7 @@ alphabet        an id of 63 bits                            read
 
 All but decimal have a fixed width, padded with zeros, so texts sort as their ids do. No text
 means two ids. A text of digits that does not begin with 0 is decimal in every form, since much
-of Django writes ids so. Without a prefix, therefore, the few ids (one in ten million or fewer)
+of Django writes ids so. Without a prefix, therefore, the few ids (one in a million or fewer)
 whose text would consist of such digits are written in decimal.
 
 Crockford's alphabet: https://www.crockford.com/base32.html
