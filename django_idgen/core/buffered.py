@@ -69,9 +69,10 @@ class BufferedGenerator(SnowflakeGenerator):
       when the buffer is empty and the next tick may not be prepared yet. If ``on_empty`` does
       not raise, the caller waits for the tick, ``wait_limit`` seconds at most.
 
-    The other arguments and the errors are those of :class:`SnowflakeGenerator`. Thread-safe.
-    A process that was stopped for long may issue ids of the tick that was open before its
-    thread runs again: they are older, but inside its lease and unique.
+    The other arguments and the errors are those of :class:`SnowflakeGenerator`, except
+    ``max_ahead``, ``degraded_worker`` and a ``sequence_start`` of ``"next"``. Thread-safe. After a
+    long stop a process may issue ids of the tick that was open then, until its thread runs again.
+    They are older, but inside its lease and unique.
     """
 
     next_id: Callable[[], int]

@@ -100,7 +100,7 @@ class Generator(ABC):
         return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else 0.0
 
     def decode(self, value: int) -> IdParts:
-        """Take an id apart, if :attr:`has_parts`.
+        """Take an id apart, if ids of this class have parts.
 
         Raises :class:`InvalidId` for what can't be one of its ids.
         """

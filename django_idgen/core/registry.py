@@ -89,7 +89,7 @@ class Registry(ABC):
         """
 
     def end_of(self, lease: Lease) -> int:
-        """The last ``until`` that ``lease`` can get without the registry's server."""
+        """The latest tick to which ``lease`` can be extended while the server can't be reached."""
         return lease.until
 
     def lend_on(self) -> None:

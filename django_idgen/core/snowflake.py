@@ -210,8 +210,8 @@ class SnowflakeGenerator(PerProcess, Generator):
       ahead: then ids begin there, at the layout's rate, and each pause brings them nearer to the
       time.
     * ``sequence_start``: 0 starts each tick at sequence 0. ``n`` starts it at a random sequence
-      below ``n``, so that a few ids, too, spread over shards. ``"next"`` continues the last
-      tick's sequence, up to half of the sequences, so that they spread evenly.
+      below ``n``, so that a few ids, too, spread over shards. ``"next"`` starts it
+      where the last one stopped, or at 0 if that is past the middle, so that they spread evenly.
     * ``wait_limit`` (seconds, longer than a tick): how long a caller waits for a clock that is
       behind, before the generator takes another worker id.
     * ``holder`` labels this process in the registry.

@@ -196,8 +196,9 @@ class SnowflakeField(SnowflakeSource, IntegerColumn):
 class SegmentIdField(SegmentSource, IntegerColumn):
     """A ``bigint`` that gets the next number of a tag when the row is first saved.
 
-    Numbers rise in each process, with gaps: processes take them ``step`` at a time. See
-    :class:`SegmentSource` for the tag.
+    Numbers rise in each process, with gaps: processes take them ``step`` at a time. ``tag``: the
+    counter that they come from, by default ``app_label.modelname``; inherited tables and proxies
+    share the parent's. ``scramble``: write texts that can't be counted.
     """
 
     description = _("Segment id (64 bits)")
