@@ -216,7 +216,7 @@ def check_above(field: Any, table: str, reached: int) -> None:
     first = first_id_of(field)
     if first <= reached:
         raise ConfigurationError(
-            f"Table {table} has ids up to {reached}, but snowflakes of "
+            f"Table {table} has, or may still get, ids up to {reached}, but snowflakes of "
             f"generator {field.generator!r} begin at {first} today: they would repeat ids. Use "
             f"--field segment, or a generator whose ids are larger (an earlier EPOCH)."
         )

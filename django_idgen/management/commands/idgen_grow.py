@@ -39,7 +39,7 @@ class Command(BaseCommand):
     def _grow(self, growth: Growth, options: dict[str, Any]) -> None:
         if options["finish"]:
             growth.finish()
-            self.stdout.write("From now on, processes that know fewer databases are refused.")
+            self.stdout.write("From now on, processes with a shorter list are refused.")
             return
         plan = growth.plan()
         if not plan:

@@ -15,6 +15,7 @@ from django_idgen.ops.doctor.skipping import (
     GeneratorSkip,
     TagSkip,
     all_tags,
+    namespaces_of_others,
     raise_new_tags,
     skip_of_new_tags,
 )
@@ -98,6 +99,10 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"no tag is there: new tags start {new_tags_by} further{_BY * (not options['by'])}"
             )
+        if any(tag.skips for tag in tags) and not any(options[key] for key in _EXACT):
+            self.stdout.write(_ESTIMATE)
+        for name in namespaces_of_others(project) if options["generators"] == [] else ():
+            self.stdout.write(self.style.WARNING(f"NOT skipped: {name}. {_ELSEWHERE}"))
         left = _own_tags(project).values() if options["all"] else ()
         for entry in left:
             self.stdout.write(self.style.WARNING(f"NOT skipped: {_by_hand(entry)}"))
@@ -144,6 +149,14 @@ class Command(BaseCommand):
             raise CommandError(f"{' '.join(failures)} The rest is done; run it again.")
 
 
+_EXACT = ("by", "to", "past_table")
+_ESTIMATE = (
+    "This is an estimate from what the tags had used when they were stored. If a tag may have used "
+    "more since (a first import), give --by N."
+)
+_ELSEWHERE = (
+    "No generator of this project has it. If another project does, run this command there, too."
+)
 _BY = (
     ", as far as a failover would skip. How many ids the lost tags had is not known: if it may be "
     "more, give --by N"

@@ -11,7 +11,8 @@ A move that was interrupted can be run again.
 
 Worker ids of hosts (``StaticLeases``) can't be seen from elsewhere. So each host begins past the
 records that were closed, and a closed record opens again only if something shows how far its
-successor went.
+successor went. Of several projects that leave one database, the first closes its record; the others
+begin past it if they name it.
 """
 
 from __future__ import annotations
@@ -75,11 +76,12 @@ class Leftover:
         return layout.epoch_us + self.stored.highest * layout.tick_us
 
 
-def _is_past(stored: Stored, host: Stored | None) -> bool:
-    """Whether ``stored`` has lent past the marks of a host."""
-    if host is None:
+def _is_past(stored: Stored, ours: Stored | None) -> bool:
+    """Whether ``stored`` has lent past all that ``ours`` knows of."""
+    if ours is None:
         return True
-    return stored.era.layout == host.era.layout and stored.highest > host.highest
+    known = [era for era in (*ours.eras, ours.era) if era.layout == stored.era.layout]
+    return all(era.until < stored.highest for era in known)
 
 
 def is_closed(stored: Stored) -> bool:
@@ -322,17 +324,28 @@ class Move:
             if leftover.is_ours and not leftover.is_closed
         ]
 
-    def unknown_to_host(self) -> list[Leftover]:
-        """Closed books that have lent past the marks of this host, whose worker ids are static."""
-        if not self.books or self.books[0].key[0] != "static":
-            return []
-        host = self.books[0].read()
-        since_us = self.project.now_us() - RECENT_US
+    def unknown(self) -> list[Leftover]:
+        """Closed books that have lent past all that today's books know of.
+
+        Those that the operator names; for the worker ids of a host, all.
+        """
+        known = [book.read() for book in self.books]
         return [
             each
             for each in _leftovers(self.project, self.entry)
-            if each.is_closed and each.until_us > since_us and _is_past(each.stored, host)
+            if each.is_closed
+            and (each.alias in self.project.moved_from or self._concerns_host(each))
+            and any(_is_past(each.stored, ours) for ours in known)
         ]
+
+    def _concerns_host(self, closed: Leftover) -> bool:
+        """Whether the worker ids are static, and this host may have to begin past ``closed``."""
+        if all(book.key[0] != "static" for book in self.books):
+            return False
+        # The files of a host remember no other layout.
+        alike = closed.stored.era.layout.fingerprint() == self.entry.layout.fingerprint()
+        host = self.books[0].read()
+        return closed.until_us > self.project.now_us() - RECENT_US and (alike or host is None)
 
     def others(self) -> list[Leftover]:
         """Books of the same name in other databases, which may belong to another project."""
@@ -361,7 +374,8 @@ class Move:
     def _check_successor(self) -> None:
         """Refuse to open a closed book whose successor is nowhere to be seen."""
         known = [stored for book in self.books if (stored := book.read()) is not None]
-        if known and all(map(is_closed, known)) and not self.leftovers():
+        shown = self.leftovers() or self.unknown()
+        if known and all(map(is_closed, known)) and not shown:
             raise MoveRefused(
                 "It was moved to a registry that can't be seen from here. If that is a database, "
                 "add it to DATABASES, and run the doctor with --moved-from ALIAS. If it is "
@@ -371,7 +385,7 @@ class Move:
     def _old_eras(self) -> list[Era]:
         old = [*self.leftovers(), *(book for book, _ in self.differences())]
         eras = [stored.era for book in old if (stored := book.read()) is not None]
-        return eras + [each.stored.era for each in self.unknown_to_host()]
+        return eras + [each.stored.era for each in self.unknown()]
 
     def _fence(self, space: Namespace, eras: list[Era], now_us: int) -> int:
         if self._found is None:
@@ -395,7 +409,7 @@ class Move:
         self._found = None
         self.preview()
         others, leftovers = self._old_eras(), self.leftovers()
-        all_books = leftovers or self.unknown_to_host()
+        all_books = leftovers or self.unknown()
         done = []
         for book in self.books:
             stored = book.read()

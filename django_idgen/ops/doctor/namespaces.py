@@ -45,8 +45,8 @@ def _of_namespace(move: Move, subject: str) -> Iterator[Finding]:
     ]
     texts += [
         f"{each.book.place} has lent worker ids up to {moment(each.until_us):%Y-%m-%d %H:%M:%S} "
-        f"UTC. This host does not know that yet."
-        for each in move.unknown_to_host()
+        f"UTC, which the record of today's settings does not know."
+        for each in move.unknown()
     ]
     if texts and move.books:
         why = _WHY if len(differences) == len(move.books) else _WHY_UNNOTICED

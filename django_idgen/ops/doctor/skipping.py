@@ -13,11 +13,12 @@ from functools import partial
 from django.db.models import F
 from django.db.models.functions import Greatest, Least
 
-from ...core.errors import ConfigurationError
+from ...core.book import parsed_fingerprint
+from ...core.errors import CLOSED, ConfigurationError
 from ...core.segment import MAX_ID
 from ...core.stored import Stored, StoredBook, Successor
 from ...db.connection import Place, place_of
-from ...models import Installation, LeafAlloc
+from ...models import Installation, LeafAlloc, NamespaceRecord
 from ...process.tags import is_row_of, next_free_id, source_of_tags, tag_databases
 from ...settings.config import GeneratorSettings
 from ..native import renew_native
@@ -205,6 +206,24 @@ class GeneratorSkip:
             f"their windows and take others; ids are stamped up to {ahead:.0f} s ahead, until the "
             f"time catches up"
         )
+
+
+def namespaces_of_others(project: Project) -> Iterator[str]:
+    """Namespaces that no generator of this project has, in the databases that lend to it."""
+    books = [book for entry in project.generators for book in project.books(entry)]
+    ours = {(book.installation(), book.namespace.name) for book in books}
+    lending = {installation for installation, _ in ours}
+    for alias in project.all_reachable():
+        if not project.has(alias, "NamespaceRecord", "Installation"):
+            continue
+        installations = Installation.objects.using(alias).filter(pk=1)
+        identity = installations.values_list("identity", flat=True).first()
+        records = NamespaceRecord.objects.using(alias).order_by("pk")
+        for name, fingerprint in records.values_list("pk", "fingerprint"):
+            closed = CLOSED in parsed_fingerprint(fingerprint)
+            if identity in lending and (identity, name) not in ours and not closed:
+                ours.add((identity, name))  # an alias of a replica shows it again
+                yield f"namespace {name!r} in database {alias!r}"
 
 
 def _name(book: StoredBook) -> str:

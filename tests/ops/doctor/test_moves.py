@@ -30,6 +30,7 @@ from tests.ops.doctor.fleet import (
     on_redis,
     on_zookeeper,
 )
+from tests.places import empty_sqlite
 from tests.zookeeper_servers import ZooKeeper
 
 NEW_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 3, "tick": 0.1}}
@@ -374,7 +375,7 @@ def test_each_host_begins_past_the_registry_before(tmp_path: Path, postgres: str
     )
     with override_settings(IDGEN=two):
         (finding,) = findings("settings", database=[postgres])
-        assert "This host does not know that yet" in finding["what"]
+        assert "does not know" in finding["what"]
         assert "it refuses nobody" in finding["why"]
         code, words = doctor("settings", database=[postgres], fix=True, yes=True)
         assert (code, "All is well" in words) == (0, True), words
@@ -421,6 +422,42 @@ def test_a_closed_registry_opens_again_with_its_own_settings_alone(
         pytest.raises(CommandError, match=r"opened with workers=.*Restore those"),
     ):
         call("idgen_skip", generators=[], yes=True, until="2030-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize("had_its_own", [False, True])
+def test_two_projects_leave_a_database(
+    had_its_own: bool, tmp_path: Path, postgres: str, django_db_blocker: Any
+) -> None:
+    """I1: the first one closes the shared record. The second goes past it all the same.
+
+    Also if it had a record of its own before, which was closed when it moved there.
+    """
+    shared = dense(on_database(postgres, workers=[0, 2]), **FAR)
+    own = dense(on_database("default", workers=[0, 2]), **FAR)
+    leave: dict[str, Any] = {"fix": True, "yes": True, "others_stopped": True}
+    leave["moved_from"] = [postgres]
+    with django_db_blocker.unblock():
+        if had_its_own:
+            with empty_sqlite(tmp_path / "second.sqlite3"):
+                call("migrate", app_label="django_idgen", verbosity=0)
+                taken(own, FEW)
+                with override_settings(IDGEN=shared):
+                    given = {**leave, "moved_from": ["default"]}
+                    code, words = doctor("settings", database=[postgres], **given)
+                    assert (code, "database 'default': closed" in words) == (0, True), words
+        with override_settings(IDGEN=shared):
+            call("idgen_skip", generators=[], yes=True, until="2040-01-01T00:00:00Z")
+        before = taken(shared, FEW)
+        for project in ("first", "second"):
+            with empty_sqlite(tmp_path / f"{project}.sqlite3"):
+                call("migrate", app_label="django_idgen", verbosity=0)
+                with override_settings(IDGEN=own):
+                    code, words = doctor("settings", database=["default"], **leave)
+                    assert (code, "generation" in words) == (0, True), words
+                    closed = f"database '{postgres}': closed" in words
+                    assert closed == (project == "first")
+                    assert findings("settings", database=["default"], moved_from=[postgres]) == []
+                assert min(taken(own, FEW)) > max(before)
 
 
 def call(command: str, **options: Any) -> str:

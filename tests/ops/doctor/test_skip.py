@@ -208,6 +208,27 @@ def test_new_tags_start_as_far_as_it_is_told(postgres: str) -> None:
         assert "There is nothing to do" in skip(all=True, to=77, yes=True)
 
 
+def test_namespaces_of_other_projects_are_named(postgres: str) -> None:
+    """Their generators are not in this project's settings; only their own project can skip them."""
+    both = idgen(on_database(postgres))
+    both["GENERATORS"]["orders"] = {"LEASES": on_database(postgres)}
+    with override_settings(IDGEN=both):
+        generators["orders"].next_id()
+        assert "NOT skipped" not in skip(generators=[], yes=True)
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        shown = skip(generators=[], yes=True)
+        assert f"NOT skipped: namespace 'orders' in database '{postgres}'" in shown
+        assert "NOT skipped" not in skip(generators=["default"], yes=True)
+
+
+def test_an_estimate_is_called_one(postgres: str) -> None:
+    """What a tag used after the backup is not known, unless the operator says it."""
+    with override_settings(IDGEN=idgen(on_database(postgres))):
+        segments["orders"].next_id()
+        assert "give --by N" in skip("orders", hours_ago=6, dry_run=True)
+        assert "give --by N" not in skip("orders", by=100, dry_run=True)
+
+
 def test_the_preview_is_what_happens(postgres: str) -> None:
     """Also where a holder is ahead of the time, after an earlier skip."""
     setting = dense(on_database(postgres, workers=[0, 2]), **FAR)
