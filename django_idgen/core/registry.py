@@ -93,7 +93,7 @@ class Registry(ABC):
         return lease.until
 
     def lend_on(self) -> None:
-        """From now on callers acquire for other hosts, whose clocks are not this one's."""
+        """Tell the registry that it lends to other hosts from now on, whose clocks may differ."""
         for part in self._nested():
             part.lend_on()
 
