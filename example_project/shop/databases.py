@@ -43,7 +43,11 @@ def database(url: str, *, default_file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ImproperlyConfigured(f"SHOP_DATABASE_URL can't be read: {error}.") from error
     engine = ENGINES[parts.scheme]
-    if engine == "mysql" and find_spec("MySQLdb") is None and find_spec("pymysql") is not None:
+    if engine == "mysql" and find_spec("MySQLdb") is None:
+        if find_spec("pymysql") is None:
+            raise ImproperlyConfigured(
+                "SHOP_DATABASE_URL needs a driver for MySQL and MariaDB: run 'pip install pymysql'."
+            )
         import pymysql
 
         pymysql.install_as_MySQLdb()

@@ -93,6 +93,27 @@ def test_an_address_that_is_none_is_one_line(url: str, words: str, tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
+WITHOUT_DRIVERS = """
+import runpy, sys
+sys.modules["MySQLdb"] = sys.modules["pymysql"] = None  # as if they were not installed
+sys.argv = [{path!r}, "quickstart"]
+sys.path.insert(0, {directory!r})
+runpy.run_path({path!r}, run_name="__main__")
+"""
+
+
+def test_a_driver_that_is_missing_is_one_line() -> None:
+    """The line has the command that installs one."""
+    code = WITHOUT_DRIVERS.format(path=str(MANAGE), directory=str(MANAGE.parent))
+    environment = {**os.environ, "SHOP_DATABASE_URL": "mysql://root@127.0.0.1/shop"}
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
+    done = warm.run(["-c", code], cwd=MANAGE.parents[1], env=environment)
+    assert done.returncode == 1
+    assert done.stderr.strip() == (
+        "SHOP_DATABASE_URL needs a driver for MySQL and MariaDB: run 'pip install pymysql'."
+    )
+
+
 def test_mariadb_has_its_name() -> None:
     """It goes the way of MySQL."""
     servers.require("mariadb")
