@@ -1,6 +1,6 @@
 """For users' tests: fixed ids, and ids without a registry.
 
-Tests work without it. Each of the three is a context manager
+Tests need it only where they must know ids. Each of its functions is a context manager
 and a decorator of functions, coroutine functions and unittest's ``TestCase``s. It acts on
 the whole process (all its threads), and can be nested.
 

@@ -210,7 +210,7 @@ class SnowflakeGenerator(PerProcess, Generator):
       ahead: then ids begin there, at the layout's rate, and each pause brings them nearer to the
       time.
     * ``sequence_start``: 0 starts each tick at sequence 0. ``n`` starts it at a random sequence
-      below ``n``, so that a few ids, too, spread over shards. ``"next"`` starts it
+      below ``n``, so that the ids of a slow generator spread over shards, too. ``"next"`` starts it
       where the last one stopped, or at 0 if that is past the middle, so that they spread evenly.
     * ``wait_limit`` (seconds, longer than a tick): how long a caller waits for a clock that is
       behind, before the generator takes another worker id.
