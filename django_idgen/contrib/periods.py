@@ -27,10 +27,10 @@ PERIODS: Final = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
 class PeriodNumbers:
     """Texts such as ``2026-11-21-000042``, for people. Thread-safe.
 
-    ``tag`` names the counter: its rows are ``<tag>.<period>``. ``period`` is ``"day"``,
-    ``"month"`` or ``"year"``, in ``time_zone`` (by default the project's ``TIME_ZONE``, not the
-    active one). ``digits`` (1 to 18) is the least number of digits. ``prefix`` precedes the
-    period.
+    ``tag`` names the counter. Each period has a row of its own, such as ``orders.2026-11-21``.
+    ``period`` is its length: ``"day"``, ``"month"`` or ``"year"``. It begins in ``time_zone`` (by
+    default the project's ``TIME_ZONE``, not the active one). ``digits`` (1 to 18) is the least
+    number of digits. ``prefix`` precedes the period.
 
     Within a period numbers rise in each process, with gaps, as segments do. A process never
     returns to an earlier period: while its clock is behind, it stays in the latest one.

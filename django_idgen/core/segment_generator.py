@@ -377,10 +377,10 @@ class SegmentGenerator(Generator):
         return ids if len(ids) == n else ids + await self._take_in_loop(n - len(ids))
 
     def preload(self, timeout: float = 0.0) -> bool:
-        """Load ahead now. Returns whether everything is loaded.
+        """Begin to load ahead, and return whether everything is loaded.
 
-        Waits up to ``timeout`` seconds (0: not at all), then raises
-        :class:`SegmentUnavailable`. Also raises as :meth:`next_ids` does. Where loads run in
+        With a ``timeout`` (seconds) it waits for that, and raises :class:`SegmentUnavailable`
+        instead of returning False. Also raises as :meth:`next_ids` does. Where loads run in
         the caller's thread, they do so here whatever the timeout.
         """
         deadline = self._services.clock.stopwatch() + timeout
