@@ -219,9 +219,10 @@ class SnowflakeGenerator(PerProcess, Generator):
     * ``degraded_worker``: a worker id that no registry lends. Without a lease the generator gives
       out ids with it instead of raising an error. **These ids may repeat.**
 
-    Thread-safe. The child of a fork drops the lease at once. Where Python's fork hooks don't run,
-    it does so by the end of the tick that was open at the fork. Raises :class:`ConfigurationError`
-    for values that can't work; its methods raise :class:`LeaseError` or :class:`ClockError`.
+    Thread-safe. The child of a fork drops the lease at once. If C code forks without Python's fork
+    hooks, it does so by the end of the open tick, and may repeat ids until then; uWSGI's workers
+    inherit nothing. Raises :class:`ConfigurationError` for values that can't work; its methods
+    raise :class:`LeaseError` or :class:`ClockError`.
     """
 
     __slots__ = (

@@ -64,9 +64,10 @@ class Source(ABC):
         """Take the next segment of ``tag``. Makes the tag if it does not exist.
 
         The segment has ``demand.length(step)`` ids, or fewer at the very end of the ids.
-        ``floor`` is the exclusive end of the highest segment of this tag that the
-        process was ever granted, or of the ids of rows that it loaded. The whole segment must
-        be at or above it, so that a flushed or restored table can't grant a range again.
+        ``floor`` is the lowest id that the process may still get. It lies past every segment of
+        this tag that the process was granted, and past the ids of rows that it wrote with
+        ``loaddata``. The whole segment must be at or above it, so that a flushed or restored table
+        can't grant a range again.
 
         A fetch whose answer is lost is a lost segment: it is never sent again. It
         never runs inside the caller's transaction.
