@@ -220,9 +220,9 @@ class SnowflakeGenerator(PerProcess, Generator):
       out ids with it instead of raising an error. **These ids may repeat.**
 
     Thread-safe. The child of a fork drops the lease at once. If C code forks without Python's fork
-    hooks, it does so by the end of the open tick, and may repeat ids until then; uWSGI's workers
-    inherit nothing. Raises :class:`ConfigurationError` for values that can't work; its methods
-    raise :class:`LeaseError` or :class:`ClockError`.
+    hooks, the child drops it only when the open tick ends, and may repeat ids until then. (uWSGI's
+    workers inherit nothing.) Raises :class:`ConfigurationError` for values that can't work; its
+    methods raise :class:`LeaseError` or :class:`ClockError`.
     """
 
     __slots__ = (
