@@ -122,11 +122,29 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
             wiring().build_generator(entry).close()
         for tagged in read.tag_generators.values():
             wiring().build_tag_generator(tagged).close()
-        wiring().build_allocator(read.segments).close()
+            _check_segments(tagged.segments)
+        _check_segments(read.segments)
         _check_redis()
     except ConfigurationError as error:
         return [Error(str(error), id="django_idgen.E001")]
     return []
+
+
+def _check_segments(segments: Any) -> None:
+    """Raises :class:`ConfigurationError`.
+
+    A source refuses SQLite only when it fetches, since a test may keep all marks in memory.
+    """
+    allocator = wiring().build_allocator(segments)
+    source = allocator.source.behind
+    if not source.is_routed and len(source.databases()) > 1:
+        from .contrib.sharding.source import refuse_sqlite
+        from .db.connection import place_of
+
+        for alias in source.databases():
+            if not place_of(alias).in_process:
+                refuse_sqlite(alias)
+    allocator.close()
 
 
 def _check_redis() -> None:

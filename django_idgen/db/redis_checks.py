@@ -81,10 +81,27 @@ def _shared_with(alias: str) -> Iterator[str]:
     caches: dict[str, dict[str, Any]] = settings.CACHES
     if alias == DEFAULT:
         yield "the project's default cache"
-    location = caches.get(alias, {}).get("LOCATION")
+    places = _places(caches.get(alias, {}))
     for other, entry in caches.items():
-        if other != alias and location is not None and entry.get("LOCATION") == location:
+        if other != alias and places & _places(entry):
             yield f"the same Redis database as CACHES[{other!r}]"
+
+
+def _places(entry: dict[str, Any]) -> set[object]:
+    """The Redis databases of a cache, whichever user it logs in as."""
+    given = entry.get("LOCATION") or ()
+    return {_place(one) for one in ([given] if isinstance(given, str) else given)}
+
+
+def _place(location: object) -> object:
+    from redis.connection import parse_url
+
+    try:
+        found = parse_url(str(location))  # type: ignore[no-untyped-call]
+    except ValueError:
+        return location  # no URL of a Redis
+    server = found.get("path") or (found.get("host", "localhost"), found.get("port", 6379))
+    return server, found.get("db", 0)
 
 
 def _evicting(alias: str) -> Iterator[str]:

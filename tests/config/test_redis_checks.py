@@ -60,6 +60,32 @@ def test_another_alias_of_the_same_place_is_named(caches: dict[str, Any]) -> Non
     assert "the same Redis database as CACHES['sessions']" in message
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        "redis://127.0.0.1:1/1",
+        "redis://ids:secret@127.0.0.1:1/1",
+        "rediss://127.0.0.1:1?db=1",
+        ["redis://127.0.0.2:1/1", "redis://:secret@127.0.0.1:1/1"],
+    ],
+)
+def test_a_place_is_one_place_for_every_user(caches: dict[str, Any], location: Any) -> None:
+    """Who logs in, and how the address is written, makes no other database of it."""
+    caches["sessions"] = entry(location)
+    (message,) = said("django_idgen.W005", caches, LEASES)
+    assert "the same Redis database as CACHES['sessions']" in message
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["redis://127.0.0.1:1/2", "redis://ids@127.0.0.1:2/1", "/tmp/cache", "unix:///a?db=1"],
+)
+def test_another_place_is_none_of_its_business(caches: dict[str, Any], location: str) -> None:
+    """Another database, another server, and a cache that is no Redis."""
+    caches["sessions"] = entry(location)
+    assert said("django_idgen.W005", caches, LEASES) == []
+
+
 def test_a_registry_within_another_is_found(caches: dict[str, Any]) -> None:
     """Also where the registry is one of two."""
     caches["ids"] = caches["default"]

@@ -32,6 +32,7 @@ from ...core.segment import ALONE, MAX_DELTA, Shard
 from ...db import dialects
 from ...db.tables import missing_columns, missing_tables, update_row
 from ...models import Installation, LeafAlloc
+from .source import refuse_sqlite
 
 LOCK_TIMEOUT = 30
 """Seconds to wait for a row that another transaction has locked."""
@@ -206,8 +207,7 @@ def _is_used(state: _State) -> bool:
 
 def _state_of(alias: str) -> _State:
     connection = connections[alias]
-    if connection.vendor == "sqlite":
-        raise ConfigurationError(f"Database {alias!r} is SQLite, which can't share its tags.")
+    refuse_sqlite(alias)
     columns = missing_tables(connection) or missing_columns(connection)
     if columns:
         raise ConfigurationError(

@@ -12,7 +12,6 @@ from ...core.errors import ConfigurationError, SegmentExhausted, SegmentUnavaila
 from ...core.segment import MAX_DELTA, STEP, Demand, Segment, Shard
 from ...core.tag_generator import TagGenerator
 from ...db.connection import place_of
-from ...db.sqlite import database_of
 from ...sources.database import AliasSource, DatabaseSource, Route
 from ...sources.server import FAILOVER_SKIP, ServerSource, ShardUnknown, Sharing
 
@@ -195,12 +194,22 @@ class ShardGroup:
         return made
 
 
-def _server(source: AliasSource) -> ServerSource:
-    server = source.server
-    if server is None or database_of(source.database) is not None:
+def refuse_sqlite(alias: str) -> None:
+    """Raises :class:`ConfigurationError` for SQLite, whose marks are in a file of one host."""
+    if connections[alias].vendor == "sqlite":
         raise ConfigurationError(
-            f"Database {source.database!r} ({connections[source.database].vendor}) can't share "
-            "its tags: only database servers can, not SQLite."
+            f"Database {alias!r} is SQLite, which can't share its tags: only PostgreSQL, MariaDB "
+            "and MySQL can."
+        )
+
+
+def _server(source: AliasSource) -> ServerSource:
+    refuse_sqlite(source.database)
+    server = source.server
+    if server is None:
+        raise ConfigurationError(
+            f"The test may not use database {source.database!r}, but others that share its tags. "
+            "Name all of them, or none, in the test's 'databases'."
         )
     return server
 

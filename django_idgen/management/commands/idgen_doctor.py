@@ -31,8 +31,8 @@ from django_idgen.settings.config import IdgenSettings, SettingsError, read_sett
 
 class Command(BaseCommand):
     help = (
-        "Examine the settings, the databases and Redis for everything that could repeat ids or "
-        "stop\nthem, and say what to do. Changes nothing without --fix, which shows first what it "
+        "Examine the settings, the databases and Redis for what could repeat ids or stop\nthem, "
+        "and say what to do. Changes nothing without --fix, which shows first what it "
         "will do,\nand asks.\n\nExit status: 0 nothing found (or only information), 1 warnings, 2 "
         "errors, 3 something could\nnot be examined (and there is no error)."
     )

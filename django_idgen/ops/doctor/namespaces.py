@@ -1,9 +1,10 @@
-"""Examination ``settings``: what each namespace was opened with, against today's settings."""
+"""Examination ``settings``: whether they can work, and what each namespace was opened with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...checks import check_settings
 from ...core.clock import moment
 from ...core.errors import IdgenError, one_line
 from .findings import OTHERS_STOPPED, Finding, Fix, Severity, Unexamined
@@ -18,7 +19,15 @@ _WHY_UNNOTICED = (
 
 
 def examine(project: Project) -> Iterator[Finding | Unexamined]:
-    """A finding for each namespace that has to move to today's settings."""
+    """A finding for a setting that can't work, and for each namespace that has to move."""
+    for error in check_settings():
+        yield Finding(
+            Severity.ERROR,
+            "IDGEN",
+            error.msg,
+            "Processes can't give out ids with these settings.",
+            "Correct it, and run 'manage.py check'.",
+        )
     seen: set[object] = set()
     for entry in project.generators:
         subject = f"generator {entry.alias!r}, namespace {entry.namespace!r}"

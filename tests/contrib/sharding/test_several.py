@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connections, transaction
+from django.test import override_settings
 
+from django_idgen.checks import check_settings
 from django_idgen.contrib.sharding import ShardedSource
 from django_idgen.contrib.sharding import source as several
 from django_idgen.contrib.sharding.source import SKIP_AFTER
@@ -19,12 +22,16 @@ from django_idgen.core.errors import ConfigurationError, SegmentUnavailable
 from django_idgen.core.loader import Loader
 from django_idgen.core.segment import Segment, Shard
 from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.db import connection
 from django_idgen.models import Installation, LeafAlloc
 from django_idgen.sources import database
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.server import ServerSource
+from tests.ops.doctor.asking import findings
+from tests.places import empty_sqlite
 from tests.server_tools import at_once
 
+SHARDED = f"{ShardedSource.__module__}.ShardedSource"
 REFUSING_PORT = "1"
 
 
@@ -311,6 +318,37 @@ def test_sqlite_can_not_be_one_of_several(shards: list[str], django_db_blocker: 
     """Its marks are in a file of one host."""
     with pytest.raises(ConfigurationError, match="SQLite"):
         source_of([shards[0], "default"]).fetch("t")
+
+
+@pytest.mark.parametrize("of_the_source", [True, False])
+def test_the_check_and_the_doctor_refuse_sqlite_too(
+    shards: list[str], tmp_path: Path, of_the_source: bool
+) -> None:
+    """Before the first id: of the segment source, and of a generator with a tag of its own."""
+    shared = {"BACKEND": SHARDED, "OPTIONS": {"databases": [shards[0], "default"]}}
+    tickets = {"BACKEND": f"{ShardedSource.__module__}.TicketGenerator", "SOURCE": shared}
+    entry = {**tickets, "OPTIONS": {"tag": "t"}}
+    idgen = {"SEGMENTS": {"SOURCE": shared}} if of_the_source else {"GENERATORS": {"a": entry}}
+    with override_settings(IDGEN=idgen):
+        with empty_sqlite(Path(":memory:")):
+            assert check_settings() == []  # a user's tests keep all marks in memory
+        with empty_sqlite(tmp_path / "a.sqlite3"):
+            (error,) = check_settings()
+            assert error.id == "django_idgen.E001"
+            assert "'default' is SQLite" in error.msg
+            found = findings("settings", database=["default"])
+            assert [each["what"] for each in found if each["subject"] == "IDGEN"] == [error.msg]
+
+
+def test_a_test_that_forbids_one_of_several_is_told(
+    shards: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test may use all of them, or none."""
+    source = source_of(shards[:2])
+    source.fetch("t")
+    monkeypatch.setattr(connection, "_forbidden", lambda asked: asked.alias == shards[1])
+    with pytest.raises(ConfigurationError, match=f"'{shards[1]}'.*all of them"):
+        fetch_rising(source, 2)
 
 
 # --- the loader ----------------------------------------------------------------------------------
