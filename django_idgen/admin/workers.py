@@ -32,7 +32,7 @@ ROWS = 100
 """Worker ids on one page of the table."""
 LARGEST_MAP = 2048
 """Worker ids. A larger layout has the table alone."""
-COLUMNS = 32
+LABEL_EACH = 8
 DIGITS = 19
 
 STATES: Mapping[WorkerState, tuple[str, Any, Any]] = {
@@ -119,7 +119,7 @@ def _cell(found: WorkerMap, worker: int, is_chosen: bool) -> dict[str, Any]:
         "sign": sign,
         "title": title,
         "is_chosen": is_chosen,
-        "starts_row": worker % COLUMNS == 0,
+        "has_label": worker % LABEL_EACH == 0,
     }
 
 
