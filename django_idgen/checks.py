@@ -15,7 +15,7 @@ E005      a field of this app was given a ``default`` or a ``db_default``
 E006      a field is used without ``"django_idgen"`` in ``INSTALLED_APPS``
 E007      a field's ``text_form`` or ``prefix`` can't be used
 E008      ``IDGEN["METRICS"]`` is set, but prometheus_client is not installed
-E009      a field has ``scramble``, but there is no key for it
+E009      a field has ``scramble``, but no key, or the API sends ids as numbers
 W001      ``DEFAULT_AUTO_FIELD`` is a field of this app, for every app at once
 W002      a ``GenericForeignKey`` keeps ids in a column of 32 bits or fewer
 W003      a column in the database that has to hold ids has 32 bits or fewer

@@ -87,14 +87,16 @@ class Client:
         on_event: Emit = ignore,
         **link: Unpack[LinkOptions],
     ) -> None:
-        listener = partial(_tell, on_event)
-        self._make_allocator = partial(_allocator, base_urls, link, wait, listener)
+        self._on_event = on_event
+        # A method of this client, so that a generator keeps its client alive, which has to hear
+        # of each fork and of the end.
+        self._make_allocator = partial(_allocator, base_urls, link, wait, self._tell)
         self._allocator = self._make_allocator()
         self.generators = RemoteGenerators(
             base_urls,
             link,
             holder=process_label() if holder is None else holder,
-            on_event=listener,
+            on_event=self._tell,
         )
         _clients.add(self)
         _watch_once()
@@ -148,6 +150,12 @@ class Client:
         self.generators.forget()
         self._allocator.forget()
 
+    def _tell(self, name: str, /, **values: object) -> None:
+        try:
+            self._on_event(name, **values)
+        except Exception:
+            logger.exception("The 'on_event' %r of a client failed at %s.", self._on_event, name)
+
     def __enter__(self) -> Client:
         return self
 
@@ -161,13 +169,6 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(self.generators.base_urls)}>"
-
-
-def _tell(on_event: Emit, name: str, /, **values: object) -> None:
-    try:
-        on_event(name, **values)
-    except Exception:
-        logger.exception("The 'on_event' %r of a client failed at %s.", on_event, name)
 
 
 def _allocator(

@@ -166,16 +166,25 @@ class SegmentSource(GeneratedOnSave):
 
     def _check_scramble(self) -> list[checks.CheckMessage]:
         problem = ""
+        hint = (
+            "Give IDGEN['SCRAMBLE_KEYS'] one, such as {'A': env['SCRAMBLE_KEY']}: 16 or more "
+            "characters that stay secret."
+        )
         if not isinstance(self.scramble, bool):
             problem = f"'scramble' must be True or False, not {self.scramble!r}."
         elif self.scramble:
             with suppress(SettingsError):  # django_idgen.E001 reports it
                 if not _scramble_keys():
                     problem = f"{type(self).__name__} with 'scramble' needs a key."
-        hint = (
-            "Give IDGEN['SCRAMBLE_KEYS'] one, such as {'A': env['SCRAMBLE_KEY']}: 16 or more "
-            "characters that stay secret."
-        )
+                elif not current_settings().rest.strings:
+                    problem = (
+                        f"IDGEN['REST']['strings'] is False, so the project's API sends and takes "
+                        f"the plain numbers of {type(self).__name__} with 'scramble'."
+                    )
+                    hint = (
+                        "Leave 'strings' out. Where an API has to send other ids as numbers, "
+                        "declare IntegerField(read_only=True) in its serializers."
+                    )
         return [checks.Error(problem, hint=hint, obj=self, id="django_idgen.E009")] * bool(problem)
 
 

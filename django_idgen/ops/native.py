@@ -268,7 +268,8 @@ class NativeColumn(ABC):
     def _set(self, name: str, ids: range, start: int, *, restart: bool = False) -> None:
         # In one statement, so that no id comes from a half-changed sequence.
         again = f" RESTART WITH {start:d}" if restart else ""
-        self._run(f"ALTER SEQUENCE {name} {_bounds(ids, start)}{again}")
+        reserve = self._reserve_of(range(start, ids.stop, ids.step))
+        self._run(f"ALTER SEQUENCE {name} {_bounds(ids, start)}{reserve}{again}")
 
     # --- what differs between databases -------------------------------------------------------
 
@@ -283,6 +284,10 @@ class NativeColumn(ABC):
     @abstractmethod
     def _create(self, name: str, ids: range) -> None:
         """Make the sequence, instead of one that an earlier try left; set the default."""
+
+    def _reserve_of(self, _segment: range, /) -> str:
+        """SQL for how many ids of a segment the server holds in reserve."""
+        return ""
 
     _position_sql: str
     """From the sequence ``{}``: its bounds, increment and start, its next value, its comment."""
@@ -359,12 +364,14 @@ class _MariaDB(NativeColumn):
         return str(found[0][0]) if found else None
 
     def _create(self, name: str, ids: range) -> None:
-        # The reserve is skipped when the server stops, and by each change.
-        cache = max(1, min(MOST_CACHED, len(ids) // LEAST))
-        bounds = _bounds(ids, ids[0])
-        self._run(f"CREATE OR REPLACE SEQUENCE {name} {bounds} CACHE {cache:d} NOCYCLE")
+        bounds = _bounds(ids, ids[0]) + self._reserve_of(ids)
+        self._run(f"CREATE OR REPLACE SEQUENCE {name} {bounds} NOCYCLE")
         self._note(name)
         self._set_default(f"(nextval({name}))")
+
+    def _reserve_of(self, segment: range, /) -> str:
+        # The reserve is skipped when the server stops, and by each change.
+        return f" CACHE {max(1, min(MOST_CACHED, len(segment) // LEAST)):d}"
 
 
 def _bounds(ids: range, start: int) -> str:

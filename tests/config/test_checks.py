@@ -210,6 +210,15 @@ def test_scrambling_needs_a_key() -> None:
         assert check_field(SegmentIdField(primary_key=True, scramble=True)) == []
 
 
+@override_settings(IDGEN={"SCRAMBLE_KEYS": {"A": "x" * 16}, "REST": {"strings": False}})
+def test_an_api_of_numbers_scrambles_none() -> None:
+    """E009: it would send the plain numbers that outsiders must not see."""
+    (error,) = check_field(SegmentIdField(primary_key=True, scramble=True))
+    assert error.id == "django_idgen.E009"
+    assert "IDGEN['REST']['strings'] is False" in error.msg
+    assert check_field(SegmentIdField(primary_key=True)) == []
+
+
 @pytest.mark.parametrize("eager", [1, "yes", None])
 def test_eager_must_be_a_boolean(eager: Any) -> None:
     """E004 names the value."""

@@ -378,8 +378,19 @@ def test_a_peer_that_is_not_installed_is_skipped(
     """It is named, with its package; the others are measured."""
     monkeypatch.setitem(sys.modules, "uuid6", None)
     out, err = bench("bench", "--count=100", "--against=uuid6,uuid4")
-    assert err == "uuid6 is skipped: uuid6 is not installed.\n"
+    assert err == 'uuid6 is skipped: uuid6 is not installed (pip install "django-idgen[bench]").\n'
     assert "uuid4" in out
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rows_without_uuid7_say_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Python 3.14 it takes a package."""
+    monkeypatch.setitem(sys.modules, "uuid_utils", None)
+    monkeypatch.delattr("uuid.uuid7", raising=False)
+    out, err = bench("bench", "--insert=1000")
+    assert err.startswith("uuid7 is skipped: uuid-utils is not installed")
+    assert "UUIDv4" in out
+    assert "UUIDv7" not in out
 
 
 def test_the_bar_is_drawn_on_a_terminal_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ import pytest
 from django.db import connections
 
 from django_idgen.client import Client
+from django_idgen.client import _close_all as close_clients
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import GeneratorClosed, RegistryUnavailable, SegmentUnavailable
 from django_idgen.core.snowflake import SnowflakeGenerator
@@ -176,6 +178,29 @@ def test_a_forked_child_has_grants_of_its_own(url: str) -> None:
         assert generator.keeper.registry.renew(
             generator.keeper.lease, last_tick=generator.keeper.last_tick
         )
+
+
+def test_a_generator_outlives_its_client(url: str) -> None:
+    """Who keeps a generator alone keeps its client: both still hear of forks and of the end."""
+    generator = Client(url, token=SECRET, wait=30, timeout=30).generators["default"]
+    tag = Client(url, token=SECRET, wait=30, timeout=30).segments["orders"]
+    gc.collect()
+    before = [generator.next_id(), tag.next_id()]
+
+    def work() -> list[int]:
+        taken = [generator.next_id(), *tag.next_ids(60)]
+        close_clients()
+        return taken
+
+    theirs = _in_child(work)
+    ours = [generator.next_id(), *tag.next_ids(60)]
+    assert len({*before, *theirs, *ours}) == len(before) + len(theirs) + len(ours)
+    workers = {generator.layout.unpack(value).worker for value in (before[0], theirs[0])}
+    assert len(workers) == 2
+    close_clients()
+    assert generator.keeper.lease is None
+    with pytest.raises(GeneratorClosed):
+        tag.next_id()
 
 
 def test_a_child_without_hooks_has_a_connection_of_its_own(url: str) -> None:

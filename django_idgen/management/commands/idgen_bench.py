@@ -166,7 +166,7 @@ class Command(BaseCommand):
             opener = partial(open_over_http, url=url.rstrip("/") + "/")
             names = [way for name in names for way in over_http(name)]
         earlier = read_json(options["compare"]) if options["compare"] else None
-        peers, skipped = _installed(options["against"])
+        peers, skipped = self._installed(options["against"])
         usual = COUNT_OVER_HTTP if url else COUNT
         plan = Plan(
             names=(*names, *(PEER + name for name in peers)),
@@ -176,8 +176,6 @@ class Command(BaseCommand):
             batch=options["batch"],
         )
         _check_targets(plan, opener)
-        for name, reason in skipped.items():
-            self.stderr.write(f"{name} is skipped: {reason}.")
         with tempfile.TemporaryDirectory(prefix="idgen-bench-") as folder:
             figures = figures_of(self._measure(plan, opener, Path(folder)))
         lines = list(table(figures, plan, earlier=earlier, latency=options["latency"]))
@@ -191,6 +189,7 @@ class Command(BaseCommand):
     def _insert(self, options: dict[str, Any]) -> None:
         targets = tuple(dict.fromkeys(options["targets"] or ["default"]))
         _check_targets(Plan(names=targets, count=1), open_target)
+        self._installed("uuid7")
         bar = self._bar(options["insert"] // BATCH * (len(targets) + 3))
         try:
             found = insert_rows(
@@ -204,6 +203,22 @@ class Command(BaseCommand):
             rows = {"environment": environment(), "inserts": [asdict(each) for each in found]}
             _write("json", options["json"], json.dumps(rows, indent=2) + "\n")
         _draw(options, insert_picture(found), lines)
+
+    def _installed(self, given: str) -> tuple[list[str], dict[str, str]]:
+        """The peers that can be measured, and why the others can't, which it says."""
+        found: list[str] = []
+        skipped: dict[str, str] = {}
+        for name in dict.fromkeys(filter(None, map(str.strip, given.split(",")))):
+            try:
+                peer(name)
+            except PeerMissing as missing:
+                skipped[name] = str(missing)
+                self.stderr.write(
+                    f'{name} is skipped: {missing} (pip install "django-idgen[bench]").'
+                )
+            else:
+                found.append(name)
+        return found, skipped
 
     def _bar(self, steps: int) -> ProgressBar:
         draw = partial(self.stderr.write, style_func=str, ending="")
@@ -264,20 +279,6 @@ def _is_in_finalizer(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _installed(given: str) -> tuple[list[str], dict[str, str]]:
-    """The peers that can be measured, and why the others can't."""
-    found: list[str] = []
-    skipped: dict[str, str] = {}
-    for name in dict.fromkeys(filter(None, map(str.strip, given.split(",")))):
-        try:
-            peer(name)
-        except PeerMissing as missing:
-            skipped[name] = str(missing)
-        else:
-            found.append(name)
-    return found, skipped
 
 
 def _check_targets(plan: Plan, opener: Opener) -> None:

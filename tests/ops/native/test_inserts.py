@@ -184,6 +184,18 @@ def test_what_mariadb_held_in_reserve_is_skipped_not_repeated(mariadb: str) -> N
         assert shop.insert() == [511]
 
 
+def test_the_reserve_of_mariadb_follows_the_length(mariadb: str) -> None:
+    """A hundredth of the segment, also of one that is shorter or longer than the first."""
+    with on(mariadb) as shop:
+        shop.command(TAG)
+        shop.command(TAG, "--renew", "--length", "1000")
+        shop.insert()
+        assert shop.position().left == 990
+        shop.command(TAG, "--renew", "--length", "50000")
+        shop.insert()
+        assert shop.position().left == 49_500
+
+
 def test_a_crash_after_the_fetch_wastes_the_segment(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
