@@ -138,8 +138,8 @@ def _check_segments(segments: Any) -> None:
     allocator = wiring().build_allocator(segments)
     source = allocator.source.behind
     if not source.is_routed and len(source.databases()) > 1:
-        from .contrib.sharding.source import refuse_sqlite
         from .db.connection import place_of
+        from .db.sqlite import refuse_sqlite
 
         for alias in source.databases():
             if not place_of(alias).in_process:

@@ -141,14 +141,15 @@ class Client:
 
     def close(self) -> None:
         """Stop giving out ids, and give the worker ids back. Idempotent. Never raises."""
-        _clients.discard(self)
-        self.generators.close()
-        self._allocator.close()
+        try:
+            self.generators.close()
+        finally:
+            self._allocator.close()
+        _clients.discard(self)  # last: a fork meanwhile must find it
 
     def forget(self) -> None:
         """Drop what the child of a fork inherited. Called automatically."""
-        self.generators.forget()
-        self._allocator.forget()
+        exits.call_all([self.generators.forget, self._allocator.forget])
 
     def _tell(self, name: str, /, **values: object) -> None:
         try:
@@ -277,17 +278,16 @@ class RemoteGenerators(PerProcess):
         self.check_process()
         with self._lock:
             self._closed = True
-            made, self._made = self._made, {}
-        for generator in made.values():
+        for alias, generator in list(self._made.items()):
             generator.close()
             generator.keeper.registry.close()
+            self._made.pop(alias, None)  # last: a fork meanwhile must find it
         self._link.close()
 
     def forget(self) -> None:
         """After a fork: each generator drops its parent's lease."""
         self._link.abandon()
-        for generator in self._made.values():
-            generator.forget()
+        exits.call_all(generator.forget for generator in self._made.values())
         self._start_over()
 
 
@@ -351,5 +351,4 @@ def _close_all() -> None:
 
 
 def _forget_all() -> None:
-    for client in list(_clients):
-        client.forget()
+    exits.call_all(client.forget for client in list(_clients))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, Self
 
 from .errors import ConfigurationError
 
@@ -91,6 +91,9 @@ class Generator(ABC):
 
     async def anext_ids(self, count: int, /) -> list[int]:
         return await asyncio.to_thread(self.next_ids, count)
+
+    def __reduce_ex__(self, _protocol: Any) -> NoReturn:
+        raise TypeError("A generator can't be copied or pickled: both would give the same ids.")
 
     @classmethod
     def reach(cls, layout: BitLayout, options: Mapping[str, Any]) -> float:  # noqa: ARG003

@@ -108,8 +108,12 @@ class Segments(dict[str, SegmentGenerator]):
         """Start over in the child of a fork."""
         self._renew_lock()
         self._in_turn = deque(self.values())
-        for generator in (*self.values(), *self._dropped.values()):
+        for generator in self.known():
             generator.forget()
+
+    def known(self) -> list[SegmentGenerator]:
+        """All generators that may give ids, also those that were dropped and are kept."""
+        return [*self.values(), *self._dropped.values()]
 
 
 logger = logging.getLogger("django_idgen")
@@ -280,7 +284,7 @@ class SegmentAllocator(PerProcess):
         self.check_process()
         self.closed = True
         self._leave_by = min(self._leave_by, self.clock.stopwatch() + LEAVE_WITHIN)
-        busy = [generator.leave() for generator in list(self.segments.values())]
+        busy = [generator.leave() for generator in self.segments.known()]
         if self.loader.background:
             self._await_answers([load for load in busy if load is not None])
         self.source.close()

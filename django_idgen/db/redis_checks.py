@@ -6,6 +6,7 @@ and ids are stamped ahead of time for a while. Both checks say how to lose less.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -90,18 +91,22 @@ def _shared_with(alias: str) -> Iterator[str]:
 def _places(entry: dict[str, Any]) -> set[object]:
     """The Redis databases of a cache, whichever user it logs in as."""
     given = entry.get("LOCATION") or ()
-    return {_place(one) for one in ([given] if isinstance(given, str) else given)}
+    if isinstance(given, str):
+        given = re.split("[;,]", given)  # as Django does
+    elif not isinstance(given, list | tuple | set):
+        given = [given]
+    return {_place(str(one), (entry.get("OPTIONS") or {}).get("db", 0)) for one in given}
 
 
-def _place(location: object) -> object:
-    from redis.connection import parse_url
-
+def _place(location: str, usual_db: object) -> object:
     try:
-        found = parse_url(str(location))  # type: ignore[no-untyped-call]
-    except ValueError:
+        from redis.connection import parse_url
+
+        found = parse_url(location)  # type: ignore[no-untyped-call]
+    except (ImportError, ValueError):
         return location  # no URL of a Redis
     server = found.get("path") or (found.get("host", "localhost"), found.get("port", 6379))
-    return server, found.get("db", 0)
+    return server, str(found.get("db", usual_db))
 
 
 def _evicting(alias: str) -> Iterator[str]:

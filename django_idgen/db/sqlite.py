@@ -34,7 +34,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper
 from django.db.models.signals import post_migrate
 
 from ..core.clock import SYSTEM_CLOCK
-from ..core.errors import sentence
+from ..core.errors import ConfigurationError, sentence
 
 logger = logging.getLogger("django_idgen")
 
@@ -100,6 +100,15 @@ def database_of(alias: str) -> Path | None:
     if connections[alias].vendor != "sqlite":
         return None
     return file_of(connections.settings[alias]["NAME"])
+
+
+def refuse_sqlite(alias: str) -> None:
+    """Raises :class:`ConfigurationError` for SQLite, whose marks are in a file of one host."""
+    if connections[alias].vendor == "sqlite":
+        raise ConfigurationError(
+            f"Database {alias!r} is SQLite, which can't share its tags: only PostgreSQL, MariaDB "
+            "and MySQL can."
+        )
 
 
 class FileConnection(DatabaseWrapper):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from multiprocessing import util as multiprocessing_util
 
 
@@ -14,6 +15,13 @@ def on_fork(forget: Callable[[], None], before: Callable[[], None] = lambda: Non
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=before, after_in_child=forget)
+
+
+def call_all(functions: Iterable[Callable[[], object]]) -> None:
+    """Call each of ``functions``, also if one before it raised; then raises the last error."""
+    with ExitStack() as stack:
+        for function in reversed(list(functions)):
+            stack.callback(function)
 
 
 _closing: list[Callable[[], None]] = []

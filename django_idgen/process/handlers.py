@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -25,7 +25,7 @@ from ..core.generator import Generator, PreforkGenerator, is_prefork
 from ..core.segment import check_tag
 from ..db.connection import forget_in_process
 from ..settings import DEFAULT_ALIAS, SettingsError, refuse_without_app
-from . import lifecycle
+from . import exits, lifecycle
 
 if TYPE_CHECKING:
     from ..core.segment_allocator import SegmentAllocator
@@ -43,6 +43,8 @@ class AliasMap(ABC, Generic[T]):
 
     def __init__(self) -> None:
         self._made: dict[str, T] = {}
+        self._aside: list[tuple[str, T]] = []
+        """Those that have left the map, but are not closed yet. A fork must find them, too."""
         self._lock = threading.Lock()
 
     def __getitem__(self, alias: str) -> T:
@@ -69,22 +71,36 @@ class AliasMap(ABC, Generic[T]):
     def drop_inherited(self, made: T) -> None:
         """In the child of a fork, drop the parent's grants."""
 
-    def override(self, alias: str, made: T) -> AbstractContextManager[T]:
+    @contextmanager
+    def override(self, alias: str, made: T) -> Iterator[T]:
         """Use ``made`` as ``alias`` during a block of a test. Nothing is made or closed."""
-        return _overridden(self._made, alias, made)
+        aside = [(alias, self._made[alias])] if alias in self._made else []
+        self._aside += aside
+        self._made[alias] = made
+        try:
+            yield made
+        finally:
+            self._made.pop(alias, None)
+            for entry in aside:
+                if entry in self._aside:  # else it was closed meanwhile
+                    self._made[alias] = entry[1]
+                    self._aside.remove(entry)
 
     def close(self) -> None:
         """Close all of them and forget them. May be called twice."""
         with self._lock:  # so that no thread adds to the old map
-            left, self._made = self._made, {}
-        for alias, each in left.items():
-            self.end(alias, each)
+            self._aside += self._made.items()
+            self._made = {}
+        for entry in list(self._aside):
+            self.end(*entry)
+            with suppress(ValueError):  # another thread closes it, too
+                self._aside.remove(entry)
 
     def forget(self) -> None:
         """After a fork, drop what came from the parent."""
         self._lock = threading.Lock()
-        for each in self._made.values():
-            self.drop_inherited(each)
+        every = [*self._made.values(), *(made for _alias, made in self._aside)]
+        exits.call_all(partial(self.drop_inherited, each) for each in every)
 
 
 @contextmanager
@@ -153,6 +169,8 @@ class SegmentMap(dict[str, Generator]):
     def __init__(self) -> None:
         super().__init__()
         self._allocator: SegmentAllocator | None = None
+        self._leaving: list[SegmentAllocator] = []
+        """Those that are not closed yet. A fork must find them, too."""
         self.fields: dict[str, list[Any]] = {}
         """By tag: the project's fields that have it."""
         self._loaded: dict[str, int] = {}
@@ -248,18 +266,22 @@ class SegmentMap(dict[str, Generator]):
     def close(self) -> None:
         """Close and forget all tags. Ids that are left of their segments go back to the source."""
         with self._lock:
-            allocator, self._allocator = self._allocator, None
+            if self._allocator is not None:
+                self._leaving.append(self._allocator)
+            self._allocator = None
             self.clear()
-        if allocator is not None:
+        for allocator in list(self._leaving):
             allocator.close()
+            with suppress(ValueError):  # another thread closes it, too
+                self._leaving.remove(allocator)
             for tag, generator in list(allocator.segments.items()):
                 _notify_removed("tag", tag, generator)
 
     def forget(self) -> None:
         """After a fork, drop the parent's segments."""
         self._lock = threading.Lock()
-        if self._allocator is not None:
-            self._allocator.forget()
+        every = [*self._leaving, *filter(None, [self._allocator])]
+        exits.call_all(allocator.forget for allocator in every)
 
 
 generators = GeneratorMap()
@@ -308,9 +330,7 @@ def _start_over() -> None:
 
 def forget() -> None:
     """In the child of a fork, drop what came from the parent. Called by :mod:`.lifecycle`."""
-    signals.forget()
-    generators.forget()
-    segments.forget()
+    exits.call_all([signals.forget, generators.forget, segments.forget])
 
 
 def generator_settings(alias: str) -> GeneratorSettings:

@@ -53,9 +53,7 @@ def before_fork() -> None:
 
 def forget_all() -> None:
     """Drop what a child inherited. Called in the child, while it has one thread."""
-    connection.reset_after_fork()
-    for forget in _forget:
-        forget()
+    exits.call_all([connection.reset_after_fork, *_forget])
 
 
 def watch() -> None:

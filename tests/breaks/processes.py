@@ -13,6 +13,25 @@ FIRST_USE = "tests/db/test_first_use.py::test_two_threads_at_first_use_share_one
 
 BREAKS = (
     Break(
+        "a fork does not find what is being closed",
+        "I5",
+        "django_idgen/process/handlers.py",
+        "*(made for _alias, made in self._aside)",
+        "",
+        (
+            "tests/process/test_tag_generators.py::test_a_fork_finds_a_generator_that_a_test_replaces",
+            "tests/process/test_tag_generators.py::test_a_fork_finds_what_is_being_closed[False]",
+        ),
+    ),
+    Break(
+        "a fork does not find tags that are being closed",
+        "I5",
+        "django_idgen/process/handlers.py",
+        "every = [*self._leaving, *filter",
+        "every = [*filter",
+        ("tests/process/test_tag_generators.py::test_a_fork_finds_what_is_being_closed[True]",),
+    ),
+    Break(
         "a fork is not told to the tags of a client that nobody kept",
         "I5",
         "django_idgen/client.py",
@@ -66,15 +85,15 @@ BREAKS = (
         "a child keeps its parent's generators",
         "I5, hazard 14",
         "django_idgen/process/handlers.py",
-        "            self.drop_inherited(each)\n",
-        "            pass\n",
+        "        exits.call_all(partial(self.drop_inherited, each) for each in every)\n",
+        "",
         ("tests/faults/test_fork_in_a_tick.py::test_a_child_takes_nothing_of_its_parents_tick",),
     ),
     Break(
         "a child keeps its parent's segments",
         "I5, hazard 36",
         "django_idgen/process/handlers.py",
-        "        if self._allocator is not None:\n            self._allocator.forget()\n",
+        "        exits.call_all(allocator.forget for allocator in every)\n",
         "",
         ("tests/faults/test_multiprocessing.py::test_processes",),
     ),

@@ -67,6 +67,7 @@ def test_another_alias_of_the_same_place_is_named(caches: dict[str, Any]) -> Non
         "redis://ids:secret@127.0.0.1:1/1",
         "rediss://127.0.0.1:1?db=1",
         ["redis://127.0.0.2:1/1", "redis://:secret@127.0.0.1:1/1"],
+        "redis://127.0.0.2:1/1,redis://127.0.0.1:1/1",
     ],
 )
 def test_a_place_is_one_place_for_every_user(caches: dict[str, Any], location: Any) -> None:
@@ -78,7 +79,14 @@ def test_a_place_is_one_place_for_every_user(caches: dict[str, Any], location: A
 
 @pytest.mark.parametrize(
     "location",
-    ["redis://127.0.0.1:1/2", "redis://ids@127.0.0.1:2/1", "/tmp/cache", "unix:///a?db=1"],
+    [
+        "redis://127.0.0.1:1/2",
+        "redis://127.0.0.1:1/2,redis://127.0.0.2:1/2",
+        "redis://ids@127.0.0.1:2/1",
+        "unix:///a?db=1",
+        "/tmp/cache",
+        Path("/tmp/cache"),
+    ],
 )
 def test_another_place_is_none_of_its_business(caches: dict[str, Any], location: str) -> None:
     """Another database, another server, and a cache that is no Redis."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -11,8 +13,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from operator import length_hint
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from django.test import override_settings
@@ -24,10 +27,12 @@ from django_idgen.checks import check_settings
 from django_idgen.core.errors import GeneratorClosed, SegmentExhausted
 from django_idgen.core.files import NumberFile
 from django_idgen.core.segment_allocator import SegmentAllocator
+from django_idgen.core.segment_generator import SegmentGenerator
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from django_idgen.settings.config import SettingsError
 from django_idgen.sources.memory import MemorySource
+from django_idgen.testing import FixedIds
 from tests.app.models import Invoice
 from tests.contrib.sharding.conftest import _shards, shards
 from tests.places import make_tables
@@ -118,18 +123,86 @@ def test_a_forked_child_takes_a_segment_of_its_own(tmp_path: Path) -> None:
     """I5: neither gives the other's ids."""
     with project(a=serial(tmp_path)):
         own = generators["a"].next_ids(5)
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if not pid:
-            os.write(writer, " ".join(map(str, generators["a"].next_ids(50))).encode())
-            os._exit(0)
-        os.close(writer)
-        with os.fdopen(reader) as pipe:
-            child = [int(word) for word in pipe.read().split()]
-        assert os.waitpid(pid, 0)[1] == 0
+        child = in_child(lambda: generators["a"].next_ids(50))
         own += generators["a"].next_ids(50)
     assert len(child) == 50
     assert len({*own, *child}) == 105
+
+
+def in_child(take: Callable[[], list[int]]) -> list[int]:
+    """The ids that the child of a fork takes."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.write(writer, " ".join(map(str, take())).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        child = [int(word) for word in pipe.read().split()]
+    assert os.waitpid(pid, 0)[1] == 0
+    return child
+
+
+def what_it_gives(generator: Any) -> list[int]:
+    try:
+        return [generator.next_id() for _ in range(3)]
+    except GeneratorClosed:
+        return []
+
+
+def test_a_fork_finds_a_generator_that_a_test_replaces(tmp_path: Path) -> None:
+    """I5: in the block of an override, and after a close in it."""
+    with project(a=serial(tmp_path)):
+        own = generators["a"]
+        ids = own.next_ids(5)
+        with generators.override("a", FixedIds([7])):
+            child = in_child(lambda: own.next_ids(50))
+            assert generators["a"].next_id() == 7
+        assert generators["a"] is own
+        ids += own.next_ids(50)
+        assert len({*ids, *child}) == 105
+        with generators.override("a", FixedIds([7])):
+            generators.close()
+        with pytest.raises(GeneratorClosed):
+            own.next_id()
+        assert generators["a"].next_id() > max(ids)
+
+
+@pytest.mark.parametrize("of_tags", [False, True])
+def test_a_fork_finds_what_is_being_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_tags: bool
+) -> None:
+    """I5: after a close that was interrupted, as while another thread closes."""
+    owner: Any = segments if of_tags else generators
+    with project(a=serial(tmp_path), b=serial(tmp_path)):
+        first, second = owner["a"], owner["b"]
+        first.next_id()
+        ids = [second.next_id()]
+        while length_hint(second._ids) < 3:  # what it gives without another look
+            ids.append(second.next_id())
+
+        def interrupted(*_args: object) -> NoReturn:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SegmentGenerator, "leave", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                owner.close()
+        child = in_child(lambda: what_it_gives(second))
+        ids += what_it_gives(second)
+        assert len({*ids, *child}) == len(ids) + len(child) > 3
+        owner.close()
+        with pytest.raises(GeneratorClosed):
+            second.next_id()
+
+
+def test_a_generator_has_no_copy(tmp_path: Path) -> None:
+    """I1: both would give the same ids."""
+    with project(a=serial(tmp_path)):
+        for each in (generators["a"], segments["b"], generators["default"]):
+            for make in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match="can't be copied or pickled"):
+                    make(each)
 
 
 @pytest.mark.parametrize("worker", [3, 1023])

@@ -203,6 +203,36 @@ def test_a_generator_outlives_its_client(url: str) -> None:
         tag.next_id()
 
 
+def test_a_client_that_is_closed_half_still_hears_of_a_fork(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I5: after a close that was interrupted, as while another thread closes."""
+    client = Client(url, token=SECRET, wait=30, timeout=30)
+    generator, tag = client.generators["default"], client.segments["orders"]
+    ids = [generator.next_id(), tag.next_id()]
+
+    def interrupted(*_args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SnowflakeGenerator, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.close()
+    with pytest.raises(GeneratorClosed):
+        tag.next_id()
+
+    def work() -> list[int]:
+        taken = [generator.next_id()]
+        client.close()
+        return taken
+
+    theirs = _in_child(work)
+    workers = {generator.layout.unpack(value).worker for value in (ids[0], theirs[0])}
+    assert len(workers) == 2
+    client.close()
+    assert generator.keeper.lease is None
+
+
 def test_a_child_without_hooks_has_a_connection_of_its_own(url: str) -> None:
     """L9: under uWSGI nobody tells the child to drop its parent's, on which answers would mix."""
     source = HttpSource(base_urls=url, token=SECRET, timeout=30)

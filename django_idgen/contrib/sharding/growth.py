@@ -30,9 +30,9 @@ from django.db.models.functions import Greatest
 from ...core.errors import ConfigurationError
 from ...core.segment import ALONE, MAX_DELTA, Shard
 from ...db import dialects
+from ...db.sqlite import refuse_sqlite
 from ...db.tables import missing_columns, missing_tables, update_row
 from ...models import Installation, LeafAlloc
-from .source import refuse_sqlite
 
 LOCK_TIMEOUT = 30
 """Seconds to wait for a row that another transaction has locked."""

@@ -6,12 +6,11 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
-from django.db import connections
-
 from ...core.errors import ConfigurationError, SegmentExhausted, SegmentUnavailable, TagPaused
 from ...core.segment import MAX_DELTA, STEP, Demand, Segment, Shard
 from ...core.tag_generator import TagGenerator
 from ...db.connection import place_of
+from ...db.sqlite import refuse_sqlite
 from ...sources.database import AliasSource, DatabaseSource, Route
 from ...sources.server import FAILOVER_SKIP, ServerSource, ShardUnknown, Sharing
 
@@ -192,15 +191,6 @@ class ShardGroup:
         made = SegmentUnavailable(f"No database has a segment of tag {tag!r}. {reasons}")
         made.__cause__ = next(error for error in last if isinstance(error, SegmentUnavailable))
         return made
-
-
-def refuse_sqlite(alias: str) -> None:
-    """Raises :class:`ConfigurationError` for SQLite, whose marks are in a file of one host."""
-    if connections[alias].vendor == "sqlite":
-        raise ConfigurationError(
-            f"Database {alias!r} is SQLite, which can't share its tags: only PostgreSQL, MariaDB "
-            "and MySQL can."
-        )
 
 
 def _server(source: AliasSource) -> ServerSource:
