@@ -271,7 +271,7 @@ class IntegerKey(Stages):
             how = (
                 f"New ids {new}. The database's counter is limited to ids below them, for the "
                 "processes that use it until you replace them. SQLite and MySQL can't limit a "
-                "counter: there the migration stops it."
+                f"counter: there the migration stops it{', and needs no margin' * is_segment}."
             )
             after = [
                 f"Deploy, with {self.migrate} before the first process starts with the new "

@@ -64,7 +64,8 @@ class Command(BaseCommand):
             "--margin",
             type=int,
             metavar="IDS",
-            help="how many more ids the old counter (with --from: the old server) may give",
+            help="how many more ids the old counter (with --from: the old server) may give; "
+            "SQLite and MySQL stop the counter, so there it gives none",
         )
         parser.add_argument(
             "--at-once",
