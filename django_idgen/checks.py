@@ -35,9 +35,9 @@ W003 and W006 ask servers: they run with ``migrate`` and ``check --database``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig, apps
 from django.conf import settings
@@ -54,6 +54,9 @@ from .core.errors import ConfigurationError
 from .fields.base import GeneratedOnSave, id_held_by
 from .process.handlers import wiring
 from .settings import SettingsError
+
+if TYPE_CHECKING:
+    from .settings.config import SegmentSettings
 
 __all__ = [
     "check_columns",
@@ -130,21 +133,20 @@ def check_settings(**_kwargs: Any) -> list[CheckMessage]:
     return []
 
 
-def _check_segments(segments: Any) -> None:
-    """Raises :class:`ConfigurationError`.
+def _check_segments(segments: SegmentSettings) -> None:
+    """Raises :class:`ConfigurationError`, also for SQLite among databases that share tags.
 
-    A source refuses SQLite only when it fetches, since a test may keep all marks in memory.
+    The source itself refuses it only when it fetches, since a test may keep all marks in memory.
     """
-    allocator = wiring().build_allocator(segments)
-    source = allocator.source.behind
-    if not source.is_routed and len(source.databases()) > 1:
-        from .db.connection import place_of
-        from .db.sqlite import refuse_sqlite
+    with closing(wiring().build_allocator(segments)) as allocator:
+        source = allocator.source.behind
+        if not source.is_routed and len(source.databases()) > 1:
+            from .db.connection import place_of
+            from .db.sqlite import refuse_sqlite
 
-        for alias in source.databases():
-            if not place_of(alias).in_process:
-                refuse_sqlite(alias)
-    allocator.close()
+            for alias in source.databases():
+                if not place_of(alias).in_process:
+                    refuse_sqlite(alias)
 
 
 def _check_redis() -> None:

@@ -88,8 +88,8 @@ class Client:
         **link: Unpack[LinkOptions],
     ) -> None:
         self._on_event = on_event
-        # A method of this client, so that a generator keeps its client alive, which has to hear
-        # of each fork and of the end.
+        # A bound method: who keeps a generator so keeps its client, which has to hear of each
+        # fork and of the end of the process.
         self._make_allocator = partial(_allocator, base_urls, link, wait, self._tell)
         self._allocator = self._make_allocator()
         self.generators = RemoteGenerators(

@@ -33,6 +33,7 @@ ROWS = 100
 LARGEST_MAP = 2048
 """Worker ids. A larger layout has the table alone."""
 LABEL_EACH = 8
+"""Worker ids from one label of the map to the next."""
 DIGITS = 19
 
 STATES: Mapping[WorkerState, tuple[str, Any, Any]] = {

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -101,19 +101,6 @@ class AliasMap(ABC, Generic[T]):
         self._lock = threading.Lock()
         every = [*self._made.values(), *(made for _alias, made in self._aside)]
         exits.call_all(partial(self.drop_inherited, each) for each in every)
-
-
-@contextmanager
-def _overridden(made: dict[str, T], name: str, value: T) -> Iterator[T]:
-    before = made.get(name)
-    made[name] = value
-    try:
-        yield value
-    finally:
-        if before is None:
-            del made[name]
-        else:
-            made[name] = before
 
 
 class GeneratorMap(AliasMap[Generator]):
@@ -259,9 +246,17 @@ class SegmentMap(dict[str, Generator]):
         known: dict[str, Any] = {} if allocator is None else dict(allocator.segments)
         return {**known, **dict(self)}
 
-    def override(self, tag: str, generator: Generator) -> AbstractContextManager[Generator]:
+    @contextmanager
+    def override(self, tag: str, generator: Generator) -> Iterator[Generator]:
         """Use ``generator`` for ``tag`` during a block of a test. Nothing is made or closed."""
-        return _overridden(self, tag, generator)
+        before = self.get(tag)
+        self[tag] = generator
+        try:
+            yield generator
+        finally:
+            self.pop(tag, None)
+            if before is not None and not getattr(before, "closed", False):
+                self[tag] = before
 
     def close(self) -> None:
         """Close and forget all tags. Ids that are left of their segments go back to the source."""
@@ -280,7 +275,7 @@ class SegmentMap(dict[str, Generator]):
     def forget(self) -> None:
         """After a fork, drop the parent's segments."""
         self._lock = threading.Lock()
-        every = [*self._leaving, *filter(None, [self._allocator])]
+        every = [each for each in (*self._leaving, self._allocator) if each is not None]
         exits.call_all(allocator.forget for allocator in every)
 
 

@@ -27,8 +27,8 @@ BREAKS = (
         "a fork does not find tags that are being closed",
         "I5",
         "django_idgen/process/handlers.py",
-        "every = [*self._leaving, *filter",
-        "every = [*filter",
+        "for each in (*self._leaving, self._allocator)",
+        "for each in (self._allocator,)",
         ("tests/process/test_tag_generators.py::test_a_fork_finds_what_is_being_closed[True]",),
     ),
     Break(

@@ -12,10 +12,10 @@ from itertools import count
 import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.core.errors import ConfigurationError
+from django_idgen.core.errors import ConfigurationError, GeneratorClosed
 from django_idgen.core.loader import InlineLoader, Loader
 from django_idgen.core.segment import Segment
-from django_idgen.core.segment_allocator import LOOKS, SegmentAllocator
+from django_idgen.core.segment_allocator import LOOKS, SegmentAllocator, Segments
 from django_idgen.sources.memory import MemorySource
 from tests.segment_tools import LIMIT, STILL, ManualLoader, ScriptedSource, Time, manual
 
@@ -50,6 +50,21 @@ def test_an_idle_tag_gives_its_ids_back_and_is_dropped():
     assert ("segment_given_back", {"tag": "order", "ids": 99}) in events
     gc.collect()
     assert gone() is None
+
+
+def test_a_dropped_tag_that_was_not_taken_back_yet_is_closed_with_the_rest(monkeypatch):
+    """Who kept it gets ids before the allocator takes it back; a close in between ends it, too."""
+    allocator, _, _, _, time = made()
+    held = allocator.generator("order")
+    held.next_id()
+    pass_idle(allocator, time)
+    monkeypatch.setattr(Segments, "adopt", lambda *_: None)
+    held.next_id()
+    assert "order" not in allocator.segments
+    allocator.close()
+    assert held.closed
+    with pytest.raises(GeneratorClosed):
+        held.next_id()
 
 
 def test_whoever_waits_for_a_first_segment_gets_it():

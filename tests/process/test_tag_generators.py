@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
 import re
 import signal
@@ -28,6 +27,7 @@ from django_idgen.core.errors import GeneratorClosed, SegmentExhausted
 from django_idgen.core.files import NumberFile
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import SegmentGenerator
+from django_idgen.core.tag_generator import TagGenerator
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from django_idgen.settings.config import SettingsError
@@ -37,6 +37,7 @@ from tests.app.models import Invoice
 from tests.contrib.sharding.conftest import _shards, shards
 from tests.places import make_tables
 from tests.redis_servers import RedisServer, cache_alias, redis_farm
+from tests.segment_tools import in_child
 from tests.server_tools import at_once
 
 __all__ = ["_shards", "shards"]
@@ -129,21 +130,8 @@ def test_a_forked_child_takes_a_segment_of_its_own(tmp_path: Path) -> None:
     assert len({*own, *child}) == 105
 
 
-def in_child(take: Callable[[], list[int]]) -> list[int]:
-    """The ids that the child of a fork takes."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.write(writer, " ".join(map(str, take())).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        child = [int(word) for word in pipe.read().split()]
-    assert os.waitpid(pid, 0)[1] == 0
-    return child
-
-
 def what_it_gives(generator: Any) -> list[int]:
+    """Three ids; none of a closed one."""
     try:
         return [generator.next_id() for _ in range(3)]
     except GeneratorClosed:
@@ -188,12 +176,43 @@ def test_a_fork_finds_what_is_being_closed(
             patch.setattr(SegmentGenerator, "leave", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 owner.close()
-        child = in_child(lambda: what_it_gives(second))
+        child = in_child(lambda: [0, *what_it_gives(second)])
         ids += what_it_gives(second)
         assert len({*ids, *child}) == len(ids) + len(child) > 3
         owner.close()
         with pytest.raises(GeneratorClosed):
             second.next_id()
+
+
+def test_one_that_can_not_forget_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I5: an error in the child is printed, and the others are told of the fork, too."""
+    with project(a=serial(tmp_path), b=serial(tmp_path)):
+        first, second = generators["a"], generators["b"]
+        first.next_id()
+        ids = second.next_ids(5)
+        forget = TagGenerator.forget
+
+        def failing(self: TagGenerator) -> None:
+            if self is first:
+                raise RuntimeError("a source of the user's")
+            forget(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TagGenerator, "forget", failing)
+            child = in_child(lambda: second.next_ids(50))
+        ids += second.next_ids(50)
+        assert len({*ids, *child}) == 105
+
+
+def test_a_tag_that_a_test_replaces_is_not_put_back_closed() -> None:
+    """The settings changed in the block: the next look-up makes it anew."""
+    with project():
+        segments["c"].next_id()
+        with segments.override("c", FixedIds([7])):
+            segments.close()
+        assert segments["c"].next_id()
 
 
 def test_a_generator_has_no_copy(tmp_path: Path) -> None:

@@ -198,8 +198,8 @@ def _server(source: AliasSource) -> ServerSource:
     server = source.server
     if server is None:
         raise ConfigurationError(
-            f"The test may not use database {source.database!r}, but others that share its tags. "
-            "Name all of them, or none, in the test's 'databases'."
+            f"The test may use some of the databases that share tags, but not "
+            f"{source.database!r}. Name all of them, or none, in the test's 'databases'."
         )
     return server
 
