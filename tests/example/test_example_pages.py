@@ -146,6 +146,14 @@ def cell(page: str, name: str) -> str:
     return found[1]
 
 
+def test_a_visitor_can_open_each_link_of_the_front_page(shop: Shop) -> None:
+    """No link leads a visitor who has not logged in to a refusal."""
+    links = re.findall(r'<a href="(/[^"]*)"', shop.get("/"))
+    assert "/admin/" in links
+    for link in links:
+        shop.get(link)
+
+
 def test_a_browser_shows_the_id_that_the_database_has(shop: Shop, tmp_path: Path) -> None:
     """It fetches an order from the API; as a number the id would have been another one."""
     page = dump(f"{shop.url}/orders/{shop.order}/", tmp_path)
