@@ -187,7 +187,7 @@ def test_a_fork_finds_what_is_being_closed(
 def test_one_that_can_not_forget_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I5: an error in the child is printed, and the others are told of the fork, too."""
+    """I5: an error in the child is printed, and the others drop what they inherited, too."""
     with project(a=serial(tmp_path), b=serial(tmp_path)):
         first, second = generators["a"], generators["b"]
         first.next_id()
