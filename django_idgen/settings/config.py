@@ -47,6 +47,17 @@ __all__ = [
     "shortest_window",
 ]
 
+# --- what is gone --------------------------------------------------------------------
+
+REMOVED = {
+    "django_idgen.leases.fallback.FallbackLeases": (
+        "It was removed: put its 'primary' in its place. A longer window, or CheckpointedLeases, "
+        "covers an outage."
+    ),
+    "longest_chain": "It was removed: a caller who waits doubles the step. Leave it out.",
+}
+"""Dotted paths and options of earlier versions, and what to do instead."""
+
 # --- a BACKEND and its options -------------------------------------------------------
 
 NO_OPTIONS = ("clock", "emit", "own")
@@ -69,6 +80,8 @@ class BackendSettings:
 
     def load(self) -> Any:
         """The class. Raises :class:`SettingsError` if there is none."""
+        if self.path in REMOVED:
+            raise SettingsError(f"{self.where}['BACKEND'] is {self.path!r}. {REMOVED[self.path]}")
         try:
             found = import_string(self.path)
         except ImportError as error:
@@ -128,6 +141,8 @@ def mapping(where: str, value: object, allowed: tuple[str, ...] | None = None) -
 def refuse_unknown(where: str, given: Mapping[Any, Any], allowed: tuple[str, ...]) -> None:
     for key in given:
         if key not in allowed:
+            if key in REMOVED:
+                raise SettingsError(f"{where} has the key {key!r}. {REMOVED[key]}")
             raise SettingsError(
                 f"{where} has an unknown key {key!r}. Known: {', '.join(allowed) or 'none'}."
             )
