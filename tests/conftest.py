@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,45 +10,16 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
-from hypothesis import Phase, settings
 
 from django_idgen.settings import config as conf
-from tests import servers
+from tests import servers, tiers
 from tests.patience import SHIPPED_TIMEOUT
 from tests.threads import wait_for_threads
 
 SERVERS = ("postgres", "mariadb")
 DATABASE = f"idgen_test_{os.getpid()}"
 
-# How long an example takes says more of the machine, and of who else is on it, than of us.
-settings.register_profile("patient", deadline=None)
-# For who wants to know no more than that a test fails: no smaller example of it is looked for.
-settings.register_profile(
-    "hasty",
-    deadline=None,
-    database=None,
-    phases=(Phase.explicit, Phase.generate),
-    report_multiple_bugs=False,
-)
-settings.load_profile("patient")
-
-
-NEEDS_A_SERVER = {"postgres", "mariadb", "redis", "rabbitmq", "server_alias"}
-"""Fixtures and parameters; ``--quick`` runs no test with one of these, nor those below."""
-LONG = {
-    "adopt", "doctor", "failover", "faults", "old_servers", "openapi", "pool", "remote", "server",
-    "sharding", "simulation", "test_gunicorn.py", "test_hostile_requests.py", "test_servers.py",
-    "workers",
-}  # fmt: skip
-STARTS_PROCESSES = {"subprocess", "warm", "multiprocessing", "Chromium", "Shop", "Project"}
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--quick",
-        action="store_true",
-        help="only what needs no server and no other process: an answer in a minute or two",
-    )
+tiers.load_hypothesis_profile()
 
 
 ONE_SITE = {
@@ -77,19 +47,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("quick"):
-        quick = [item for item in items if _is_quick(item)]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(quick)])
-        items[:] = quick
-
-
-def _is_quick(item: pytest.Item) -> bool:
-    words = set(re.findall(r"[a-z]+", item.name.partition("[")[2].lower()))
-    return (
-        NEEDS_A_SERVER.isdisjoint(words.union(getattr(item, "fixturenames", ())))
-        and LONG.isdisjoint(item.path.parts)
-        and STARTS_PROCESSES.isdisjoint(vars(getattr(item, "module", object)))
-    )
+    if not tiers.LONG:
+        long = {item for item in items if tiers.is_long(item)}
+        config.hook.pytest_deselected(items=list(long))
+        items[:] = [item for item in items if item not in long]
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -146,6 +148,50 @@ def test_each_file_that_a_page_shows_is_one_that_is_followed() -> None:
     """A block with a title is a file of a new project, and no other test looks at it."""
     shown = {page.stem for page in PAGES if "```python title=" in page.read_text("utf-8")}
     assert shown <= set(FOLLOWED)
+
+
+# --- the two commands of the README ------------------------------------------------------
+
+
+def set_up(page: str) -> list[str]:
+    """The lines of a page that make a virtual environment."""
+    text = (ROOT / page).read_text("utf-8")
+    return re.findall(r"^ *(python3 -m venv .*)$", text, re.MULTILINE)
+
+
+def test_two_commands_do_all_set_up() -> None:
+    """README has two, each one line, in the first screen; other pages and CI have the same."""
+    trial, tests = set_up("README.md")
+    assert set_up("README.zh-CN.md") == [trial, tests]
+    assert set_up("CONTRIBUTING.md") == set_up(".ci/run") == [tests]
+    for page in ("README.md", "README.zh-CN.md"):
+        first_screen = (ROOT / page).read_text("utf-8").splitlines()[:25]
+        assert {trial, tests} < set(first_screen)
+
+
+def test_the_first_command_of_the_readme_runs_on_a_fresh_machine(tmp_path: Path) -> None:
+    """In a clone, with no environment made: it installs, fills the shop, and proves its ids."""
+    if shutil.which("bash") is None:
+        servers.absent("No bash on the PATH.")
+    files = ("django_idgen", "example_project", "pyproject.toml", "README.md", "LICENSE")
+    ignored = shutil.ignore_patterns("*.sqlite3*", "__pycache__")
+    for name in files:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
+    names = ("HOME", "LANG", "PATH", "PIP_INDEX_URL", "TMPDIR")
+    done = subprocess.run(
+        ["bash", "-c", set_up("README.md")[0]],
+        cwd=tmp_path,
+        env={name: os.environ[name] for name in names if name in os.environ},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "none" in done.stdout, done.stdout
 
 
 def test_what_pages_have_pip_install_is_there() -> None:

@@ -19,7 +19,7 @@ OPTIONS = (
     *("-c", "pyproject.toml"),
     # Schemathesis' plugin takes as long to import as most breaks do to be found.
     *("-p", "no:schemathesis"),
-    "--hypothesis-profile=hasty",
+    "--hypothesis-profile=breaks",
 )
 NOT_FOUND, INTERRUPTED = 1, 130
 

@@ -30,6 +30,7 @@ from django_idgen.core.errors import (
 )
 from django_idgen.core.lease import Lease
 from django_idgen.core.registry import Registry
+from tests.tiers import examples
 
 from .lease_histories import machine_for
 from .lenders import EPOCH_US, HOUR_US, NAMESPACE, WINDOW, WORKERS, Claims, Lender
@@ -59,7 +60,7 @@ class LeaseContract(OversightContract):
     """Whether a scheduler can renew the leases of other processes."""
     shortens_windows = True
     """Whether a release frees what its holder has not loaded; false where a client says so."""
-    examples = 40
+    examples = 20
     """Random histories to try."""
     acquirers = 64
 
@@ -631,7 +632,7 @@ class LeaseContract(OversightContract):
         run_state_machine_as_test(
             machine_for(self.new_lender),
             settings=settings(
-                max_examples=self.examples,
+                max_examples=examples(self.examples),
                 stateful_step_count=30,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

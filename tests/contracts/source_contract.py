@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentExhausted
 from django_idgen.core.segment import LONGEST_STEP, MAX_ID, MAX_STEP, Demand, Segment
 from django_idgen.core.source import Source
+from tests.tiers import examples
 
 from .lease_contract import in_threads
 
@@ -65,7 +66,7 @@ class Shop(ABC):
 class SourceContract:
     """Subclass it, name it ``Test...``, and override :meth:`new_shop`."""
 
-    examples = 25
+    examples = 20
     fetchers = 64
 
     @contextmanager
@@ -264,7 +265,9 @@ class SourceContract:
         """Over random steps, floors and deletions a process' own segments only rise."""
 
         @settings(
-            max_examples=self.examples, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples(self.examples),
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         )
         @given(
             st.lists(

@@ -65,7 +65,6 @@ class TestCheckpointedLeases(LeaseContract):
     """With marks as far ahead as the window is long."""
 
     shared_by_processes = False
-    examples = 20
     acquirers = 16
 
     @contextmanager

@@ -39,7 +39,6 @@ class TestRecyclingLeases(LeaseContract):
     """With ``recycle``. Where the contract has a holder come back, there is one worker id only."""
 
     shared_by_processes = False
-    examples = 150
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:

@@ -32,7 +32,6 @@ class MemoryLender(Lender):
 
 class TestMemoryLeases(LeaseContract):
     shared_by_processes = False
-    examples = 150
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:

@@ -45,7 +45,6 @@ class JsonLender(Lender):
 
 class TestJsonLeases(LeaseContract):
     keeps_history = False
-    examples = 25
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:

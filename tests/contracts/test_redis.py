@@ -94,7 +94,6 @@ class TestRedisLeasesOverSqlite(LeaseContract):
 
 
 class TestRedisLeasesOverMemory(LeaseContract):
-    examples = 20
     measures_clocks = True
     keeps_history = False
     shared_by_processes = False

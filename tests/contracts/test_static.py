@@ -61,7 +61,6 @@ class TestStaticLeases(LeaseContract):
     keeps_history = False
     expires_while_held = False
     renews_for_others = False
-    examples = 25
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:

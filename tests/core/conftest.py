@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from tests.tiers import load_hypothesis_profile
 
-# How long an example takes says more of the machine, and of who else is on it, than of us.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+load_hypothesis_profile()

@@ -24,10 +24,10 @@ from django.db import connections
 
 from tests import server_tools, warm
 from tests.ports import free_port
+from tests.tiers import LONG
 
 Taken = dict[str, Any]
 
-LONG = os.environ.get("IDGEN_LONG") == "1"
 PATIENCE = 600.0 if LONG else 60.0
 """Seconds after which a test gives up on a process; what is tested takes a fraction."""
 

@@ -11,7 +11,6 @@ from tempfile import mkdtemp
 from typing import Any
 from unittest import mock
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
@@ -203,4 +202,4 @@ class Histories(plain.Histories):
 class TestCheckpointHistories(Histories.TestCase):
     """I1 disjoint, I2 ordered and I3 bounded, though leases go on without their registry."""
 
-    settings = settings(plain.TestHistories.settings, max_examples=40)
+    settings = plain.TestHistories.settings

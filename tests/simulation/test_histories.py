@@ -317,7 +317,6 @@ class TestHistories(Histories.TestCase):
     """I1 disjoint, I2 ordered, I3 bounded, I6 honest and I7 positive, in every history."""
 
     settings = settings(
-        max_examples=200,
         stateful_step_count=50,
         deadline=None,
         suppress_health_check=list(HealthCheck),
@@ -346,7 +345,7 @@ class BufferedHistories(Histories):
 class TestBufferedHistories(BufferedHistories.TestCase):
     """The invariants hold for a buffer, too."""
 
-    settings = settings(TestHistories.settings, max_examples=100)
+    settings = TestHistories.settings
 
 
 class OneTimeHistories(Histories):
@@ -359,7 +358,7 @@ class OneTimeHistories(Histories):
 class TestOneTimeHistories(OneTimeHistories.TestCase):
     """The invariants hold without a clock, too."""
 
-    settings = settings(TestHistories.settings, max_examples=100)
+    settings = TestHistories.settings
 
 
 class DisposableHistories(Histories):
@@ -386,4 +385,4 @@ class DisposableHistories(Histories):
 class TestDisposableHistories(DisposableHistories.TestCase):
     """The invariants hold for them, too; lent once is lent once, whatever rows are deleted."""
 
-    settings = settings(TestHistories.settings, max_examples=100)
+    settings = TestHistories.settings

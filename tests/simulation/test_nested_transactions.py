@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,10 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from tests.app.models import Folder, Invoice
 from tests.places import STEP, make_tables, place, wait_endlessly
 from tests.simulation.sessions import ProcessSession, Reply, ThreadSession
+from tests.tiers import LONG, examples
 
 __all__ = ["place"]
 
-LONG = os.environ.get("IDGEN_LONG") == "1"
 SESSIONS = 3
 
 
@@ -34,7 +33,7 @@ def _who_waits_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def histories(count: int) -> settings:
     return settings(
-        max_examples=150 if LONG else count,
+        max_examples=examples(count),
         stateful_step_count=60 if LONG else 40,
         deadline=None,
         database=None,
@@ -224,7 +223,7 @@ def _live(alias: str, start: Callable[[str], Any], *, count: int) -> None:
 
 def test_threads(place: str) -> None:
     """Whatever threads nest and roll back, no id is given out twice and rows stay consistent."""
-    _live(place, ThreadSession, count=30)
+    _live(place, ThreadSession, count=20)
 
 
 def test_processes(place: str) -> None:

@@ -25,7 +25,6 @@ PROCESSES = 4
 slots = st.integers(0, PROCESSES - 1)
 kills = st.sampled_from(["", "", "before", "after"])
 HISTORIES = settings(
-    max_examples=60,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

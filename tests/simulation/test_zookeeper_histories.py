@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
@@ -225,7 +224,7 @@ class Histories(plain.Histories):
 class TestZooKeeperHistories(Histories.TestCase):
     """I1 disjoint, I2 ordered, I3 bounded: ZooKeeper may forget all, and lose any answer."""
 
-    settings = settings(plain.TestHistories.settings, max_examples=60)
+    settings = plain.TestHistories.settings
 
 
 class WaitingHistories(Histories):
@@ -240,7 +239,7 @@ class WaitingHistories(Histories):
 class TestWaitingHistories(WaitingHistories.TestCase):
     """The invariants hold while a registry waits, too."""
 
-    settings = settings(plain.TestHistories.settings, max_examples=20)
+    settings = plain.TestHistories.settings
 
 
 def test_the_databases_clock_counts_and_zookeepers_continues_it() -> None:

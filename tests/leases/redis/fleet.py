@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from tests.ports import free_port
 WINDOW = 1000
 STRIDE = 2 * WINDOW
 HOLDERS = 64
-LONG = os.environ.get("IDGEN_LONG") == "1"
 SHOP = Namespace(
     "shop",
     epoch_us=EPOCH_US,

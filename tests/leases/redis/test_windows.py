@@ -31,9 +31,7 @@ TICKS = st.one_of(st.integers(0, 5000), st.integers(2**41, 2**41 + 5000))
 FAR = 2**52 - 9000
 """No clock stands there, but marks may."""
 STEPS = st.integers(0, 3000)
-EXAMPLES = settings(
-    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+EXAMPLES = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @dataclass

@@ -203,7 +203,6 @@ books = st.lists(marks, min_size=1, max_size=8).map(
     lambda found: [(replace(mark, worker=n), seen) for n, (mark, seen) in enumerate(found)]
 )
 rarely = settings(
-    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -174,7 +174,7 @@ def test_what_is_not_acceptable_is_said(ask: Asking, untouched: Any) -> None:
     untouched()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     body=st.dictionaries(
         st.sampled_from(["count", "as", "x"]) | st.text(max_size=20),

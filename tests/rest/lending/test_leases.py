@@ -331,7 +331,7 @@ def test_bad_input_is_named_and_lends_nothing(api: Api, field: str, values: list
     assert api.acquire().status_code == 200
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     lease=st.dictionaries(
         st.sampled_from(["worker", "token", "start", "until", "generation"]),

@@ -180,7 +180,7 @@ def test_bad_input_is_named_and_changes_nothing(api: Api, body: object, field: s
 
 
 @pytest.mark.parametrize("alias", ["sqlite"], indirect=True)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     body=st.dictionaries(
         st.sampled_from(["times", "at_least", "floor", "nonce", "installation", "tag"]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -162,14 +161,12 @@ class PoolHistories(RuleBasedStateMachine):
             self.stack.close()
 
 
-@pytest.mark.parametrize("examples", [40])
-def test_random_histories_give_no_id_twice(redis: str, examples: int) -> None:
+def test_random_histories_give_no_id_twice(redis: str) -> None:
     """Every id is in one place, and the pool's account is right to the last one (I1)."""
     machine = type("OnRedis", (PoolHistories,), {"alias": redis})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
