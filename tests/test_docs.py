@@ -191,7 +191,7 @@ def test_the_first_command_of_the_readme_runs_on_a_fresh_machine(tmp_path: Path)
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "none" in done.stdout, done.stdout
+    assert "no id twice" in done.stdout, done.stdout
 
 
 def test_what_pages_have_pip_install_is_there() -> None:

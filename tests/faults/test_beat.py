@@ -17,10 +17,11 @@ from django_idgen.process import factory
 from django_idgen.settings.config import read_settings
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 from tests.server_tools import send, stop_between_transactions
+from tests.tiers import LONG
 from tests.upkeep_tools import POOL, forget_redis, redis_leases_on, upkeep_on
 
 from .brokers import done, upkeep
-from .processes import LONG, Running, Site, database_settings, eventually, program, serving
+from .processes import Running, Site, database_settings, eventually, program, serving
 from .test_gunicorn import gunicorn
 
 BROKERS = ["redis", "rabbitmq"]

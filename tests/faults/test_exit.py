@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests import server_tools, servers
+from tests.tiers import LONG
 from tests.upkeep_tools import forget_redis, redis_leases_on
 
 from .processes import (
-    LONG,
     LeaseRow,
     Running,
     Site,

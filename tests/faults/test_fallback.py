@@ -11,9 +11,10 @@ import pytest
 
 from django_idgen.core.layout import parse_layout
 from tests.redis_servers import RedisServer, redis_farm
+from tests.tiers import LONG
 
 from .diaries import assert_no_repeats, latest, written
-from .processes import LONG, Running, Site, database_settings
+from .processes import Running, Site, database_settings
 
 CHILDREN = 4
 LAYOUT = parse_layout("standard", epoch=None)

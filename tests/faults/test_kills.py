@@ -17,9 +17,10 @@ from django_idgen.core.layout import BitLayout, parse_layout
 from django_idgen.process.factory import build_registry
 from django_idgen.settings.config import read_settings
 from tests.server_tools import execute_apart
+from tests.tiers import LONG
 
 from .diaries import assert_no_repeats, written
-from .processes import LONG, Site, database_settings, eventually
+from .processes import Site, database_settings, eventually
 
 CHILDREN = 4
 KILLS = 200 if LONG else 20

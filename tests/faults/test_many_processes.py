@@ -21,8 +21,9 @@ from django_idgen.sources.server import ServerSource
 from tests.places import empty_sqlite
 from tests.server_tools import execute
 from tests.servers import fast_directory
+from tests.tiers import LONG
 
-from .processes import LONG, PATIENCE, Site, eventually
+from .processes import PATIENCE, Site, eventually
 
 PROCESSES = 16
 BATCH = 500

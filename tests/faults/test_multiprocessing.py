@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from .processes import LONG, Running, Site, assert_no_repeats, assert_workers_differ
+from tests.tiers import LONG
+
+from .processes import Running, Site, assert_no_repeats, assert_workers_differ
 
 PREPARE = """
 import multiprocessing, os, threading, time

@@ -12,10 +12,11 @@ from django.test import override_settings
 from django_idgen import generators, segments
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.db.connection import SOCKET_TIMEOUT
+from tests.tiers import LONG
 
 from .callers import Callers
 from .outages import OwnServer, own_mariadb, own_postgres
-from .processes import LONG, PATIENCE, eventually
+from .processes import PATIENCE, eventually
 
 ALIAS = "private"
 TIMEOUT = 0.5

@@ -13,8 +13,9 @@ from django_idgen.core.errors import IdgenError
 from django_idgen.core.layout import parse_layout
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.redis.registry import RedisLeases
-from tests.leases.redis.fleet import LONG, new_space
+from tests.leases.redis.fleet import new_space
 from tests.redis_servers import RedisFarm, cache_alias
+from tests.tiers import LONG
 
 LAYOUT = parse_layout("standard")
 WINDOW = 3.0

@@ -9,7 +9,7 @@ import pytest
 
 from django_idgen.core.errors import RegistryUnavailable
 from django_idgen.models import NamespaceRecord
-from tests.leases.redis.fleet import HOLDERS, LONG, STRIDE, WINDOW, Fleet
+from tests.leases.redis.fleet import HOLDERS, STRIDE, WINDOW, Fleet
 from tests.redis_servers import (
     RedisFarm,
     RedisServer,
@@ -17,6 +17,7 @@ from tests.redis_servers import (
     eventually,
     sentinel_options,
 )
+from tests.tiers import LONG
 
 Settle = Callable[[Fleet], None]
 
