@@ -14,6 +14,7 @@ from tests.breaks.__main__ import chosen_of, try_all
 from tests.breaks.catalogue import BREAKS
 from tests.breaks.definition import Break, Unported
 from tests.breaks.running import Copy
+from tests.tiers import is_long
 
 ROOT = Path(__file__).parents[1]
 LEAST = 40
@@ -46,6 +47,22 @@ def test_each_test_that_is_named_is_there() -> None:
             # A class may have it from the contract that it keeps.
             known = text + contracts if len(names) > 1 else text
             assert re.search(rf"^ *(?:def|class) {name}\b|^{name}\b", known, re.M), test
+
+
+def test_each_break_is_found_on_push(request: pytest.FixtureRequest) -> None:
+    """One of its tests runs there, or the break says why none does."""
+    items = request.session.items
+    files = {test.partition("::")[0] for each in BREAKS for test in each.tests}
+    if not files <= {item.nodeid.partition("::")[0] for item in items}:
+        pytest.skip("This run does not have all the tests that breaks name.")
+    names = set()
+    for item in items:
+        if not is_long(item):
+            path, *parts = item.nodeid.partition("[")[0].split("::")
+            names |= {"::".join([path, *parts[:count]]) for count in range(len(parts) + 1)}
+            names.add(item.nodeid)
+    late = {each.name for each in BREAKS if names.isdisjoint(each.tests)}
+    assert late == {each.name for each in BREAKS if each.late}
 
 
 # --- the command, on a project of one line ------------------------------------------

@@ -28,6 +28,8 @@ class Break:
     """What stands in its place."""
     tests: tuple[str, ...]
     """Those that have to turn red, as pytest names them; one of them is enough."""
+    late: str = ""
+    """Why none of them runs on push, such as a failover; empty if one does."""
 
     def broken(self, root: Path) -> str:
         """The text of the file below ``root`` with the break in it. Raises :class:`Unported`."""

@@ -195,7 +195,9 @@ class Web:
 
     def try_to_take(self, count: int = 5) -> Taken | None:
         """As :meth:`take`; ``None`` if the worker answers with an error."""
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=8)) as client:
+        with closing(
+            http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        ) as client:
             client.request("GET", f"/ids/{count}")
             answer = client.getresponse()
             body = answer.read()
