@@ -77,6 +77,7 @@ class TestRedisLeasesOverPostgres(LeaseContract):
         yield RedisLender(self.alias, self.database)
 
 
+@pytest.mark.long
 class TestRedisLeasesOverSqlite(LeaseContract):
     examples = 8
     measures_clocks = True
@@ -93,6 +94,7 @@ class TestRedisLeasesOverSqlite(LeaseContract):
         yield RedisLender(self.alias, "default")
 
 
+@pytest.mark.long
 class TestRedisLeasesOverMemory(LeaseContract):
     measures_clocks = True
     keeps_history = False

@@ -70,6 +70,7 @@ class TestZooKeeperLeasesOverPostgres(LeaseContract):
         yield ZooKeeperLender(self.server, self.database)
 
 
+@pytest.mark.long
 class TestZooKeeperLeasesOverMemory(LeaseContract):
     examples = 8
     measures_clocks = True

@@ -183,17 +183,18 @@ def test_a_holder_that_is_cut_off_while_others_go_on(zookeeper: ZooKeeper, postg
     What it sent meanwhile arrives when the line is mended, and changes nothing.
     """
     wire = CutWire(("127.0.0.1", zookeeper.port))
-    space = replace(zookeeper_space(), workers=range(1), window_ticks=3000)
-    far, near = (
-        SnowflakeGenerator(
-            LAYOUT,
-            ZooKeeperLeases(space, hosts=hosts, database=postgres, timeout=0.5),
-            holder=hosts,
-            background=False,
-        )
-        for hosts in (f"127.0.0.1:{wire.port}", zookeeper.host)
-    )
-    ids = far.next_ids(100)
+    space = replace(zookeeper_space(), workers=range(1), window_ticks=6000)
+
+    def generator(hosts: str, timeout: float) -> SnowflakeGenerator:
+        registry = ZooKeeperLeases(space, hosts=hosts, database=postgres, timeout=timeout)
+        return SnowflakeGenerator(LAYOUT, registry, holder=hosts, background=False)
+
+    # The first use makes tables and a generation, for which the short timeout is too short.
+    first = generator(zookeeper.hosts, 60)
+    ids = first.next_ids(1)
+    first.close()
+    far, near = generator(f"127.0.0.1:{wire.port}", 3), generator(zookeeper.hosts, 60)
+    ids += far.next_ids(100)
     lease = far.keeper.lease
     assert lease is not None
     wire.cut()
