@@ -30,7 +30,6 @@ REGISTRIES = (
     "django_idgen.leases.database.DatabaseLeases",
     "django_idgen.leases.redis.RedisLeases",
     "django_idgen.leases.zookeeper.ZooKeeperLeases",
-    "django_idgen.leases.fallback.FallbackLeases",
     "django_idgen.leases.checkpointed.CheckpointedLeases",
     "django_idgen.leases.static.StaticLeases",
     "django_idgen.leases.disposable.DisposableLeases",

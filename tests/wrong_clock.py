@@ -73,7 +73,7 @@ def act(place: dict[str, str], prefix: str) -> dict[str, Any]:
         "renewed": {name: known[name].renew_seen(idle_after=IDLE_AFTER) for name in known},
         "now_us": {name: rewriting_at(known[name]) for name in known},
         "granted": {name: acquired(known[name], leaving=name == "fresh") for name in known},
-        "read_us": [each.inspect()[0].now_us for each in known.values()],
+        "read_us": [each.inspect().now_us for each in known.values()],
         "id": first_id(place),
     }
 
@@ -87,7 +87,7 @@ def rewriting_at(registry: Any) -> int:
         raise LookupError
 
     with suppress(LookupError):
-        registry.books()[0].rewrite(refuse)
+        registry.stored_book().rewrite(refuse)
     return moments[-1]
 
 

@@ -52,11 +52,6 @@ STATES: Mapping[WorkerState, tuple[str, Any, Any]] = {
         gettext_lazy("expired"),
         gettext_lazy("The window has ended. The next process may take it."),
     ),
-    WorkerState.UNKNOWN: (
-        "?",
-        gettext_lazy("unknown"),
-        gettext_lazy("Its registry does not answer."),
-    ),
     WorkerState.FREE: ("·", gettext_lazy("free"), gettext_lazy("Never lent, or released.")),
     WorkerState.USED: (
         "×",
@@ -270,9 +265,8 @@ class WorkerLeaseAdmin(ViewOnlyAdmin):
 
     def _log(self, request: HttpRequest, found: WorkerMap, entry: WorkerEntry) -> None:
         # A lease in Redis has no row; the log names it all the same.
-        namespace = entry.namespace or found.namespace
-        key = WorkerLease.key_of(namespace, entry.worker)
-        lease = WorkerLease(id=key, namespace=namespace, worker=entry.worker)
+        key = WorkerLease.key_of(found.namespace, entry.worker)
+        lease = WorkerLease(id=key, namespace=found.namespace, worker=entry.worker)
         values = {
             "holder": entry.holder,
             "state": STATES[entry.state][1],

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 
@@ -37,8 +37,6 @@ class WorkerState(Enum):
     """Its holder has ended, and the registry lends no worker id again."""
     RESERVED = "reserved"
     """In the layout, but not lent by this registry."""
-    UNKNOWN = "unknown"
-    """Its registry, one of several, does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class Ticks:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What one registry stores of its worker ids, at one moment. Frozen."""
+    """What a registry stores of its worker ids, at one moment. Frozen."""
 
     kind: str
     namespace: Namespace
@@ -82,8 +80,6 @@ class Inspection:
     """The others were never lent."""
     workers: range | None = None
     """The worker ids that it lends, if not all of the namespace's."""
-    failure: str = ""
-    """Why the registry did not answer; then there are no marks."""
     place: str = ""
     """Where the marks are, such as the alias of a database; empty if unknown."""
 
@@ -150,14 +146,10 @@ class WorkerMap:
     """By worker id, rising."""
     read_at: datetime
     """By the registry's clock."""
-    lent: Sequence[range] = ()
-    """The worker ids that the registries lend; the rest is reserved."""
-    unseen: Mapping[range, str] = field(default_factory=dict)
-    """Worker ids whose registry did not answer, and why."""
-    once: Sequence[range] = ()
-    """Worker ids that are lent once each, in their order."""
-    used: Sequence[range] = ()
-    """Those of :attr:`once` that were lent."""
+    lent: range
+    """The worker ids that the registry lends; the rest is reserved."""
+    used: range = range(0)
+    """Those that it has lent, if it lends each once, in their order."""
 
     def state(self, worker: int) -> WorkerState:
         """The state of any worker id of the layout. Raises :class:`WorkerOutOfRange`."""
@@ -166,51 +158,38 @@ class WorkerMap:
         entry = self.entries.get(worker)
         if entry is not None:
             return entry.state
-        if any(worker in part for part in self.unseen):
-            return WorkerState.UNKNOWN
-        if any(worker in part for part in self.used):
+        if worker in self.used:
             return WorkerState.USED  # its row was deleted
-        known = any(worker in part for part in self.lent)
-        return WorkerState.FREE if known else WorkerState.RESERVED
+        return WorkerState.FREE if worker in self.lent else WorkerState.RESERVED
 
     def counts(self) -> Mapping[WorkerState, int]:
         """How many worker ids of the layout are in each state."""
         counted = Counter(entry.state for entry in self.entries.values())
-        outside = sum(not any(worker in part for part in self.lent) for worker in self.entries)
-        lent = sum(len(part) for part in self.lent)
-        unseen = sum(len(part) for part in self.unseen)
-        listed = sum(any(worker in part for part in self.used) for worker in self.entries)
-        unlisted = sum(len(part) for part in self.used) - listed
+        outside = sum(worker not in self.lent for worker in self.entries)
+        unlisted = len(self.used) - sum(worker in self.used for worker in self.entries)
         counted[WorkerState.USED] += unlisted
-        counted[WorkerState.FREE] += lent - (len(self.entries) - outside) - unlisted
-        counted[WorkerState.UNKNOWN] += unseen
-        counted[WorkerState.RESERVED] += len(self.workers) - lent - unseen - outside
+        counted[WorkerState.FREE] += len(self.lent) - (len(self.entries) - outside) - unlisted
+        counted[WorkerState.RESERVED] += len(self.workers) - len(self.lent) - outside
         return {state: counted[state] for state in WorkerState}
 
 
-def drawn(alias: str, kind: str, workers: range, inspections: Sequence[Inspection]) -> WorkerMap:
-    """The map of ``workers``, from at least one inspection, each of other worker ids."""
+def drawn(alias: str, kind: str, workers: range, inspection: Inspection) -> WorkerMap:
+    """The map of ``workers``."""
     found = [
         _as_lent(entry, inspection)
-        for inspection in inspections
         for entry in entries_of(inspection)
         if entry.worker in workers  # an earlier layout had more
     ]
-    seen = [inspection for inspection in inspections if not inspection.failure]
-    once = [inspection.lent for inspection in seen if inspection.namespace.unused == "only"]
+    lends_once = inspection.namespace.unused == "only"
     return WorkerMap(
         alias=alias,
-        namespace=inspections[0].namespace.name,
+        namespace=inspection.namespace.name,
         kind=kind,
         workers=workers,
         entries={entry.worker: entry for entry in sorted(found, key=lambda each: each.worker)},
-        read_at=moment(min(max((seen or inspections)[0].now_us, 0), MAX_UNIX_US)),
-        lent=[inspection.lent for inspection in seen],
-        unseen={
-            inspection.lent: inspection.failure for inspection in inspections if inspection.failure
-        },
-        once=once,
-        used=[_used(part, found) for part in once],
+        read_at=moment(min(max(inspection.now_us, 0), MAX_UNIX_US)),
+        lent=inspection.lent,
+        used=_used(inspection.lent, found) if lends_once else range(0),
     )
 
 
@@ -225,10 +204,10 @@ def _as_lent(entry: WorkerEntry, inspection: Inspection) -> WorkerEntry:
     return entry
 
 
-def _used(part: range, entries: Iterable[WorkerEntry]) -> range:
+def _used(workers: range, entries: Iterable[WorkerEntry]) -> range:
     # Not by the number of rows: old ones may be deleted.
-    lent = [part.index(entry.worker) for entry in entries if entry.worker in part]
-    return part[: max(lent, default=-1) + 1]
+    lent = [workers.index(entry.worker) for entry in entries if entry.worker in workers]
+    return workers[: max(lent, default=-1) + 1]
 
 
 def entries_of(inspection: Inspection) -> Iterable[WorkerEntry]:

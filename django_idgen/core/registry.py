@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar
 
 from .errors import NotSeenFromHere
@@ -20,7 +20,7 @@ class Registry(ABC):
     done", and the grant is gone. No method runs inside the caller's transaction.
 
     Safety depends on the abstract methods. The others inspect and maintain; a registry overrides
-    those that it can do. By default they ask the registries named by :attr:`nested`.
+    those that it can do.
     """
 
     namespace: Namespace
@@ -33,7 +33,7 @@ class Registry(ABC):
     knows_holders: ClassVar[bool] = False
     """Whether it implements :meth:`held_by` and :meth:`rename_holders`."""
     nested: ClassVar[tuple[str, ...]] = ()
-    """The options (and attributes) that are registries themselves."""
+    """The options that are registries themselves."""
     database: str | None = None
     """The alias of the database that keeps its marks."""
     lent: range | None = None
@@ -94,19 +94,15 @@ class Registry(ABC):
 
     def lend_on(self) -> None:
         """Tell the registry that it lends to other hosts from now on, whose clocks may differ."""
-        for part in self._nested():
-            part.lend_on()
 
     # --- inspecting -----------------------------------------------------------
 
-    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
-        """Read what is stored (of ``workers`` alone, if given), here and in nested registries.
+    def inspect(self, workers: Collection[int] | None = None) -> Inspection:
+        """Read what is stored (of ``workers`` alone, if given).
 
         Changes nothing. Raises :class:`RegistryUnavailable` and :class:`NotSeenFromHere`.
         """
-        if not self.nested:
-            raise self._not_seen("inspect")
-        return [found for part in self._nested() for found in part.inspect(workers)]
+        raise self._not_seen("inspect")
 
     def free(self, worker: int, lease: str | None = None) -> bool:
         """Free a worker id by hand: void its token, leave its mark. False if it wasn't held.
@@ -115,17 +111,11 @@ class Registry(ABC):
         registry compares it as it voids the token. The holder uses up its window, and the next
         holder starts after that. Raises as :meth:`inspect`.
         """
-        if not self.nested:
-            raise self._not_seen("free")
-        part = self._part_with(worker)
-        return part is not None and part.free(worker, lease)
+        raise self._not_seen("free")
 
     def past_lease(self, worker: int, tick: int) -> PastLease | None:
         """Who held ``worker`` at ``tick``; None if that isn't known. Raises as :meth:`inspect`."""
-        if not self.nested:
-            raise self._not_seen("past_lease")
-        part = self._part_with(worker)
-        return None if part is None else part.past_lease(worker, tick)
+        raise self._not_seen("past_lease")
 
     def held_by(self, holder: str) -> list[Lease]:
         """The leases of ``holder``, expired or not; the earliest first.
@@ -146,59 +136,32 @@ class Registry(ABC):
 
         Raises :class:`RegistryUnavailable`.
         """
-        return next((part.installation() for part in self._nested()), None)
+        return None
 
     def check_access(self) -> None:
         """Raise what :meth:`acquire` would if a service does not know or trust this process.
 
         Acquires nothing. Registries without a service have nothing to check.
         """
-        for part in self._nested():
-            part.check_access()
 
-    def books(self) -> Sequence[StoredBook]:
-        """What is stored of the namespace, for commands that change its settings."""
-        # The last one first: a fallback lends while the first registry is being changed.
-        return [book for part in reversed(self._nested()) for book in part.books()]
+    def stored_book(self) -> StoredBook | None:
+        """What is stored of the namespace, for commands that change its settings.
+
+        None if this project does not store it, or not for longer than the process.
+        """
+        return None
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
-        """By the server's name: a function that raises if the server does not answer.
-
-        One server that answers is enough.
-        """
-        parts = reversed(self._nested())
-        return {name: probe for part in parts for name, probe in part.probes().items()}
-
-    # --- nested registries ----------------------------------------------------
-
-    @staticmethod
-    def wrapped(namespace: Namespace) -> Mapping[str, Namespace]:
-        """The namespaces of the :attr:`nested` registries, by their options."""
+        """By the server's name: a function that raises if the server does not answer."""
         return {}
-
-    def parts(self) -> Iterator[Registry]:
-        """This registry and all nested ones."""
-        yield self
-        for part in self._nested():
-            yield from part.parts()
-
-    def _nested(self) -> list[Registry]:
-        return [getattr(self, name) for name in self.nested]
-
-    def _part_with(self, worker: int) -> Registry | None:
-        return next((part for part in self._nested() if worker in part.namespace.workers), None)
 
     # --- its life -------------------------------------------------------------
 
     def abandon(self) -> None:
         """In the child of a fork: drop what it inherited. Sends nothing to the registry."""
-        for part in self._nested():
-            part.abandon()
 
     def close(self) -> None:
         """Free local resources. May be called twice."""
-        for part in self._nested():
-            part.close()
 
     def _not_seen(self, capability: str) -> NotSeenFromHere:
         return NotSeenFromHere(

@@ -121,7 +121,7 @@ class BookRegistry(Registry):
 
     # --- inspection -----------------------------------------------------------------
 
-    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
+    def inspect(self, workers: Collection[int] | None = None) -> Inspection:
         """See :meth:`Registry.inspect`."""
 
         def job(book: Book) -> tuple[int, Sequence[InspectedMark]]:
@@ -130,7 +130,7 @@ class BookRegistry(Registry):
         found = self.store.run_if_there(job)
         now_us, marks = (self.store.now_us(), ()) if found is None else found
         place, kind = self.store.place, self.kind or "database"
-        return [Inspection(kind, self.namespace, now_us, marks, self.lent, place=place)]
+        return Inspection(kind, self.namespace, now_us, marks, self.lent, place=place)
 
     def free(self, worker: int, lease: str | None = None) -> bool:
         """See :meth:`Registry.free`.
@@ -158,9 +158,9 @@ class BookRegistry(Registry):
         self.store.changed()
         return count
 
-    def books(self) -> Sequence[StoredBook]:
-        """See :meth:`Registry.books`; none where the store ends with the process."""
-        return () if self.store.key is None else (BookInStore(self.namespace, self.store),)
+    def stored_book(self) -> StoredBook | None:
+        """See :meth:`Registry.stored_book`."""
+        return None if self.store.key is None else BookInStore(self.namespace, self.store)
 
     # --- sub-leases -------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,11 +32,13 @@ from ..core.errors import (
     RegistryUnavailable,
 )
 from ..core.files import NumberFile, check_platform, file_errors, file_name, sync_directory
+from ..core.inspection import Inspection, PastLease
 from ..core.keeper import pause_until_renewal
 from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Namespace
 from ..core.loader import RepeatingThread
 from ..core.options import check_seconds
 from ..core.registry import Registry
+from ..core.stored import StoredBook
 
 logger = logging.getLogger("django_idgen")
 
@@ -91,11 +93,6 @@ class CheckpointedLeases(Registry):
         """By token."""
         self._thread = RepeatingThread()
         """Asks the registry, so that callers wait for the file alone."""
-
-    @staticmethod
-    def wrapped(namespace: Namespace) -> Mapping[str, Namespace]:
-        """The registry's is this one's."""
-        return {"registry": namespace}
 
     # --- lending --------------------------------------------------------------
 
@@ -297,7 +294,7 @@ class CheckpointedLeases(Registry):
         own = grant.lease.worker
         now = self.namespace.tick_at(grant.reading.registry_us)
         try:
-            marks = [mark for found in self.registry.inspect() for mark in found.marks]
+            marks = list(self.registry.inspect().marks)
         except IdgenError:
             return  # The registry has failed since it lent: there is nothing to compare with.
         offsets = [
@@ -327,13 +324,37 @@ class CheckpointedLeases(Registry):
         held = self._held_by(lease)
         return lease.until if held is None else held.lease.until
 
+    def lend_on(self) -> None:
+        self.registry.lend_on()
+
+    def inspect(self, workers: Collection[int] | None = None) -> Inspection:
+        return self.registry.inspect(workers)
+
+    def free(self, worker: int, lease: str | None = None) -> bool:
+        return self.registry.free(worker, lease)
+
+    def past_lease(self, worker: int, tick: int) -> PastLease | None:
+        return self.registry.past_lease(worker, tick)
+
+    def installation(self) -> str | None:
+        return self.registry.installation()
+
+    def check_access(self) -> None:
+        self.registry.check_access()
+
+    def stored_book(self) -> StoredBook | None:
+        return self.registry.stored_book()
+
+    def probes(self) -> Mapping[str, Callable[[], None]]:
+        return self.registry.probes()
+
     def abandon(self) -> None:
         # The files stay locked by the parent.
         self._thread.stop()
         for held in self._held.values():
             held.file.close()
         self._start_over()
-        super().abandon()
+        self.registry.abandon()
 
     def close(self) -> None:
         """Give up the files, as the end of the process would; leases in them can be resumed."""
@@ -341,7 +362,7 @@ class CheckpointedLeases(Registry):
             self._thread.stop()
             while self._held:
                 self._held.popitem()[1].file.close()
-        super().close()
+        self.registry.close()
 
 
 @dataclass(frozen=True, slots=True)

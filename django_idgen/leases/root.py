@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -171,11 +171,10 @@ class Root:
         """Whether the running test forbids the database."""
         return place_of(self.database) is Place.FORBIDDEN
 
-    def books(self) -> Sequence[StoredBook]:
-        """See :meth:`Registry.books`; none in a test that forbids the database."""
-        if self.is_forbidden():
-            return ()
-        return [RootedBook(each, self._lessee) for each in self.current().books()]
+    def stored_book(self) -> StoredBook | None:
+        """See :meth:`Registry.stored_book`; none in a test that forbids the database."""
+        found = None if self.is_forbidden() else self.current().stored_book()
+        return None if found is None else RootedBook(found, self._lessee)
 
     # --- installations ----------------------------------------------------------
 

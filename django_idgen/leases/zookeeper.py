@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -141,8 +141,8 @@ class ZooKeeperLeases(BookRegistry):
         self.store.withdraw(lease)
         return known
 
-    def books(self) -> Sequence[StoredBook]:
-        return self.store.root.books()
+    def stored_book(self) -> StoredBook | None:
+        return self.store.root.stored_book()
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         return {f"zookeeper {self.store.node.session.hosts}": self.ping}

@@ -10,11 +10,9 @@ If one does not answer in time, its entry says so, and the rest is complete.
        {"alias", "namespace", "layout", "epoch", "exhausted_at", "exhausted_in": seconds,
         "registry", "window": seconds,
         "seen": whether this project can see the worker ids,
-        "workers": {"total", "free", "held", "lapsing", "lapsed", "used",
-                     "reserved", "unknown"} or null,
+        "workers": {"total", "free", "held", "lapsing", "lapsed", "used", "reserved"} or null,
         "holders": [{"worker", "state", "holder", "acquired_at", "seen_at", "until",
                      "window_left": seconds, "clock_offset": seconds}],
-        "unseen": [{"first", "last", "why"}],
         "error": why the registry did not answer, or null}],
      "tags": [
        {"database", "total": tags there, "fetch_rate": ids a second of all of them,
@@ -49,9 +47,9 @@ from ..db.dialects import aware_moment
 from ..db.tables import is_missing, missing_columns, missing_tables, with_way_out
 from ..models import LeafAlloc
 from ..process import handlers
-from ..process.factory import registry_kind
+from ..process.factory import lease_databases, registry_kind
 from ..process.tags import is_row_of, source_behind_pool, source_in_use
-from ..settings.config import DEFAULT_ALIAS, GeneratorSettings
+from ..settings.config import GeneratorSettings
 from .probes import Outcome, Probe, Probes
 from .tags.outlook import TagOutlook, outlooks
 from .workers import worker_map
@@ -133,17 +131,8 @@ def status(
 
 def _databases_in_use(of_tags: Collection[str]) -> list[str]:
     """The aliases in ``DATABASES`` of all databases that ids depend on."""
-    found = dict.fromkeys(of_tags)
-    for entry in handlers.current_settings().generators.values():
-        found |= dict.fromkeys(_databases_of(entry.leases.options))
+    found = dict.fromkeys([*of_tags, *lease_databases()])
     return [alias for alias in found if alias in connections.settings]
-
-
-def _databases_of(options: Mapping[str, Any]) -> list[str]:
-    nested = [each.get("OPTIONS", {}) for each in options.values() if isinstance(each, Mapping)]
-    if not nested:
-        return [str(options.get("database", DEFAULT_ALIAS))]
-    return [alias for each in nested for alias in _databases_of(each)]
 
 
 # --- generators ---------------------------------------------------------------------
@@ -163,7 +152,6 @@ def _generator(settings: GeneratorSettings) -> Document:
         "window": settings.window,
         "workers": None,
         "holders": [],
-        "unseen": [],
         "seen": True,
     }
 
@@ -177,10 +165,6 @@ def _read_workers(alias: str) -> Document:
     return {
         "workers": {"total": len(found.workers), **states},
         "holders": [_holder(each) for each in found.entries.values() if each.state in IN_USE],
-        "unseen": [
-            {"first": part.start, "last": part.stop - 1, "why": why}
-            for part, why in found.unseen.items()
-        ],
     }
 
 

@@ -22,7 +22,6 @@ STATES = {
     "free": "free",
     "used": "used up",
     "reserved": "reserved",
-    "unknown": "unknown",
 }
 """The states of worker ids: the name in JSON, and the one that is shown."""
 MOST_HOLDERS = 20
@@ -64,10 +63,6 @@ def _generator(entry: Document, width: int | None, every: bool) -> list[str]:
         f"GENERATOR {entry['alias']}: namespace {entry['namespace']}, {entry['layout']}",
         f"  ids until {_clock(entry['exhausted_at'])[:10]} ({_left(entry['exhausted_in'])})",
         f"  worker ids from {entry['registry']}: {_workers(entry)}",
-        *(
-            f"  {part['first']}..{part['last']} can't be queried: {_line(part['why'])}"
-            for part in entry["unseen"]
-        ),
     ]
     lines = [line for each in texts for line in _wrapped(each, width)]
     holders = entry["holders"]

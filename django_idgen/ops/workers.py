@@ -35,11 +35,10 @@ from ..settings.config import GeneratorSettings
 def worker_map(alias: str) -> WorkerMap:
     """All worker ids of generator ``alias``. Takes none, changes nothing.
 
-    One round trip (or transaction) for each registry, and memory for the worker ids that were
-    ever lent. If only some of a fallback's registries answer, the map has their worker ids.
+    One round trip (or transaction), and memory for the worker ids that were ever lent.
 
-    Raises :class:`SettingsError` for an unknown alias, :class:`RegistryUnavailable` if no
-    registry answers, and :class:`NotSeenFromHere`.
+    Raises :class:`SettingsError` for an unknown alias, :class:`RegistryUnavailable` if the
+    registry does not answer, and :class:`NotSeenFromHere`.
     """
     entry = handlers.generator_settings(alias)
     found = _registry_in_use(entry).inspect()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -20,15 +20,12 @@ from ..core.segment_allocator import SegmentAllocator
 from ..settings.config import (
     DEFAULT_ALIAS,
     LEASE_OPTIONS,
-    NESTED_LEASE_OPTIONS,
     BackendSettings,
     GeneratorSettings,
     SegmentSettings,
-    SettingsError,
     TagGeneratorSettings,
     nested_leases,
     nested_source,
-    nested_workers,
     read_settings,
 )
 from ..signals import emit
@@ -93,7 +90,7 @@ def build_tag_generator(settings: TagGeneratorSettings) -> Any:
 
 
 def build_registry(settings: GeneratorSettings) -> Registry:
-    """The lease registry of one alias, with the registries it wraps."""
+    """The lease registry of one alias, with the registry it wraps."""
     return _registry(settings.leases, _namespace(settings), settings)
 
 
@@ -106,27 +103,15 @@ def _registry(
     leases: BackendSettings, namespace: Namespace, settings: GeneratorSettings
 ) -> Registry:
     options = {key: value for key, value in leases.options.items() if key not in LEASE_OPTIONS}
-    if "workers" in leases.options and _is_told_its_workers(leases):
+    if "workers" in settings.leases.options and _is_told_its_workers(leases):
         # A registry that knows no other process needs the worker ids of this host.
         options["workers"] = namespace.workers
-    for name, part in _wrapped(leases, namespace).items():
-        nested = nested_leases(leases, name)
-        workers = nested_workers(nested, part.workers, settings.layout)
-        options[name] = _registry(nested, replace(part, workers=workers), settings)
-    also = LEASE_OPTIONS if leases is settings.leases else NESTED_LEASE_OPTIONS
+    for name in leases.load().nested:
+        options[name] = _registry(nested_leases(leases, name), namespace, settings)
+    also = LEASE_OPTIONS if leases is settings.leases else ()
     backend = replace(leases, options=options, also=also)
     made: Registry = backend.build(_agreed(namespace, leases))
     return made
-
-
-def _wrapped(leases: BackendSettings, namespace: Namespace) -> Mapping[str, Namespace]:
-    """The namespaces of the registries it wraps, by the option that describes each."""
-    backend = leases.load()
-    try:
-        parts: Mapping[str, Namespace] = backend.wrapped(namespace)
-    except ConfigurationError as error:
-        raise SettingsError(f"{leases.where}['OPTIONS']: {error}") from error
-    return parts
 
 
 def _namespace(settings: GeneratorSettings) -> Namespace:

@@ -110,9 +110,8 @@ def check_quota(registry: Registry, alias: str, owner: Owner) -> None:
         return  # this service borrows from another one, which counts
     left = [
         left
-        for inspection in stored
-        for inspected in inspection.marks
-        if owner.has(inspected.mark.holder) and (left := _seconds_left(inspection, inspected)) > 0
+        for inspected in stored.marks
+        if owner.has(inspected.mark.holder) and (left := _seconds_left(stored, inspected)) > 0
     ]
     if len(left) + 1 > most * WARNED:
         held = min(len(left) + 1, most)

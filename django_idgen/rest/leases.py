@@ -200,15 +200,12 @@ def _leases() -> Iterator[dict[str, Any]]:
     Namespaces of one name in two places are two.
     """
     seen: set[tuple[str, str, str, int]] = set()
-    namespaces: dict[str, set[str]] = {}
-    for alias, settings in current_settings().generators.items():
-        own = namespaces.setdefault(alias, {settings.namespace})
+    for alias in current_settings().generators:
         try:
             entries = worker_map(alias).entries.values()
         except NotSeenFromHere:
             continue  # a service lists those that it lends
         for entry in entries:
-            own.add(entry.namespace)
             key = entry.registry, entry.place or alias, entry.namespace, entry.worker
             if key not in seen:
                 seen.add(key)
@@ -216,8 +213,8 @@ def _leases() -> Iterator[dict[str, Any]]:
     for database, users in lease_databases().items():
         if is_missing("WorkerLease", database):
             continue
-        known = set().union(*(namespaces[each.alias] for each in users))
         # Namespaces that no generator here uses any more.
+        known = {each.namespace for each in users}
         rows = WorkerLease.objects.using(database).exclude(namespace__in=known)
         for entry in entries_from_rows(rows, database).values():
             yield _document(None, entry)

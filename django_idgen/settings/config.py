@@ -42,7 +42,6 @@ __all__ = [
     "TagGeneratorSettings",
     "nested_leases",
     "nested_source",
-    "nested_workers",
     "read_settings",
     "shortest_window",
 ]
@@ -51,8 +50,8 @@ __all__ = [
 
 REMOVED = {
     "django_idgen.leases.fallback.FallbackLeases": (
-        "It was removed: put its 'primary' in its place. A longer window, or CheckpointedLeases, "
-        "covers an outage."
+        "It was removed: a longer window, or CheckpointedLeases, covers an outage. Stop all "
+        "processes, put its 'primary' in its place, and run 'manage.py idgen_doctor'."
     ),
     "longest_chain": "It was removed: a caller who waits doubles the step. Leave it out.",
 }
@@ -78,10 +77,14 @@ class BackendSettings:
     base: type = object
     """What the class must derive from."""
 
-    def load(self) -> Any:
-        """The class. Raises :class:`SettingsError` if there is none."""
+    def refuse_removed(self) -> None:
+        """Raise :class:`SettingsError` for a class of an earlier version."""
         if self.path in REMOVED:
             raise SettingsError(f"{self.where}['BACKEND'] is {self.path!r}. {REMOVED[self.path]}")
+
+    def load(self) -> Any:
+        """The class. Raises :class:`SettingsError` if there is none."""
+        self.refuse_removed()
         try:
             found = import_string(self.path)
         except ImportError as error:
@@ -323,8 +326,6 @@ IDLE_WINDOWS = 5
 
 LEASE_OPTIONS = ("window", "workers", "idle_after")
 """Options of LEASES for the namespace, whatever the backend."""
-NESTED_LEASE_OPTIONS = ("workers",)
-"""Those that a nested registry has of its own."""
 SEGMENT_OPTIONS = (
     "default_step",
     "timeout",
@@ -554,11 +555,12 @@ def nested_leases(outer: BackendSettings, name: str) -> BackendSettings:
     """
     where = f"{outer.where}['OPTIONS'][{name!r}]"
     nested = _backend(where, outer.options.get(name, {}), DEFAULT_LEASES)
-    for option in ("window", "idle_after"):
+    nested.refuse_removed()
+    for option in LEASE_OPTIONS:
         if option in nested.options:
             raise SettingsError(
                 f"{where}['OPTIONS'] has {option!r}, which belongs one level up: it is the same "
-                f"for all registries that lend to a holder."
+                f"for both registries."
             )
     return nested
 
@@ -570,13 +572,6 @@ def nested_source(outer: BackendSettings, name: str) -> BackendSettings:
     """
     where = f"{outer.where}['OPTIONS'][{name!r}]"
     return _backend(where, outer.options.get(name, {}), DEFAULT_SOURCE)
-
-
-def nested_workers(leases: BackendSettings, default: range, layout: BitLayout) -> range:
-    """The worker ids of a nested registry. Raises :class:`SettingsError`."""
-    if "workers" not in leases.options:
-        return default
-    return _workers(leases.where, leases.options["workers"], layout)
 
 
 def _backend(where: str, entry: object, default: str) -> BackendSettings:
@@ -607,6 +602,8 @@ def _refuse_shared_namespaces(generators: Mapping[str, GeneratorSettings]) -> No
         ours, theirs = first.workers, entry.workers
         overlap = max(ours.start, theirs.start) < min(ours.stop, theirs.stop)
         if overlap and _lender(first.leases) != _lender(entry.leases):
+            first.leases.refuse_removed()
+            entry.leases.refuse_removed()
             raise SettingsError(
                 f"Generators {first.alias!r} and {entry.alias!r} share the namespace "
                 f"{entry.namespace!r} but not the registry ({_lender(first.leases)}; "
@@ -627,6 +624,7 @@ def _lender(leases: BackendSettings) -> tuple[object, ...]:
         options.setdefault("database", DEFAULT_ALIAS)
     if leases.path == REDIS_LEASES:
         options.setdefault("alias", DEFAULT_ALIAS)
-    keys = ("database", "directory", "alias", "base_urls", "generator", "primary", "secondary")
+    keys = ("database", "directory", "alias", "base_urls", "generator")
     places = (str(options[key]) for key in keys if key in options)
-    return (leases.path, *places)
+    inner = _lender(nested_leases(leases, "registry")) if "registry" in options else ()
+    return (leases.path, *places, *inner)

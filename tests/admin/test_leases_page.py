@@ -47,7 +47,7 @@ def entry(worker: int, state: WorkerState, **changes: Any) -> WorkerEntry:
 def drawn_map(size: int, *entries: WorkerEntry, lent: range | None = None) -> WorkerMap:
     found = {each.worker: each for each in entries}
     lent = range(size) if lent is None else lent
-    return WorkerMap("default", "ns", "database", range(size), found, NOW, [lent])
+    return WorkerMap("default", "ns", "database", range(size), found, NOW, lent)
 
 
 EACH = [

@@ -9,7 +9,6 @@ __all__ = ["BREAKS"]
 LEASE = "django_idgen/core/lease.py"
 BOOK = "django_idgen/core/book.py"
 SUB_LEASE = "django_idgen/core/book.py"
-FALLBACK = "django_idgen/leases/fallback.py"
 HTTP = "django_idgen/leases/http.py"
 LENT_OVER_HTTP = "django_idgen/rest/lending.py"
 MEMORY = "tests/contracts/test_memory.py::TestMemoryLeases"
@@ -309,7 +308,7 @@ BREAKS = (
         "django_idgen/process/factory.py",
         '{**namespace.fingerprint, "registry": registry_kind(leases)}',
         "{**namespace.fingerprint}",
-        ("tests/leases/test_fallback_leases.py::test_settings_share_the_worker_ids_out",),
+        ("tests/config/test_conf.py::test_holders_agree_on_the_registry_and_its_worker_ids",),
     ),
     Break(
         "the worker ids are not in the fingerprint",
@@ -317,7 +316,7 @@ BREAKS = (
         "django_idgen/process/factory.py",
         'fingerprint["workers"] = [namespace.workers.start, namespace.workers.stop]',
         "pass",
-        ("tests/leases/test_fallback_leases.py::test_settings_share_the_worker_ids_out",),
+        ("tests/config/test_conf.py::test_holders_agree_on_the_registry_and_its_worker_ids",),
     ),
     # --- L6 what a registry that can forget may lend ------------------------------
     Break(
@@ -367,23 +366,6 @@ BREAKS = (
         "fence=max(self.fence, seen.ceiling)",
         "fence=self.fence",
         (f"{LINES}::test_what_the_borrower_still_knows_is_reckoned_with",),
-    ),
-    # --- a fallback -----------------------------------------------------------------
-    Break(
-        "two registries may lend one worker id",
-        "I1",
-        FALLBACK,
-        "if max(first.start, second.start) < min(first.stop, second.stop):",
-        "if max(first.start, second.start) + 1 < min(first.stop, second.stop):",
-        ("tests/leases/test_fallback_leases.py::test_ranges_that_overlap_are_refused",),
-    ),
-    Break(
-        "the second registry is given a worker id of the first",
-        "I1",
-        FALLBACK,
-        "workers=range(split, workers.stop),",
-        "workers=range(split - 1, workers.stop),",
-        ("tests/leases/test_fallback_leases.py::test_settings_describe_both_registries",),
     ),
     # --- over HTTP --------------------------------------------------------------------
     Break(

@@ -127,7 +127,7 @@ BREAKS = (
         "a closed registry opens again, whatever its successor lent",
         "I1",
         MOVE,
-        "if known and all(map(is_closed, known)) and not shown:",
+        "if stored and is_closed(stored) and not shown:",
         "if False:",
         (f"{MOVES}::test_back_from_static_worker_ids",),
     ),

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from io import StringIO
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 import django_idgen
@@ -21,8 +25,14 @@ from django_idgen.core.errors import ConfigurationError, GeneratorClosed
 from django_idgen.core.generator import Generator
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import Growth
+from django_idgen.ops.workers import worker_map
 from django_idgen.process import handlers
-from django_idgen.process.factory import build_allocator, build_generator, build_namespace
+from django_idgen.process.factory import (
+    build_allocator,
+    build_generator,
+    build_namespace,
+    build_registry,
+)
 from django_idgen.settings.config import SettingsError, read_settings
 from django_idgen.testing import no_registry
 
@@ -43,6 +53,12 @@ def generator(**entry: Any) -> dict[str, Any]:
 
 def leases(**options: Any) -> dict[str, Any]:
     return generator(LEASES={"OPTIONS": options})
+
+
+def checkpointed(registry: dict[str, Any], **options: Any) -> dict[str, Any]:
+    backend = "django_idgen.leases.checkpointed.CheckpointedLeases"
+    given = {"directory": "/tmp", "registry": registry, **options}
+    return generator(LEASES={"BACKEND": backend, "OPTIONS": given})
 
 
 def test_no_setting_at_all_describes_one_generator_in_the_default_database(
@@ -253,6 +269,25 @@ def test_two_registries_of_one_namespace_must_not_lend_the_same_worker_ids(other
         read_settings()
 
 
+def test_two_registries_within_checkpoints_are_told_apart() -> None:
+    """By what they wrap, and without its secrets."""
+    http = {"BACKEND": "django_idgen.leases.http.HttpLeases", "OPTIONS": {"token": "secret-word"}}
+
+    def shared(registry: Any) -> dict[str, Any]:
+        first, second = (checkpointed(each)["GENERATORS"]["default"] for each in ({}, registry))
+        return {"GENERATORS": {"default": first, "b": {**second, "NAMESPACE": "default"}}}
+
+    with override_settings(IDGEN=shared({})):
+        assert read_settings()
+    for other in ({"OPTIONS": {"database": "other"}}, http):
+        with (
+            override_settings(IDGEN=shared(other)),
+            pytest.raises(SettingsError, match="but not the registry") as raised,
+        ):
+            read_settings()
+        assert "secret-word" not in str(raised.value)
+
+
 def test_an_unknown_alias_is_answered_with_those_there_are() -> None:
     """``generators["typo"]`` says which aliases exist."""
     with pytest.raises(SettingsError, match=r"no generator 'typo'.*'default'"):
@@ -372,12 +407,70 @@ def test_what_is_known_beside_an_unknown_option_is_all_that_is_known() -> None:
         SettingsError, match=r"Known: window, workers, idle_after, worker, worker_from"
     ):
         build(generator(LEASES={"BACKEND": static, "OPTIONS": {"directory": "x", "windw": 3}}))
-    fallback: dict[str, Any] = {
-        "BACKEND": "django_idgen.leases.fallback.FallbackLeases",
-        "OPTIONS": {"primary": {"OPTIONS": {"databse": "x"}}},
+    with pytest.raises(SettingsError, match=r"registry'\]\['OPTIONS'\].*Known: database,"):
+        build(checkpointed({"OPTIONS": {"databse": "x"}}))
+
+
+@pytest.mark.parametrize("option", ["window", "workers", "idle_after"])
+def test_options_of_the_namespace_stand_outside_of_a_nested_registry(option: str) -> None:
+    """They are the same for both, and are given once."""
+    with pytest.raises(SettingsError, match=f"'{option}', which belongs one level up"):
+        build(checkpointed({"OPTIONS": {option: 900}}))
+
+
+def test_static_worker_ids_within_another_registry(tmp_path: Path) -> None:
+    """Its worker ids are those of the namespace."""
+    static = {
+        "BACKEND": "django_idgen.leases.static.StaticLeases",
+        "OPTIONS": {"directory": str(tmp_path)},
     }
-    with pytest.raises(SettingsError, match=r"primary'\]\['OPTIONS'\].*Known: workers, database,"):
-        build(generator(LEASES=fallback))
+    idgen = checkpointed(static, directory=str(tmp_path), workers=[12, 14])
+    with (
+        override_settings(IDGEN=idgen),
+        build_generator(read_settings().generators["default"]) as made,
+    ):
+        assert made.decode(made.next_id()).worker in range(12, 14)
+
+
+FALLBACK = {
+    "BACKEND": "django_idgen.leases.fallback.FallbackLeases",
+    "OPTIONS": {"primary": {"OPTIONS": {"workers": [0, 768]}}, "window": 60, "retry_after": 10},
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_removed_registry_is_refused_with_what_to_do_instead(nested: bool) -> None:
+    """Whatever reads the settings first, and whatever else is wrong with them."""
+    idgen = checkpointed(FALLBACK) if nested else generator(LEASES=FALLBACK)
+    where = r"\['registry'\]" if nested else r"\['LEASES'\]"
+    removed = where + r"\['BACKEND'\] .*FallbackLeases'\. It was removed: .*put its 'primary' in"
+    with override_settings(IDGEN=idgen):
+        (message,) = [each.msg for each in run_checks() if each.id == "django_idgen.E001"]
+        assert re.search(removed, message)
+        out = StringIO()
+        with pytest.raises(SystemExit):
+            call_command("idgen_doctor", only=["settings"], database=["default"], stdout=out)
+        assert "It was removed" in " ".join(out.getvalue().split())
+        for ask in (
+            lambda: handlers.generators["default"],
+            lambda: worker_map("default"),
+            lambda: call_command("idgen_status"),
+            lambda: call_command("idgen_skip", generators=[], yes=True),
+        ):
+            with pytest.raises((SettingsError, CommandError), match=removed):
+                ask()
+    with pytest.raises(SettingsError, match=removed):
+        build({"GENERATORS": {**idgen["GENERATORS"], "b": {"NAMESPACE": "default"}}})
+
+
+def test_holders_agree_on_the_registry_and_its_worker_ids() -> None:
+    """L8: both are part of the fingerprint; a nested registry has one of its own."""
+    with override_settings(IDGEN=checkpointed({}, workers=[0, 10])):
+        registry: Any = build_registry(read_settings().generators["default"])
+    outer, inner = registry.namespace.fingerprint, registry.registry.namespace.fingerprint
+    assert outer == {**inner, "registry": "checkpointed"}
+    assert (inner["registry"], inner["workers"]) == ("database", [0, 10])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.redis_servers import RedisFarm, cache_alias, redis_farm
 
 REDIS = "django_redis.cache.RedisCache"
 LEASES = {"BACKEND": "django_idgen.leases.redis.RedisLeases", "OPTIONS": {"alias": "ids"}}
-FALLBACK = "django_idgen.leases.fallback.FallbackLeases"
+CHECKPOINTED = "django_idgen.leases.checkpointed.CheckpointedLeases"
 
 
 @pytest.fixture
@@ -95,9 +95,9 @@ def test_another_place_is_none_of_its_business(caches: dict[str, Any], location:
 
 
 def test_a_registry_within_another_is_found(caches: dict[str, Any]) -> None:
-    """Also where the registry is one of two."""
+    """As that of a host's checkpoints."""
     caches["ids"] = caches["default"]
-    leases = {"BACKEND": FALLBACK, "OPTIONS": {"primary": LEASES}}
+    leases = {"BACKEND": CHECKPOINTED, "OPTIONS": {"directory": "/tmp", "registry": LEASES}}
     assert len(said("django_idgen.W005", caches, leases)) == 1
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -285,6 +286,31 @@ def test_processes_of_a_host_have_a_file_each(host: Host) -> None:
     assert {lease.worker for lease in again} == {lease.worker for lease in leases[:2]}
     with pytest.raises(RegistryUnavailable):
         host.process().acquire(holder="a")
+
+
+def test_whoever_looks_is_shown_what_the_registry_shows(host: Host) -> None:
+    """The files are for this host's processes alone."""
+    process = host.process()
+    lease = process.acquire(holder="a").lease
+    (inspected,) = process.inspect().marks
+    assert (inspected.mark.worker, inspected.mark.until) == (lease.worker, lease.start + WINDOW)
+    assert list(process.inspect([lease.worker + 1]).marks) == []
+    past = process.past_lease(lease.worker, lease.start)
+    assert past is not None
+    assert past.holder == "a"
+    assert process.free(lease.worker) is True
+    assert process.free(lease.worker) is False
+
+
+def test_what_concerns_the_registry_goes_on_to_it(host: Host) -> None:
+    """Its database and servers, the hosts that it lends to, and the end of what it holds."""
+    process = host.process()
+    process.registry = registry = Mock(spec=MemoryLeases)
+    for name in ("installation", "stored_book", "probes"):
+        assert getattr(process, name)() is getattr(registry, name).return_value
+    for name in ("lend_on", "check_access", "abandon", "close"):
+        getattr(process, name)()
+        getattr(registry, name).assert_called_once_with()
 
 
 def test_a_forked_child_neither_has_nor_resumes_its_parents_lease(host: Host) -> None:

@@ -247,7 +247,7 @@ def test_the_map_shows_what_is_used_up(server: DisposingServer) -> None:
         *[WorkerState.RESERVED] * 2,
     ]
     assert found.counts() == {state: states.count(state) for state in WorkerState}
-    narrow = [replace(each, workers=range(1, WORKERS)) for each in registry.inspect()]
+    narrow = replace(registry.inspect(), workers=range(1, WORKERS))
     assert drawn("", "", range(WORKERS), narrow).state(first.worker) is WorkerState.RESERVED
 
 

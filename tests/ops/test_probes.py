@@ -84,23 +84,6 @@ def test_a_redis_is_asked_by_what_uses_it(farm: RedisFarm, postgres: str) -> Non
             handlers.reset()
 
 
-def test_of_two_registries_both_are_asked(place: str) -> None:
-    """Either is enough: that is for whoever asks to say."""
-    leases = {
-        "BACKEND": "django_idgen.leases.fallback.FallbackLeases",
-        "OPTIONS": {
-            "primary": {"OPTIONS": {"database": place}},
-            "secondary": {
-                "BACKEND": "django_idgen.leases.database.DatabaseLeases",
-                "OPTIONS": {"database": "default"},
-            },
-        },
-    }
-    with override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": leases}}}):
-        assert set(probes_of(registry())) == {f"database {place}", "database default"}
-        handlers.reset()
-
-
 # --- what edits of tags ask of the marks -----------------------------------------------
 
 

@@ -110,17 +110,6 @@ def test_an_impossible_idle_after_is_refused(value: object) -> None:
         read_settings()
 
 
-def test_idle_after_is_said_once_for_nested_registries() -> None:
-    """As the window: it is a matter of the holders."""
-    nested = {"primary": {"OPTIONS": {"idle_after": 900}}}
-    leases = {"BACKEND": "django_idgen.leases.fallback.FallbackLeases", "OPTIONS": nested}
-    with (
-        override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": leases}}}),
-        pytest.raises(SettingsError, match="'idle_after', which belongs one level up"),
-    ):
-        factory.build_registry(read_settings().generators["default"])
-
-
 def test_what_expired_before_a_late_run_stays_so(alias: str) -> None:
     """A scheduler that was away for hours revives nothing: the worker id may be another's."""
     lease = acquire().lease

@@ -149,7 +149,7 @@ def fetch_one(source: ServerSource) -> object:
 
 
 def read_book(source: ServerSource) -> object:
-    return ServerLeases(SHOP, alias=source.alias).books()[0].read()
+    return ServerLeases(SHOP, alias=source.alias).stored_book().read()
 
 
 def acquire(source: ServerSource) -> object:

@@ -10,7 +10,7 @@ from ...core.clock import MAX_UNIX_US, moment, unix_us
 from ...core.errors import ConfigurationError
 from ...core.layout import BitLayout
 from ...core.segment import MAX_ID, Demand, Segment
-from ...core.stored import Stored, layout_of
+from ...core.stored import layout_of
 from ...fields import SegmentSource, SnowflakeSource
 from ...fields.base import GeneratedOnSave
 from ...ops.tags.edits import TagExists, clear_tag, make_tag, skip_tag
@@ -92,12 +92,11 @@ def next_after(field: GeneratedOnSave) -> int:
 
 def _lent_until_us(entry: GeneratorSettings) -> int:
     """The end of the last window of the generator's worker ids, which a skip moves far ahead."""
-    stored = [book.read() for book in registries[entry.alias].books()]
-    return max((_end_us(found, entry.layout) for found in stored if found is not None), default=0)
-
-
-def _end_us(stored: Stored, usual: BitLayout) -> int:
-    layout = layout_of(stored.fingerprint) if stored.fingerprint else usual
+    book = registries[entry.alias].stored_book()
+    stored = book.read() if book else None
+    if stored is None:
+        return 0
+    layout = layout_of(stored.fingerprint) if stored.fingerprint else entry.layout
     return layout.epoch_us + stored.highest * layout.tick_us
 
 

@@ -9,7 +9,7 @@ the old one can have lent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
@@ -197,7 +197,7 @@ class RedisLeases(Registry):
 
     # --- inspecting ---------------------------------------------------------
 
-    def inspect(self, workers: Collection[int] | None = None) -> Sequence[Inspection]:
+    def inspect(self, workers: Collection[int] | None = None) -> Inspection:
         """See :meth:`Registry.inspect`.
 
         Calls a script for each thousand of worker ids or so. A process that has not used Redis
@@ -212,7 +212,7 @@ class RedisLeases(Registry):
         marks = [each for each in found.values() if workers is None or each.mark.worker in workers]
         # Another database has another hash.
         place = f"{self.alias} of database {self.database}"
-        return [Inspection("redis", self.namespace, now_us, marks, place=place)]
+        return Inspection("redis", self.namespace, now_us, marks, place=place)
 
     def free(self, worker: int, lease: str | None = None) -> bool:
         if self._root.is_forbidden():
@@ -249,8 +249,8 @@ class RedisLeases(Registry):
             yield reply
             cursor = reply.words[1]
 
-    def books(self) -> Sequence[StoredBook]:
-        return self._root.books()
+    def stored_book(self) -> StoredBook | None:
+        return self._root.stored_book()
 
     def probes(self) -> Mapping[str, Callable[[], None]]:
         return {f"redis {self.alias}": self._ping}

@@ -107,7 +107,7 @@ class Command(BaseCommand):
         for entry in left:
             self.stdout.write(self.style.WARNING(f"NOT skipped: {_by_hand(entry)}"))
         tags = [tag for tag in tags if tag.skips]
-        if tags or new_tags_by or any(each.books for each in generators):
+        if tags or new_tags_by or any(each.book for each in generators):
             self._ask_and_apply(tags, generators, options, new_tags_by)
         else:
             self.stdout.write("There is nothing to do.")

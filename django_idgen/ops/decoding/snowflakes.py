@@ -173,14 +173,13 @@ class Registries:
         return found, "" if found else _("no record of it")
 
     def _read(self, entry: GeneratorSettings) -> tuple[Era, ...]:
-        found: list[Era] = []
         try:
-            for book in registries[entry.alias].books():
-                stored = book.read()
-                found += () if stored is None else stored.eras
+            book = registries[entry.alias].stored_book()
+            stored = book.read() if book else None
         except (IdgenError, DatabaseError) as error:
             self._note(entry.alias, error)
-        return tuple(found)
+            return ()
+        return stored.eras if stored else ()
 
     def _note(self, alias: str, error: Exception) -> str:
         text = one_line(error)

@@ -42,15 +42,21 @@ def _of_column(project: Project, entry: GeneratorSettings, column: IdColumn) -> 
             "Find out where that row comes from, and give it an id of the generator.",
         )
         return
-    books = [each for each in project.books(entry) if parts.worker in each.namespace.workers]
-    stored = books[0].read() if books and books[0].key[0] != "static" else None
-    if stored is not None:
-        if difference(books[0], stored):
+    book = _book_of(project, entry, parts.worker)
+    stored = book.read() if book and book.key[0] != "static" else None
+    if book and stored:
+        if difference(book, stored):
             return  # the examination "settings" reports it
         if parts.tick >= stored.highest:
-            yield _past_marks(project, entry, column, top, parts.tick, books[0])
+            yield _past_marks(project, entry, column, top, parts.tick, book)
             return
     yield from _ahead_of_time(project, entry, column, parts.tick, is_marked=stored is not None)
+
+
+def _book_of(project: Project, entry: GeneratorSettings, worker: int) -> StoredBook | None:
+    """The book that lends ``worker``; None if this project does not store it."""
+    book = project.book(entry)
+    return book if book and worker in book.namespace.workers else None
 
 
 def _past_marks(
@@ -112,13 +118,12 @@ def _go_past(project: Project, entry: GeneratorSettings, column: IdColumn) -> st
     if top is None:
         return "the row is gone"
     parts = entry.layout.unpack(top)
-    done = []
-    for book in project.books(entry):
-        if parts.worker in book.namespace.workers:
-            stored = book.rewrite(partial(_past, book, parts.tick + 1))
-            book.enter()
-            done.append(f"{book.place}: generation {stored.generation}, from tick {stored.fence}")
-    return "; ".join(done)
+    book = _book_of(project, entry, parts.worker)
+    if book is None:
+        return "the worker id of the highest row is not lent from here"
+    stored = book.rewrite(partial(_past, book, parts.tick + 1))
+    book.enter()
+    return f"{book.place}: generation {stored.generation}, from tick {stored.fence}"
 
 
 def _past(book: StoredBook, tick: int, stored: Stored, _now_us: int) -> Successor:

@@ -51,11 +51,11 @@ def _why_not(project: Project) -> str:
 
 
 def _of_generator(project: Project, entry: GeneratorSettings) -> Iterator[Finding]:
-    for book in project.books(entry):
-        stored = book.read()
-        # Where the settings differ, the examination "settings" reports it.
-        if stored is not None and not difference(book, stored):
-            yield from _of_book(project, entry, book, stored)
+    book = project.book(entry)
+    stored = book.read() if book else None
+    # Where the settings differ, the examination "settings" reports it.
+    if book and stored and not difference(book, stored):
+        yield from _of_book(project, entry, book, stored)
 
 
 def _of_book(

@@ -1,13 +1,13 @@
 """Moves a namespace from the settings that it was opened with to today's.
 
-With a single record the move is one transaction, and processes may run meanwhile: the record
+Where the record stays, the move is one transaction, and processes may run meanwhile: the record
 gets the new settings, the next generation, and a fence past every old mark. From then on a
 process with the old settings is refused and uses up its window, which ends below the fence. A
 process with the new settings starts at the fence.
 
-With several records (a fallback's two registries, another database) all processes must be
-stopped: each new record is opened past what any old one has lent, then the old ones are closed.
-A move that was interrupted can be run again.
+Where the new record is another one (in another database, say) all processes must be stopped: it
+is opened past what the old ones have lent, then these are closed. A move that was interrupted can
+be run again.
 
 Worker ids of hosts (``StaticLeases``) can't be seen from elsewhere. So each host begins past the
 records that were closed, and a closed record opens again only if something shows how far its
@@ -44,8 +44,8 @@ from .findings import TRUST_TABLES
 from .project import Project
 
 _CLOSED_BY = "by manage.py idgen_doctor, which moved it"
-FALLBACK = "/fallback"
-"""The suffix of the namespace of a fallback's second registry."""
+LEFT_BEHIND = "/fallback"
+"""The suffix of the second record that ``FallbackLeases`` of an earlier version left."""
 
 
 # --- records that today's settings don't lend from ----------------------------------
@@ -97,10 +97,9 @@ def reopened(stored: Stored) -> Stored:
 
 def _leftovers(project: Project, entry: GeneratorSettings) -> list[Leftover]:
     """All leftovers of the namespace of ``entry``, in every database that answers."""
-    every = [each for other in project.generators for each in project.books(other)]
-    in_use = {_identity(book) for book in every}
-    lending = project.books(entry)
-    installations = {each.installation() for each in lending} - {""}
+    in_use = {_identity(book) for book in map(project.book, project.generators) if book}
+    lending = project.book(entry)
+    installation = lending.installation() if lending else ""
     found: dict[object, Leftover] = {}
     for alias in project.all_reachable():
         if not project.has(alias, "NamespaceRecord", "WorkerLease", "Installation"):
@@ -109,60 +108,25 @@ def _leftovers(project: Project, entry: GeneratorSettings) -> list[Leftover]:
             stored, identity = book.read(), _identity(book)
             if stored is not None and identity not in in_use:
                 ours = (
-                    book.installation() in installations
+                    bool(installation and book.installation() == installation)
                     or alias in project.moved_from
                     or is_closed(stored)
                 )
                 found.setdefault(identity, Leftover(alias, book, stored, ours))
-    return _with_other_halves(list(found.values()), lending)
+    return list(found.values())
 
 
 def _books_in(alias: str, entry: GeneratorSettings) -> list[StoredBook]:
     backend = BackendSettings("idgen_doctor", DEFAULT_LEASES, {"database": alias})
     space = build_namespace(entry)
-    names = (entry.namespace, entry.namespace + FALLBACK)
-    made = [backend.build(replace(space, name=name)) for name in names]
-    return [book for registry in made for book in registry.books()]
+    names = (entry.namespace, entry.namespace + LEFT_BEHIND)
+    made = [backend.build(replace(space, name=name)).stored_book() for name in names]
+    return [book for book in made if book]
 
 
 def _identity(book: StoredBook) -> object:
     """Equal for two books of one database, under two aliases or on a replica."""
     return (book.installation() or book.key[1], book.key[0], book.namespace.name)
-
-
-def _with_other_halves(leftovers: list[Leftover], lending: list[StoredBook]) -> list[Leftover]:
-    """Count the other half of a fallback as ours, in whatever database it is.
-
-    Not if there is nothing to move: then it belongs to another project.
-    """
-    current = [(book, book.read()) for book in lending]
-    ours = [leftover for leftover in leftovers if leftover.is_ours and not leftover.is_closed]
-    if not ours and all(
-        stored and dict(stored.fingerprint) == dict(book.namespace.fingerprint)
-        for book, stored in current
-    ):
-        return leftovers
-    known = [(book, stored) for book, stored in current if stored is not None]
-    known += [(leftover.book, leftover.stored) for leftover in ours]
-    return [
-        replace(
-            leftover,
-            is_ours=leftover.is_ours or any(_is_other_half(leftover, *each) for each in known),
-        )
-        for leftover in leftovers
-    ]
-
-
-def _is_other_half(leftover: Leftover, book: StoredBook, stored: Stored) -> bool:
-    """Whether both belong to one fallback, by their names, layouts and worker ids."""
-    one, two = leftover.book.namespace.name, book.namespace.name
-    if FALLBACK not in (one.removeprefix(two), two.removeprefix(one)):
-        return False
-    if not leftover.stored.fingerprint or not stored.fingerprint:
-        return False
-    ours, theirs = stored.era, leftover.stored.era
-    apart = ours.workers.stop <= theirs.workers.start or theirs.workers.stop <= ours.workers.start
-    return apart and ours.layout == theirs.layout
 
 
 # --- from which tick on -------------------------------------------------------------
@@ -297,24 +261,26 @@ def _why_refused(
 # --- the move ------------------------------------------------------------------------
 
 
-class Move:
-    """What has to be done about the books of ``entry``, and doing it."""
+def elsewhere(project: Project, entry: GeneratorSettings) -> list[Leftover]:
+    """Books of the same name in other databases, which may belong to another project."""
+    return [each for each in _leftovers(project, entry) if not each.is_ours]
 
-    def __init__(self, project: Project, entry: GeneratorSettings) -> None:
+
+class Move:
+    """What has to be done about the ``book`` of ``entry``, and doing it."""
+
+    def __init__(self, project: Project, entry: GeneratorSettings, book: StoredBook) -> None:
         self.project = project
         self.entry = entry
-        self.books = project.books(entry)
+        self.book = book
         self._found: Found | None = None
 
     # --- looking --------------------------------------------------------------
 
-    def differences(self) -> list[tuple[StoredBook, str]]:
-        """The books that were opened with other settings, and the first difference of each."""
-        return [
-            (book, different)
-            for book in self.books
-            if (stored := book.read()) is not None and (different := difference(book, stored))
-        ]
+    def difference(self) -> str:
+        """The first setting that differs from those that the book was opened with."""
+        stored = self.book.read()
+        return difference(self.book, stored) if stored else ""
 
     def leftovers(self) -> list[StoredBook]:
         """Open books of this project that today's settings don't lend from."""
@@ -325,57 +291,53 @@ class Move:
         ]
 
     def unknown(self) -> list[Leftover]:
-        """Closed books that have lent past all that today's books know of.
+        """Closed books that have lent past all that today's book knows of.
 
         Those that the operator names; for the worker ids of a host, all.
         """
-        known = [book.read() for book in self.books]
+        ours = self.book.read()
         return [
             each
             for each in _leftovers(self.project, self.entry)
             if each.is_closed
             and (each.alias in self.project.moved_from or self._concerns_host(each))
-            and any(_is_past(each.stored, ours) for ours in known)
+            and _is_past(each.stored, ours)
         ]
 
     def _concerns_host(self, closed: Leftover) -> bool:
         """Whether the worker ids are static, and this host may have to begin past ``closed``."""
-        if all(book.key[0] != "static" for book in self.books):
+        if not self._is_static:
             return False
         # The files of a host remember no other layout.
         alike = closed.stored.era.layout.fingerprint() == self.entry.layout.fingerprint()
-        host = self.books[0].read()
-        return closed.until_us > self.project.now_us() - RECENT_US and (alike or host is None)
+        is_new = self.book.read() is None
+        return closed.until_us > self.project.now_us() - RECENT_US and (alike or is_new)
 
-    def others(self) -> list[Leftover]:
-        """Books of the same name in other databases, which may belong to another project."""
-        return [each for each in _leftovers(self.project, self.entry) if not each.is_ours]
-
-    def not_entered(self) -> list[StoredBook]:
-        """Books whose registry outside of the database still has other settings."""
-        return [book for book in self.books if book.read() is not None and not book.entered()]
+    def not_entered(self) -> bool:
+        """Whether the registry outside of the database still has other settings."""
+        return self.book.read() is not None and not self.book.entered()
 
     @property
     def needs_a_stop(self) -> bool:
         """Whether all processes must be stopped, since one transaction is not enough."""
         # The marks of static worker ids are files of each host.
-        static = any(book.key[0] == "static" for book, _ in self.differences())
-        return static or len(self.books) > 1 or bool(self.leftovers())
+        return (self._is_static and bool(self.difference())) or bool(self.leftovers())
 
-    def preview(self) -> dict[str, int]:
-        """By place: the tick at which each book would begin now. Raises :class:`MoveRefused`."""
+    @property
+    def _is_static(self) -> bool:
+        return self.book.key[0] == "static"
+
+    def preview(self) -> int:
+        """The tick at which the book would begin now. Raises :class:`MoveRefused`."""
         self._check_successor()
         others, now_us = self._old_eras(), self.project.now_us()
-        return {
-            book.place: self._fence(book.namespace, _eras(book.read(), others), now_us)
-            for book in self.books
-        }
+        return self._fence(self.book.namespace, _eras(self.book.read(), others), now_us)
 
     def _check_successor(self) -> None:
         """Refuse to open a closed book whose successor is nowhere to be seen."""
-        known = [stored for book in self.books if (stored := book.read()) is not None]
+        stored = self.book.read()
         shown = self.leftovers() or self.unknown()
-        if known and all(map(is_closed, known)) and not shown:
+        if stored and is_closed(stored) and not shown:
             raise MoveRefused(
                 "It was moved to a registry that can't be seen from here. If that is a database, "
                 "add it to DATABASES, and run the doctor with --moved-from ALIAS. If it is "
@@ -383,7 +345,7 @@ class Move:
             )
 
     def _old_eras(self) -> list[Era]:
-        old = [*self.leftovers(), *(book for book, _ in self.differences())]
+        old = [*self.leftovers(), *([self.book] if self.difference() else [])]
         eras = [stored.era for book in old if (stored := book.read()) is not None]
         return eras + [each.stored.era for each in self.unknown()]
 
@@ -409,21 +371,19 @@ class Move:
         self._found = None
         self.preview()
         others, leftovers = self._old_eras(), self.leftovers()
-        all_books = leftovers or self.unknown()
+        book, stored = self.book, self.book.read()
         done = []
-        for book in self.books:
-            stored = book.read()
-            if all_books or stored is None or difference(book, stored):
-                stored = book.rewrite(partial(self._opened, book.namespace, others))
-                when = moment_of(book.namespace, stored.fence)
-                done.append(
-                    f"{book.place}: generation {stored.generation}, from tick {stored.fence} on "
-                    f"({when})"
-                )
-        for book in leftovers:
-            book.rewrite(_closed)
-            done.append(f"{book.place}: closed")
-        for book in self.not_entered():
+        if leftovers or self.unknown() or stored is None or difference(book, stored):
+            stored = book.rewrite(partial(self._opened, book.namespace, others))
+            when = moment_of(book.namespace, stored.fence)
+            done.append(
+                f"{book.place}: generation {stored.generation}, from tick {stored.fence} on "
+                f"({when})"
+            )
+        for leftover in leftovers:
+            leftover.rewrite(_closed)
+            done.append(f"{leftover.place}: closed")
+        if self.not_entered():
             book.enter()
             done.append(f"{book.place}: starts anew with these settings")
         return done

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from ...checks import check_settings
 from ...core.clock import moment
 from ...core.errors import IdgenError, one_line
+from ...core.stored import StoredBook
 from .findings import OTHERS_STOPPED, Finding, Fix, Severity, Unexamined
-from .move import RECENT_US, Leftover, Move, MoveRefused, moment_of
+from .move import RECENT_US, Leftover, Move, MoveRefused, elsewhere, moment_of
 from .project import Project
 
 _WHY = "Processes with today's settings are refused: their ids could repeat the old ones."
@@ -32,21 +33,22 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
     for entry in project.generators:
         subject = f"generator {entry.alias!r}, namespace {entry.namespace!r}"
         try:
-            move = Move(project, entry)
-            keys = tuple(book.key for book in move.books)
-            if keys and keys in seen:
-                continue  # another alias of the same namespace
-            seen.add(keys)
-            yield from _of_namespace(move, subject)
+            book = project.book(entry)
+            if book:
+                if book.key in seen:
+                    continue  # another alias of the same namespace
+                seen.add(book.key)
+            for other in elsewhere(project, entry):
+                yield from _elsewhere(project, book, subject, other)
+            if book:
+                yield from _of_namespace(Move(project, entry, book), subject)
         except IdgenError as error:
             yield Unexamined(subject, one_line(error))
 
 
 def _of_namespace(move: Move, subject: str) -> Iterator[Finding]:
-    for other in move.others():
-        yield from _elsewhere(move, subject, other)
-    differences = move.differences()
-    texts = [f"In {book.place} it was opened with {how}." for book, how in differences]
+    difference = move.difference()
+    texts = [f"In {move.book.place} it was opened with {difference}."] if difference else []
     texts += [
         f"In {book.place} there is a record of {book.namespace.name!r}, which today's settings "
         f"don't use."
@@ -57,15 +59,15 @@ def _of_namespace(move: Move, subject: str) -> Iterator[Finding]:
         f"UTC, which the record of today's settings does not know."
         for each in move.unknown()
     ]
-    if texts and move.books:
-        why = _WHY if len(differences) == len(move.books) else _WHY_UNNOTICED
+    if texts:
+        why = _WHY if difference else _WHY_UNNOTICED
         yield _finding(move, subject, " ".join(texts), why)
-    elif not_entered := move.not_entered():
+    elif move.not_entered():
         does = "Starts anew there, past what the database has lent."
         yield Finding(
             Severity.ERROR,
             subject,
-            f"{not_entered[0].place} still has the old settings.",
+            f"{move.book.place} still has the old settings.",
             _WHY,
             "Run it with --fix.",
             _fix(move, does),
@@ -81,20 +83,17 @@ def _fix(move: Move, does: str, *needs: str) -> Fix:
 
 def _finding(move: Move, subject: str, what: str, why: str) -> Finding:
     try:
-        fences = move.preview()
+        fence = move.preview()
     except MoveRefused as refused:
         does = "Starts the new ids below the old ones."
         fix = _fix(move, does, refused.needs) if refused.needs else None
         return Finding(Severity.ERROR, subject, what, why, str(refused), fix)
-    begins = [
-        f"{book.place}: from tick {fences[book.place]} on "
-        f"({moment_of(book.namespace, fences[book.place])})"
-        for book in move.books
-    ]
+    book = move.book
     does = (
-        f"Opens a new generation past everything that was ever lent. {'; '.join(begins)}, or "
-        f"later, if more is lent until then. Processes with the old settings are refused at their "
-        f"next renewal, and use up their windows, which end before that."
+        f"Opens a new generation past everything that was ever lent. {book.place}: from tick "
+        f"{fence} on ({moment_of(book.namespace, fence)}), or later, if more is lent until then. "
+        f"Processes with the old settings are refused at their next renewal, and use up their "
+        f"windows, which end before that."
     )
     todo = "Restore the old settings. Or, if the change is intended, "
     if move.needs_a_stop:
@@ -113,17 +112,19 @@ def _finding(move: Move, subject: str, what: str, why: str) -> Finding:
     if unreachable := ", ".join(map(repr, move.project.all_unreachable())):
         todo += (
             f" {unreachable} can't be asked now. If worker ids of the namespace were lent from "
-            f"there, too (by a fallback), wait until it can."
+            f"there, too, wait until it can."
         )
     return Finding(Severity.ERROR, subject, what, why, todo, fix)
 
 
-def _elsewhere(move: Move, subject: str, leftover: Leftover) -> Iterator[Finding]:
+def _elsewhere(
+    project: Project, book: StoredBook | None, subject: str, leftover: Leftover
+) -> Iterator[Finding]:
     """A record in another database that has lent worker ids recently."""
     until_us = leftover.until_us
-    if until_us < move.project.now_us() - RECENT_US:
+    if until_us < project.now_us() - RECENT_US:
         return  # its last windows are over
-    begun = any(book.read() is not None for book in move.books)
+    begun = book is not None and book.read() is not None
     yield Finding(
         Severity.INFO if begun else Severity.WARNING,
         subject,
@@ -133,7 +134,7 @@ def _elsewhere(move: Move, subject: str, leftover: Leftover) -> Iterator[Finding
         "as long as the ids of the two never meet.",
         f"If it moved from there, and no process has today's settings yet: run it with --fix "
         f"--moved-from {leftover.alias}."
-        if move.books
+        if book
         else f"Make sure that no process has the old settings. When the last one has ended, run "
         f"the doctor again. Then run 'manage.py idgen_skip --generators --until {_iso(until_us)}' "
         "where the worker ids come from.",

@@ -126,9 +126,9 @@ class Project:
 
     # --- generators -----------------------------------------------------------
 
-    def books(self, entry: GeneratorSettings) -> list[StoredBook]:
-        """The books of a generator's registry; none if this project does not store them."""
-        return list(registries[entry.alias].books())
+    def book(self, entry: GeneratorSettings) -> StoredBook | None:
+        """The book of a generator's registry; None if this project does not store it."""
+        return registries[entry.alias].stored_book()
 
     # --- columns ----------------------------------------------------------------
 

@@ -51,17 +51,17 @@ def _ask(alias: str, call: Any) -> Any:
 
 
 def _forgotten(project: Project, entry: GeneratorSettings) -> Iterator[Finding]:
-    """Namespaces that Redis has forgotten, though it lent worker ids."""
-    for book in project.books(entry):
-        stored = book.read()
-        if stored is not None and stored.highest and not book.is_whole():
-            yield Finding(
-                Severity.INFO,
-                f"namespace {book.namespace.name!r}",
-                f"{book.place}, which has no record of the worker ids that were lent.",
-                "The namespace was moved there and not used since; or the record was lost, as by "
-                "a restart or a flush. The next process opens a new generation, and no id repeats.",
-            )
+    """The namespace, if Redis has forgotten it, though it lent worker ids."""
+    book = project.book(entry)
+    stored = book.read() if book else None
+    if book and stored and stored.highest and not book.is_whole():
+        yield Finding(
+            Severity.INFO,
+            f"namespace {book.namespace.name!r}",
+            f"{book.place}, which has no record of the worker ids that were lent.",
+            "The namespace was moved there and not used since; or the record was lost, as by a "
+            "restart or a flush. The next process opens a new generation, and no id repeats.",
+        )
 
 
 def _of_server(alias: str, *, lends: bool) -> Iterator[Finding]:

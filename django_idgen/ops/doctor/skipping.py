@@ -135,7 +135,7 @@ def raise_new_tags(by: int) -> list[str]:
 
 
 class GeneratorSkip:
-    """A new generation of a generator's namespace, in each of its books.
+    """A new generation of a generator's namespace.
 
     ``until_us``: until when another server may have lent, µs since 1970; at least until now.
     Raises :class:`ConfigurationError` if the settings differ from what is stored.
@@ -145,10 +145,9 @@ class GeneratorSkip:
         self._project = project
         self._until_us = until_us or 0
         self.entry = entry
-        self.books = project.books(entry)
-        for book in self.books:
-            if (stored := book.read()) is not None:
-                self._check(book, stored)
+        self.book = project.book(entry)
+        if self.book and (stored := self.book.read()):
+            self._check(self.book, stored)
 
     def _check(self, book: StoredBook, stored: Stored) -> None:
         closed = is_closed(stored)
@@ -168,19 +167,18 @@ class GeneratorSkip:
             )
 
     def describe(self) -> str:
-        """What it will do, for people; a line a book."""
-        if not self.books:
+        """What it will do, for people."""
+        if self.book is None:
             return f"generator {self.entry.alias!r}: its worker ids are not lent from here"
-        return "\n".join(map(self._describe, self.books))
+        return self._describe(self.book)
 
     def apply(self) -> str:
-        """Do it. Raises what the books raise."""
-        done = []
-        for book in self.books:
-            stored = book.rewrite(partial(self._successor, book))
-            book.enter()
-            done.append(f"{_name(book)}: {_state(stored)}")
-        return "\n".join(done)
+        """Do it. Raises what the book raises."""
+        if self.book is None:
+            return self.describe()
+        stored = self.book.rewrite(partial(self._successor, self.book))
+        self.book.enter()
+        return f"{_name(self.book)}: {_state(stored)}"
 
     def _successor(self, book: StoredBook, stored: Stored, now_us: int) -> Successor:
         fence = self._fence(book, stored, now_us)
@@ -210,8 +208,8 @@ class GeneratorSkip:
 
 def namespaces_of_others(project: Project) -> Iterator[str]:
     """Namespaces that no generator of this project has, in the databases that lend to it."""
-    books = [book for entry in project.generators for book in project.books(entry)]
-    ours = {(book.installation(), book.namespace.name) for book in books}
+    books = map(project.book, project.generators)
+    ours = {(book.installation(), book.namespace.name) for book in books if book}
     lending = {installation for installation, _ in ours}
     for alias in project.all_reachable():
         if not project.has(alias, "NamespaceRecord", "Installation"):

@@ -29,12 +29,9 @@ def examine(project: Project) -> Iterator[Finding | Unexamined]:
             yield found
             continue
         subject = f"generator {found.alias!r}"
-        for part, why in found.unseen.items():
-            yield Unexamined(f"{subject}, worker ids {part.start} to {part.stop - 1}", why)
         if found.kind != "static":
             yield from _left(found, subject)
-        for workers, used in zip(found.once, found.used, strict=True):
-            yield from _used_up(found, workers, len(used), subject)
+        yield from _used_up(found, subject)
         yield from _overdue(found, subject)
         yield from _expired(found, subject)
 
@@ -52,7 +49,7 @@ def worker_maps(project: Project) -> Iterator[WorkerMap | Unexamined]:
 
 def _left(found: WorkerMap, subject: str) -> Iterator[Finding]:
     counts = found.counts()
-    total = sum(len(part) for part in found.lent)
+    total = len(found.lent)
     held = counts[WorkerState.HELD] + counts[WorkerState.OVERDUE]
     if total > 1 and held >= NEARLY_ALL * total:
         yield Finding(
@@ -66,14 +63,15 @@ def _left(found: WorkerMap, subject: str) -> Iterator[Finding]:
         )
 
 
-def _used_up(found: WorkerMap, workers: range, used: int, subject: str) -> Iterator[Finding]:
+def _used_up(found: WorkerMap, subject: str) -> Iterator[Finding]:
+    total, used = len(found.lent), len(found.used)
     if not used:
         return
-    lent = [each for each in found.entries.values() if each.worker in workers]
-    left = len(workers) - used
+    lent = [each for each in found.entries.values() if each.worker in found.lent]
+    left = total - used
     a_day = _lent_a_day(lent, found.read_at)
     days = left / a_day if a_day else None
-    if used < USED_UP * len(workers) and (days is None or days >= SOON_DAYS):
+    if used < USED_UP * total and (days is None or days >= SOON_DAYS):
         return
     lasts = ""
     if days is not None:
@@ -82,8 +80,8 @@ def _used_up(found: WorkerMap, workers: range, used: int, subject: str) -> Itera
     yield Finding(
         Severity.WARNING if left and (days is None or days >= NEXT_DAYS) else Severity.ERROR,
         subject,
-        f"Of its {len(workers)} worker ids, each of which is lent once, {used} "
-        f"({used / len(workers):.0%}) are used, and {left} left{lasts}.",
+        f"Of its {total} worker ids, each of which is lent once, {used} "
+        f"({used / total:.0%}) are used, and {left} left{lasts}.",
         "When none is left, a process that starts can't make ids.",
         "Set 'recycle': True in OPTIONS of LEASES: then worker ids of ended processes are lent "
         "again. Or choose a layout with more worker bits, or DatabaseLeases, which lend the "

@@ -158,8 +158,7 @@ def test_a_clock_that_is_off_is_noted(
         registry = RedisLeases(SHOP, alias=alias, database=postgres, clock=clock)
 
     def noted() -> int | None:
-        (survey,) = registry.inspect()
-        (inspected,) = survey.marks
+        (inspected,) = registry.inspect().marks
         assert isinstance(inspected, InspectedMark)
         return inspected.offset_us
 

@@ -21,8 +21,6 @@ from tests.places import empty_sqlite
 from tests.redis_servers import RedisFarm, RedisServer, cache_alias, redis_farm
 from tests.upkeep_tools import redis_leases_on
 
-FALLBACK = "django_idgen.leases.fallback.FallbackLeases"
-
 
 @pytest.fixture
 def farm() -> Iterator[RedisFarm]:
@@ -124,39 +122,6 @@ def test_marks_and_notes_that_are_garbled_are_passed_over(
     assert entry.state is WorkerState.HELD
     server.run("HSET", key, f"w:{worker}", "rubbish")
     assert worker_map("default").entries == {}
-
-
-def test_a_fallback_tells_what_can_be_seen(
-    postgres: str, server: RedisServer, farm: RedisFarm
-) -> None:
-    """Of both registries; of the one that is away, that it is unknown, and why."""
-    with cache_alias("idgen", server.url) as alias:
-        primary = redis_leases_on(alias, postgres, timeout=1)["GENERATORS"]["default"]["LEASES"]
-        options = {"primary": primary, "secondary": {"OPTIONS": {"database": postgres}}}
-        leases = {"BACKEND": FALLBACK, "OPTIONS": options}
-        with override_settings(IDGEN={"GENERATORS": {"default": {"LEASES": leases}}}):
-            next_id()
-            first = lease().worker
-            assert first < 768
-            found = worker_map("default")
-            assert found.entries[first].registry == "redis"
-            assert found.counts()[WorkerState.FREE] == 1023
-            handlers.reset()
-            server.kill()
-            next_id()
-            second = lease().worker
-            assert second >= 768
-            found = worker_map("default")
-            (entry,) = found.entries.values()
-            assert (entry.registry, entry.namespace) == ("database", "default/fallback")
-            assert found.state(first) is WorkerState.UNKNOWN
-            ((unseen, why),) = found.unseen.items()
-            assert unseen == range(768)
-            assert "did not answer" in why
-            counts = found.counts()
-            assert (counts[WorkerState.UNKNOWN], counts[WorkerState.FREE]) == (768, 255)
-            assert release_worker("default", second) is True
-            handlers.reset()
 
 
 def test_over_a_sqlite_file_it_is_the_same(

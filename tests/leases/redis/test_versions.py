@@ -69,8 +69,8 @@ def test_both_versions_lend_from_one_hash(fleet: Fleet) -> None:
     fleet.claims.check()
     for holder in fleet.holders:
         holder.go_on()
-    surveys = fleet.holders[0].registry.inspect()
-    found = drawn("", "redis", fleet.space.workers, surveys)
+    inspection = fleet.holders[0].registry.inspect()
+    found = drawn("", "redis", fleet.space.workers, inspection)
     assert found.counts()[WorkerState.HELD] == HOLDERS
     for number, holder in enumerate(fleet.holders):
         assert holder.lease is not None

@@ -88,7 +88,7 @@ def test_a_book_that_was_rewritten_voids_older_tokens(leases: ServerLeases, time
     shop = changed(leases, time, fingerprint=layout.fingerprint())
     lease = shop.acquire(holder="a").lease
     fence = lease.until + WINDOW
-    (book,) = shop.books()
+    book = shop.stored_book()
     book.rewrite(lambda stored, _now_us: Successor.after(stored, fence, SHOP.workers))
     with pytest.raises(LeaseLost):
         shop.renew(lease, last_tick=lease.start)

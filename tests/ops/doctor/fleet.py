@@ -61,9 +61,7 @@ def dense(leases: dict[str, Any], **changed: Any) -> Idgen:
 
 
 def _database(leases: dict[str, Any]) -> str:
-    options = leases.get("OPTIONS", {})
-    nested = options.get("primary", {}).get("OPTIONS", {})
-    return str(options.get("database") or nested.get("database") or "default")
+    return str(leases.get("OPTIONS", {}).get("database") or "default")
 
 
 def on_database(alias: str, **options: Any) -> dict[str, Any]:
