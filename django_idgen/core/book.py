@@ -218,10 +218,6 @@ class Book(ABC):
         """Remove ``token`` from its mark and leave the rest; False if it is not there."""
 
     @abstractmethod
-    def rename(self, worker: int, token: str, holder: str) -> bool:
-        """Change the label of the holder of ``token``; False if it is not there."""
-
-    @abstractmethod
     def restart_marks(self, workers: range, fence: int) -> None:
         """Free all marks, and set them to ``fence``, since the layout of their ticks changes.
 
@@ -489,13 +485,6 @@ def held_by(book: Book, namespace: Namespace, holder: str) -> list[Lease]:
     # Of two that were lent at the same moment, the one that was seen first stays first.
     current.sort(key=lambda seen: (seen.acquired_us or 0, seen.mark.start))
     return [_lease(namespace, seen.mark) for seen in current]
-
-
-def rename_holders(book: Book, rename: Callable[[str], str | None]) -> int:
-    """Give holders the label that ``rename`` returns (None: keep it); returns how many."""
-    held = [seen.mark for seen in book.inspected() if seen.mark.token]
-    labels = [(mark, rename(mark.holder)) for mark in held]
-    return sum(book.rename(mark.worker, mark.token, label) for mark, label in labels if label)
 
 
 # --- the record ---------------------------------------------------------------------

@@ -31,7 +31,7 @@ class Registry(ABC):
     uses_database: ClassVar[bool] = False
     """Whether its option ``database`` is the alias of a database that keeps its marks."""
     knows_holders: ClassVar[bool] = False
-    """Whether it implements :meth:`held_by` and :meth:`rename_holders`."""
+    """Whether it implements :meth:`held_by`."""
     nested: ClassVar[tuple[str, ...]] = ()
     """The options that are registries themselves."""
     database: str | None = None
@@ -123,13 +123,6 @@ class Registry(ABC):
         Raises as :meth:`inspect`.
         """
         raise self._not_seen("held_by")
-
-    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
-        """Give each holder the label that ``rename`` returns (None: keep it); returns how many.
-
-        Raises as :meth:`inspect`.
-        """
-        raise self._not_seen("rename_holders")
 
     def installation(self) -> str | None:
         """The installation whose worker ids it lends, if not that of its :attr:`database`.

@@ -152,12 +152,6 @@ class BookRegistry(Registry):
         label = holder[:LONGEST_HOLDER]
         return self.store.run(lambda book: rules.held_by(book, self.namespace, label))
 
-    def rename_holders(self, rename: Callable[[str], str | None]) -> int:
-        """See :meth:`Registry.rename_holders`."""
-        count = self.store.run(lambda book: rules.rename_holders(book, rename))
-        self.store.changed()
-        return count
-
     def stored_book(self) -> StoredBook | None:
         """See :meth:`Registry.stored_book`."""
         return None if self.store.key is None else BookInStore(self.namespace, self.store)

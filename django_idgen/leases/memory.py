@@ -240,16 +240,10 @@ class MemoryBook(Book):
         self.by_worker[mark.worker] = mark  # keeps its place in the order
 
     def void(self, worker: int, token: str) -> bool:
-        return self._replaced(worker, token, lambda mark: replace(mark, token=""))
-
-    def rename(self, worker: int, token: str, holder: str) -> bool:
-        return self._replaced(worker, token, lambda mark: replace(mark, holder=holder))
-
-    def _replaced(self, worker: int, token: str, change: Callable[[Mark], Mark]) -> bool:
         mark = self.by_worker.get(worker)
         if mark is None or not token or mark.token != token:
             return False
-        self.save_end(change(mark))
+        self.save_end(replace(mark, token=""))
         return True
 
     def restart_marks(self, workers: range, fence: int) -> None:

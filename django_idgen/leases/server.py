@@ -427,9 +427,6 @@ class OrmBook(Book):
     def void(self, worker: int, token: str) -> bool:
         return bool(self._of(worker).filter(token=token).update(token=""))
 
-    def rename(self, worker: int, token: str, holder: str) -> bool:
-        return bool(self._of(worker).filter(token=token).update(holder=holder))
-
     def restart_marks(self, workers: range, fence: int) -> None:
         rows = self._workers()
         rows.exclude(worker__gte=workers.start, worker__lt=workers.stop).delete()

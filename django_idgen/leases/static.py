@@ -66,7 +66,6 @@ class StaticLeases(BookRegistry):
     knows_holders = False
     store: _HostStore
     held_by = Registry.held_by
-    rename_holders = Registry.rename_holders
 
     def __init__(
         self,

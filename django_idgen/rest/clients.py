@@ -63,21 +63,6 @@ class Owner:
 OPEN = Owner(None)
 
 
-def handed_over(label: str, giver: Owner, taker: Owner, instance: str | None = None) -> str | None:
-    """The new label of a CosId instance that ``giver`` hands to ``taker``; None for other labels.
-
-    ``instance``: hand over this instance id only.
-    """
-    prefix = OLD_CLIENTS + giver.label("")
-    if not label.startswith(prefix):
-        return None
-    rest = label.removeprefix(prefix)
-    _, end = json.JSONDecoder().raw_decode(rest)
-    if instance not in (None, rest[end + 1 :]):
-        return None
-    return OLD_CLIENTS + taker.label(rest)
-
-
 # --- quota -----------------------------------------------------------------------------
 
 

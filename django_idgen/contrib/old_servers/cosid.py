@@ -21,11 +21,11 @@ status of their own, which is also the code.
 **Machine ids** are worker ids of a generator of ``IDGEN["GENERATORS"]``, whose leases must be in
 the database. A worker id has one holder: a CosId instance or a process of this project. Both may
 make ids of one kind, if the generator has CosId's layout and epoch (by default 41/10/12 from
-1577203200000). An instance belongs to the access tokens of the name that registered it. With
-another token the same instance id is another instance, until ``idgen_token hand-over``. Instances
-of an open mount have no owner. CosId's own limits remain: nothing stops an instance that runs on
-without guarding for longer than ``guard``, or that starts with an older state file; two instances
-with one instance id are one; clocks may differ by ``clock_skew`` only.
+1577203200000). An instance belongs to the access tokens of the name that registered it. With a
+token of another name the same instance id is another instance. Instances of an open mount have no
+owner. CosId's own limits remain: nothing stops an instance that runs on without guarding for longer
+than ``guard``, or that starts with an older state file; two instances with one instance id are one;
+clocks may differ by ``clock_skew`` only.
 
 A CosId client sends its instance id and its access token, but no lease. So each request looks up
 the instance's lease and changes it by the lease's own token: of two requests at once, also in two

@@ -18,9 +18,7 @@ from django.views.decorators.debug import sensitive_variables
 from django_idgen.core.errors import IdgenError
 from django_idgen.db.tables import with_way_out
 from django_idgen.models import AccessToken
-from django_idgen.process.factory import registries
 from django_idgen.process.handlers import current_settings
-from django_idgen.rest.clients import MOST_LABEL, Owner, handed_over
 from django_idgen.rest.tokens import (
     living_tokens,
     make_token,
@@ -75,16 +73,6 @@ class Command(BaseCommand):
         which = revoke.add_mutually_exclusive_group(required=True)
         which.add_argument("name", nargs="?")
         which.add_argument("--id", type=int, help="a single token: see 'list'")
-        hand_over = actions.add_parser(
-            "hand-over", help="give the CosId instances of one client to another"
-        )
-        hand_over.add_argument("name", help="the client that gets them")
-        giver = hand_over.add_mutually_exclusive_group(required=True)
-        giver.add_argument("--from", dest="giver", metavar="NAME", help="the client that has them")
-        giver.add_argument(
-            "--from-open", action="store_true", help="those of mounts with authentication=None"
-        )
-        hand_over.add_argument("--instance", metavar="ID", help="only the one of this instance id")
         actions.add_parser("list", help="show all tokens, without their secrets")
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -92,7 +80,6 @@ class Command(BaseCommand):
             "create": self._create,
             "rotate": self._rotate,
             "revoke": self._revoke,
-            "hand-over": self._hand_over,
             "list": self._list,
         }
         try:
@@ -148,28 +135,6 @@ class Command(BaseCommand):
             f"within {age:g} s."
             if revoked
             else "There is nothing to do: already revoked or expired."
-        )
-
-    def _hand_over(self, options: dict[str, Any]) -> None:
-        name, instance = options["name"], options["instance"]
-        if not living_tokens().filter(name=name).exists():
-            raise _unknown(name)
-        giver, taker = Owner(options["giver"]), Owner(name)
-
-        def rename(label: str) -> str | None:
-            found = handed_over(label, giver, taker, instance)
-            if found is not None and len(found) > MOST_LABEL:
-                raise CommandError(
-                    f"With {name!r} the label {found!r} has more than {MOST_LABEL} characters."
-                )
-            return found
-
-        known = [registries[alias] for alias in current_settings().generators]
-        count = sum(each.rename_holders(rename) for each in known if each.knows_holders)
-        self.stdout.write(
-            f"{name!r} got {count} CosId instances."
-            if count
-            else "There is nothing to do: no such CosId instance holds a machine id."
         )
 
     def _list(self, _options: dict[str, Any]) -> None:

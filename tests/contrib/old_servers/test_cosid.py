@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management import CommandError, call_command
 from django.test import Client
 
 from django_idgen import generators, segments
@@ -385,39 +383,3 @@ def test_an_instance_is_its_clients_alone(db: None) -> None:
     again = of_client("a")
     assert asked(first, "patch") == asked(again, "patch") == asked(again, "post") == machine
     assert asked(again, "delete") == machine
-
-
-def test_an_administrator_hands_an_instance_over(db: None) -> None:
-    """To a client that goes on under its machine id, at once; the former one has lost it."""
-    first, other = of_client("giver"), of_client("taker")
-    machine = asked(first, "post")
-    out = StringIO()
-    with pytest.raises(CommandError, match="'c' has no token that works"):
-        call_command("idgen_token", "hand-over", "c", "--from", "giver")
-    call_command(
-        "idgen_token", "hand-over", "taker", "--from", "giver", "--instance", "no", stdout=out
-    )
-    assert asked(other, "patch") == "M-02"
-    call_command(
-        "idgen_token",
-        "hand-over",
-        "taker",
-        "--from",
-        "giver",
-        "--instance",
-        "10.0.0.1:80",
-        stdout=out,
-    )
-    assert asked(other, "patch") == asked(other, "post") == machine
-    assert asked(first, "patch") == "M-03"
-    assert asked(first, "post") != machine
-    assert "'taker' got 1 CosId instances." in out.getvalue()
-
-
-def test_what_an_open_mount_lent_is_handed_over_when_it_is_closed(db: None) -> None:
-    """Its instances start again, with a token, and have the machine ids that they had."""
-    machine = asked(Client(), "post", "/open/cosid")
-    client = of_client("heir")
-    call_command("idgen_token", "hand-over", "heir", "--from-open", stdout=StringIO())
-    assert asked(client, "patch") == machine
-    assert asked(Client(), "patch", "/open/cosid") == "M-03"

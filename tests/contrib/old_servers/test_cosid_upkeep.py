@@ -10,10 +10,9 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from django_idgen.contrib.old_servers.cosid import Instance, MachineIds, MachineLost
+from django_idgen.contrib.old_servers.cosid import Instance, MachineIds
 from django_idgen.core.errors import NoFreeWorker
 from django_idgen.process import factory, lifecycle
-from django_idgen.rest.clients import Owner, handed_over
 from django_idgen.settings.config import read_settings
 from tests.faults.processes import eventually
 from tests.places import empty_place as empty_place
@@ -71,23 +70,3 @@ def test_upkeep_holds_no_machine_id_longer_than_its_guard() -> None:
     (late,) = registry.held_by(LATE.label)
     assert late.start >= ended
     assert ends("web")[0] > own.until
-
-
-def test_each_registry_hands_over_what_is_held() -> None:
-    """The owner alone changes: the lease, its mark and all other leases stay."""
-    registry = factory.build_registry(read_settings().generators["default"])
-    machines = MachineIds("default", guard=60, skew=0.1, late=0)
-    giver, taker = Owner("a"), Owner("b")
-    mine = Instance("shop", "1", stable=True, owner=giver)
-    state = machines.distribute(mine)
-    own = registry.acquire(holder="web").lease
-    (before,) = registry.held_by(mine.label)
-    assert registry.rename_holders(lambda label: handed_over(label, giver, taker)) == 1
-    assert registry.rename_holders(lambda label: handed_over(label, giver, taker)) == 0
-    theirs = Instance("shop", "1", stable=True, owner=taker)
-    assert registry.held_by(mine.label) == []
-    assert registry.held_by(theirs.label) == [before]
-    assert registry.held_by("web") == [own]
-    assert machines.guard(theirs).machine_id == state.machine_id
-    with pytest.raises(MachineLost):
-        machines.guard(mine)
