@@ -14,8 +14,8 @@ import tracemalloc
 import uuid
 from array import array
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
 from io import StringIO
@@ -33,34 +33,23 @@ from hypothesis import strategies as st
 from django_idgen import generators, segments
 from django_idgen.contrib.bench.drawing import insert_picture
 from django_idgen.contrib.bench.inserts import Inserted, insert_table
-from django_idgen.contrib.bench.measure import (
-    Measured,
-    Plan,
-    in_threads,
-    run_here,
-    run_in_processes,
-    shares,
-    take,
-)
-from django_idgen.contrib.bench.proof import Journal, NotAnId, Run, prove
-from django_idgen.contrib.bench.report import ProgressBar, faults, figures_of
+from django_idgen.contrib.bench.measure import Measured, Plan, in_threads, run_here, take
+from django_idgen.contrib.bench.proof import Fault, Journal, prove
+from django_idgen.contrib.bench.report import figures_of
 from django_idgen.contrib.bench.targets import (
     PEERS,
     AutoIncrement,
     BenchFailed,
     PeerMissing,
-    Target,
     peer,
     target_of,
 )
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.core.generator import Generator
-from django_idgen.management.commands.idgen_bench import set_up
 from tests.benchmarks.generators import segment, snowflake
 from tests.benchmarks.timing import interleaved
 
 ROOT = Path(__file__).resolve().parents[2]
-ids = st.integers(1, 40)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,85 +63,64 @@ def _small_heap() -> Iterator[None]:
 # --- the proof ---------------------------------------------------------------
 
 
-def written(folder: Path, *threads: list[int]) -> list[Journal]:
-    """The journals of threads that took their ids a few at a time."""
-    journals = [Journal(folder / str(number), f"thread {number}") for number in range(len(threads))]
-    for journal, taken in zip(journals, threads, strict=True):
-        for at in range(0, len(taken), 3):
-            journal.add(taken[at : at + 3])
-    return journals
-
-
-def runs_of(journals: list[Journal]) -> list[Run]:
-    return list(chain.from_iterable(journal.runs for journal in journals))
-
-
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.lists(ids, max_size=12), max_size=5), st.integers(1, 30))
+@given(st.lists(st.sets(st.integers(1, 40)), max_size=5), st.integers(1, 30))
 def test_every_repeat_is_counted_however_little_fits_in_memory(
-    tmp_path_factory: pytest.TempPathFactory, threads: list[list[int]], in_memory: int
+    tmp_path_factory: pytest.TempPathFactory, threads: list[set[int]], in_memory: int
 ) -> None:
-    """Repeats within a thread and between threads are found, in rising and in falling ids."""
-    proof = prove(runs_of(written(tmp_path_factory.mktemp("ids"), *threads)), in_memory=in_memory)
+    """Those of a thread rise, so an id can only repeat in another thread, which is named."""
+    folder = tmp_path_factory.mktemp("ids")
+    for number, ids in enumerate(threads):
+        journal, rising = Journal("bench", folder / f"thread {number}"), sorted(ids)
+        for at in range(0, len(rising) + 1, 3):
+            journal.add(rising[at : at + 3])
+    paths = sorted(folder.iterdir())
     seen = Counter(chain.from_iterable(threads))
-    assert proof.compared == seen.total()
-    assert proof.repeats == seen.total() - len(seen)
-    assert (proof.example is None) == (proof.repeats == 0)
-    if proof.example is not None:
-        assert len(proof.holders) == seen[proof.example] > 1
+    repeats = seen.total() - len(seen)
+    if not repeats:
+        assert prove("bench", paths, in_memory=in_memory) == len(seen)
+        return
+    with pytest.raises(Fault, match=f"^bench: {repeats} of {seen.total()} ids REPEAT") as caught:
+        prove("bench", paths, in_memory=in_memory)
+    example = min(value for value, times in seen.items() if times > 1)
+    holders = [f"thread {number}" for number, ids in enumerate(threads) if example in ids]
+    assert f"such as {example}, given to {' and to '.join(holders)}." in str(caught.value)
 
 
-@given(st.lists(ids, min_size=1, max_size=12))
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12))
 def test_the_first_place_where_ids_do_not_rise_is_named(
     tmp_path_factory: pytest.TempPathFactory, taken: list[int]
 ) -> None:
-    """Whether ids rose is seen within blocks and from one block to the next."""
-    (journal,) = written(tmp_path_factory.mktemp("ids"), taken)
-    falls = [(one, two) for one, two in pairwise(taken) if two <= one]
-    found = journal.fall
-    assert (None if found is None else (found.before, found.after)) == (falls[0] if falls else None)
+    """Within what is added at once, and from one time to the next."""
+    journal = Journal("bench", tmp_path_factory.mktemp("ids") / "thread 0")
+    falls = [
+        f"^bench: thread 0 got {one}, then {two}: " for one, two in pairwise(taken) if two <= one
+    ]
+    with pytest.raises(Fault, match=falls[0]) if falls else nullcontext():
+        for at in range(0, len(taken), 3):
+            journal.add(taken[at : at + 3])
 
 
-def test_rising_ids_are_one_run(tmp_path: Path) -> None:
-    """However many blocks there are, rising ids are merged as one, so few files are read."""
-    (journal,) = written(tmp_path, list(range(1, 1000)))
-    assert [(run.start, run.stop) for run in journal.runs] == [(0, 999)]
-
-
-@pytest.mark.parametrize("value", [None, 0, -1, 2**63, "7", 1.5])
+@pytest.mark.parametrize("value", [None, 0, -1, 2**63, "8", 8.5, True])
 def test_what_is_no_id_is_named(tmp_path: Path, value: object) -> None:
     """A generator that returns 0, -1, None or worse is caught, not counted."""
-    journal = Journal(tmp_path / "ids", "thread 0")
-    with pytest.raises(NotAnId) as caught:
-        journal.add([7, value])
-    assert repr(value) in str(caught.value)
+    with pytest.raises(BenchFailed, match=f"thread 0 got {value!r}, which is not an id"):
+        Journal("bench", tmp_path / "thread 0").add([7, value])
 
 
 def test_the_proof_needs_no_more_memory_for_more_ids(tmp_path: Path) -> None:
     """Half a million ids of 8 threads are compared in what 20,000 take."""
-    runs = []
     for thread in range(8):
-        path = tmp_path / str(thread)
-        with path.open("wb") as file:
+        with (tmp_path / str(thread)).open("wb") as file:
             array("q", range(thread + 1, 500_001, 8)).tofile(file)
-        runs.append(Run(str(path), 0, 62_500, f"thread {thread}"))
     tracemalloc.start()
-    proof = prove(runs, in_memory=20_000)
+    assert prove("bench", sorted(tmp_path.iterdir()), in_memory=20_000) == 500_000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert (proof.compared, proof.repeats) == (500_000, 0)
     assert peak < 4_000_000
 
 
 # --- plan and measuring ------------------------------------------------------
-
-
-@given(st.integers(0, 10**9), st.integers(1, 300))
-def test_shares_are_fair_and_complete(total: int, parts: int) -> None:
-    """Nothing is lost in splitting, and nobody gets two more than another."""
-    split = shares(total, parts)
-    assert sum(split) == total
-    assert max(split) - min(split) <= 1
 
 
 @given(st.integers(1, 3_000_000), st.integers(1, 9), st.integers(1, 9))
@@ -164,7 +132,9 @@ def test_a_plan_takes_just_the_ids_asked_for(count: int, threads: int, processes
         return
     plan = Plan(("default",), count, threads, processes)
     parts = [plan.ids_of(part) for part in range(processes)]
-    assert sum(chain.from_iterable(chain.from_iterable(parts))) == count
+    taken = [sum(chain.from_iterable(rounds)) for rounds in parts]
+    assert sum(taken) == count
+    assert max(taken) - min(taken) <= 1
     assert {len(rounds) for rounds in parts} == {plan.rounds}
 
 
@@ -225,12 +195,12 @@ def test_a_peer_gives_ids_wherever_its_package_is(name: str) -> None:
 def inserted_by(alias: str, threads: int) -> tuple[list[int], list[bool]]:
     """Ids that a few threads insert at once, and whether each connection is open afterwards."""
     rows = AutoIncrement(alias)
-    tables = rows._idle
+    used = rows._idle
     _, taken = in_threads(partial(_insert, rows), threads)
     del rows
     gc.collect()
     ids = list(chain.from_iterable(taken))
-    return ids, [table.connection.connection is not None for table in tables]
+    return ids, [each.connection is not None for each in used]
 
 
 def _insert(rows: AutoIncrement, _thread: int) -> list[int]:
@@ -257,12 +227,11 @@ def test_every_id_of_every_thread_is_compared(tmp_path: Path) -> None:
     """Ids of the timed passes and of the latency passes all enter the proof, and hold."""
     plan = Plan(("segment", "peer"), count=2_000, threads=4)
     with segment() as made:
-        opened = {"segment": target_of("segment", made), "peer": peer("count")}
-        ours, theirs = figures_of([run_here(plan, opened.__getitem__, tmp_path)])
-        assert made.stats().issued == ours.proof.compared == 4_001  # type: ignore[union-attr]
+        targets = [target_of("segment", made), peer("count")]
+        ours, theirs = figures_of(targets, [run_here(plan, targets, tmp_path)], tmp_path)
+        assert made.stats().issued == ours.compared == 4_001
     assert ours.latency_calls == theirs.latency_calls == 2_000
-    assert faults([ours, theirs]) == []
-    assert theirs.proof is None
+    assert theirs.compared is None
     assert ours.ratio == 1.0
 
 
@@ -323,7 +292,7 @@ def test_a_generator_that_keeps_no_counts(bench: Bench) -> None:
 
     with generators.override("mine", Counting()):
         out, err = bench("mine", "--count=1000")
-    assert "mine: 2,001 ids of 1 thread(s) of 1 process(es) compared: none repeats." in out
+    assert "mine: 2,001 ids of 1 thread(s) of 1 process(es) compared: all of a thread rose" in out
     assert err == ""
 
 
@@ -335,7 +304,9 @@ def test_the_command_measures_and_proves(bench: Bench, tmp_path: Path) -> None:
         "--against=uuid4,count", f"--json={report}",
     )  # fmt: skip
     assert "bench: 10,001 ids of 3 thread(s) of 1 process(es) (worker ids " in out
-    assert "segment:bench: 10,001 ids of 3 thread(s) of 1 process(es) compared: none" in out
+    assert "segment:bench: 10,001 ids of 3 thread(s) of 1 process(es) compared: all of a" in out
+    assert "bench: SnowflakeGenerator" in out
+    assert "uuid4: 128 random bits (the standard library)" in out
     assert err == ""
     found = json.loads(report.read_text())
     assert [row["name"] for row in found["targets"]] == [
@@ -344,31 +315,20 @@ def test_the_command_measures_and_proves(bench: Bench, tmp_path: Path) -> None:
     assert found["environment"]["cpus"] == os.cpu_count()
     assert found["environment"]["databases"]["default"] == "sqlite"
     assert found["settings"]["count"] == 5000
-    assert [row["proof"] and row["proof"]["holds"] for row in found["targets"]] == [
-        True, True, None, None,
-    ]  # fmt: skip
+    assert [row["compared"] for row in found["targets"]] == [10_001, 10_001, None, None]
+    assert found["targets"][0]["workers"][0] in range(1024)
     for row in found["targets"]:
         spans = row["latency_ns"]
         assert 0 < spans["p50"] <= spans["p99"] <= spans["p99.9"]
         assert row["ids_per_second"] * row["ns_per_id"] == pytest.approx(1e9)
 
 
-def test_a_lease_token_is_not_in_the_report(bench: Bench, tmp_path: Path) -> None:
-    """Whoever has the token could renew the lease, so no file gets it."""
-    report = tmp_path / "report.json"
-    bench("bench", "--count=10", f"--json={report}")
-    row = json.loads(report.read_text())["targets"][0]
-    assert row["processes"][0]["worker"] in range(1024)
-    assert "token" not in report.read_text()
-
-
-def test_repeats_fail_the_command(bench: Bench) -> None:
-    """Ids that repeat end in an error that names one of them and who got it."""
+def test_ids_that_do_not_rise_fail_the_command(bench: Bench) -> None:
+    """The error names two of them and who got them."""
     with segments.override("faulty", Overlapping()), pytest.raises(CommandError) as caught:
         bench("segment:faulty", "--count=1000")
-    message = str(caught.value)
-    assert "REPEAT, such as 1, given to thread 0 of process" in message
-    assert "did NOT RISE" in message
+    words = r"segment:faulty: thread 0 of process \d+ got 1, then 1: ids did NOT RISE\."
+    assert re.fullmatch(words, str(caught.value))
     assert caught.value.returncode == 1
 
 
@@ -391,19 +351,6 @@ def test_rows_without_uuid7_say_so(bench: Bench, monkeypatch: pytest.MonkeyPatch
     assert err.startswith("uuid7 is skipped: uuid-utils is not installed")
     assert "UUIDv4" in out
     assert "UUIDv7" not in out
-
-
-def test_the_bar_is_drawn_on_a_terminal_only() -> None:
-    """It fills up to 100 %; without a terminal nothing is written."""
-    drawn: list[str] = []
-    bar = ProgressBar(2, drawn.append)
-    bar.step()
-    bar.step()
-    assert [text.strip("\r") for text in drawn] == [
-        f"[{'#' * 20}{'.' * 20}]  50 %",
-        f"[{'#' * 40}] 100 %",
-    ]
-    ProgressBar(2, None).step()
 
 
 @pytest.mark.parametrize(
@@ -457,35 +404,40 @@ def test_a_failure_leaves_no_report(bench: Bench, tmp_path: Path) -> None:
 # --- several processes -------------------------------------------------------
 
 
-def open_nothing(name: str) -> Target:
-    raise LookupError(f"no {name} here")
+FAULTY = """
+from itertools import count
+from django_idgen.core.generator import Generator
 
+class Counting(Generator):
+    def __init__(self, layout, registry, *, emit, step=1):
+        self.ids = count(1_000, step)
+    def next_id(self):
+        return next(self.ids)
+    def next_ids(self, n):
+        return [next(self.ids) for _ in range(n)]
 
-def open_and_die(name: str) -> Target:
-    os._exit(3)
+class Down(Counting):
+    def next_id(self):
+        raise LookupError("no ids here")
 
-
-def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
-    """The others are stopped, and the reason is told."""
-    plan = Plan(("thing",), count=100, processes=2)
-    with pytest.raises(BenchFailed, match=r"could not go on: LookupError\('no thing here'\)"):
-        run_in_processes(plan, open_nothing, tmp_path, set_up=int)
-
-
-def test_a_process_that_dies_is_noticed(tmp_path: Path) -> None:
-    """Nobody waits for one that was killed."""
-    plan = Plan(("thing",), count=100, processes=2)
-    with pytest.raises(BenchFailed, match="ended with exit code 3 before it had finished"):
-        run_in_processes(plan, open_and_die, tmp_path, set_up=int)
+IDGEN = {"GENERATORS": {
+    "default": {},
+    "same": {"BACKEND": "bench_settings.Counting"},
+    "falling": {"BACKEND": "bench_settings.Counting", "OPTIONS": {"step": -1}},
+    "down": {"BACKEND": "bench_settings.Down"},
+}}
+"""
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> dict[str, str]:
-    """The environment of a fresh SQLite project."""
+    """The environment of a fresh SQLite project, whose file is there: ids are given back to it."""
+    database = tmp_path / "db.sqlite3"
+    database.touch()
     (tmp_path / "bench_settings.py").write_text(
-        "SECRET_KEY = 'bench'\nUSE_TZ = True\nINSTALLED_APPS = ['django_idgen']\n"
+        FAULTY + "SECRET_KEY = 'bench'\nUSE_TZ = True\nINSTALLED_APPS = ['django_idgen']\n"
         "DATABASES = {'default': {'ENGINE': 'django.db.backends.sqlite3', "
-        f"'NAME': {str(tmp_path / 'db.sqlite3')!r}}}}}\n"
+        f"'NAME': {str(database)!r}}}}}\n"
     )
     return {
         **os.environ,
@@ -510,19 +462,41 @@ def test_processes_have_worker_ids_of_their_own(project: dict[str, str], tmp_pat
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     stamped, counted = json.loads(report.read_text())["targets"]
-    assert len({process["pid"] for process in stamped["processes"]}) == 3
-    assert len({process["worker"] for process in stamped["processes"]}) == 3
-    for row in (stamped, counted):
-        assert row["proof"]["compared"] == 40_003
-        assert row["proof"]["holds"]
+    assert len(set(stamped["workers"])) == 3
+    assert stamped["compared"] == counted["compared"] == 40_003
+    assert worker_ids(project, "WHERE token <> ''") == 0
 
 
-def test_an_error_is_one_line_without_a_traceback(project: dict[str, str]) -> None:
-    """The shell sees exit code 2 and a sentence."""
-    done = run_bench(project, "nosuch", "--processes=2")
-    assert done.returncode == 2
-    assert done.stderr.startswith("CommandError: There is no generator 'nosuch'")
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("target", "code", "words"),
+    [
+        ("same", 1, r"same: [\d,]+ of [\d,]+ ids REPEAT, such as 1000, given to thread 0 of .*"),
+        ("falling", 1, r"falling: thread 0 of process \d+ got 1000, then 999: ids did NOT RISE\."),
+        ("down", 2, r"Process \d+ could not go on: LookupError\('no ids here'\)"),
+        ("nosuch", 2, r"There is no generator 'nosuch' in IDGEN\['GENERATORS'\]\. .*"),
+    ],
+)
+def test_what_is_wrong_in_a_process_ends_all_with_one_line(
+    project: dict[str, str], target: str, code: int, words: str
+) -> None:
+    """The shell sees whether ids repeat, and a sentence."""
+    done = run_bench(project, target, "--count=100", "--processes=2")
+    assert done.returncode == code
+    assert re.fullmatch(f"CommandError: {words}\n", done.stderr)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="/proc tells which the processes are")
+def test_a_process_that_dies_is_noticed(project: dict[str, str]) -> None:
+    """The others end, too."""
+    with started(project, "--count=900000000", "--processes=2") as process:
+        wait_for(lambda: worker_ids(project) == 2, process)
+        os.kill(processes_of(process.pid)[0], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert re.fullmatch(
+        r"CommandError: Process \d+ ended with exit code -9 before it had finished\.\n", err
+    )
+    assert worker_ids(project, "WHERE token <> ''") == 1
 
 
 class Watching:
@@ -551,14 +525,9 @@ def test_a_slow_source_is_a_figure_not_a_failure(bench: Bench) -> None:
         bench("segment:bench", "--count=100")
     assert min(watching.timeouts) > 10
     assert segments.allocator().timeout == usual
-    set_up()  # as each process of several does
-    try:
-        assert segments.allocator().timeout > 10
-    finally:
-        segments.allocator().timeout = usual
 
 
-# --- rows, a service, and what is drawn --------------------------------------------------
+# --- rows, and what is drawn --------------------------------------------------------------
 
 
 def test_rows_of_each_kind_are_saved_and_the_tables_dropped(
@@ -599,49 +568,14 @@ def test_tables_are_dropped_after_a_failure(
     assert connections[postgres].introspection.table_names() == before
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_service_is_measured_by_requests_and_by_its_client(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Both ways are one target each, and no id of either repeats."""
-    # Not above: fresh processes import this module before they set Django up.
-    from django_idgen.ops.tags.edits import make_tag
-    from tests.remote.service import SECRET, service
-
-    monkeypatch.setenv("IDGEN_TOKEN", SECRET)
-    memory = {"BACKEND": "django_idgen.leases.memory.MemoryLeases"}
-    with service({"GENERATORS": {"default": {"LEASES": memory}}}) as url:
-        with pytest.raises(CommandError, match=r"tags/nosuch/ids: 404 .*nosuch"):
-            run("segment:nosuch", f"--http={url}")
-        make_tag("bench", step=100)
-        out, _ = run("segment:bench", f"--http={url}", "--count=60", "--threads=2")
-    for name in ("request:segment:bench", "client:segment:bench"):
-        assert re.search(rf"^{name}: \d+ ids of 2 thread.*none repeats\.$", out, re.MULTILINE)
-    assert "request:segment:bench: the ids of each thread rose" not in out
-
-
-def test_a_service_that_does_not_answer_is_one_line(bench: Bench) -> None:
-    """The error names what was asked for."""
-    with pytest.raises(CommandError, match=r"127\.0\.0\.1|IDGEN_TOKEN"):
-        bench("bench", "--http=http://127.0.0.1:1/idgen/", "--count=10")
-
-
-def test_a_picture_and_a_page(bench: Bench, tmp_path: Path) -> None:
-    """SVG and PNG by the name's ending; the page needs no other file and no host."""
-    svg, png, page = tmp_path / "p.svg", tmp_path / "p.png", tmp_path / "p.html"
-    bench("bench", "--count=200", "--against=uuid4", f"--plot={svg}", f"--html={page}")
+def test_a_picture(bench: Bench, tmp_path: Path) -> None:
+    """SVG or PNG, by the name's ending; SVG turns dark where pages are dark."""
+    svg, png = tmp_path / "p.svg", tmp_path / "p.png"
+    bench("bench", "--count=200", "--against=uuid4", f"--plot={svg}")
     bench("bench", "--count=200", f"--plot={png}")
     assert "<svg" in svg.read_text()
-    assert png.read_bytes().startswith(b"\x89PNG")
     assert "prefers-color-scheme: dark" in svg.read_text()
-    text = page.read_text()
-    assert text.count("<svg") == 2  # they stand one below the other on a phone
-    assert "prefers-color-scheme: dark" in text
-    assert re.search(r"<p>uuid4: 128 random bits .*</p>", text)
-    assert re.search(r'<pre class="table">target .*ns an id', text)
-    assert "<dt>Databases</dt><dd>default (sqlite)" in text
-    assert "made_at" not in text
-    assert not re.search(r"""(src|href)=["']https?:""", text.replace("http://www.w3.org", ""))
+    assert png.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -649,8 +583,7 @@ def test_a_picture_and_a_page(bench: Bench, tmp_path: Path) -> None:
     [
         ("--plot={0}/p.bmp", r"must end in \.svg or \.png"),
         ("--plot={0}/nosuch/p.svg", r"--plot .*/nosuch/p\.svg can't be written: No such"),
-        ("--html={0}/nosuch/p.html", r"--html .*/nosuch/p\.html can't be written: No such"),
-        ("--html={0}", r"can't be written: Is a directory"),
+        ("--json={0}", r"can't be written: Is a directory"),
         ("--json={0}/nosuch/p.json", r"--json .* can't be written"),
     ],
 )
@@ -665,15 +598,14 @@ def test_a_report_that_could_not_be_written_is_refused_before_it_is_made(
         assert caught.value.returncode == 2
 
 
-@pytest.mark.parametrize("arg", ["--plot={0}/p.svg", "--html={0}/p.html"])
 def test_what_draws_is_looked_for_before_anything_is_measured(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arg: str
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names what to install."""
     unreached(monkeypatch)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(CommandError, match=r"django-idgen\[plot\]") as caught:
-        bench("bench", arg.format(tmp_path))
+        bench("bench", f"--plot={tmp_path}/p.svg")
     assert caught.value.returncode == 2
 
 
@@ -695,18 +627,15 @@ def test_a_size_that_the_database_does_not_tell_is_not_drawn() -> None:
     assert len(drawn.charts) == 2
 
 
-def test_ratios_are_those_of_the_figures_beside_them() -> None:
+def test_ratios_are_those_of_the_figures_beside_them(tmp_path: Path) -> None:
     """With medians of the rounds' ratios, 410 and 463 ns could stand beside 1.00x and 2.60x."""
-    rounds = {"first": [100, 410, 420], "second": [463, 100, 1100]}
+    rounds = [[100, 410, 420], [463, 100, 1100]]
+    latency = array("q", [1])
     found = figures_of(
-        [
-            [
-                Measured(name, "", False, False, 1, ids=[1] * 3, elapsed_ns=spans,
-                         latency_ns=array("q", [1]))
-                for name, spans in rounds.items()
-            ]
-        ]
-    )  # fmt: skip
+        [peer("count"), peer("uuid4")],
+        [[Measured(None, ids=[1] * 3, elapsed_ns=spans, latency_ns=latency) for spans in rounds]],
+        tmp_path,
+    )
     assert [row.ns_per_id for row in found] == [410, 463]
     assert [row.ratio for row in found] == [1, 463 / 410]
 
@@ -724,31 +653,11 @@ def test_ratios_mean_the_same_in_both_tables(bench: Bench) -> None:
     assert re.search(r"^SegmentIdField .* 2\.00x .* 3\.00x", row)
 
 
-def test_a_report_is_compared_with_an_earlier_one(bench: Bench, tmp_path: Path) -> None:
-    """Each target that both have gets the ratio; any other file is refused by its name."""
-    report = tmp_path / "report.json"
-    bench("bench", "--count=500", f"--json={report}")
-    out, _ = bench("bench", "segment:bench", "--count=500", f"--compare={report}")
-    assert out.splitlines()[1].endswith("earlier")
-    assert re.search(r"^bench .*x$", out, re.MULTILINE)
-    for text in ("[]", "{}", "no JSON"):
-        report.write_text(text)
-        with pytest.raises(CommandError, match="is not a report of idgen_bench --json"):
-            bench("bench", "--count=500", f"--compare={report}")
-
-
 def test_latency_in_full(bench: Bench) -> None:
     """More percentiles, and which part of the calls took longer than a limit."""
     out, _ = bench("bench", "--count=500", "--latency")
     assert re.search(r"p99\.99 +max$", out.splitlines()[1])
     assert re.search(r"^bench( +\d+\.\d{3}%){5}$", out, re.MULTILINE)
-
-
-def test_the_output_says_what_each_target_is(bench: Bench) -> None:
-    """Ours by its class, a peer with the package that it comes from."""
-    out, _ = bench("bench", "--count=100", "--against=uuid4")
-    assert "bench: SnowflakeGenerator" in out
-    assert "uuid4: 128 random bits (the standard library)" in out
 
 
 @pytest.mark.parametrize(
@@ -763,93 +672,84 @@ def test_the_output_says_what_each_target_is(bench: Bench) -> None:
 def test_it_stops_at_once_and_in_order(
     project: dict[str, str], moment: str, options: list[str]
 ) -> None:
-    """Ctrl-C ends all its processes with one line, and leaves no worker id held and no table."""
+    """Ctrl-C ends all its processes with one line, and leaves no worker id held and no table.
+
+    One Ctrl-C may come as several signals, as that of ``timeout`` does.
+    """
     if moment == "starting" and not Path("/proc").is_dir():
         pytest.skip("This system has no /proc, which tells when the processes start.")
-    file = Path(project["PYTHONPATH"].split(os.pathsep)[0]) / "db.sqlite3"
-    file.touch()  # worker ids of a database that is gone are not given back
-    command = [sys.executable, "-m", "django", "idgen_bench", "--count=900000000", *options]
-    process = subprocess.Popen(
-        command, env=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-        # A shell's background jobs ignore it, and so does what they start.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    try:
-        while not (worker_ids(project) if moment == "running" else has_workers(process.pid)):
-            assert process.poll() is None
-            sleep(0.01)
-        if moment == "running":
+    with started(project, "--count=900000000", *options) as process:
+        if moment == "starting":
+            wait_for(lambda: processes_of(process.pid), process)
+        else:
+            wait_for(lambda: worker_ids(project), process)
             sleep(1)  # a worker id that is just being lent can be lost
-        os.killpg(process.pid, signal.SIGINT)
+        for _signal in range(4):
+            os.killpg(process.pid, signal.SIGINT)
+            sleep(0.002)
         out, err = process.communicate(timeout=60)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
     assert (process.returncode, out) == (130, ""), err
     assert err.strip() == "CommandError: Stopped. No report was written."
     assert moment == "starting" or worker_ids(project, "WHERE token <> ''") == 0
-    with closing(sqlite3.connect(file)) as db:
+    with closing(sqlite3.connect(database_of(project))) as db:
         names = db.execute("SELECT name FROM sqlite_master WHERE name LIKE 'idgen_bench%'")
         assert names.fetchall() == []
 
 
 def test_a_parent_that_is_killed_leaves_no_process(project: dict[str, str]) -> None:
     """As by ``kill``, of which its processes learn nothing: they give back their worker ids."""
-    Path(project["PYTHONPATH"].split(os.pathsep)[0], "db.sqlite3").touch()
-    command = [sys.executable, "-m", "django", "idgen_bench", "--count=900000000", "--processes=2"]
-    process = subprocess.Popen(
-        command, env=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        while worker_ids(project) < 2:
-            assert process.poll() is None
-            sleep(0.1)
+    with started(project, "--count=900000000", "--processes=2") as process:
+        wait_for(lambda: worker_ids(project) == 2, process)
         sleep(1)
         process.terminate()
         # All have ended when the last one closes what they write to.
         _, err = process.communicate(timeout=30)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGTERM
     assert "Traceback" not in err
     assert worker_ids(project, "WHERE token <> ''") == 0
 
 
-def test_the_two_signals_of_one_ctrl_c_are_one(project: dict[str, str]) -> None:
-    """As those of ``timeout``, which sends its signal to the process and to its group."""
-    command = [sys.executable, "-m", "django", "idgen_bench", "--count=900000000"]
+@contextmanager
+def started(project: dict[str, str], *args: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, in a process group of its own, which is killed at the end."""
     process = subprocess.Popen(
-        command, env=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "django", "idgen_bench", *args],
+        env=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
+        # A shell's background jobs ignore it, and so does what they start.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-    while not worker_ids(project):
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """Until it holds, as long as the process runs."""
+    while not condition():
         assert process.poll() is None
-        sleep(0.1)
-    sleep(1)
-    for _signal in range(4):
-        os.killpg(process.pid, signal.SIGINT)
-        sleep(0.002)
-    out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, ""), err
-    assert err.strip() == "CommandError: Stopped. No report was written."
+        sleep(0.01)
 
 
-def has_workers(group: int) -> bool:
-    """Whether a process of the process group was spawned by multiprocessing."""
+def processes_of(group: int) -> list[int]:
+    """The processes of a process group that multiprocessing has spawned."""
+    found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             if b"spawn_main" in file.read_bytes() and os.getpgid(int(file.parent.name)) == group:
-                return True
-    return False
+                found.append(int(file.parent.name))
+    return found
+
+
+def database_of(project: dict[str, str]) -> Path:
+    return Path(project["PYTHONPATH"].split(os.pathsep)[0]) / "db.sqlite3"
 
 
 def worker_ids(project: dict[str, str], which: str = "") -> int:
     """How many worker ids the benchmark's processes had, or those ``which`` SQL names."""
-    file = Path(project["PYTHONPATH"].split(os.pathsep)[0]) / "db.sqlite3-idgen"
+    file = database_of(project).with_name("db.sqlite3-idgen")
     if not file.exists():
         return 0
     with closing(sqlite3.connect(file)) as db, suppress(sqlite3.OperationalError):

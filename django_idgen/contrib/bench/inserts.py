@@ -72,20 +72,19 @@ def insert_rows(
     rows: int,
     *,
     database: str = "default",
-    on_step: Callable[[], object] = lambda: None,
+    gate: Callable[[], object] = lambda: None,
 ) -> list[Inserted]:
     """Save about ``rows`` rows with each kind of key; the keys of ``targets`` come first.
 
+    Each round begins after ``gate()``.
     Raises :class:`ConfigurationError` for a number that can't be, :class:`BenchFailed` for what
     the database refuses.
     """
     check_whole("--insert", rows, least=BATCH, most=MOST)
     try:
         with _tables(targets, database) as made:
-            return _inserted(made, rows // BATCH, database, on_step)
+            return _inserted(made, rows // BATCH, database, gate)
     except DatabaseError as error:
-        if _is_of_interrupt(error):
-            raise KeyboardInterrupt from error
         raise BenchFailed(f"Database {database!r}: {str(error).strip()}") from error
 
 
@@ -124,15 +123,8 @@ def _tables(targets: tuple[str, ...], database: str) -> Iterator[dict[str, type[
             fields[:] = [field for field in fields if field.model not in gone]
 
 
-def _is_of_interrupt(error: BaseException | None) -> bool:
-    """Whether it was raised while Ctrl-C ended a statement."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__context__
-    return error is not None
-
-
 def _inserted(
-    made: dict[str, Any], rounds: int, database: str, on_step: Callable[[], object]
+    made: dict[str, Any], rounds: int, database: str, gate: Callable[[], object]
 ) -> list[Inserted]:
     single: dict[str, list[float]] = {name: [] for name in made}
     batch: dict[str, list[float]] = {name: [] for name in made}
@@ -140,10 +132,10 @@ def _inserted(
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             rows = made[name].objects.using(database)
+            gate()
             with quiet_gc():
                 single[name].append(_timed(SINGLE, partial(_create, rows)))
                 batch[name].append(_timed(BATCH, partial(_bulk_create, rows)))
-            on_step()
     return [
         Inserted(
             name,

@@ -17,9 +17,9 @@ import os
 import signal
 import threading
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from multiprocessing.connection import Connection, wait
@@ -27,15 +27,17 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from statistics import median
-from threading import BrokenBarrierError
-from time import perf_counter_ns, sleep
+from time import perf_counter_ns
 from typing import Any, TypeVar
+
+import django
 
 from ...core.errors import ConfigurationError, IdgenError
 from ...core.options import check_whole
 from ...process.exits import end_now
-from .proof import Fall, Journal, Run
-from .targets import BenchFailed, Opener, Target
+from ...process.handlers import segments
+from .proof import Fault, Journal
+from .targets import BenchFailed, Target, open_target
 
 T = TypeVar("T")
 Taken = list[list[Any]]
@@ -47,6 +49,8 @@ IDS_A_PASS = 200_000
 """Ids that a process holds in memory before it writes them to its files."""
 TIMED_CALLS = 100_000
 """Calls whose latency is sampled, a target and process, in all rounds together."""
+SEGMENT_TIMEOUT = 60.0
+"""Seconds that a benchmark waits for a segment: a slow source is a figure, not a failure."""
 STOPPED = 130
 """The exit code of a process that Ctrl-C ends."""
 START_TIMEOUT = 3.0
@@ -64,14 +68,10 @@ def take(target: Target, count: int, batch: int) -> Taken:
         source = target.source
         return [[source.next_id() for _ in repeat(None, count)]]
     whole, rest = divmod(count, batch)
-    next_ids = target.next_ids
-    taken = [next_ids(batch) for _ in repeat(None, whole)]
-    if rest:
-        taken.append(next_ids(rest))
-    return taken
+    return [target.next_ids(size) for size in chain(repeat(batch, whole), filter(None, [rest]))]
 
 
-def time_calls(target: Target, count: int) -> tuple[array[int], Taken]:
+def time_calls(target: Target, count: int) -> tuple[array[int], list[Any]]:
     """Call ``next_id()`` ``count`` times; return the nanoseconds of each call, and the ids.
 
     Each figure includes reading the clock: see :func:`timer_ns`.
@@ -85,7 +85,7 @@ def time_calls(target: Target, count: int) -> tuple[array[int], Taken]:
         ended = clock()
         spans[index] = ended - begun
         ids.append(value)
-    return spans, [ids]
+    return spans, ids
 
 
 def timer_ns(samples: int = 1001) -> int:
@@ -167,11 +167,6 @@ class Plan:
         a_thread = self.count // (self.threads * self.processes)
         return max(min(ROUNDS, a_thread), -(-self.count // self.processes // IDS_A_PASS))
 
-    @property
-    def steps(self) -> int:
-        """How many passes each process makes: the length of the progress bar."""
-        return self.rounds * len(self.names)
-
     def ids_of(self, part: int) -> list[list[int]]:
         """For each round, the ids that each thread of process ``part`` takes."""
         return self._divided(shares(self.count, self.processes)[part])
@@ -188,24 +183,13 @@ class Plan:
 class Measured:
     """What one process found out about one target."""
 
-    name: str
-    what: str
-    ours: bool
-    rises: bool
-    pid: int
+    worker: int | None
+    """The worker id of this process, if the generator has one."""
     ids: list[int] = field(default_factory=list)
     """Ids taken in each round."""
     elapsed_ns: list[int] = field(default_factory=list)
     """The time that each round took."""
     latency_ns: array[int] = field(default_factory=lambda: array("q"))
-    runs: list[Run] = field(default_factory=list)
-    falls: list[Fall | None] = field(default_factory=list)
-    stats: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def worker(self) -> object:
-        """The worker id of this process, if the generator has one."""
-        return (self.stats.get("lease") or {}).get("worker")
 
 
 # --- one process -----------------------------------------------------------------
@@ -213,123 +197,110 @@ class Measured:
 
 def run_here(
     plan: Plan,
-    open_target: Opener,
+    targets: Sequence[Target],
     folder: Path,
     *,
     part: int = 0,
     gate: Callable[[], object] = lambda: None,
-    on_step: Callable[[], object] = lambda: None,
 ) -> list[Measured]:
     """Measure in this process, as number ``part`` of the plan's processes.
 
-    Each pass begins after ``gate()``. The ids go to files in ``folder``, which the caller
-    removes. Raises what a generator raises, and :class:`OSError`.
+    Each pass begins after ``gate()``. The ids go to files below ``folder``, which the caller
+    removes: those of the first target to ``folder/0``, and so on. Raises what a generator raises,
+    :class:`Fault` and :class:`OSError`.
     """
-    measurements = [
-        _Measurement(open_target(name), plan, folder, f"{number}-{part}", gate)
-        for number, name in enumerate(plan.names)
-    ]
     ids, calls = plan.ids_of(part), plan.calls_of(part)
-    for turn in range(plan.rounds):
-        start = turn % len(measurements)
-        for measurement in measurements[start:] + measurements[:start]:
-            measurement.time_ids(ids[turn])
-            measurement.time_calls(calls[turn])
-            on_step()
-    return [measurement.finish() for measurement in measurements]
+    allocator = segments.allocator()
+    usual, allocator.timeout = allocator.timeout, SEGMENT_TIMEOUT
+    try:
+        measurements = [
+            _Measurement(target, plan, folder / str(number), gate)
+            for number, target in enumerate(targets)
+        ]
+        for turn in range(plan.rounds):
+            start = turn % len(measurements)
+            for measurement in measurements[start:] + measurements[:start]:
+                measurement.run_round(ids[turn], calls[turn])
+    finally:
+        allocator.timeout = usual
+    return [measurement.found for measurement in measurements]
 
 
 class _Measurement:
     """One target in this process: its figures, and the files of its ids."""
 
     def __init__(
-        self, target: Target, plan: Plan, folder: Path, file: str, gate: Callable[[], object]
+        self, target: Target, plan: Plan, folder: Path, gate: Callable[[], object]
     ) -> None:
-        pid = os.getpid()
+        folder.mkdir(exist_ok=True)
         self.target = target
-        self.batch = plan.batch
+        self.plan = plan
         self.gate = gate
         self.journals = [
-            Journal(folder / f"{file}-{thread}", f"thread {thread} of process {pid}")
+            Journal(target.name, folder / f"thread {thread} of process {os.getpid()}")
             for thread in range(plan.threads)
         ]
-        self.found = Measured(target.name, target.what, target.ours, target.rises, pid)
         # The first id waits for a worker id or a segment, which is not measured.
-        self._keep([take(target, 1, 1)])
+        self._keep([[target.source.next_id()]])
+        self.found = Measured(target.worker)
 
-    def time_ids(self, ids: list[int]) -> None:
-        elapsed, taken = self._pass(lambda thread: take(self.target, ids[thread], self.batch))
+    def run_round(self, ids: list[int], calls: list[int]) -> None:
+        """Take ids as fast as they come, then others one by one; see :meth:`Plan.ids_of`."""
+        elapsed, taken = self._pass(lambda thread: take(self.target, ids[thread], self.plan.batch))
         self.found.ids.append(sum(ids))
         self.found.elapsed_ns.append(elapsed)
-        self._keep(taken)
-
-    def time_calls(self, calls: list[int]) -> None:
+        self._keep(chain.from_iterable(pieces) for pieces in taken)
         _, timed = self._pass(lambda thread: time_calls(self.target, calls[thread]))
         for spans, _ in timed:
             self.found.latency_ns.extend(spans)
-        self._keep([taken for _, taken in timed])
-
-    def finish(self) -> Measured:
-        self.found.runs = [run for journal in self.journals for run in journal.runs]
-        self.found.falls = [journal.fall for journal in self.journals]
-        self.found.stats = self.target.stats()
-        return self.found
+        self._keep(taken for _, taken in timed)
 
     def _pass(self, job: Callable[[int], T]) -> tuple[int, list[T]]:
         with quiet_gc():
             self.gate()
-            return in_threads(job, len(self.journals))
+            return in_threads(job, self.plan.threads)
 
-    def _keep(self, taken: list[Taken]) -> None:
+    def _keep(self, taken: Iterable[Iterable[Any]]) -> None:
         if self.target.ours:
-            for journal, pieces in zip(self.journals, taken, strict=False):
-                journal.add(chain.from_iterable(pieces))
+            for journal, ids in zip(self.journals, taken, strict=False):
+                journal.add(ids)
 
 
 # --- several processes -----------------------------------------------------------
 
 
-def run_in_processes(
-    plan: Plan,
-    open_target: Opener,
-    folder: Path,
-    *,
-    set_up: Callable[[], object],
-    on_step: Callable[[], object] = lambda: None,
-) -> list[list[Measured]]:
+def run_in_processes(plan: Plan, folder: Path) -> list[list[Measured]]:
     """Measure in ``plan.processes`` fresh processes at once; one list for each of them.
 
-    Each process calls ``set_up`` first. ``set_up`` and ``open_target`` must be functions of a
-    module. Raises :class:`BenchFailed` if a process can't finish.
+    Raises :class:`Fault`, and :class:`BenchFailed` if a process can't finish.
     """
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(plan.processes)
     children: dict[Connection, SpawnProcess] = {}
     try:
-        for part in range(plan.processes):
-            receiver, sender = context.Pipe(duplex=False)
-            job = (plan, part, folder, open_target, set_up, barrier, sender)
-            child = context.Process(target=_work, args=job, name=f"bench-{part}", daemon=True)
-            with _interrupts_held():
+        with _interrupts_held():
+            for part in range(plan.processes):
+                ours, theirs = context.Pipe()
+                job = (plan, part, folder, barrier, theirs)
+                child = context.Process(target=_work, args=job, name=f"bench-{part}", daemon=True)
                 child.start()
-            sender.close()
-            children[receiver] = child
-        return _gather(children, on_step)
+                theirs.close()
+                children[ours] = child
+        return _gather(children)
     except BaseException:
-        for child in children.values():
-            child.join(EXIT_TIMEOUT / len(children))
-            if child.is_alive():
-                child.terminate()
+        for connection in children:
+            connection.close()  # which ends its process
         raise
     finally:
-        for receiver, child in children.items():
+        for connection, child in children.items():
             child.join(EXIT_TIMEOUT)
-            receiver.close()
+            child.terminate()
+            connection.close()
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Raise nothing at Ctrl-C in the processes that start meanwhile: a thread waits for it."""
+    """Hold Ctrl-C back. The processes that start meanwhile never see it: this one ends them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield  # Windows
         return
@@ -340,87 +311,56 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, usual)
 
 
-def _end_at_interrupt(begun: threading.Event, stopping: threading.Event) -> None:
-    """End this process at Ctrl-C, from a thread: an exception could be lost in a finalizer."""
-    signal.sigwait({signal.SIGINT})
-    _end(begun, stopping)
+def _gather(children: Mapping[Connection, SpawnProcess]) -> list[list[Measured]]:
+    found: dict[Connection, list[Measured]] = {}
+    while len(found) < len(children):
+        for receiver in wait([each for each in children if each not in found]):
+            assert isinstance(receiver, Connection)  # noqa: S101  # nosec B101  # for the type checker
+            child = children[receiver]
+            try:
+                content = receiver.recv()
+            except EOFError:
+                child.join(EXIT_TIMEOUT)
+                content = BenchFailed(
+                    f"Process {child.pid} ended with exit code {child.exitcode} before it had "
+                    f"finished."
+                )
+            if isinstance(content, BenchFailed):
+                raise content
+            found[receiver] = content
+    return [found[receiver] for receiver in children]
 
 
-def _end_with_parent(begun: threading.Event, stopping: threading.Event) -> None:
-    """End this process after its parent, which stops nothing if it is killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        _end(begun, stopping)
+def _work(plan: Plan, part: int, folder: Path, barrier: Barrier, parent: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    begun, ending = threading.Event(), threading.Lock()
 
+    def end(status: int) -> None:
+        with ending:  # for good: one of the two threads gives all back
+            end_now(status)
 
-def _end(begun: threading.Event, stopping: threading.Event) -> None:
-    stopping.set()
-    begun.wait(START_TIMEOUT)  # or it would take a worker id after this has given all back
-    end_now(STOPPED)
-
-
-def _work(
-    plan: Plan,
-    part: int,
-    folder: Path,
-    open_target: Opener,
-    set_up: Callable[[], object],
-    barrier: Barrier,
-    sender: Connection,
-) -> None:
-    def on_step() -> None:
-        if part == 0:
-            sender.send(("step", None))
+    def end_with_parent() -> None:
+        """End after the parent has closed its connection, or has ended."""
+        with suppress(EOFError, OSError):
+            parent.recv()
+        begun.wait(START_TIMEOUT)  # or it would take a worker id after this has given all back
+        end(STOPPED)
 
     def gate() -> None:
         begun.set()
         barrier.wait()
 
-    begun, stopping = threading.Event(), threading.Event()
-    watching = [_end_with_parent]
-    if hasattr(signal, "pthread_sigmask"):
-        watching.append(_end_at_interrupt)
-    for watch in watching:
-        threading.Thread(target=watch, args=[begun, stopping], daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    found: list[Measured] | BenchFailed
     try:
-        set_up()
-        found = run_here(plan, open_target, folder, part=part, gate=gate, on_step=on_step)
-        sender.send(("done", found))
-    except BrokenBarrierError:
-        sender.send(("stopped", None))  # the process that failed reports the reason
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  The parent reports it.
-        if stopping.is_set() or isinstance(error, BrokenPipeError):
-            return  # its generators were closed, or nobody reads what it sends
-        sender.send(("failed", str(error) if isinstance(error, IdgenError) else repr(error)))
-        barrier.abort()
-    finally:
-        begun.set()
-        while stopping.is_set():
-            sleep(0.1)  # the thread that ends this process gives back the worker id first
-
-
-def _gather(
-    children: Mapping[Connection, SpawnProcess], on_step: Callable[[], object]
-) -> list[list[Measured]]:
-    found: dict[Connection, list[Measured]] = {}
-    running = set(children)
-    while running:
-        for receiver in wait(list(running)):
-            assert isinstance(receiver, Connection)  # noqa: S101  # nosec B101  # for the type checker
-            child = children[receiver]
-            try:
-                event, content = receiver.recv()
-            except EOFError:
-                child.join(EXIT_TIMEOUT)
-                event = "failed"
-                content = f"it ended with exit code {child.exitcode} before it had finished."
-            if event == "failed":
-                raise BenchFailed(f"Process {child.pid} could not go on: {content}")
-            if event == "step":
-                on_step()
-            else:
-                running.discard(receiver)
-            if event == "done":
-                found[receiver] = content
-    return [found[receiver] for receiver in children]
+        django.setup()
+        found = run_here(plan, [*map(open_target, plan.names)], folder, part=part, gate=gate)
+    except Fault as error:
+        found = error
+    except Exception as error:  # noqa: BLE001  The parent reports it.
+        reason = str(error) if isinstance(error, IdgenError) else repr(error)
+        found = BenchFailed(f"Process {os.getpid()} could not go on: {reason}")
+    begun.set()
+    with suppress(OSError):
+        parent.send(found)
+    end(0)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -17,10 +16,10 @@ from typing import Any
 import django
 from django.db import connections
 
-from ...core.errors import ConfigurationError
 from ...core.generator import HAS_GIL
 from .measure import Measured, Plan, timer_ns
-from .proof import Proof, prove
+from .proof import prove
+from .targets import Target
 
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999, "max": 1.0}
 SHOWN = ("p50", "p99", "p99.9")
@@ -44,33 +43,40 @@ class Figures:
     latency_calls: int
     slower: Mapping[str, float]
     """The part of the calls that took longer than 1 µs, 10 µs and so on."""
-    proof: Proof | None
-    """None for a peer: its ids are measured, not proven."""
-    processes: tuple[Measured, ...]
+    compared: int | None
+    """Ids that rose in each thread, none of which repeats. None for a peer: nothing is proven."""
+    workers: tuple[int, ...]
+    """The worker id of each process, if the generator has them."""
 
     @property
     def ids_per_second(self) -> float:
         return 1e9 / self.ns_per_id
 
 
-def figures_of(measured: Sequence[Sequence[Measured]]) -> list[Figures]:
-    """Combine the results of all processes, and prove the ids unique."""
+def figures_of(
+    targets: Sequence[Target], measured: Sequence[Sequence[Measured]], folder: Path
+) -> list[Figures]:
+    """Combine the results of all processes, and prove the ids unique.
+
+    Raises :class:`Fault` if one repeats, and :class:`OSError`.
+    """
     by_target = list(zip(*measured, strict=True))
     first = median(_rounds_ns(by_target[0]))
-    return [_figures(parts, first) for parts in by_target]
+    return [
+        _figures(target, parts, first, sorted(folder.glob(f"{number}/*")))
+        for number, (target, parts) in enumerate(zip(targets, by_target, strict=True))
+    ]
 
 
-def _figures(parts: Sequence[Measured], first: float) -> Figures:
+def _figures(
+    target: Target, parts: Sequence[Measured], first: float, files: Sequence[Path]
+) -> Figures:
     rounds = _rounds_ns(parts)
     ns_per_id = median(rounds)
     spans = sorted(chain.from_iterable(part.latency_ns for part in parts))
-    proof = None
-    if parts[0].ours:
-        falls = [fall for part in parts if part.rises for fall in part.falls]
-        proof = prove([run for part in parts for run in part.runs], falls)
     return Figures(
-        name=parts[0].name,
-        what=parts[0].what,
+        name=target.name,
+        what=target.what,
         ns_per_id=ns_per_id,
         ratio=ns_per_id / first,
         rounds_ns=tuple(rounds),
@@ -80,8 +86,8 @@ def _figures(parts: Sequence[Measured], first: float) -> Figures:
         },
         latency_calls=len(spans),
         slower={_span(limit): 1 - bisect_right(spans, limit) / len(spans) for limit in LIMITS_NS},
-        proof=proof,
-        processes=tuple(parts),
+        compared=prove(target.name, files) if target.ours else None,
+        workers=tuple(part.worker for part in parts if part.worker is not None),
     )
 
 
@@ -95,26 +101,18 @@ def _rounds_ns(parts: Sequence[Measured]) -> list[float]:
 # --- table -------------------------------------------------------------------
 
 
-def table(
-    figures: Sequence[Figures],
-    plan: Plan,
-    *,
-    earlier: Mapping[str, float] | None = None,
-    latency: bool = False,
-) -> Iterator[str]:
-    """The lines to print. ``earlier``: what :func:`read_json` read, to compare with."""
+def table(figures: Sequence[Figures], plan: Plan, *, latency: bool = False) -> Iterator[str]:
+    """The lines to print."""
     width = max(17 if latency else 6, *(len(row.name) for row in figures))
     names = tuple(PERCENTILES) if latency else SHOWN
-    head = "".join(f" {name:>9}" for name in names) + (f" {'earlier':>9}" if earlier else "")
+    head = "".join(f" {name:>9}" for name in names)
     yield f"ratio: the time per id, as a multiple of that of {figures[0].name}; less is faster."
     yield f"{'target':<{width}} {'ids/s':>13} {'ns an id':>9} {'ratio':>7}{head}"
     for row in figures:
         spans = "".join(f" {_span(row.latency_ns[name]):>9}" for name in names)
-        then = (earlier or {}).get(row.name)
-        change = f" {row.ns_per_id / then:>8.2f}x" if then else ""
         yield (
             f"{row.name:<{width}} {row.ids_per_second:>13,.0f} {row.ns_per_id:>9.1f} "
-            f"{row.ratio:>6.2f}x{spans}{change}"
+            f"{row.ratio:>6.2f}x{spans}"
         )
     yield ""
     if latency:
@@ -126,13 +124,11 @@ def table(
             yield f"{row.name:<{width}}{parts}"
         yield ""
     yield from _notes(figures, plan)
-    if earlier:
-        yield "Earlier: the time per id, as a multiple of that in the file of --compare."
     for row in figures:
         yield f"{row.name}: {row.what}"
     for row in figures:
-        if row.proof is not None:
-            yield from _verdict(row.name, row.proof, row.processes, plan)
+        if row.compared is not None:
+            yield _verdict(row, plan)
 
 
 def _notes(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
@@ -148,22 +144,12 @@ def _notes(figures: Sequence[Figures], plan: Plan) -> Iterator[str]:
     )
 
 
-def _verdict(name: str, proof: Proof, processes: Sequence[Measured], plan: Plan) -> Iterator[str]:
-    workers = [str(each.worker) for each in processes if each.worker is not None]
-    held = f" (worker ids {', '.join(workers)})" if workers else ""
-    who = f"{plan.threads} thread(s) of {plan.processes} process(es){held}"
-    if not proof.repeats:
-        yield f"{name}: {proof.compared:,} ids of {who} compared: none repeats."
-    if proof.fall is None and processes[0].rises:
-        yield f"{name}: the ids of each thread rose strictly."
-    for fault in proof.faults():
-        yield f"{name}: {fault}"
-
-
-def faults(figures: Iterable[Figures]) -> list[str]:
-    """A sentence for each fault of the ids; none if all is well."""
-    proven = ((row.name, row.proof) for row in figures if row.proof is not None)
-    return [f"{name}: {fault}" for name, proof in proven for fault in proof.faults()]
+def _verdict(row: Figures, plan: Plan) -> str:
+    held = f" (worker ids {', '.join(map(str, row.workers))})" if row.workers else ""
+    return (
+        f"{row.name}: {row.compared:,} ids of {plan.threads} thread(s) of {plan.processes} "
+        f"process(es){held} compared: all of a thread rose, and none repeats."
+    )
 
 
 def _span(nanoseconds: float) -> str:
@@ -191,69 +177,10 @@ def environment() -> dict[str, Any]:
     }
 
 
-def as_json(figures: Sequence[Figures], plan: Plan, skipped: Mapping[str, str]) -> str:
-    """All figures, and what they depend on."""
-    report = {
-        "environment": environment(),
+def as_json(figures: Sequence[Figures], plan: Plan) -> dict[str, Any]:
+    """All figures, for JSON."""
+    return {
         "settings": {**asdict(plan), "rounds": plan.rounds},
         "timer_ns": timer_ns(),
-        "targets": [_row(row) for row in figures],
-        "skipped": dict(skipped),
+        "targets": [{**asdict(row), "ids_per_second": row.ids_per_second} for row in figures],
     }
-    return json.dumps(report, indent=2, default=str) + "\n"
-
-
-def read_json(path: str) -> dict[str, float]:
-    """The ns an id of each target in a file that :func:`as_json` wrote.
-
-    Raises :class:`ConfigurationError` for any other file.
-    """
-    try:
-        targets = json.loads(Path(path).read_text(encoding="utf-8"))["targets"]
-        return {row["name"]: float(row["ns_per_id"]) for row in targets}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(
-            f"--compare {path} is not a report of idgen_bench --json: {error}"
-        ) from error
-
-
-def _row(row: Figures) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "what": row.what,
-        "ids_per_second": row.ids_per_second,
-        "ns_per_id": row.ns_per_id,
-        "ratio": row.ratio,
-        "rounds_ns": row.rounds_ns,
-        "latency_ns": dict(row.latency_ns),
-        "latency_calls": row.latency_calls,
-        "slower": dict(row.slower),
-        "proof": None if row.proof is None else {**asdict(row.proof), "holds": row.proof.holds},
-        "processes": [
-            {"pid": each.pid, "worker": each.worker, "stats": dict(each.stats)}
-            for each in row.processes
-        ],
-    }
-
-
-# --- progress ----------------------------------------------------------------
-
-
-class ProgressBar:
-    """A bar that ``write`` draws; without ``write`` it draws nothing."""
-
-    WIDTH = 40
-
-    def __init__(self, steps: int, write: Callable[[str], object] | None) -> None:
-        self.steps = steps
-        self.done = 0
-        self.write = write or (lambda _text: None)
-
-    def step(self) -> None:
-        self.done += 1
-        full = self.WIDTH * self.done // self.steps
-        bar = "#" * full + "." * (self.WIDTH - full)
-        self.write(f"\r[{bar}] {100 * self.done // self.steps:>3} %")
-
-    def clear(self) -> None:
-        self.write("\r" + " " * (self.WIDTH + 8) + "\r")

@@ -1,4 +1,4 @@
-"""What is measured: the project's generators and tags, a service's, and the peers beside them.
+"""What is measured: the project's generators and tags, and the peers beside them.
 
 A new peer is one entry in :data:`PEERS`.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import os
 import random
 import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from types import SimpleNamespace
@@ -24,12 +23,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ...core.errors import ConfigurationError, IdgenError, sentence
 from ...core.generator import Generator
+from ...core.lease import Lease
 from ...process.handlers import generators, segments
 
 SEGMENT = "segment:"
 PEER = "peer:"
-Opener = Callable[[str], "Target"]
-"""Builds the target of a name, in the process that measures it."""
 
 
 class BenchFailed(IdgenError):
@@ -38,11 +36,6 @@ class BenchFailed(IdgenError):
 
 class PeerMissing(Exception):
     """The package that a peer comes from is not installed."""
-
-    def __init__(self, name: str, package: str) -> None:
-        self.name = name
-        self.package = package
-        super().__init__(f"{package} is not installed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,96 +49,37 @@ class Target:
     what: str
     """What it is, for people."""
     ours: bool = False
-    """Whether it is of this package: its ids are integers that must never repeat."""
-    rises: bool = True
-    """Whether those of one thread must rise, too."""
-    stats: Callable[[], Mapping[str, Any]] = dict
+    """Whether it is of this package: its ids are integers that rise and must never repeat."""
+
+    @property
+    def worker(self) -> int | None:
+        """The worker id of this process, if the generator has one."""
+        stats = self.source.stats() if self.ours else None
+        lease: Lease | None = getattr(stats, "lease", None)
+        return None if lease is None else lease.worker
 
 
 def open_target(name: str) -> Target:
     """The target of a name: ``alias``, ``segment:TAG`` or ``peer:NAME``.
 
-    Raises ``KeyError`` for an unknown alias, and what :func:`peer` raises.
+    Raises :class:`ConfigurationError` for an unknown alias, and what :func:`peer` raises.
     """
     if name.startswith(PEER):
         return peer(name.removeprefix(PEER))
     if name.startswith(SEGMENT):
         return target_of(name, segments[name.removeprefix(SEGMENT)])
-    return target_of(name, generators[name])
+    try:
+        return target_of(name, generators[name])
+    except KeyError:
+        raise ConfigurationError(
+            f"There is no generator {name!r} in IDGEN['GENERATORS']. Name one that is there, or a "
+            f"tag as {SEGMENT}TAG."
+        ) from None
 
 
 def target_of(name: str, generator: Generator) -> Target:
     """A target for a generator of this package."""
-    return Target(
-        name,
-        generator,
-        generator.next_ids,
-        what=type(generator).__name__,
-        ours=True,
-        stats=lambda: _as_json(generator.stats()) or {},
-    )
-
-
-def _as_json(value: Any) -> Any:
-    """``value`` for JSON, without the tokens of leases: a token lets others renew the lease."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _as_json(item) for key, item in value.items() if key != "token"}
-    return value
-
-
-# --- a service -------------------------------------------------------------------
-
-REQUEST, CLIENT = "request:", "client:"
-TOKEN = "IDGEN_TOKEN"  # noqa: S105  # nosec B105  # a variable's name
-"""The environment variable with the access token."""
-
-
-def over_http(name: str) -> tuple[str, str]:
-    """The two ways to take ids of ``name`` from a service: by requests, and by the client."""
-    return REQUEST + name, CLIENT + name
-
-
-def open_over_http(name: str, *, url: str) -> Target:
-    """One of the targets that :func:`over_http` names, of the service at ``url``.
-
-    Raises :class:`PeerMissing` without httpx, and what the client raises.
-    """
-    if name.startswith(PEER):
-        return peer(name.removeprefix(PEER))
-    try:
-        from ...client import Client
-    except ImportError:
-        raise PeerMissing(name, "httpx") from None
-    way, _, of = name.partition(":")
-    tag = of.removeprefix(SEGMENT) if of.startswith(SEGMENT) else None
-    if f"{way}:" == REQUEST:
-        return _requested(name, url, f"tags/{tag}" if tag else f"generators/{of}")
-    client = Client(url, token_env=TOKEN, wait=60)
-    made: Any = client.generators[of] if tag is None else client.segments[tag]
-    return replace(target_of(name, made), what="django_idgen.client: ids from grants, in memory")
-
-
-def _requested(name: str, url: str, path: str) -> Target:
-    import httpx
-
-    headers = {"Authorization": f"Bearer {os.environ.get(TOKEN, '')}"}
-    http = httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False)
-
-    def next_ids(count: int) -> list[int]:
-        try:
-            answer = http.post(f"{path}/ids", params={"count": count})
-        except httpx.HTTPError as error:
-            raise BenchFailed(f"{url}{path}/ids: {error}") from error
-        if answer.status_code != httpx.codes.OK:
-            raise BenchFailed(f"{url}{path}/ids: {answer.status_code} {answer.text[:300]}")
-        return [int(each) for each in answer.json()["ids"]]
-
-    source = SimpleNamespace(next_id=lambda: next_ids(1)[0])
-    return Target(
-        name, source, next_ids, what="an HTTP request for each call", ours=True, rises=False
-    )
+    return Target(name, generator, generator.next_ids, type(generator).__name__, ours=True)
 
 
 # --- peers -----------------------------------------------------------------------
@@ -177,7 +111,7 @@ def peer(name: str) -> Target:
     try:
         next_id = found.make()
     except (ImportError, AttributeError):
-        raise PeerMissing(name, found.package) from None
+        raise PeerMissing(f"{found.package} is not installed") from None
     source = SimpleNamespace(next_id=next_id)
     what = f"{found.what} ({found.package})"
     return Target(name, source, lambda count: [next_id() for _ in repeat(None, count)], what)
@@ -222,7 +156,8 @@ PEERS: Mapping[str, Peer] = {
 
 
 TABLE = "idgen_bench"
-COLUMN = "id"
+INSERT = "INSERT INTO idgen_bench (stub) VALUES ('x')"
+INSERT_RETURNING = f"{INSERT} RETURNING id"
 
 
 class AutoIncrement:
@@ -235,55 +170,48 @@ class AutoIncrement:
 
     def __init__(self, alias: str = "default") -> None:
         self._alias = alias
-        self._idle = deque([_TemporaryTable(alias)])
+        self._idle = deque([_with_table(alias)])
         weakref.finalize(self, _close, self._idle)
 
     def next_id(self) -> int:
         """Insert a row and return its id. Raises :class:`BenchFailed` and database errors."""
         try:
-            table = self._idle.pop()
+            connection = self._idle.pop()
         except IndexError:
-            table = _TemporaryTable(self._alias)
-        inserted = table.insert()
-        self._idle.append(table)  # a connection that failed is not used again
-        return inserted
-
-
-class _TemporaryTable:
-    """A temporary table, and the one connection that sees it."""
-
-    def __init__(self, alias: str) -> None:
-        self.connection = connection = connections.create_connection(alias)
-        connection.inc_thread_sharing()  # threads use it one after the other
-        table, column = map(connection.ops.quote_name, (TABLE, COLUMN))
-        try:
-            kind = connection.data_types["BigAutoField"]
-            suffix = connection.data_types_suffix.get("BigAutoField", "")
-            with connection.cursor() as cursor:
-                # A connection from a pool may have the table already.
-                cursor.execute(
-                    f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} ({column} {kind} NOT NULL "
-                    f"PRIMARY KEY {suffix}, stub char(1) NOT NULL)"
-                )
-        except Error as error:
-            raise BenchFailed(
-                f"Database {alias!r} can't make a temporary table for 'auto-increment': "
-                f"{sentence(error)} Leave it out of --against."
-            ) from error
-        self._returns = connection.features.can_return_columns_from_insert
-        returning = f" RETURNING {column}" if self._returns else ""
-        self._insert = f"INSERT INTO {table} (stub) VALUES ('x'){returning}"  # noqa: S608
-
-    def insert(self) -> int:
-        connection = self.connection
+            connection = _with_table(self._alias)
         with connection.cursor() as cursor:
-            cursor.execute(self._insert)
-            if self._returns:
-                return int(cursor.fetchone()[0])
-            return int(connection.ops.last_insert_id(cursor, TABLE, COLUMN))
+            if connection.features.can_return_columns_from_insert:
+                cursor.execute(INSERT_RETURNING)
+                inserted = cursor.fetchone()[0]
+            else:
+                cursor.execute(INSERT)
+                inserted = connection.ops.last_insert_id(cursor, TABLE, "id")
+        self._idle.append(connection)  # a connection that failed is not used again
+        return int(inserted)
 
 
-def _close(tables: deque[_TemporaryTable]) -> None:
-    for table in tables:
+def _with_table(alias: str) -> BaseDatabaseWrapper:
+    """A connection with a temporary table, which no other connection sees."""
+    connection = connections.create_connection(alias)
+    connection.inc_thread_sharing()  # threads use it one after the other
+    try:
+        kind = connection.data_types["BigAutoField"]
+        suffix = connection.data_types_suffix.get("BigAutoField", "")
+        with connection.cursor() as cursor:
+            # A connection from a pool may have the table already.
+            cursor.execute(
+                f"CREATE TEMPORARY TABLE IF NOT EXISTS {TABLE} (id {kind} NOT NULL PRIMARY KEY "
+                f"{suffix}, stub char(1) NOT NULL)"
+            )
+    except Error as error:
+        raise BenchFailed(
+            f"Database {alias!r} can't make a temporary table for 'auto-increment': "
+            f"{sentence(error)} Leave it out of --against."
+        ) from error
+    return connection
+
+
+def _close(idle: deque[BaseDatabaseWrapper]) -> None:
+    for connection in idle:
         # SQLite's own close() leaves a database in memory open.
-        BaseDatabaseWrapper.close(table.connection)
+        BaseDatabaseWrapper.close(connection)
