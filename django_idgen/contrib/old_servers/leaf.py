@@ -4,7 +4,7 @@
 ``api/segment/get/<key>``              the next id of tag ``key``, as plain text
 ``api/snowflake/get/<key>``            the next id of a generator, whatever the key
 ``decodeSnowflakeId?snowflakeId=``     ``{"timestamp":"<ms>(<local time>)",…}``
-``cache``, ``db``                      pages, for users who may see tags
+``cache``, ``db``                      lead to the tags in the admin
 =====================================  ===============================================
 
 Each path takes every method. An error is an HTTP error as Spring Boot 1.5 sends it, in JSON:
@@ -17,25 +17,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any
 
-from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import NoReverseMatch, URLPattern, reverse
 from django.utils.encoding import escape_uri_path
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.timezone import get_default_timezone
-from rest_framework.exceptions import APIException, ParseError
+from rest_framework.exceptions import APIException, NotFound, ParseError
 
 from ...core.clock import in_zone, unix_us
 from ...core.errors import InvalidTag, SegmentError, TimeOutOfRange
 from ...core.layout import BitLayout
-from ...core.segment import Segment
-from ...models import LeafAlloc
-from ...process.handlers import current_settings, segments
-from ...process.tags import is_row_of, tag_databases
+from ...process.handlers import current_settings
 from ...rest.tags import UnknownTag
 from ...settings import DEFAULT_ALIAS
 from .mounting import (
@@ -56,10 +52,10 @@ PAGE = "<html><body><h1>{status} {reason}</h1><p>{message}</p></body></html>"
 THROWN = "com.sankuai.inf.leaf.server.exception.LeafServerException"
 NOT_READY, NO_KEY, NO_SEGMENT = -1, -2, -3
 NUMBER = re.compile(r"[0-9]{1,19}", re.ASCII)
-VIEW = "django_idgen.view_leafalloc"
-MOST_ROWS = 1000
-"""Rows that a page shows. The admin shows all of them."""
-SHOWN = ("biz_tag", "max_id", "step", "description", "update_time", "delta", "remainder", "rate")
+NO_ADMIN = (
+    "Tags are shown in the admin here, and this project has none: add django.contrib.admin to "
+    "INSTALLED_APPS, and admin.site.urls to the URLs."
+)
 
 
 def urls(
@@ -73,8 +69,7 @@ def urls(
 
     ``authentication``: DRF's classes, one of which must know the caller; by default access tokens,
     then the project's own. None lets all callers take and decode ids, and a system check warns of
-    it; the two pages still need a user with the permission ``django_idgen.view_leafalloc``.
-    ``generator``: the alias of the snowflake URLs. ``tags``: patterns of the tags to serve.
+    it. ``generator``: the alias of the snowflake URLs. ``tags``: patterns of the tags to serve.
     ``make_tags``: whether an unknown key makes its tag; None: as ``IDGEN["REST"]["make_tags"]``
     says.
 
@@ -85,8 +80,8 @@ def urls(
         server.path("api/segment/get/<idgen_old_key:key>", server.segment),
         server.path("api/snowflake/get/<idgen_old_key:key>", server.snowflake),
         server.path("decodeSnowflakeId", server.decode),
-        server.path("cache", server.cache),
-        server.path("db", server.db),
+        server.path("cache", server.pages),
+        server.path("db", server.pages),
     ]
 
 
@@ -116,28 +111,13 @@ class Leaf(OldServer):
         layout = current_settings().generators[self._alias].layout
         return json_answer(_decoded(given, layout), JSON)
 
-    def cache(self, request: HttpRequest) -> HttpResponse:
-        """The tags that this process has used, with their segments."""
-        self.door.need(request, VIEW)
-        made = sorted(
-            (tag, each) for tag, each in segments.made().items() if self._tags.serves(tag)
-        )
-        rows = [_held(tag, generator.stats()) for tag, generator in made[:MOST_ROWS]]
-        header = ("tag", "segment", "remaining", "ahead", "issued", "loads", "failures")
-        return _page("Segments of this process", header, rows, len(made))
-
-    def db(self, request: HttpRequest) -> HttpResponse:
-        """The rows of ``leaf_alloc``, in every database that has tags."""
-        self.door.need(request, VIEW)
-        found: list[Sequence[object]] = []
-        for alias in tag_databases():
-            rows = LeafAlloc.objects.using(alias).order_by("biz_tag").values_list(*SHOWN)
-            found.extend(
-                (alias, *row)
-                for row in rows
-                if self._tags.serves(row[0]) and is_row_of(row[0], alias)
-            )
-        return _page("leaf_alloc", ("database", *SHOWN), found[:MOST_ROWS], len(found))
+    def pages(self, request: HttpRequest) -> HttpResponse:
+        """Where the tags are shown here: a page of the admin, which asks for its own permission."""
+        self.door.caller(request)
+        try:
+            return HttpResponseRedirect(reverse("admin:django_idgen_leafalloc_changelist"))
+        except NoReverseMatch:
+            raise NotFound(NO_ADMIN) from None
 
     def failed(self, error: Exception, answer: APIException, request: HttpRequest) -> HttpResponse:
         if isinstance(error, (UnknownTag, InvalidTag)):
@@ -187,32 +167,3 @@ def _error(status: int, message: str, request: HttpRequest, **more: str) -> Http
         "path": escape_uri_path(request.path),
     }
     return json_answer(content, JSON, status)
-
-
-# --- pages -------------------------------------------------------------------------------
-
-
-def _held(tag: str, stats: Any) -> Sequence[object]:
-    names = ("remaining", "ahead", "issued", "loads", "failures")
-    current: Segment | None = getattr(stats, "current", None)
-    span = "" if current is None else f"[{current.start}, {current.stop})"
-    return (tag, span, *(getattr(stats, name, "") for name in names))
-
-
-def _page(
-    title: str, header: Iterable[str], rows: Sequence[Sequence[object]], count: int
-) -> HttpResponse:
-    cells = ((format_html_join("", "<td>{}</td>", ((each,) for each in row)),) for row in rows)
-    html = format_html(
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-        "<style>body{{font:14px sans-serif;margin:2em}}table{{border-collapse:collapse}}"
-        "th,td{{border:1px solid #ccc;padding:.3em .7em;text-align:left}}</style></head>\n"
-        "<body><h1>{title}</h1><p>{shown} of {count}</p>\n"
-        "<table><thead><tr>{header}</tr></thead>\n<tbody>\n{rows}</tbody></table></body></html>\n",
-        title=title,
-        shown=len(rows),
-        count=count,
-        header=format_html_join("", "<th>{}</th>", ((each,) for each in header)),
-        rows=format_html_join("", "<tr>{}</tr>\n", cells),
-    )
-    return HttpResponse(html)

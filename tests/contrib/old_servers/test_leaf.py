@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Permission, User
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
+from django.urls import include, path
 from django.utils.encoding import escape_uri_path
 
 from django_idgen import generators, segments
@@ -195,42 +197,42 @@ def test_a_browser_is_shown_a_page(db: None, accept: str | None, is_page: bool) 
     assert result(-2) in answer.content.decode()
 
 
-def test_a_slash_at_the_end_is_none_of_the_key(client: Client, tag: str, user: Any) -> None:
+def test_a_slash_at_the_end_is_none_of_the_key(client: Client, tag: str) -> None:
     """Leaf's clients send one where a key has dots in it."""
     assert client.get(f"/leaf/api/segment/get/{tag}/").content == b"1"
     assert int(client.get("/leaf/api/snowflake/get/a/").content) > 0
     value = str(generators["default"].next_id())
     assert "workerId" in client.get("/leaf/decodeSnowflakeId/", {"snowflakeId": value}).json()
-    seeing = user("view_leafalloc")
-    assert [seeing.get(f"/leaf/{page}/").status_code for page in ("cache", "db")] == [200, 200]
     refused(client.get(f"/leaf/api/segment/get/{tag}//"), 403)  # a tag that it does not name
     assert marks() == {TAG: 1001}
 
 
-@pytest.mark.parametrize("prefix", ["/leaf", "/open/leaf"])
+@pytest.mark.parametrize("page", ["cache", "db", "db/"])
+def test_the_pages_lead_to_the_admin(db: None, page: str, settings: Any) -> None:
+    """Which asks for its own permission, whatever the mount says."""
+    settings.ROOT_URLCONF = (
+        path("leaf/", include(leaf.urls())),
+        path("open/leaf/", include(leaf.urls(authentication=None))),
+        path("admin/", admin.site.urls),
+    )
+    there = "/admin/django_idgen/leafalloc/"
+    answer = Client().get(f"/open/leaf/{page}")
+    assert (answer.status_code, answer.headers["Location"]) == (302, there)
+    assert_never_cached(answer)
+    login = Client().get(f"/open/leaf/{page}", follow=True)
+    assert login.redirect_chain[-1] == (f"/admin/login/?next={there}", 302)
+    somebody = User.objects.create_user("somebody", is_staff=True)
+    staff = Client()
+    staff.force_login(somebody)
+    assert staff.get(f"/leaf/{page}", follow=True).status_code == 403
+    somebody.user_permissions.add(Permission.objects.get(codename="view_leafalloc"))
+    assert staff.get(f"/leaf/{page}", follow=True).status_code == 200
+
+
 @pytest.mark.parametrize("page", ["cache", "db"])
-def test_the_pages_are_for_who_may_see_tags(
-    user: Callable[..., Client], tag: str, prefix: str, page: str
-) -> None:
-    """Also where ids are for anybody. What they show is escaped."""
-    LeafAlloc.objects.create(biz_tag="<b>")
-    segments["<b>"].next_id()
-    segments[tag].next_id()
-    assert Client().get(f"{prefix}/{page}").status_code == 401
-    assert user().get(f"{prefix}/{page}").status_code == 403
-    shown = user("view_leafalloc").get(f"{prefix}/{page}")
-    assert shown.status_code == 200
-    assert "<td>orders</td>" in shown.content.decode()
-    assert "&lt;b&gt;" in shown.content.decode()
-    assert "<b>" not in shown.content.decode()
-
-
-def test_the_pages_show_what_the_mount_serves(user: Callable[..., Client], tag: str) -> None:
-    """No other tags."""
-    segments[tag].next_id()
-    seeing = user("view_leafalloc")
-    for page in ("cache", "db"):
-        assert "orders" not in seeing.get(f"/open/some/{page}").content.decode()
+def test_without_the_admin_the_pages_say_so(db: None, page: str) -> None:
+    """404, in Leaf's form."""
+    refused(Client().get(f"/open/leaf/{page}"), 404, leaf.NO_ADMIN)
 
 
 def test_a_body_is_not_read(tag: str) -> None:

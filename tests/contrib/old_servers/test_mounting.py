@@ -328,10 +328,10 @@ def test_each_url_counts_who_asks(
 
 
 def test_changes_of_tags_are_counted(user: Any, tag: str, settings: Any) -> None:
-    """Those of the Go Leaf, and Leaf's pages."""
+    """Those of the Go Leaf, and requests for Leaf's pages."""
     settings.IDGEN = {**settings.IDGEN, "REST": {"caller_rate": "1/h"}}
     one = user("view_leafalloc")
-    assert [one.get("/leaf/db").status_code for _ in range(2)] == [200, 429]
+    assert [one.get("/leaf/db").status_code for _ in range(2)] == [404, 429]
     two = user("add_leafalloc", "change_leafalloc")
     body = {"data": b'{"biz_tag": "orders", "step": 5}', "content_type": "application/json"}
     assert [two.put("/go/api/leaf/step", **body).status_code for _ in range(2)] == [200, 429]
