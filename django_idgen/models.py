@@ -378,7 +378,7 @@ class WorkerLease(HomeModel):
 
 
 class LeaseHistory(HomeModel):
-    """Who got a worker id, and from which tick on: one row for each acquire."""
+    """Unused: the log says who had a worker id (``lease_acquired``)."""
 
     id = models.BigAutoField(primary_key=True)
     namespace = NameField(_("namespace"), max_length=128)

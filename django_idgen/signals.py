@@ -45,7 +45,8 @@ class _Event(Signal):
 
 
 lease_acquired = _Event()
-"""``lease``; ``ahead_ticks``: how far its window starts ahead of real time."""
+"""``lease``; ``holder``: who has it; ``ahead_ticks``: how far its window starts ahead of real
+time. The log has it, too, for each lease that this process lends to a client."""
 lease_renewed = _Event()
 """``lease``, with its new end."""
 lease_lost = _Event()

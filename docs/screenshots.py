@@ -41,7 +41,6 @@ from shop.settings import *
 
 DATABASES["default"]["NAME"] = str(Path(__file__).with_name("shop.sqlite3"))
 ALLOWED_HOSTS = ["127.0.0.1"]
-IDGEN["GENERATORS"]["default"]["LEASES"] = {"OPTIONS": {"history": True}}
 IDGEN["SEGMENTS"]["SOURCE"] = {"OPTIONS": {"history": True}}
 MIDDLEWARE.append("screens.logged_in")
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from .clock import Reading
 from .errors import LayoutError, LeaseLost, NamespaceMismatch, NoFreeWorker
-from .inspection import InspectedMark, PastLease, name_of
+from .inspection import InspectedMark, name_of
 from .lease import (
     OLD_CLIENTS,
     Lease,
@@ -191,10 +191,6 @@ class Book(ABC):
     def lowest_missing(self, workers: range, avoid: int | None) -> int | None:
         """The lowest worker id that has no mark."""
 
-    @abstractmethod
-    def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        """The last lease of the history that began at ``tick`` or before."""
-
     # --- the marks: writing -----------------------------------------------------
 
     @abstractmethod
@@ -221,7 +217,7 @@ class Book(ABC):
     def restart_marks(self, workers: range, fence: int) -> None:
         """Free all marks, and set them to ``fence``, since the layout of their ticks changes.
 
-        Forgets the history. Marks outside of ``workers`` may go.
+        Marks outside of ``workers`` may go.
         """
 
     @abstractmethod
@@ -457,17 +453,6 @@ def free_by_hand(book: Book, worker: int, lease: str | None = None) -> bool:
     if mark is None or not mark.token or lease not in (None, name_of(mark.token)):
         return False
     return book.void(worker, mark.token)
-
-
-def past_lease(book: Book, worker: int, tick: int) -> PastLease | None:
-    """Who held ``worker`` at ``tick``; see :meth:`Registry.past_lease`."""
-    known = next(iter(book.inspected([worker])), None)
-    if known is not None:
-        if tick >= known.mark.until:
-            return None  # no holder has it yet
-        if tick >= known.mark.start:
-            return known.as_lease()
-    return book.past_lease(worker, tick)
 
 
 def held_by(book: Book, namespace: Namespace, holder: str) -> list[Lease]:

@@ -54,8 +54,9 @@ class InspectedMark:
     lease: str | None = None
     """The name of its lease (:func:`name_of`), if the mark does not have the token."""
 
-    def as_lease(self) -> PastLease:
-        return PastLease(self.mark.holder, _moment(self.acquired_us), self.mark.start)
+    @property
+    def acquired_at(self) -> datetime | None:
+        return _moment(self.acquired_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +87,6 @@ class Inspection:
     @property
     def lent(self) -> range:
         return self.namespace.workers if self.workers is None else self.workers
-
-
-@dataclass(frozen=True, slots=True)
-class PastLease:
-    """A holder of a worker id: from tick ``start`` on, no earlier holder stamped with it."""
-
-    holder: str
-    acquired_at: datetime | None
-    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +236,7 @@ def entry_of(
         worker=mark.worker,
         state=state,
         holder=mark.holder,
-        acquired_at=_moment(inspected.acquired_us),
+        acquired_at=inspected.acquired_at,
         seen_at=_moment(inspected.seen_us),
         until=_moment(until_us),
         window_left=max(0, left_us or 0) / 1e6 if is_lent else None,

@@ -196,7 +196,7 @@ class LeaseKeeper:
             self._pause = pause_until_renewal(self._third, spread=True)
         if previous is not None and not self._is_over(previous):
             self._hand_back(previous, self.last_tick)
-        self._outbox.put("lease_acquired", lease=grant.lease, ahead_ticks=ahead)
+        self._outbox.put("lease_acquired", lease=grant.lease, holder=self.holder, ahead_ticks=ahead)
         self.keep_renewing()
         return grant.lease
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar
 
 from .errors import NotSeenFromHere
-from .inspection import Inspection, PastLease
+from .inspection import Inspection
 from .lease import Grant, Lease, Namespace
 from .stored import StoredBook
 
@@ -112,10 +112,6 @@ class Registry(ABC):
         holder starts after that. Raises as :meth:`inspect`.
         """
         raise self._not_seen("free")
-
-    def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        """Who held ``worker`` at ``tick``; None if that isn't known. Raises as :meth:`inspect`."""
-        raise self._not_seen("past_lease")
 
     def held_by(self, holder: str) -> list[Lease]:
         """The leases of ``holder``, expired or not; the earliest first.

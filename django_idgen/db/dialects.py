@@ -49,9 +49,6 @@ _CONFLICTS = frozenset({"40001", "40P01"})
 """SQLSTATEs of a serialization failure and a deadlock."""
 _MYSQL_CONFLICTS = frozenset({1020, 1213})
 """Record changed since it was read; deadlock. Both rolled the transaction back."""
-_DENIED = frozenset({"42501"})
-_MYSQL_DENIED = frozenset({1142, 1143})
-"""Of a table, of a column."""
 
 
 def now_us(connection: BaseDatabaseWrapper) -> int:
@@ -134,19 +131,12 @@ def begin(connection: BaseDatabaseWrapper, *, lock_timeout: int) -> None:
 
 def is_conflict(error: BaseException) -> bool:
     """Whether a statement failed because of a rival, so that a retry can help."""
-    return isinstance(error, IntegrityError) or _is(error, _CONFLICTS, _MYSQL_CONFLICTS)
-
-
-def is_denied(error: BaseException) -> bool:
-    """Whether a statement failed because the user lacks the right."""
-    return _is(error, _DENIED, _MYSQL_DENIED)
-
-
-def _is(error: BaseException, states: frozenset[str], numbers: frozenset[int]) -> bool:
+    if isinstance(error, IntegrityError):
+        return True
     cause = error.__cause__
     code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
     number = error.args[0] if error.args else None
-    return code in states or (isinstance(number, int) and number in numbers)
+    return code in _CONFLICTS or (isinstance(number, int) and number in _MYSQL_CONFLICTS)
 
 
 def writes_utc(connection: BaseDatabaseWrapper) -> bool:

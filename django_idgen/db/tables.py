@@ -400,13 +400,3 @@ def update_row(row: Model, alias: str, *names: str) -> None:
     values = {name: getattr(row, name) for name in names or fields}
     if not type(row)._base_manager.using(alias).filter(pk=row.pk).update(**values):
         raise DatabaseError(f"The row {row.pk!r} of {row._meta.db_table} is gone.")
-
-
-def delete_rows(model: type[Model], alias: str, keys: Iterable[object]) -> int:
-    """``DELETE`` the rows with these primary keys; how many there were.
-
-    Ignores relations: no other table may refer to this one.
-    """
-    chosen = list(keys)  # MySQL has no LIMIT in subqueries
-    rows = model._base_manager.using(alias).filter(pk__in=chosen)
-    return int(rows._raw_delete(rows.db)) if chosen else 0

@@ -9,7 +9,7 @@ from typing import TypeVar
 from ..core import book as rules
 from ..core.book import Book, Record, SubLease, SubLeaseChange
 from ..core.clock import Clock, Reading
-from ..core.inspection import InspectedMark, Inspection, PastLease
+from ..core.inspection import InspectedMark, Inspection
 from ..core.lease import LONGEST_HOLDER, Grant, Lease, Namespace
 from ..core.registry import Registry
 from ..core.stored import Change, Stored, StoredBook, namespace_of
@@ -142,10 +142,6 @@ class BookRegistry(Registry):
         if freed:
             self.store.changed()
         return bool(freed)
-
-    def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        """See :meth:`Registry.past_lease`."""
-        return self.store.run_if_there(lambda book: rules.past_lease(book, worker, tick))
 
     def held_by(self, holder: str) -> list[Lease]:
         """See :meth:`Registry.held_by`."""

@@ -32,7 +32,7 @@ from ..core.errors import (
     RegistryUnavailable,
 )
 from ..core.files import NumberFile, check_platform, file_errors, file_name, sync_directory
-from ..core.inspection import Inspection, PastLease
+from ..core.inspection import Inspection
 from ..core.keeper import pause_until_renewal
 from ..core.lease import PROTOCOL_VERSION, Grant, Lease, Namespace
 from ..core.loader import RepeatingThread
@@ -332,9 +332,6 @@ class CheckpointedLeases(Registry):
 
     def free(self, worker: int, lease: str | None = None) -> bool:
         return self.registry.free(worker, lease)
-
-    def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        return self.registry.past_lease(worker, tick)
 
     def installation(self) -> str | None:
         return self.registry.installation()

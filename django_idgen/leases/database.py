@@ -41,7 +41,6 @@ class DatabaseLeases(BookRegistry):
         database: str = "default",
         timeout: float = 10.0,
         server_identity: bool = True,
-        history: bool = True,
         prefer: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -52,7 +51,6 @@ class DatabaseLeases(BookRegistry):
         self.database = database
         self._timeout = check_seconds("timeout", timeout, most=3600)
         self._server_identity = check_flag("server_identity", server_identity)
-        self._history = check_flag("history", history)
         self._lends_on = False
         self._clock = clock
         self._stores: Stores[Store] = Stores(database, self._make)
@@ -128,7 +126,6 @@ class DatabaseLeases(BookRegistry):
             memory=str(self.namespace.fingerprint),
             timeout=self._timeout,
             server_identity=self._server_identity,
-            history=self._history,
             clock=self._clock,
         ).store
         if self._lends_on:
@@ -145,7 +142,6 @@ def book_in(
     timeout: float,
     server_identity: bool,
     clock: Clock,
-    history: bool = False,
     read_now_us: Callable[[], int] | None = None,
 ) -> BookRegistry:
     """The registry over the book of ``namespace`` in ``database``, which is in ``place``.
@@ -155,15 +151,12 @@ def book_in(
     """
     if place.in_process:
         marks = kept_in_process(database, place, memory, make=MemoryMarks)
-        return MemoryLeases(
-            namespace, marks=marks, history=history, clock=clock, read_now_us=read_now_us
-        )
+        return MemoryLeases(namespace, marks=marks, clock=clock, read_now_us=read_now_us)
     return ServerLeases(
         namespace,
         alias=database,
         timeout=timeout,
         clock=clock,
         server_identity=server_identity,
-        history=history,
         read_now=None if read_now_us is None else lambda _connection: read_now_us(),
     )

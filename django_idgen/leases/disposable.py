@@ -49,8 +49,6 @@ class DisposableLeases(DatabaseLeases):
             database=database,
             timeout=timeout,
             server_identity=server_identity,
-            # The rows themselves say who had a worker id, until one is lent again.
-            history=recycle,
             clock=clock,
         )
 

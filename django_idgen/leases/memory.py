@@ -8,22 +8,18 @@ in-memory database.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from secrets import token_hex
 from typing import Any, TypeVar
 
 from ..core.book import PREVIOUS_LIMIT, Book, Record
-from ..core.clock import SYSTEM_CLOCK, Clock, Reading, moment
-from ..core.inspection import InspectedMark, PastLease
+from ..core.clock import SYSTEM_CLOCK, Clock, Reading
+from ..core.inspection import InspectedMark
 from ..core.lease import Mark, Namespace, is_free
 from .book_registry import BookRegistry, Store, read_clock
 
 T = TypeVar("T")
-
-MOST_PAST = 100
-"""Past leases that are kept of each worker id."""
 
 
 class MemoryMarks:
@@ -43,8 +39,7 @@ class MemoryLeases(BookRegistry):
 
     Registries with the same ``marks`` lend the same worker ids; without
     it a registry has its own marks. ``read_now_us`` returns the registry's time
-    in microseconds since 1970, by default the host's wall clock. ``history``: remember the
-    holders of each worker id.
+    in microseconds since 1970, by default the host's wall clock.
     """
 
     kind = ""
@@ -54,15 +49,12 @@ class MemoryLeases(BookRegistry):
         namespace: Namespace,
         *,
         marks: MemoryMarks | None = None,
-        history: bool = True,
         clock: Clock = SYSTEM_CLOCK,
         read_now_us: Callable[[], int] | None = None,
     ) -> None:
         self.marks = marks or MemoryMarks()
         read = read_now_us or (lambda: clock.wall_ns() // 1000)
-        super().__init__(
-            namespace, _MemoryStore(namespace.name, self.marks, clock, read, history=history)
-        )
+        super().__init__(namespace, _MemoryStore(namespace.name, self.marks, clock, read))
 
     def clear(self) -> None:
         """Delete the mark of every worker id, as an operator might in a database."""
@@ -79,21 +71,17 @@ class _MemoryStore(Store):
         marks: MemoryMarks,
         clock: Clock,
         read_now_us: Callable[[], int],
-        *,
-        history: bool,
     ) -> None:
         self.place = f"memory {id(marks):x}"
         self._namespace = namespace
         self._marks = marks
         self._clock = clock
-        self._history = history
         self._read_now_us = read_now_us
 
     def run(self, job: Callable[[Book], T]) -> T:
         with self._marks.lock:
             book = self._marks.book(self._namespace)
             book.read_at = read_clock(self._clock, self.now_us)
-            book.history = self._history
             return job(book)
 
     def run_if_there(self, job: Callable[[Book], T]) -> T | None:
@@ -122,9 +110,7 @@ class MemoryBook(Book):
         self.lent_us: dict[int, int] = {}
         """By worker id: when it was lent, µs since 1970."""
         self.read_at = Reading(0, 0, 0)
-        self.history = False
         self._marks = marks
-        self._past: dict[int, deque[PastLease]] = {}
         self._record: Record | None = None
         self._eras: Sequence[Mapping[str, Any]] = ()
 
@@ -210,19 +196,11 @@ class MemoryBook(Book):
         missing = (each for each in workers if each not in self.by_worker and each != avoid)
         return next(missing, None)
 
-    def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        past = reversed(self._past.get(worker, ()))
-        return next((lease for lease in past if lease.start <= tick), None)
-
     # --- the marks: writing -----------------------------------------------------------
 
     def save_lent(self, mark: Mark, *, is_new: bool) -> None:  # noqa: ARG002
-        now_us = self.read_at.registry_us
         self._save_seen(mark)
-        self.lent_us[mark.worker] = now_us
-        if self.history:
-            past = self._past.setdefault(mark.worker, deque(maxlen=MOST_PAST))
-            past.append(PastLease(mark.holder, moment(now_us), mark.start))
+        self.lent_us[mark.worker] = self.read_at.registry_us
 
     def save_renewed(self, mark: Mark) -> None:
         self._save_seen(mark)
@@ -252,7 +230,6 @@ class MemoryBook(Book):
                 self.save_end(replace(mark, token="", start=fence, until=fence))
             else:
                 del self.by_worker[mark.worker]
-        self._past.clear()
 
     def lower_marks(self, fence: int) -> None:
         for mark in list(self.by_worker.values()):

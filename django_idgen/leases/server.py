@@ -23,20 +23,18 @@ from django.utils.functional import cached_property
 from ..core.book import PREVIOUS_LIMIT, Book, LookCloser, Record
 from ..core.clock import SYSTEM_CLOCK, Clock, Reading, unix_us
 from ..core.errors import ConfigurationError, RegistryUnavailable
-from ..core.inspection import InspectedMark, PastLease
+from ..core.inspection import InspectedMark
 from ..core.lease import OLD_CLIENTS, PROTOCOL_VERSION, Lease, Mark, Namespace
 from ..db import dialects
 from ..db.connection import SOCKET_TIMEOUT, OwnConnection, is_there, own_connection
 from ..db.tables import insert_row, missing_tables, update_row, why_alike
 from ..db.transactions import Rerun, Transactions
-from ..models import Installation, LeaseHistory, NamespaceRecord, WorkerLease
-from . import history as lease_history
+from ..models import Installation, NamespaceRecord, WorkerLease
 from .book_registry import BookRegistry, Store, read_clock
 
 T = TypeVar("T")
 
 MODELS = ("Installation", "NamespaceRecord", "WorkerLease")
-HISTORY = ("LeaseHistory",)
 ANY = ""
 """Stands for every namespace in an installation's row that was recreated."""
 ERAS = "eras"
@@ -56,7 +54,7 @@ class ServerLeases(BookRegistry):
     off the check whether another server has taken over; use it where a
     balancer spreads connections over servers that commit in step (Galera).
     ``read_now`` reads the registry's clock (µs since 1970), by default the
-    database's own. With ``history`` each acquire leaves a row with the holder of the worker id.
+    database's own.
     """
 
     def __init__(
@@ -67,7 +65,6 @@ class ServerLeases(BookRegistry):
         timeout: float = 10.0,
         clock: Clock = SYSTEM_CLOCK,
         server_identity: bool = True,
-        history: bool = True,
         read_now: Callable[[BaseDatabaseWrapper], int] | None = None,
         own: OwnConnection | None = None,
     ) -> None:
@@ -78,7 +75,6 @@ class ServerLeases(BookRegistry):
             timeout=timeout,
             clock=clock,
             server_identity=server_identity,
-            history=history,
             read_now=read_now or dialects.now_us,
         )
         super().__init__(namespace, store)
@@ -95,7 +91,6 @@ class _OrmStore(Store):
         timeout: float,
         clock: Clock,
         server_identity: bool,
-        history: bool,
         read_now: Callable[[BaseDatabaseWrapper], int],
     ) -> None:
         self.place = own.alias
@@ -105,14 +100,13 @@ class _OrmStore(Store):
         self.own = own
         self.clock = clock
         self.server_identity = server_identity
-        self.history = history
         self.read_now = read_now
         self.lends_on = False
         self._timeout = timeout
         self._transactions = Transactions(
             own,
             timeout=timeout,
-            models=(*MODELS, *HISTORY) if history else MODELS,
+            models=MODELS,
             unavailable=RegistryUnavailable,
             # A fleet that starts at once queues for the namespace's row.
             lock_timeout=max(1, min(int(timeout), SOCKET_TIMEOUT - 2)),
@@ -379,14 +373,6 @@ class OrmBook(Book):
             wanted += 1
         return wanted if wanted in workers else None
 
-    def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        if missing_tables(self._connection, HISTORY):
-            return None
-        row = lease_history.last_before(self._alias, self._namespace, worker, tick)
-        if row is None:
-            return None
-        return PastLease(row.holder, dialects.aware_moment(row.acquired_at), row.start)
-
     # --- the marks: writing -----------------------------------------------------------
 
     def save_lent(self, mark: Mark, *, is_new: bool) -> None:
@@ -406,8 +392,6 @@ class OrmBook(Book):
             protocol=PROTOCOL_VERSION,
         )
         (insert_row if is_new else update_row)(row, self._alias)
-        if self._store.history:
-            lease_history.note(row, self._alias, is_new=is_new)
 
     def save_renewed(self, mark: Mark) -> None:
         row = WorkerLease(
@@ -431,10 +415,6 @@ class OrmBook(Book):
         rows = self._workers()
         rows.exclude(worker__gte=workers.start, worker__lt=workers.stop).delete()
         rows.update(token="", start=fence, until=fence)
-        # The history is in ticks, which have lost their meaning.
-        if not missing_tables(self._connection, HISTORY):
-            past = LeaseHistory.objects.using(self._alias)
-            past.filter(namespace=self._namespace).delete()
 
     def lower_marks(self, fence: int) -> None:
         self._workers().update(

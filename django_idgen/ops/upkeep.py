@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -41,12 +41,11 @@ from ..core.source import Source, Stock
 from ..db.connection import Place, own_connection, place_of
 from ..db.tables import is_missing
 from ..db.transactions import Transactions
-from ..leases import history as lease_history
 from ..models import LeafAlloc
-from ..process.factory import lease_databases, registries
+from ..process.factory import registries
 from ..process.tags import source_behind_pool, source_in_use
 from ..settings.config import GeneratorSettings, read_settings
-from ..sources import history as segment_history
+from ..sources import history
 
 Done = dict[str, Any]
 
@@ -107,13 +106,11 @@ def _renew(entry: GeneratorSettings) -> Done:
 
 KEPT_DAYS = 90.0
 MOST_DAYS = 36_500.0
-Prune = Callable[..., int]
 
 
 def prune_history(days: float = KEPT_DAYS) -> dict[str, Done]:
-    """Delete the history of segments and leases that is older than ``days`` (0 to 36500).
+    """Delete the history of segments that is older than ``days`` (0 to 36500).
 
-    A lease is kept while no later one of its worker id is as old: its holder may still have it.
     Deletes in batches, each a transaction of its own. May come late, run twice at once, or be
     killed. Returns, by database, ``{"deleted": how many rows}``. Raises :class:`UpkeepFailed`
     for a database that failed, after pruning all others.
@@ -123,23 +120,14 @@ def prune_history(days: float = KEPT_DAYS) -> dict[str, Done]:
         raise ConfigurationError(f"'days' must be 0 to {MOST_DAYS:g}, not {days!r}.")
     before = timezone.now() - timedelta(days=days)
     results = Results()
-    for alias, model, prune in _histories():
+    for alias in source_behind_pool().databases():
         try:
-            if not is_missing(model, alias):
-                deleted = prune(before, database=alias)
-                entry = results.done.setdefault(alias, {})
-                entry["deleted"] = entry.get("deleted", 0) + deleted
+            if not is_missing("SegmentHistory", alias):
+                deleted = history.prune_history(before, database=alias)
+                results.done[alias] = {"deleted": deleted}
         except DatabaseFailure as error:
             results.failed(alias, error)
     return results.all("The history was not pruned everywhere")
-
-
-def _histories() -> Iterator[tuple[str, str, Prune]]:
-    for alias in source_behind_pool().databases():
-        yield alias, "SegmentHistory", segment_history.prune_history
-    for alias in lease_databases():
-        if place_of(alias) is Place.SERVER:
-            yield alias, "LeaseHistory", lease_history.prune_leases
 
 
 # --- the pool -----------------------------------------------------------------------------

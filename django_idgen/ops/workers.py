@@ -1,4 +1,4 @@
-"""The worker ids of a generator: who holds which, who held it when, and freeing one by hand.
+"""The worker ids of a generator: who holds which, and freeing one by hand.
 
 The registry (``LEASES`` of the generator's settings) decides what can be seen. A registry in a
 database or in Redis shows the worker ids of all processes. One with a configured worker id shows
@@ -15,7 +15,6 @@ from ..core.clock import SYSTEM_CLOCK, unix_us
 from ..core.errors import WorkerOutOfRange
 from ..core.inspection import (
     InspectedMark,
-    PastLease,
     Ticks,
     WorkerEntry,
     WorkerMap,
@@ -61,14 +60,16 @@ def release_worker(alias: str, worker: int, lease: str | None = None) -> bool:
     return _registry_in_use(entry).free(_checked(entry, worker), lease)
 
 
-def who_held(alias: str, worker: int, tick: int) -> PastLease | None:
-    """Who held ``worker`` at ``tick`` (of the layout); ``None`` if that isn't known.
+def who_held(alias: str, worker: int, tick: int) -> InspectedMark | None:
+    """The stored lease of ``worker``, if ``tick`` (of the layout) is in its window.
 
-    It is unknown if the registry's option ``history`` is off, or was off then; if the rows were
-    pruned; and for a tick that was not lent yet. Raises as :func:`release_worker`.
+    ``None`` for any other tick. A registry stores the last lease of each worker id; the log has
+    the earlier ones (``lease_acquired``). Raises as :func:`release_worker`.
     """
     entry = handlers.generator_settings(alias)
-    return _registry_in_use(entry).past_lease(_checked(entry, worker), tick)
+    found = _registry_in_use(entry).inspect([_checked(entry, worker)])
+    stored = (each for inspection in found for each in inspection.marks)
+    return next((each for each in stored if each.mark.start <= tick < each.mark.until), None)
 
 
 def _registry_in_use(entry: GeneratorSettings) -> Registry:

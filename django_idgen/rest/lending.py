@@ -52,6 +52,7 @@ from ..ops.tags.change_log import record
 from ..process.factory import registries
 from ..process.handlers import current_settings, segments
 from ..process.tags import find_tag, source_behind_pool
+from ..signals import lease_acquired, log_event
 from .authentication import CallerThrottle, ids_throttles
 from .base import IdgenView
 from .clients import (
@@ -555,12 +556,12 @@ class LeasesView(LeaseView):
         self.check_not_before(asked["not_before"])
         owner = Owner.of(self.caller.token)
         check_quota(self.registry, self.alias, owner)
+        # Only tokens of the same name get back the worker id that the holder had.
+        holder = owner.label(asked["holder"])
         grant = self.registry.acquire(
-            # Only tokens of the same name get back the worker id that the holder had.
-            holder=owner.label(asked["holder"]),
-            not_before=asked["not_before"],
-            avoid=asked["avoid"],
+            holder=holder, not_before=asked["not_before"], avoid=asked["avoid"]
         )
+        log_event(lease_acquired, lease=grant.lease, holder=holder)
         return self.granted(asked, grant)
 
     def check_not_before(self, tick: int) -> None:

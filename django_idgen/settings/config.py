@@ -53,6 +53,10 @@ REMOVED = {
         "It was removed: a longer window, or CheckpointedLeases, covers an outage. Stop all "
         "processes, put its 'primary' in its place, and run 'manage.py idgen_doctor'."
     ),
+    "history": (
+        "Leases keep none any more: leave it out, and look for 'lease_acquired' in the log. The "
+        "history of segments is an option of DatabaseSource."
+    ),
     "longest_chain": "It was removed: a caller who waits doubles the step. Leave it out.",
 }
 """Dotted paths and options of earlier versions, and what to do instead."""

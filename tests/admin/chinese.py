@@ -26,9 +26,9 @@ WORD = re.compile(r"[A-Za-z][A-Za-z'’]+")
 SPOKEN = re.compile(r"""\b(?:title|aria-label|placeholder|alt)="([^"]*)\"""")
 NAMES = """
     id ids json url base crockford max_id tick epoch tagpaused authorization bearer migrate utc ms
-    django orders admin shop web default wide database app bill purchase
+    django orders admin shop web default wide database app bill purchase lease acquired
 """
-"""What people write in Chinese, too (forms of text, settings, units), and the tests' own data."""
+"""What people write in Chinese, too (settings, units, events), and the tests' own data."""
 DJANGOS = "error search true false select an option"
 """What Django's Chinese has no words for."""
 KNOWN = {*NAMES.split(), *DJANGOS.split()}
@@ -42,7 +42,6 @@ def client_of_china(admin_client: Client, settings: Any) -> Iterator[Client]:
         "GENERATORS": {
             "default": {
                 "NAMESPACE": "shop",
-                "LEASES": {"OPTIONS": {"history": True}},
                 "OPTIONS": {"holder": "web-1"},
             },
             "wide": {"NAMESPACE": "wide", "LAYOUT": "uid"},

@@ -97,11 +97,11 @@ def test_nothing_is_posted_there(admin_client: Client) -> None:
 
 @pytest.mark.parametrize("alias", ["default", "postgres"])
 def test_an_id_is_drawn_and_told(admin_client: Client, alias: str, settings: Any) -> None:
-    """64 bits, to scale; its time in the user's zone and UTC; who held the worker id then."""
+    """64 bits, to scale; its time in the user's zone and UTC; who holds the worker id."""
     if alias != "default":
         servers.require(alias)
     settings.TIME_ZONE = "Asia/Shanghai"
-    lender = {"OPTIONS": {"database": alias, "history": True}}
+    lender = {"OPTIONS": {"database": alias}}
     entry = {
         "NAMESPACE": f"decode page {alias}",
         "LAYOUT": {"time": 41, "worker": {"rack": 4, "host": 6}, "sequence": 12},

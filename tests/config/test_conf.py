@@ -200,6 +200,7 @@ REFUSED: list[tuple[Any, list[str]]] = [
     (leases(workers=7), ["workers", "7"]),
     (leases(alias="redis"), ["'alias'", "database"]),
     (leases(database="nowhere"), ["'nowhere'", "'default'"]),
+    (leases(history=True), ["['LEASES']['OPTIONS']", "'history'", "'lease_acquired' in the log"]),
     (generator(LEASES={"BACKEND": "django_idgen.leases.static.StaticLeases"}), ["'directory'"]),
     (generator(LEASES="redis"), ["LEASES", "'redis'"]),
     ({"SEGMENTS": {"OPTIONS": {"default_step": 0}}}, ["default_step", "0"]),

@@ -44,8 +44,6 @@ class JsonLender(Lender):
 
 
 class TestJsonLeases(LeaseContract):
-    keeps_history = False
-
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:
         with tempfile.TemporaryDirectory() as directory:

@@ -66,7 +66,6 @@ class RedisLender(Lender):
 class TestRedisLeasesOverPostgres(LeaseContract):
     examples = 6
     measures_clocks = True
-    keeps_history = False
 
     @pytest.fixture
     def _backing(self, redis: str, postgres: str) -> None:
@@ -81,7 +80,6 @@ class TestRedisLeasesOverPostgres(LeaseContract):
 class TestRedisLeasesOverSqlite(LeaseContract):
     examples = 8
     measures_clocks = True
-    keeps_history = False
 
     @pytest.fixture
     def _backing(self, redis: str, tmp_path: Path, django_db_blocker: Any) -> Iterator[None]:
@@ -97,7 +95,6 @@ class TestRedisLeasesOverSqlite(LeaseContract):
 @pytest.mark.long
 class TestRedisLeasesOverMemory(LeaseContract):
     measures_clocks = True
-    keeps_history = False
     shared_by_processes = False
 
     @pytest.fixture

@@ -58,7 +58,6 @@ class StaticLender(Lender):
 
 class TestStaticLeases(LeaseContract):
     frees_by_hand = False
-    keeps_history = False
     expires_while_held = False
     renews_for_others = False
 

@@ -59,7 +59,6 @@ class ZooKeeperLender(Lender):
 class TestZooKeeperLeasesOverPostgres(LeaseContract):
     examples = 4
     measures_clocks = True
-    keeps_history = False
 
     @pytest.fixture
     def _backing(self, zookeeper: ZooKeeper, postgres: str) -> None:
@@ -74,7 +73,6 @@ class TestZooKeeperLeasesOverPostgres(LeaseContract):
 class TestZooKeeperLeasesOverMemory(LeaseContract):
     examples = 8
     measures_clocks = True
-    keeps_history = False
     shared_by_processes = False
 
     @pytest.fixture

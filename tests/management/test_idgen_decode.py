@@ -30,7 +30,6 @@ django.conf.settings.configure(
     DATABASES={"default": {
         "ENGINE": "django.db.backends.postgresql", "HOST": "127.0.0.1", "PORT": "1", "NAME": "x",
     }},
-    IDGEN={"GENERATORS": {"default": {"LEASES": {"OPTIONS": {"history": True}}}}},
 )
 import django
 django.setup()

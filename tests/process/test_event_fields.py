@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from django_idgen import signals
+from django_idgen import generators, signals
 from django_idgen.core.errors import LeaseLost
-from django_idgen.core.lease import Lease
+from django_idgen.core.lease import Lease, process_label
 from django_idgen.core.segment import Segment
+from django_idgen.process import handlers
 
 LEASE = Lease("shop", 7, "secret-token", 100, 280, 3)
 SEGMENT = Segment("orders", 1, 1001, 1000)
 ERROR = LeaseLost("It is\ngone.")
 EVENTS: dict[str, dict[str, object]] = {
-    "lease_acquired": {"lease": LEASE, "ahead_ticks": 0},
+    "lease_acquired": {"lease": LEASE, "holder": "web-1:42 gunicorn", "ahead_ticks": 0},
     "lease_renewed": {"lease": LEASE},
     "lease_lost": {"lease": LEASE, "error": ERROR},
     "lease_released": {"lease": LEASE, "known": True},
@@ -105,6 +106,22 @@ def test_a_lease_is_told_by_its_namespace_and_worker_id(lines: StringIO) -> None
         "idgen_error_message": "It is gone.",
     }
     assert "secret-token" not in lines.getvalue()
+
+
+def test_the_log_says_who_took_a_worker_id_and_from_which_tick_on(lines: StringIO) -> None:
+    """At level INFO, for those who ask later who made an id: nothing else keeps it."""
+    logging.getLogger("django_idgen").setLevel(logging.INFO)
+    generator = generators["default"]
+    generator.next_id()
+    keeper: Any = generator.keeper
+    (line,) = [each for each in written(lines) if each["idgen_event"] == "lease_acquired"]
+    assert line["idgen_namespace"] == "default"
+    assert line["idgen_worker"] == keeper.lease.worker
+    assert line["idgen_lease_start"] == keeper.lease.start
+    assert line["idgen_holder"] == process_label()
+    for words in (f"worker={keeper.lease.worker}", f"start={keeper.lease.start}", process_label()):
+        assert words in line["message"]
+    handlers.reset()
 
 
 def test_a_segment_is_told_by_its_ids(lines: StringIO) -> None:

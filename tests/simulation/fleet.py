@@ -244,7 +244,6 @@ class Fleet:
         self._leases = MemoryLeases(
             self.world.namespace,
             marks=marks,
-            history=False,
             clock=Host(self.world).clock,
             read_now_us=self.world.registry_us,
         )

@@ -76,6 +76,7 @@ from ...rest.clients import MOST_LABEL, OPEN, Owner, check_quota
 from ...rest.failures import Refusal
 from ...rest.tags import UnknownTag
 from ...settings.config import DEFAULT_ALIAS, GeneratorSettings, SettingsError
+from ...signals import lease_acquired, log_event
 from .mounting import (
     DEFAULT,
     Authentication,
@@ -582,6 +583,7 @@ class MachineIds:
         grant: Grant = self._registry.acquire(holder=instance.label, avoid=avoid)
         first = self._held(instance)[:1]
         if not first or first[0].token == grant.lease.token:
+            log_event(lease_acquired, lease=grant.lease, holder=instance.label)
             return grant, True
         # Of two requests of one instance at once, both get the first one's lease.
         self._registry.release(grant.lease, last_tick=None)

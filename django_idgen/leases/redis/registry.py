@@ -26,7 +26,7 @@ from ...core.errors import (
     RegistryUnavailable,
     TimeExhausted,
 )
-from ...core.inspection import InspectedMark, Inspection, PastLease
+from ...core.inspection import InspectedMark, Inspection
 from ...core.lease import (
     PROTOCOL_VERSION,
     Grant,
@@ -206,7 +206,8 @@ class RedisLeases(Registry):
         if self._root.is_forbidden():
             return self._memory.inspect(workers)
         now_us, found = self._clock.wall_ns() // 1000, dict[int, InspectedMark]()
-        for reply in self._inspections():
+        only = next(iter(workers)) if workers is not None and len(workers) == 1 else None
+        for reply in self._inspections(only):
             now_us = reply.reading.registry_us
             found.update((each.mark.worker, each) for each in _marks_in(reply))
         marks = [each for each in found.values() if workers is None or each.mark.worker in workers]
@@ -224,17 +225,6 @@ class RedisLeases(Registry):
         if reply.status not in ("ok", "lost"):
             raise self._scripts.refusal(reply)
         return reply.status == "ok"
-
-    def past_lease(self, worker: int, tick: int) -> PastLease | None:
-        # Redis keeps only the last one.
-        if self._root.is_forbidden():
-            return self._memory.past_lease(worker, tick)
-        found = None
-        for reply in self._inspections(worker):
-            found = next(iter(_marks_in(reply)), found)
-        if found is None or not found.mark.start <= tick < found.mark.until:
-            return None
-        return found.as_lease()
 
     def _inspections(self, worker: int | None = None) -> Iterator[Reply]:
         """What is known of ``worker``, or of all; a later answer replaces an earlier one."""

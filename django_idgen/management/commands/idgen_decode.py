@@ -17,7 +17,7 @@ from ...ops.decoding.rendering import lines, to_json
 
 class Command(BaseCommand):
     help = (
-        "Decode ids: their time, worker id and sequence, who held that worker id then, and the "
+        "Decode ids: their time, worker id and sequence, who holds the worker id, and the "
         "segment that they were handed out with. An id is a number, or a text in any form that a "
         "field writes; all possible readings are shown. Shows what it can without a database."
     )

@@ -79,11 +79,11 @@ def _snowflake(
 
 
 def _holder(reading: SnowflakeReading) -> str:
-    past_lease = reading.past_lease
-    if past_lease is None:
-        return f"unknown: {reading.past_lease_unknown}"
-    since = "" if past_lease.acquired_at is None else f", since {_clock(past_lease.acquired_at)}"
-    return f"{past_lease.holder or 'a holder without a name'}{since}"
+    lease = reading.lease
+    if lease is None:
+        return f"unknown: {reading.holder_unknown}"
+    since = "" if lease.acquired_at is None else f", since {_clock(lease.acquired_at)}"
+    return f"{lease.mark.holder or 'a holder without a name'}{since}"
 
 
 def _segment(reading: SegmentReading) -> Iterator[str]:
@@ -167,7 +167,7 @@ def to_json(reading: Reading) -> dict[str, Any]:
 
 
 def _snowflake_json(reading: SnowflakeReading) -> dict[str, Any]:
-    parts, held_by = reading.parts, reading.past_lease
+    parts, lease = reading.parts, reading.lease
     return {
         "generator": reading.alias,
         "namespace": reading.namespace,
@@ -176,8 +176,8 @@ def _snowflake_json(reading: SnowflakeReading) -> dict[str, Any]:
         "parts": parts and {**parts_document(parts), "tick": parts.tick},
         "fields": [_bits_json(field) for field in reading.fields],
         "layout": layout_document(reading.layout),
-        "held_by": held_by and {"holder": held_by.holder, "acquired_at": _iso(held_by.acquired_at)},
-        "held_by_unknown": reading.past_lease_unknown,
+        "held_by": lease and {"holder": lease.mark.holder, "acquired_at": _iso(lease.acquired_at)},
+        "held_by_unknown": reading.holder_unknown,
     }
 
 

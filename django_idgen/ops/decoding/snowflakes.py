@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from ...core.clock import moment
 from ...core.errors import IdgenError, InvalidId, RegistryUnavailable, one_line
-from ...core.inspection import PastLease
+from ...core.inspection import InspectedMark
 from ...core.layout import BitLayout, IdParts
 from ...core.stored import Era
 from ...process.factory import registries
@@ -60,10 +60,10 @@ class SnowflakeReading:
     """Highest bits first; empty without ``parts``."""
     doubts: tuple[str, ...]
     """Why it is hardly an id of this generator."""
-    past_lease: PastLease | None = None
-    """Who held the worker id then, if known."""
-    past_lease_unknown: str = ""
-    """Why the holder is unknown."""
+    lease: InspectedMark | None = None
+    """The worker id's stored lease, if the id lies in its window."""
+    holder_unknown: str = ""
+    """Why there is no such lease."""
 
     @property
     def is_plausible(self) -> bool:
@@ -91,7 +91,7 @@ def snowflake_readings(
         for entry in entries
         if aliases is not None or has_parts(entry)
     ]
-    return tuple(sorted(found, key=lambda each: (not each.is_plausible, each.past_lease is None)))
+    return tuple(sorted(found, key=lambda each: (not each.is_plausible, each.lease is None)))
 
 
 def has_parts(entry: GeneratorSettings) -> bool:
@@ -111,14 +111,14 @@ def snowflake_reading(
         return SnowflakeReading(entry.alias, entry.namespace, layout, None, (), (str(error),))
     workers = era.workers if era else entry.workers
     doubts = tuple(_doubts(parts, layout, workers, now + _ahead(entry)))
-    past_lease, unknown = None, ""
+    lease, unknown = None, ""
     if registries and moved:
-        unknown = _("no record of it")  # the ticks of the history are of today's layout
+        unknown = _in_the_log()  # the ticks of the leases are of today's layout
     elif registries and not doubts:
-        past_lease, unknown = registries.past_lease(entry.alias, parts)
+        lease, unknown = registries.lease(entry.alias, parts)
     fields = bit_fields(layout, parts)
     return SnowflakeReading(
-        entry.alias, entry.namespace, layout, parts, fields, doubts, past_lease, unknown
+        entry.alias, entry.namespace, layout, parts, fields, doubts, lease, unknown
     )
 
 
@@ -162,15 +162,15 @@ class Registries:
             self._eras[entry.alias] = self._read(entry)
         return next((era for era in self._eras[entry.alias] if _has(era, number)), None)
 
-    def past_lease(self, alias: str, parts: IdParts) -> tuple[PastLease | None, str]:
-        """Who held the worker id then; or why that is unknown."""
+    def lease(self, alias: str, parts: IdParts) -> tuple[InspectedMark | None, str]:
+        """The lease that the id was made under; or why that is unknown."""
         if alias in self._unavailable:
             return None, self._unavailable[alias]
         try:
             found = who_held(alias, parts.worker, parts.tick)
         except (IdgenError, DatabaseError) as error:
             return None, self._note(alias, error)
-        return found, "" if found else _("no record of it")
+        return found, "" if found else _in_the_log()
 
     def _read(self, entry: GeneratorSettings) -> tuple[Era, ...]:
         try:
@@ -186,6 +186,10 @@ class Registries:
         if isinstance(error, RegistryUnavailable):
             self._unavailable[alias] = text
         return text
+
+
+def _in_the_log() -> str:
+    return _("the log says who had it then (lease_acquired)")
 
 
 def _has(era: Era, number: int) -> bool:

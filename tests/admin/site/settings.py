@@ -54,7 +54,7 @@ DATABASES = {
 }
 IDGEN = {
     "GENERATORS": {
-        "default": {"LEASES": {"OPTIONS": {"workers": [0, 1000], "history": True}}},
+        "default": {"LEASES": {"OPTIONS": {"workers": [0, 1000]}}},
         "wide": {"LAYOUT": "uid"},
         "away": {
             "LEASES": {

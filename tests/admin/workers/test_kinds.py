@@ -57,9 +57,9 @@ def test_configured_worker_ids_are_told_of_this_host(tmp_path: Path) -> None:
         counts = found.counts()
         assert (counts[WorkerState.FREE], counts[WorkerState.RESERVED]) == (3, 1020)
         assert found.state(12) is WorkerState.RESERVED
-        past_lease = who_held("default", lease.worker, lease.start)
-        assert past_lease is not None
-        assert past_lease.start == lease.start
+        held = who_held("default", lease.worker, lease.start)
+        assert held is not None
+        assert held.mark.start == lease.start
         assert who_held("default", 500, lease.start) is None
         with pytest.raises(NotSeenFromHere, match="frees the lock: stop it"):
             release_worker("default", lease.worker)

@@ -53,15 +53,15 @@ def test_what_was_given_back_is_free(place: str) -> None:
     assert entry.holder
 
 
-def test_who_held_a_worker_id_when(place: str) -> None:
-    """From its first tick to the end of what was promised, and nobody before or after."""
+def test_whose_ids_are_of_a_lease(place: str) -> None:
+    """From its first tick to the end of what was promised, and nobody's before or after."""
     next_id()
     lease = generators["default"].keeper.lease  # type: ignore[attr-defined]
-    past_lease = who_held("default", lease.worker, lease.start)
-    assert past_lease is not None
+    held = who_held("default", lease.worker, lease.start)
+    assert held is not None
     entry = worker_map("default").entries[lease.worker]
-    assert (past_lease.start, past_lease.holder) == (lease.start, entry.holder)
-    assert who_held("default", lease.worker, lease.until - 1) == past_lease
+    assert (held.mark.holder, held.acquired_at) == (entry.holder, entry.acquired_at)
+    assert who_held("default", lease.worker, lease.until - 1) == held
     assert who_held("default", lease.worker, lease.until) is None
     assert who_held("default", lease.worker, lease.start - 1) is None
     assert who_held("default", (lease.worker + 1) % 1024, lease.start) is None

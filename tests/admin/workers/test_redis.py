@@ -70,15 +70,15 @@ def test_a_lease_in_redis_is_told_with_its_clock(database: str) -> None:
     assert entry.clock_offset is not None
     assert abs(entry.clock_offset) < 30  # one host's clock, but for a slow start
     assert entry.acquired_at == entry.seen_at
-    past_lease = who_held("default", lease().worker, lease().start)
-    assert past_lease is not None
-    assert (past_lease.holder, past_lease.acquired_at) == (entry.holder, entry.acquired_at)
+    held = who_held("default", lease().worker, lease().start)
+    assert held is not None
+    assert (held.mark.holder, held.acquired_at) == (entry.holder, entry.acquired_at)
 
 
 def test_a_redis_that_is_away_is_said_to_be(
     database: str, server: RedisServer, farm: RedisFarm
 ) -> None:
-    """By the map, by a release, and where a past holder is asked for."""
+    """By the map, by a release, and where the holder of an id is asked for."""
     next_id()
     held = lease()
     server.kill()
@@ -142,9 +142,9 @@ def test_over_a_sqlite_file_it_is_the_same(
         next_id()
         (entry,) = worker_map("default").entries.values()
         assert entry.state is WorkerState.HELD
-        past_lease = who_held("default", first.worker, lease().start)
-        assert past_lease is not None
-        assert past_lease.start == lease().start
+        held = who_held("default", first.worker, lease().start)
+        assert held is not None
+        assert held.mark.start == lease().start
         assert who_held("default", first.worker, first.start) is None
         handlers.reset()
 
@@ -159,7 +159,9 @@ def test_a_large_map_is_asked_for_in_parts(database: str, server: RedisServer) -
     assert found.entries[lease().worker].acquired_at is not None
     assert scripts_run(server) - before >= 3072 // redis_scripts.PART + 1
     assert found.counts()[WorkerState.HELD] == 1024
+    before = scripts_run(server)
     assert who_held("default", 77, lease().start) is not None
+    assert scripts_run(server) - before == 1
 
 
 def fill_up(server: RedisServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Iterator
@@ -83,6 +84,19 @@ def test_a_first_machine_id_may_stamp_from_now_on(world: World) -> None:
     """No wait for an id that nobody had."""
     state = world.servers[0].distribute(one("a"))
     assert state == MachineState(state.machine_id, world.now_ms)
+
+
+def test_the_log_says_which_instance_has_a_machine_id(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CosId's clients do not write to it."""
+    with caplog.at_level(logging.INFO, "django_idgen"):
+        state = world.servers[0].distribute(one("a", stable=True))
+        world.servers[0].distribute(one("a", stable=True))
+    (said,) = caplog.messages
+    assert said.startswith("lease_acquired")
+    assert f"worker={state.machine_id}, " in said
+    assert one("a").label in said
 
 
 @pytest.mark.parametrize("stable", [True, False])

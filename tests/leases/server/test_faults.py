@@ -200,8 +200,6 @@ def test_a_fleet_that_starts_at_once_stands_in_line(server_alias: str) -> None:
         return EPOCH_US
 
     ServerLeases(SHOP, alias=server_alias, timeout=5, read_now=note).acquire(holder="a")
-    lent = ServerLeases(
-        replace(SHOP, name="lent"), alias=server_alias, timeout=5, read_now=note, history=False
-    )
+    lent = ServerLeases(replace(SHOP, name="lent"), alias=server_alias, timeout=5, read_now=note)
     lent.change_sub_lease(lambda sub_lease: sub_lease, stride=WINDOW)
     assert set(waits) == {5}

@@ -16,7 +16,6 @@ from django_idgen.core.book import Book
 from django_idgen.core.clock import Reading
 from django_idgen.core.lease import Lease, Mark, Namespace
 from django_idgen.db.connection import OwnConnection
-from django_idgen.leases import history as lease_history
 from django_idgen.leases.memory import MemoryBook, MemoryMarks
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import Installation, NamespaceRecord, WorkerLease
@@ -55,9 +54,8 @@ class Counted:
 
 
 @pytest.fixture
-def shop(postgres: str, monkeypatch: pytest.MonkeyPatch) -> Counted:
+def shop(postgres: str) -> Counted:
     """A registry that has lent before: tables and record are there."""
-    monkeypatch.setattr(lease_history, "ONE_IN", 10**9)  # no row too many is looked for
     made = Counted(postgres)
     made.registry.acquire(holder="first")
     return made
@@ -84,8 +82,8 @@ def test_no_operation_takes_more_statements_than_it_needs(shop: Counted) -> None
     acquire()
     counts["free"] = len(shop.statements(lambda: registry.free(lease.worker)))
     assert counts == {
-        "acquire, new": 9,
-        "acquire, again": 7,
+        "acquire, new": 8,
+        "acquire, again": 6,
         "renew": 6,
         "renew_seen": 6,
         "inspect": 3,
@@ -122,15 +120,12 @@ def test_a_release_does_not_wait_for_the_record(shop: Counted, postgres: str) ->
     connections[postgres].close()
 
 
-def test_a_start_with_a_new_worker_id_looks_at_no_row(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_with_a_new_worker_id_looks_at_no_row(postgres: str) -> None:
     """Of four million that were used, none is counted: the record knows the next one."""
-    monkeypatch.setattr(lease_history, "ONE_IN", 10**9)
     shop = Counted(postgres, replace(SHOP, unused="only", workers=range(2**22)))
     shop.registry.acquire(holder="first")
     seen = shop.statements(lambda: shop.registry.acquire(holder="second"))
-    assert len(seen) == 6
+    assert len(seen) == 5
     assert not [sql for sql in seen if "django_idgen_workerlease" in sql and "INSERT" not in sql]
 
 
@@ -140,7 +135,6 @@ def test_a_large_namespace_takes_no_more_statements(
 ) -> None:
     """65,536 worker ids are scanned with as many as 1024, where no random try helps."""
     monkeypatch.setattr("django_idgen.core.book.RANDOM_TRIES", 0)
-    monkeypatch.setattr(lease_history, "ONE_IN", 10**9)
     counts = []
     for size in (1024, 65_536):
         fingerprint = {"workers": [0, size]}

@@ -132,20 +132,22 @@ def test_bits_are_drawn_to_scale() -> None:
 
 @on_every_database
 def test_who_held_the_worker_id_then_is_told(alias: str, request: Any) -> None:
-    """By the history of leases; where there is none, that it can't be told."""
-    options = {"database": alias, "history": True}
+    """By the worker id's present lease; of any other time the log has to be asked."""
+    options = {"database": alias}
     name = request.node.nodeid[-100:]
     entry = {"NAMESPACE": name, "LEASES": {"OPTIONS": options}, "OPTIONS": {"holder": "web-1"}}
     with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
         number = generators["default"].next_id()
         (found,) = readings(number)
         (snowflake,) = found.snowflakes
-        assert snowflake.past_lease is not None
-        assert snowflake.past_lease.holder == "web-1"
-        other = handlers.generator_settings("default").layout
-        (snowflake,) = readings(number ^ 1 << other.worker_shift)[0].snowflakes
-        assert snowflake.past_lease is None
-        assert snowflake.past_lease_unknown
+        assert snowflake.lease is not None
+        assert snowflake.lease.mark.holder == "web-1"
+        layout = handlers.generator_settings("default").layout
+        a_minute_before = number - (60_000 << layout.time_shift)
+        for other in (number ^ 1 << layout.worker_shift, a_minute_before):
+            (snowflake,) = readings(other)[0].snowflakes
+            assert snowflake.lease is None
+            assert "the log says" in snowflake.holder_unknown
 
 
 @pytest.mark.django_db
@@ -157,8 +159,8 @@ def test_what_can_t_be_seen_from_here_is_told_in_the_reading() -> None:
         (snowflake,) = readings(packed(), generator="default", now=NOW)[0].snowflakes
     assert snowflake.parts is not None
     assert snowflake.parts.worker == 3
-    assert snowflake.past_lease is None
-    assert "only the service knows their holders" in snowflake.past_lease_unknown
+    assert snowflake.lease is None
+    assert "only the service knows their holders" in snowflake.holder_unknown
 
 
 @pytest.mark.parametrize(
@@ -186,9 +188,9 @@ def test_ids_of_before_a_move_are_read_as_they_were_made(
         (offline,) = readings(parts[0].id, offline=True)[0].snowflakes
     assert old.parts == parts[0] != offline.parts
     assert old.is_plausible
-    assert (old.past_lease, bool(old.past_lease_unknown)) == (None, True)
+    assert (old.lease, bool(old.holder_unknown)) == (None, True)
     assert new.parts == parts[1]
-    assert new.past_lease is not None
+    assert new.lease is not None
 
 
 def test_ids_of_a_layout_with_a_batch_are_still_read(postgres: str) -> None:
@@ -225,7 +227,7 @@ def test_ids_of_before_other_worker_ids_were_lent_are_no_doubtful_ones(postgres:
     assert found.is_plausible
     assert found.parts is not None
     assert found.parts.worker_parts.keys() == {"a", "b"}
-    assert found.past_lease is not None
+    assert found.lease is not None
 
 
 # --- tags -------------------------------------------------------------------------------------
@@ -344,7 +346,7 @@ def test_what_is_away_is_asked_once_for_all_readings_of_a_text(postgres: str) ->
     ):
         for text in (str(packed()), of_two_forms):
             for found in readings(text, now=NOW + timedelta(days=1)):
-                assert "failed" in found.snowflakes[0].past_lease_unknown
+                assert "failed" in found.snowflakes[0].holder_unknown
                 assert postgres in found.segments.notes[0]
             met.append(0)
     once, for_all = "".join(map(str, met)).strip("0").split("0")

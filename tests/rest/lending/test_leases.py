@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +125,18 @@ def test_a_holders_label_is_bound_to_the_name_of_its_token(api: Api) -> None:
     with one_token(replace(EVERYTHING, name="other")):
         taken = [api.acquire(holder=name).json()["lease"] for name in ("pod-0", '"tests" pod-0')]
     assert [label(lease) for lease in taken] == ['"other" pod-0', '"other" "tests" pod-0']
+
+
+def test_the_services_log_says_who_borrowed_what(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A borrower's own log may be anywhere."""
+    with caplog.at_level(logging.INFO, "django_idgen"):
+        lease = api.acquire(holder="pod-0").json()["lease"]
+    (said,) = [each for each in caplog.messages if each.startswith("lease_acquired")]
+    assert f"worker={lease['worker']}, start={lease['start']}," in said
+    assert 'holder="tests" pod-0' in said
+    assert lease["token"] not in said
 
 
 def test_a_generator_is_described(api: Api) -> None:
