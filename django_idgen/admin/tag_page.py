@@ -24,7 +24,7 @@ from ..core.errors import IdgenError
 from ..db.tables import is_missing
 from ..models import LeafAlloc, SegmentHistory
 from ..ops.tags.outlook import TagOutlook, outlook, outlooks
-from ..ops.tags.usage import POOL, SPANS, Bucket, usage
+from ..ops.tags.usage import SPANS, Bucket, usage
 from ..process.tags import Tag, find_tag, is_fetched_from, source_behind_pool, source_in_use
 from .base import database_of
 from .text import (
@@ -169,12 +169,12 @@ def _last_fetch(found: TagOutlook) -> str:
 
 
 def _grants(tag: str, known: Tag | None) -> list[tuple[str, str, str]]:
-    """The ranges that processes got last, from a database or from the pool: when, ids, holder."""
+    """The ranges that the databases granted last: when, ids, holder."""
     aliases = list(known.rows) if known else [database_of(SegmentHistory)]
     found: list[SegmentHistory] = []
     for alias in aliases:
-        # By the range, which has an index. Later ranges are higher, except those of a pool.
-        rows = SegmentHistory.objects.using(alias).filter(tag=tag).exclude(holder=POOL)
+        # By the range, which has an index. Later ranges are higher.
+        rows = SegmentHistory.objects.using(alias).filter(tag=tag)
         with suppress(DatabaseError):  # the figures say that it does not answer
             # Asked first: a query that fails would end the transaction of the request.
             found += [] if is_missing("SegmentHistory", alias) else rows.order_by("-start")[:GRANTS]
@@ -234,7 +234,7 @@ def _summary(span: str, buckets: Sequence[Bucket]) -> str:
     highest = max(buckets, key=lambda bucket: bucket.ids)
     if not highest.ids:
         return _("No process fetched ids in this time.")
-    text = _("Total: %(total)s (without those given back). Most at %(when)s: %(ids)s.")
+    text = _("Total: %(total)s. Most at %(when)s: %(ids)s.")
     return text % {
         "total": count_text(sum(bucket.ids for bucket in buckets)),
         "when": _when(highest, MOMENT_FORMATS[span]),

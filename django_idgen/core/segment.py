@@ -72,6 +72,8 @@ class Demand:
 
     The ids in between belong to loaded rows: the source did not lose them.
     """
+    for_pool: bool = field(default=False, compare=False)
+    """Whether the ids go into the pool, so that the history names no process."""
 
     def length(self, step: int) -> int:
         """How many ids to take from a row with ``step``."""

@@ -107,10 +107,6 @@ class Source(ABC):
         """
         return ""
 
-    def owners(self) -> Mapping[str, str]:
-        """The known owners by the alias of their database."""
-        return {}
-
     def databases(self) -> Sequence[str]:
         """Every alias of ``DATABASES`` that may have rows of its tags."""
         return ()
@@ -163,7 +159,3 @@ class Source(ABC):
         Ids that were fetched before can't get in. ``keep_highest``: later fetches are above all
         ids that were ever in it.
         """
-
-    def drain_history(self) -> int:
-        """Move the pool's notes into the history's rows; how many were written."""
-        return 0

@@ -156,10 +156,9 @@ def preload_segments(outage: float | None = None) -> Done:
 
     Returns ``{"pool": True, "outage": …, "tags": {tag: {"rate", "wanted", "before",
     "after"}}, "left": how many tags it did not get to}``, with ``"paused": True`` for a paused
-    tag; with history on also "history": how many rows it wrote about takers from the pool; or
-    ``{"pool": False, "tags": {}}`` without a pool. Raises :class:`UpkeepFailed` with ``errors``
-    by database or tag, after doing what it could; and :class:`SegmentUnavailable` if the pool
-    does not answer.
+    tag; or ``{"pool": False, "tags": {}}`` without a pool. Raises :class:`UpkeepFailed` with
+    ``errors`` by database or tag, after doing what it could; and :class:`SegmentUnavailable` if
+    the pool does not answer.
     """
     settings = read_settings().segments
     seconds = check_outage(settings.outage if outage is None else outage)
@@ -204,9 +203,7 @@ class Preloading:
                 self._note(forecast)["paused"] = True
             elif forecast.wanted(self.outage):
                 self._refill(forecast, used[forecast.tag].databases)
-        history = self._drain_history()
         result = {"pool": True, "outage": self.outage, "tags": self._done, "left": self._left}
-        result |= history
         if self._errors:
             result["errors"] = {name: describe_error(each) for name, each in self._errors.items()}
             cause = next(iter(self._errors.values()))
@@ -251,16 +248,6 @@ class Preloading:
             "after": forecast.stock,
         }
         return done
-
-    def _drain_history(self) -> Done:
-        """Even if tags failed: Redis does not keep the takers that it noted for ever."""
-        if self._failed_databases or not self.pool.history:
-            return {}
-        try:
-            return {"history": self.pool.drain_history()}
-        except (IdgenError, DatabaseFailure) as error:
-            self._errors["history"] = error
-            return {}
 
     def _failed(self, tag: str, databases: Sequence[str], error: IdgenError) -> None:
         self._errors[tag] = error

@@ -169,13 +169,6 @@ class DatabaseSource(Source):
         """See :meth:`Source.owner`. Where databases share the tag, the first one's owner."""
         return self._owner_of(self.route(tag)[0]).current(max_age=max_age)
 
-    def owners(self) -> Mapping[str, str]:
-        """The owners of the ids in the databases that this process has used, by alias."""
-        # In any other database the question would make our tables.
-        used = self._databases or tuple(self._owners)
-        found = {alias: self._owner_of(alias).current() for alias in used}
-        return {alias: owner for alias, owner in found.items() if owner}
-
     def abandon(self) -> None:
         """Drop what a forked child inherited."""
         self._loader.forget()

@@ -17,17 +17,19 @@ from ..db.tables import insert_row
 from ..models import SegmentHistory
 
 BATCH = 5000
+POOL = "pool"
+"""The holder of segments that were fetched for the pool."""
 
 
-def record(segment: Segment, alias: str, taken_at: datetime) -> None:
-    """Write that this process gets ``segment`` of the database ``alias``."""
+def record(segment: Segment, alias: str, taken_at: datetime, *, for_pool: bool) -> None:
+    """Write that this process, or the pool, gets ``segment`` of the database ``alias``."""
     insert_row(
         SegmentHistory(
             tag=segment.tag,
             start=segment.start,
             stop=segment.stop,
             delta=segment.delta,
-            holder=process_label(),
+            holder=POOL if for_pool else process_label(),
             taken_at=taken_at,
         ),
         alias,
@@ -38,8 +40,10 @@ def who_issued(tag: str, number: int, *, database: str = "default") -> list[Segm
     """The rows of ``database`` whose range has the id ``number`` of ``tag``; latest first.
 
     An id that was given out while history was on has one row. Two rows are a repeat, after a
-    table was restored to an earlier state. With a pool there may be several: the latest row names
-    the last holder ("pool": the id is in the pool). Where databases share the tag, ask each.
+    table was restored to an earlier state. A row names who got the segment from the database. With
+    a pool, another process may have issued the id: nothing says who takes ids from the pool
+    (holder "pool"), or ids that a process gave back to it. Where databases share the tag, ask
+    each.
     """
     rows = SegmentHistory.objects.using(database).filter(
         tag=tag, start__lte=number, stop__gt=number

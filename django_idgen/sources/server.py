@@ -395,7 +395,7 @@ class ServerSource(Source):
         shard = Shard(row["delta"], row["remainder"])
         self._opening.check(tag, shard)
         base = row["max_id"] - demand.length(row["step"]) * shard.delta
-        return _Taken(self._grant(tag, row, base))
+        return _Taken(self._grant(tag, row, base, demand))
 
     def _says_paused(self, tag: str) -> bool:
         return self._rows(tag).filter(paused=True).exists()
@@ -436,17 +436,17 @@ class ServerSource(Source):
             fetched_at=Now(),
             fetched_ids=len(range(first, stop, row.delta)),
         )
-        return _Taken(self._grant(tag, self._read(tag), base))
+        return _Taken(self._grant(tag, self._read(tag), base, demand))
 
     # --- either ------------------------------------------------------------------
 
-    def _grant(self, tag: str, row: dict[str, Any], base: int) -> Segment:
+    def _grant(self, tag: str, row: dict[str, Any], base: int, demand: Demand) -> Segment:
         """The segment above ``base``. Writes the history row and the tag's rate."""
         shard = Shard(row["delta"], row["remainder"])
         segment = Segment(tag, shard.first(base), row["max_id"], row["step"], shard.delta)
         now = row["update_time"]
         if self.history:
-            history.record(segment, self.alias, now)
+            history.record(segment, self.alias, now, for_pool=demand.for_pool)
         if self._measures:
             known = Rate(row["rate"], row["measured_at"], row["measured_used"])
             if known.is_due(now):

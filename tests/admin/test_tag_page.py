@@ -321,16 +321,3 @@ def test_a_drawing_has_points_in_every_language() -> None:
     assert bar["ids"] == "12.345"
     for number in (bar["x"], bar["y"], bar["width"], bar["height"], *chart["lines"]):
         assert float(number) >= 0
-
-
-def test_a_range_out_of_the_pool_is_listed_once(no_tags: None, admin_client: Client) -> None:
-    """With the process that got it; what is put into the pool was given to no process yet."""
-    LeafAlloc.objects.create(biz_tag="t", max_id=21)
-    moment = datetime.datetime(2026, 11, 22, 10, 11, 12, tzinfo=datetime.UTC)
-    for holder in ("pool", "web-1"):
-        SegmentHistory.objects.create(tag="t", start=1, stop=21, holder=holder, taken_at=moment)
-    text = page(admin_client, "t/change/")
-    assert text.count("1 – 20") == 1
-    assert "10:11:12" in text
-    assert ">web-1<" in text
-    SegmentHistory.objects.all().delete()

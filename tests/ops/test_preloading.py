@@ -13,14 +13,12 @@ from django.db import connections
 from django.utils import timezone
 
 from django_idgen.core.errors import ConfigurationError, SegmentUnavailable, UpkeepFailed
-from django_idgen.core.lease import process_label
 from django_idgen.core.segment import MAX_ID, Demand
 from django_idgen.models import LeafAlloc
 from django_idgen.ops import upkeep
 from django_idgen.ops.upkeep import preload_segments
 from django_idgen.process import handlers
 from django_idgen.settings.config import SettingsError, read_settings
-from django_idgen.sources.history import who_issued
 from tests.ports import free_port
 from tests.redis_servers import cache_alias
 from tests.server_tools import at_once
@@ -304,24 +302,6 @@ def test_one_tag_that_fails_keeps_no_other_from_its_ids(pooled: str) -> None:
     done = raised.value.done
     assert "SegmentExhausted" in done["errors"]["end"]
     assert done["tags"]["tea"]["after"] >= done["tags"]["tea"]["wanted"] > 0
-
-
-def test_what_was_taken_from_the_pool_is_written_into_the_history(
-    server_alias: str, redis: str
-) -> None:
-    """Where history is on; also in a run in which some tag failed."""
-    with upkeep_on(pool_on(redis, server_alias, history=True)):
-        steady(server_alias)
-        (first, *_) = use(STEP)
-        LeafAlloc.objects.using(server_alias).update(max_id=MAX_ID)
-        pass_time(server_alias)
-        with pytest.raises(UpkeepFailed) as raised:
-            preload_segments(2 * OUTAGE)
-        assert "SegmentExhausted" in raised.value.done["errors"]["tea"]
-        assert raised.value.done["history"] == 1
-        found = [row.holder for row in who_issued("tea", first, database=server_alias)]
-        assert found[:2] == [process_label(), "pool"]
-        forget_redis(redis, server_alias)
 
 
 def by_tag(tag: str) -> str:

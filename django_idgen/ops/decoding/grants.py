@@ -65,7 +65,7 @@ class SegmentReading:
     max_id: int
     """The first id that none of its databases has given out; 1 without such a tag."""
     grants: tuple[Grant, ...] = ()
-    """Latest first. More than one is a repeat, except with a pool: see ``history.who_issued``."""
+    """Latest first. More than one is a repeat: see ``history.who_issued``."""
     fields: tuple[SegmentSource, ...] = ()
     """The fields of installed models that take their ids from it."""
 

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from ...db.dialects import aware_moment
+from ...sources.history import POOL
 from . import Reading, RowFound
 from .grants import SegmentReading, Standing
 from .snowflakes import BitField, SnowflakeReading, layout_document, parts_document
@@ -95,8 +96,9 @@ def _segment(reading: SegmentReading) -> Iterator[str]:
     yield f"{name}:"
     for grant in reading.grants:
         every = f", every {grant.delta}th" if grant.delta > 1 else ""
+        holder = "the pool" if grant.holder == POOL else grant.holder
         yield (
-            f"  handed to {grant.holder} at {_clock(grant.taken_at)}, in a segment of "
+            f"  handed to {holder} at {_clock(grant.taken_at)}, in a segment of "
             f"{grant.start} to {grant.last}{every} (database {grant.database!r})"
         )
 

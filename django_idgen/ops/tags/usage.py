@@ -1,8 +1,7 @@
-"""How many ids of a tag were taken in the last hour, day or month, by the history.
+"""How many ids of a tag were fetched in the last hour, day or month, by the history.
 
 The database sums up its rows by minutes or quarters of an hour. Days are put together here,
-from midnight to midnight in the current time zone. Ids in the pool are not taken yet: one row
-notes that they were put in, and another one who took them out. So the former are subtracted.
+from midnight to midnight in the current time zone. Ids for the pool count when they are put in.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
 from typing import Any, Literal
 
 from django.conf import settings
 from django.db import DatabaseError, connections
-from django.db.models import BigIntegerField, Case, F, Sum, Value, When
+from django.db.models import BigIntegerField, F, Sum, Value
 from django.db.models.functions import Cast
 from django.utils import timezone
 
@@ -34,8 +34,6 @@ SPANS: dict[str, tuple[int, int]] = {
     "month": (30, DAY),
 }
 """How many buckets, and the seconds of one."""
-POOL = "pool"
-"""The holder of ids that lie in the pool: see :mod:`...sources.pool.scripts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Bucket:
     seconds: float
     """A day may have 23 or 25 hours."""
     ids: int
-    """How many ids processes took in it, without those in the pool."""
+    """How many ids were fetched in it, by processes or for the pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +59,9 @@ class Usage:
 
 
 def usage(tag: str, span: Span, *, now: datetime | None = None) -> Usage:
-    """The ids of ``tag`` taken in the ``span`` up to ``now``, in all of its databases.
+    """The ids of ``tag`` fetched in the ``span`` up to ``now``, from all of its databases.
 
-    An hour has 60 buckets of a minute, a day 96 of 15 minutes, a month 30 of a day. Ids that
-    came back into the pool count where they are taken next.
+    An hour has 60 buckets of a minute, a day 96 of 15 minutes, a month 30 of a day.
 
     Raises :class:`ConfigurationError` for another span,
     :class:`InvalidTag`, and :class:`SegmentUnavailable` if a
@@ -78,25 +75,12 @@ def usage(tag: str, span: Span, *, now: datetime | None = None) -> Usage:
     taken: Counter[int] = Counter()
     for alias in source.route(tag):
         taken.update(_taken(alias, tag, edges, MINUTE if span == "hour" else QUARTER))
-    counts = _settled([taken[place] for place in range(len(edges) - 1)])
     recorded = source.history or bool(taken)
     buckets = [
-        Bucket(_local(start), (end - start).total_seconds(), ids)
-        for start, end, ids in zip(edges, edges[1:], counts, strict=False)
+        Bucket(_local(start), (end - start).total_seconds(), taken[place])
+        for place, (start, end) in enumerate(pairwise(edges))
     ]
     return Usage(recorded, buckets)
-
-
-def _settled(counts: list[int]) -> list[int]:
-    """``counts`` without negative ones: more came back into the pool than was fetched.
-
-    Those ids were fetched before and not used.
-    """
-    settled, owed = [], 0
-    for count in reversed(counts):
-        settled.append(max(count + owed, 0))
-        owed = min(count + owed, 0)
-    return settled[::-1]
 
 
 # --- time ---------------------------------------------------------------------------------
@@ -134,7 +118,7 @@ def _local(moment: datetime) -> datetime:
 
 
 def _taken(alias: str, tag: str, edges: Sequence[datetime], unit: int) -> Counter[int]:
-    """How many ids each bucket has, by its index, less those that came back into the pool."""
+    """How many ids each bucket has, by its index."""
     rows = SegmentHistory.objects.using(alias).filter(
         tag=tag, taken_at__gte=stored_moment(edges[0]), taken_at__lt=stored_moment(edges[-1])
     )
@@ -143,7 +127,7 @@ def _taken(alias: str, tag: str, edges: Sequence[datetime], unit: int) -> Counte
         rows.order_by()
         .annotate(unit=seconds - seconds % unit)
         .values("unit", "delta")
-        .annotate(taken=_net_ids())
+        .annotate(taken=_ids())
         .values_list("unit", "delta", "taken")
     )
     found: Counter[int] = Counter()
@@ -168,14 +152,11 @@ def _zone_of(alias: str) -> tzinfo:
     return connection.timezone or timezone.get_default_timezone()
 
 
-def _net_ids() -> Sum:
+def _ids() -> Sum:
     """The sum over rows of one ``delta``, as ``delta`` times the number of ids.
 
     So no database has to divide.
     """
-    # MySQL's unsigned numbers can't be negative.
     delta: Any = Cast("delta", BigIntegerField())
     beyond = F("stop") - F("start") + delta - Value(1, BigIntegerField())
-    whole = beyond - beyond % delta
-    put_in = whole * Value(-1, BigIntegerField())
-    return Sum(Case(When(holder=POOL, then=put_in), default=whole, output_field=BigIntegerField()))
+    return Sum(beyond - beyond % delta)

@@ -8,7 +8,6 @@ replica that took over may bring back ids that were given out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from secrets import token_hex
@@ -25,8 +24,6 @@ MAX_RANGES = 256
 PUSHED_AT_ONCE = 64
 KEYS_AT_ONCE = 200
 DIGITS = 19
-POOL = "pool"
-"""The holder, in the history, of ids in the pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +52,6 @@ class Pushed:
     """The pool's life, if something was added."""
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
-    """Notes on who got which range, in order."""
-
-    life: str
-    """The life of their list, which starts over after a flush."""
-    upto: int
-    """The number of the last note."""
-    words: Sequence[Sequence[str]]
-    """Tag, first id, end, delta, seconds, microseconds and holder of each."""
-
-
 class PoolScripts:
     """Calls the scripts. Thread-safe.
 
@@ -74,16 +59,15 @@ class PoolScripts:
     :class:`ConfigurationError` if the server's access rules refuse the call.
     """
 
-    def __init__(self, own: OwnRedis, *, history: bool = False) -> None:
+    def __init__(self, own: OwnRedis) -> None:
         self.own = own
-        self._history = history
 
     def pop(self, owner: str, tag: str, *, floor: int, demand: Demand) -> Popped:
         """Take the lowest ids at or above ``floor`` (at most ``MAX_ID``) that meet ``demand``."""
         wanted = (demand.times, demand.at_least, LONGEST_STEP)
         at = SYSTEM_CLOCK.wall_ns() // 1000
-        given = (_text(floor), *wanted, tag, process_label(), at, token_hex(8))
-        status, *words = self._call("pop", self._keys(owner, tag), *given)
+        given = (_text(floor), *wanted, process_label(), at, token_hex(8))
+        status, *words = self._call("pop", [key_of(owner, tag)], *given)
         highest, dropped = int(words[0]), int(words[1])
         if status == "none":
             return Popped(None, highest, dropped, words[2])
@@ -111,8 +95,8 @@ class PoolScripts:
         for first in range(0, len(ranges), PUSHED_AT_ONCE):
             some = ranges[first : first + PUSHED_AT_ONCE]
             words = [word for each in some for word in _words(each)]
-            given = (step, max_ids, MAX_RANGES, tag, POOL, life, fresh, *words)
-            status, *counts = self._call("push", self._keys(owner, tag), *given)
+            given = (step, max_ids, MAX_RANGES, life, fresh, *words)
+            status, *counts = self._call("push", [key_of(owner, tag)], *given)
             if status == "none":
                 return replace(pushed, refused=True)
             taken, dropped, _ = counts
@@ -137,18 +121,6 @@ class PoolScripts:
         keys = [key_of(owner, tag) for owner, tag in owners]
         _, count = self._call("clear", keys, token_hex(8), int(keep_highest))
         return int(count)
-
-    def notes(self, owner: str, most: int) -> Notes:
-        """The oldest notes, up to ``most``. They stay in Redis."""
-        _, life, upto, *words = self._call("notes", [history_of(owner)], most)
-        return Notes(life, int(upto), [json.loads(word) for word in words])
-
-    def noted(self, owner: str, notes: Notes) -> bool:
-        """Delete ``notes``, which are rows of the history now."""
-        return bool(self._call("noted", [history_of(owner)], notes.life, notes.upto))
-
-    def _keys(self, owner: str, tag: str) -> list[str]:
-        return [key_of(owner, tag), *([history_of(owner)] if self._history else [])]
 
     def _call(self, name: str, keys: Sequence[str], *words: object) -> list[str]:
         parts = ("django_idgen.db/server", f"{__package__}/pool", f"{__package__}/{name}")
@@ -178,11 +150,6 @@ class PoolScripts:
 def key_of(owner: str, tag: str) -> str:
     """The key of a tag's hash. A version with another format has another prefix."""
     return f"django_idgen:pool1:{{{owner}}}:{tag}"
-
-
-def history_of(owner: str) -> str:
-    """The key of the notes on who got which range."""
-    return f"django_idgen:poolhistory1:{{{owner}}}"
 
 
 def _stock(words: Sequence[str]) -> Stock:

@@ -14,26 +14,22 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from django.db import connections, transaction
+from django.db import connections
 
-from ...core.clock import SYSTEM_CLOCK, Clock, moment
+from ...core.clock import SYSTEM_CLOCK, Clock
 from ...core.errors import ConfigurationError, SegmentUnavailable
 from ...core.generator import Emit
 from ...core.loader import AnyLoader, LoaderPool
 from ...core.options import check_seconds, check_whole
 from ...core.segment import LONGEST_STEP, MAX_ID, STEP, Demand, Segment, check_tag, joined
 from ...core.source import Source, Stock
-from ...db.connection import home_of
-from ...db.dialects import stored_moment
 from ...db.installation import NO_OWNER
 from ...db.redis_client import OwnRedis
-from ...models import SegmentHistory
 from ...signals import emit as emit_signal
-from .scripts import MAX_RANGES, Notes, PoolScripts, Popped, Pushed
+from .scripts import MAX_RANGES, PoolScripts, Popped, Pushed
 
 TIMEOUT = 0.2
 """Seconds; well below the time that a caller with nothing left waits."""
@@ -99,9 +95,7 @@ class PoolSource(Source):
             alias, timeout=check_seconds("'timeout'", timeout, least=0.01, most=60)
         )
         _ = self._own.client  # so that a wrong alias fails at once
-        self.history = source.history
-        """Whether each range leaves a history row."""
-        self._scripts = PoolScripts(self._own, history=self.history)
+        self._scripts = PoolScripts(self._own)
         self._emit = emit
         self._link = PoolLink(alias, clock=clock, emit=emit)
         self._fetched: dict[str, _Fetched] = {}
@@ -189,18 +183,6 @@ class PoolSource(Source):
         if pooled:
             self._link.demand(lambda: self._scripts.clear(pooled, keep_highest=keep_highest))
 
-    def drain_history(self) -> int:
-        """Move the notes of Redis on who popped which range into the history's rows.
-
-        Returns how many rows were written. May run late, twice at once, or be killed: Redis
-        keeps the last 50,000 notes of a database. Raises
-        :class:`SegmentUnavailable` if Redis does not answer, and the database's errors.
-        """
-        if not self.history:
-            return 0
-        owners = self.source.owners().items()
-        return sum(carry_over(self._link, self._scripts, owner, alias) for alias, owner in owners)
-
     def refill(self, tag: str, ids_wanted: int) -> int:
         """Fetch ids of ``tag`` until the pool has ``ids_wanted`` (at most ``max_ids``).
 
@@ -275,7 +257,7 @@ class PoolSource(Source):
         return pushed
 
     def _fetch_and_push(self, tag: str, stock: Stock, missing: int) -> int:
-        demand = Demand(at_least=min(missing, LONGEST_STEP))
+        demand = Demand(at_least=min(missing, LONGEST_STEP), for_pool=True)
         segment = self.source.fetch(tag, floor=stock.highest, demand=demand)
         owner = self.source.owner(tag, max_age=OWNER_AGE)
         if not owner:
@@ -363,53 +345,3 @@ class PoolLink:
                 f"is {RETRY_AFTER:g} s after the last failure."
             ) from failure
         return answer
-
-
-BATCH = 500
-"""Notes that are moved in one transaction."""
-
-
-def carry_over(link: PoolLink, scripts: PoolScripts, owner: str, alias: str) -> int:
-    """Move the notes of ``owner`` into the history's rows in ``alias``; returns how many.
-
-    A pop must not wait for the database. So the script notes in Redis who popped which ids, and
-    the process that fills the pool moves the notes. A note that is moved twice, since a process
-    was killed in between, is still one row. Runs in the calling thread, on its ordinary
-    connection. Raises what Redis (:class:`SegmentUnavailable`) and the database say.
-    """
-    moved = 0
-    while (notes := link.demand(partial(scripts.notes, owner, BATCH))).upto:
-        moved += _insert(notes, alias) if notes.words else 0
-        link.demand(partial(scripts.noted, owner, notes))
-    return moved
-
-
-def _insert(notes: Notes, alias: str) -> int:
-    rows = [_row(words) for words in notes.words]
-    times = [row.taken_at for row in rows]
-    with transaction.atomic(using=home_of(alias)):
-        there = SegmentHistory.objects.using(alias).filter(taken_at__range=(min(times), max(times)))
-        known = set(there.values_list("tag", "start", "stop", "holder", "taken_at"))
-        new = [
-            row
-            for row in rows
-            if (row.tag, row.start, row.stop, row.holder, row.taken_at) not in known
-        ]
-        SegmentHistory.objects.using(alias).bulk_create(new)
-    return len(new)
-
-
-def _row(words: Sequence[str]) -> SegmentHistory:
-    tag, start, stop, delta, seconds, micros, holder = words
-    return SegmentHistory(
-        tag=tag,
-        start=int(start),
-        stop=int(stop),
-        delta=int(delta),
-        holder=holder,
-        taken_at=_moment(int(seconds), int(micros)),
-    )
-
-
-def _moment(seconds: int, micros: int) -> datetime:
-    return stored_moment(moment(seconds * 1_000_000 + micros))

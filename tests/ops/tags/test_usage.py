@@ -93,20 +93,11 @@ def test_the_buckets_follow_each_other_up_to_now(recorded: str) -> None:
         assert timedelta(0) <= NOW - buckets[-1].start < timedelta(seconds=seconds)
 
 
-def test_what_lies_in_the_pool_counts_when_it_is_taken(recorded: str) -> None:
-    """An id that was fetched, pooled and popped is one id, at the time of the pop."""
-    taken(recorded, 1200, 1, 1001)
+def test_ids_for_the_pool_count_when_they_are_fetched(recorded: str) -> None:
+    """Nothing says when they are taken out."""
     taken(recorded, 1200, 1, 1001, holder="pool")
-    taken(recorded, 600, 1, 301)
-    taken(recorded, 0, 301, 401)
-    assert filled(usage("t", "hour", now=NOW)) == {-1: 100, -11: 300}
-
-
-def test_what_comes_back_was_not_used_when_it_was_fetched(recorded: str) -> None:
-    """Ids given back in a later minute are taken off where they were counted."""
-    taken(recorded, 600, 1, 1001)
-    taken(recorded, 60, 401, 1001, holder="pool")
-    assert filled(usage("t", "hour", now=NOW)) == {-11: 400}
+    taken(recorded, 600, 1001, 1301)
+    assert filled(usage("t", "hour", now=NOW)) == {-11: 300, -21: 1000}
 
 
 def test_ids_of_a_shard_are_counted_not_their_distance(recorded: str) -> None:

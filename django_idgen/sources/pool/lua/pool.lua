@@ -106,19 +106,3 @@ end
 local function touch(key)
   redis.pcall('PEXPIRE', key, KEPT_MS)
 end
-
--- Write down who has a range from now on, for the process that carries it into the database:
---   life, next, done      when this list was begun; its last number; the last one carried over
---   <number>              tag, first, end, delta, seconds, microseconds, holder, as JSON
--- The oldest go where none does.
-local MOST_NOTES = 50000
-
-local function note(key, tag, first, stop, delta, holder)
-  local time = redis.call('TIME')
-  redis.call('HSETNX', key, 'life', time[1] .. '.' .. time[2])
-  local number = redis.call('HINCRBY', key, 'next', 1)
-  local words = {tag, first, stop, text(delta), time[1], time[2], holder}
-  redis.call('HSET', key, text(number), cjson.encode(words))
-  redis.call('HDEL', key, text(number - MOST_NOTES))
-  touch(key)
-end

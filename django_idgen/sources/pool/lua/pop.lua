@@ -1,6 +1,6 @@
--- Take the lowest ids of a tag that a process may have. KEYS[2], if given, is the history.
+-- Take the lowest ids of a tag that a process may have.
 local floor = ARGV[1]
-local tag, holder, at, fresh = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local holder, at, fresh = ARGV[5], ARGV[6], ARGV[7]
 local times, at_least, longest = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local incarnation, refusal = server()
@@ -33,10 +33,8 @@ local function take(range, from, below)
   kept[#kept + 1] = 'taken'
   kept[#kept + 1] = table.concat({at, text(count), holder}, ' ')
   redis.call('HSET', pool.key, unpack(kept))
-  local stop = plus(from, (count - 1) * range.delta + 1)
-  asked_above(stop)
+  asked_above(plus(from, (count - 1) * range.delta + 1))
   touch(pool.key)
-  if KEYS[2] then note(KEYS[2], tag, from, stop, range.delta, holder) end
   return {'ok', pool.highest, text(pool.dropped), from, text(count), text(range.delta), text(step),
           pool.life}
 end

@@ -1,16 +1,15 @@
 -- Add ranges to a tag: of each its start, next, end, delta, residue and count.
--- KEYS[2], if given, is the history. ARGV[6]: the life of the pool before the ids were fetched;
--- one that was cleared since takes nothing, as the tag may be paused. ARGV[7]: its life if it
--- begins now.
+-- ARGV[4]: the life of the pool before the ids were fetched; one that was cleared since takes
+-- nothing, as the tag may be paused. ARGV[5]: its life if it begins now.
 local step, max_ids, max_ranges = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local tag, holder, life, fresh = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local GIVEN = 7
+local life, fresh = ARGV[4], ARGV[5]
+local GIVEN = 5
 
 local incarnation, refusal = server()
 if not incarnation then return refusal end
 if read(KEYS[1], incarnation).life ~= life then return {'none'} end
 local pool = opened(KEYS[1], incarnation, fresh)
-local taken, notes = 0, {}
+local taken = 0
 
 local function gcd(one, other)
   while other > 0 do one, other = other, one % other end
@@ -57,7 +56,6 @@ for place = GIVEN + 1, #ARGV, 6 do
   if stop > pool.highest then pool.highest = stop end
   if pool.total + range.count <= max_ids and not meets_any(range) then
     pool.total, taken = pool.total + range.count, taken + range.count
-    notes[#notes + 1] = {range.start, stop, range.delta}
     join(range)
   end
 end
@@ -84,7 +82,4 @@ end
 redis.call('HSET', pool.key, unpack(written))
 for start in pairs(pool.stored) do redis.call('HDEL', pool.key, start) end
 touch(pool.key)
-for _, each in ipairs(KEYS[2] and notes or {}) do
-  note(KEYS[2], tag, each[1], each[2], each[3], holder)
-end
 return {'ok', text(taken), text(pool.dropped), text(pool.total)}
