@@ -68,8 +68,7 @@ def who_held(alias: str, worker: int, tick: int) -> InspectedMark | None:
     """
     entry = handlers.generator_settings(alias)
     found = _registry_in_use(entry).inspect([_checked(entry, worker)])
-    stored = (each for inspection in found for each in inspection.marks)
-    return next((each for each in stored if each.mark.start <= tick < each.mark.until), None)
+    return next((each for each in found.marks if each.mark.start <= tick < each.mark.until), None)
 
 
 def _registry_in_use(entry: GeneratorSettings) -> Registry:
