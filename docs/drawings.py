@@ -201,7 +201,7 @@ def lease() -> Drawing:
 
 def segment() -> Drawing:
     """Draw the segments of one tag in two processes, with the preload mark."""
-    drawing = Drawing("A segment, its preload mark and the chain behind it", 372)
+    drawing = Drawing("A segment, its preload mark and the next segment", 372)
     left, unit = 132, 0.152  # pixels an id
     rows = [
         ("process A", 92, [(1, 1000, "a"), (2001, 3000, "a-pale")]),
@@ -221,7 +221,7 @@ def segment() -> Drawing:
         drawing.line((x, top - 8), (x, top + 38), kind="alarm")
     x = left + 100 * unit
     drawing.text(x + 6, 86, "preload mark: 10 % is used, load the next one", "alarm-text")
-    drawing.text(left + 2000 * unit, 140, "chain: loaded before it is needed", "small")
+    drawing.text(left + 2000 * unit, 140, "next segment: loaded before it is needed", "small")
 
     top = 268
     drawing.text(24, top - 12, "leaf_alloc, the table of tags", "bold")

@@ -105,7 +105,6 @@ def settings_page() -> str:
     growth = {
         "segment_duration": segments.growth.duration,
         "longest_step": segments.growth.longest_step,
-        "longest_chain": segments.growth.longest_chain,
     }
     options = ((name, growth.get(name, getattr(segments, name, None)))
                for name in config.SEGMENT_OPTIONS)  # fmt: skip

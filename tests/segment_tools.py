@@ -98,8 +98,8 @@ class Events(list):
         return [name for name, _ in self]
 
 
-STILL = Growth(longest_step=1, longest_chain=1)
-"""No growth: segments of the row's step, one ahead."""
+STILL = Growth(longest_step=1)
+"""No growth: segments of the row's step."""
 
 
 def manual(step: int = 10, **options):

@@ -5,7 +5,7 @@ end starts the load of the next segment, then the rest. Taking an id is one C
 call on a range iterator, which is atomic under the GIL: ``next_id`` is an attribute that is
 set anew for each iterator. All else is the slow path, which runs when an iterator ends.
 
-:class:`Growth` and :class:`Chain` decide how long segments are and how many are loaded ahead.
+:class:`Growth` and :class:`Pace` decide how long segments are. One is loaded ahead.
 A :class:`Load` is one fetch: never two of a tag at a time, and always another after a failure.
 """
 
@@ -43,14 +43,11 @@ if TYPE_CHECKING:
 
 SEGMENT_DURATION: Final = 900.0
 """Seconds that a segment aims at."""
-LONGEST_CHAIN: Final = 8
-"""Most segments to keep ahead, by default."""
-_MOST_AHEAD: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How far a tag's segments and its chain may grow. Frozen.
+    """How far a tag's segments may grow. Frozen.
 
     Lengths are multiples of the row's step, powers of two, so that an edit of the row counts
     from the next fetch on. Raises :class:`ConfigurationError`.
@@ -60,8 +57,6 @@ class Growth:
     """Seconds, above 0, that a segment aims at."""
     longest_step: int = LONGEST_STEP
     """Ids, 1 to 1,000,000: no segment grows past it. 1 keeps all segments at the row's step."""
-    longest_chain: int = LONGEST_CHAIN
-    """Most segments, 1 to 64, to keep loaded behind the current one."""
 
     def __post_init__(self) -> None:
         if not 0 < self.duration < math.inf:
@@ -69,7 +64,6 @@ class Growth:
                 f"segment_duration must be a number of seconds above 0, not {self.duration!r}."
             )
         check_whole("longest_step", self.longest_step, least=1, most=LONGEST_STEP)
-        check_whole("longest_chain", self.longest_chain, least=1, most=_MOST_AHEAD)
 
     def doubled(self, times: int, step: int) -> int:
         """Twice ``times``, unless segments of ``step`` would be too long."""
@@ -90,90 +84,46 @@ class Growth:
         return max(1, times // 2)
 
 
-CALM: Final = 5.0
-"""Seconds without hunger after which the distance is halved."""
-
-
-class Chain:
-    """The segments that a tag has loaded, in order, and how much to load next.
+class Pace:
+    """How fast a tag uses up its segments, and so how long the next one is.
 
     Times are seconds of one stopwatch. Not thread-safe: its owner has a lock.
     """
 
-    __slots__ = (
-        "_calm_since",
-        "_dry",
-        "_opened",
-        "_opened_at",
-        "distance",
-        "hungers",
-        "segments",
-        "times",
-    )
+    __slots__ = ("_dry", "_opened", "_opened_at", "times")
 
     def __init__(self) -> None:
-        self.hungers = 0
-        """How often callers had to wait because nothing was ahead."""
-        self.reset()
-
-    def reset(self) -> None:
-        """Start over, except for the counts."""
-        # A tuple, since most hold one segment: an empty deque takes more memory.
-        self.segments: tuple[Segment, ...] = ()
-        self.distance = 1
-        """Segments to keep ahead."""
         self.times = 1
-        """The length of a segment in steps of the row: a power of two."""
+        """The length of the next segment in steps of the row: a power of two."""
         self._opened: Segment | None = None
-        self._opened_at = self._calm_since = 0.0
-        self._dry = 0  # the `times` when the chain ran dry; 0 once a caller had to wait
+        self._opened_at = 0.0
+        self._dry = 0  # `times` when the last segment ended; 0 once the next is open or waited for
 
-    def append(self, segment: Segment) -> None:
-        self.segments = (*self.segments, segment)
-
-    def open_next(self, now: float) -> Segment | None:
-        """Make the next segment the current one, and return it."""
-        if not self.segments:
-            return None
-        self._opened, *others = self.segments
-        self.segments = tuple(others)
-        self._opened_at = now
+    def open(self, segment: Segment, now: float) -> None:
+        """``segment`` is the current one from now on."""
+        self._opened, self._opened_at = segment, now
         self._dry = 0
-        return self._opened
 
     def use_up(self, now: float, growth: Growth) -> None:
         """Adapt to the consumption when the current segment is used up. May be called twice."""
         used, self._opened = self._opened, None
         if used is None:
             return
-        before = self.times
+        self._dry = self.times
         if self._tells(used, now - self._opened_at, growth):
-            self.times = growth.after(before, used.step, now - self._opened_at)
-        if not self.segments:
-            self._dry = before
-        elif self.distance > 1 and now - self._calm_since >= CALM:
-            self.distance //= 2
-            self._calm_since = now
+            self.times = growth.after(self.times, used.step, now - self._opened_at)
 
     def _tells(self, used: Segment, seconds: float, growth: Growth) -> bool:
-        # Of several segments with the same demand, only one counts: its effect must show first.
+        # A segment far shorter or longer than the next one says nothing of the next one's length.
         times = len(used.ids()) / used.step
         return times * 2 >= self.times if seconds < growth.duration else times <= self.times * 2
 
-    def hunger(self, now: float, step: int, growth: Growth) -> None:
-        """A caller waits: keep more ahead from now on. Counts once each time it ran dry."""
+    def wait(self, step: int, growth: Growth) -> None:
+        """A caller waits: double the length at once, but only once for all who wait."""
         if self._dry:
             # use_up() may just have doubled it for the same reason.
             self.times = max(self.times, growth.doubled(self._dry, step))
-            self.distance = min(self.distance * 2, growth.longest_chain)
-            self.hungers += 1
-            self._calm_since = now
             self._dry = 0
-
-    def is_short(self, *, past_mark: bool) -> bool:
-        """Whether to load another segment; one more once the current one's mark is passed."""
-        ahead = self.distance if past_mark or self._opened is None else self.distance - 1
-        return len(self.segments) < ahead
 
     def demand(self, at_least: int, step: int, growth: Growth) -> Demand:
         """The next demand, for a row whose last known step is ``step`` (0: unknown)."""
@@ -268,21 +218,17 @@ class SegmentStats:
     current: Segment | None
     """The segment that ids come from."""
     held: tuple[Segment, ...]
-    """The current segment and those loaded behind it."""
+    """The current segment and the next one, as far as they are loaded."""
     ahead: int
-    """Segments loaded behind the current one."""
-    distance: int
-    """How many to keep ahead: more after callers had to wait."""
+    """Segments loaded behind the current one: 0 or 1."""
     times: int
     """The length of the next segment in steps of the row."""
-    hungers: int
-    """How often it ran dry while callers waited."""
     given_back: int
     """Ids that were given back to the source."""
 
 
 _SHARE: Final = 8
-"""While too little is ahead, the rest is walked in parts, each 1/_SHARE of what is left, so
+"""While nothing is ahead, the rest is walked in parts, each 1/_SHARE of what is left, so
 that a failed preload is tried again well before the end."""
 
 
@@ -305,10 +251,10 @@ class SegmentGenerator(Generator):
     """The next id, 1 to 2**63-1, higher than all before it. An attribute: see :func:`walk`."""
 
     __slots__ = dict.fromkeys((
-        "__weakref__", "_backoff", "_before_mark", "_chain", "_closed", "_current", "_error",
+        "__weakref__", "_ahead", "_backoff", "_before_mark", "_closed", "_current", "_error",
         "_failures", "_floor", "_given_back", "_ids", "_loaded_past", "_loads", "_lock", "_opened",
-        "_past_mark", "_pending", "_rest", "_retry_at", "_seen", "_services", "_step", "_waits",
-        "is_dropped", "looked_at", "tag",
+        "_pace", "_past_mark", "_pending", "_rest", "_retry_at", "_seen", "_services", "_step",
+        "_waits", "is_dropped", "looked_at", "tag",
     )) | {"next_id": "next_id() -> int\n\nThe next id, 1 to 2**63-1, higher than all before it."}  # fmt: skip  # noqa: E501
 
     def __init__(self, tag: str, services: SegmentAllocator, floor: int = 0) -> None:
@@ -328,13 +274,11 @@ class SegmentGenerator(Generator):
     def _start_over(self) -> None:
         # Nothing inherited is touched: no thread may be left to release its locks.
         self._lock = threading.Lock()
-        self._chain = Chain()
         self._pending: Load | None = None
         self._loads = self._failures = self._given_back = self._step = 0
         self._opened = self._waits = self._seen = 0
         self._backoff = self._retry_at = 0.0
         self._error: BaseException | None = None
-        self._past_mark = False
         self._drop()
 
     def next_ids(self, n: int) -> list[int]:
@@ -377,7 +321,7 @@ class SegmentGenerator(Generator):
         return ids if len(ids) == n else ids + await self._take_in_loop(n - len(ids))
 
     def preload(self, timeout: float = 0.0) -> bool:
-        """Begin to load ahead, and return whether everything is loaded.
+        """Begin to load the next segment, and return whether it is loaded.
 
         With a ``timeout`` (seconds) it waits for that, and raises :class:`SegmentUnavailable`
         instead of returning False. Also raises as :meth:`next_ids` does. Where loads run in
@@ -386,7 +330,7 @@ class SegmentGenerator(Generator):
         deadline = self._services.clock.stopwatch() + timeout
         while not self._load_ahead(deadline):
             if self._services.clock.stopwatch() >= deadline:
-                ahead = self._is_ahead()
+                ahead = self._ahead is not None
                 if timeout and not ahead:
                     raise self._unavailable(timeout) from self._error
                 return ahead
@@ -432,11 +376,9 @@ class SegmentGenerator(Generator):
                 remaining=self._remaining(),
                 floor=self._floor,
                 current=self._current,
-                held=(*filter(None, [self._current]), *self._chain.segments),
-                ahead=len(self._chain.segments),
-                distance=self._chain.distance,
-                times=self._chain.times,
-                hungers=self._chain.hungers,
+                held=tuple(filter(None, (self._current, self._ahead))),
+                ahead=0 if self._ahead is None else 1,
+                times=self._pace.times,
                 given_back=self._given_back,
             )
 
@@ -502,13 +444,18 @@ class SegmentGenerator(Generator):
         self.next_id = self._next_slowly
         self._rest = range(0)
         self._before_mark = 0
+        self._past_mark = True
+        """Whether the current segment is past its preload mark, or there is none."""
         self._current: Segment | None = None
+        self._ahead: Segment | None = None
+        """The next segment, once it is loaded."""
+        self._pace = Pace()
 
     def _take(self, count: int) -> list[int]:
         return list(islice(self._ids, count))
 
     def _take_ranges(self, count: int) -> list[range]:
-        """Up to ``count`` ids from the open part, the rest and the loaded segments."""
+        """Up to ``count`` ids from the open part, the rest and the next segment."""
         self._services.check_process()
         now = self._services.clock.stopwatch()
         with self._lock:
@@ -539,15 +486,14 @@ class SegmentGenerator(Generator):
         return self._opened - length_hint(self._ids)
 
     def _remaining(self) -> int:
-        ahead = sum(len(segment.ids()) for segment in self._chain.segments)
-        return length_hint(self._ids) + len(self._rest) + ahead
+        ahead = range(0) if self._ahead is None else self._ahead.ids()
+        return length_hint(self._ids) + len(self._rest) + len(ahead)
 
     def _lowest_to_give(self) -> int:
         """A lower bound of the next id."""
         if length_hint(self._ids) or self._rest:
             return 0 if self._current is None else self._current.start
-        ahead = self._chain.segments
-        return ahead[0].start if ahead else self.lowest
+        return self.lowest if self._ahead is None else self._ahead.start
 
     def _refuse_if_closed(self) -> None:
         if self._closed or self._services.closed:
@@ -567,10 +513,12 @@ class SegmentGenerator(Generator):
         return True
 
     def _open_segment(self, now: float) -> bool:
-        self._chain.use_up(now, self._services.growth)
-        segment = self._chain.open_next(now)
+        self._pace.use_up(now, self._services.growth)
+        segment, self._ahead = self._ahead, None
         if segment is None:
+            self._past_mark = True
             return False
+        self._pace.open(segment, now)
         self._current, self._rest = segment, segment.ids()
         self._before_mark = self._services.preload_mark(len(self._rest))
         self._past_mark = False
@@ -589,7 +537,7 @@ class SegmentGenerator(Generator):
         if ready:
             return self._arm_preload(now)
         if self._services.loader.background:
-            self._chain.hunger(now, self._step, self._services.growth)
+            self._pace.wait(self._step, self._services.growth)
         # A caller past its deadline takes what is there, and starts no load.
         return self._arm(now) if in_time else None
 
@@ -598,10 +546,8 @@ class SegmentGenerator(Generator):
         delta = 1 if self._current is None else self._current.delta
         open_part = drained(self._ids, delta)
         self._opened -= sum(map(len, open_part))
-        ahead = [segment.ids() for segment in self._chain.segments]
-        held = joined([*open_part, self._rest, *ahead])
-        self._chain.reset()
-        self._past_mark = False
+        ahead = range(0) if self._ahead is None else self._ahead.ids()
+        held = joined([*open_part, self._rest, ahead])
         self._drop()
         self._given_back += sum(map(len, held))
         return held
@@ -736,7 +682,7 @@ class SegmentGenerator(Generator):
         return max(self._floor, self._loaded_past)
 
     def _demand(self, load: Load) -> Demand:
-        demand = self._chain.demand(load.at_least, self._step, self._services.growth)
+        demand = self._pace.demand(load.at_least, self._step, self._services.growth)
         granted = self._floor if self._floor < self._loaded_past else None
         return demand if granted is None else replace(demand, granted=granted)
 
@@ -752,12 +698,13 @@ class SegmentGenerator(Generator):
         return load
 
     def _arm_preload(self, now: float) -> Load | None:
-        """A load, if too little is ahead and the loader has a thread."""
+        """A load, if one is due and the loader has a thread."""
         wanted = self._services.loader.background and self._is_short()
         return self._arm(now) if wanted else None
 
     def _is_short(self) -> bool:
-        return self._chain.is_short(past_mark=self._past_mark)
+        """Whether to load the next segment."""
+        return self._past_mark and self._ahead is None
 
     def _detach(self) -> Load | None:
         """Detach the load under way: its answer goes back. Finish it after releasing the lock."""
@@ -840,7 +787,7 @@ class SegmentGenerator(Generator):
 
     def _accept(self, segment: Segment) -> None:
         self._pending = None
-        self._chain.append(segment)
+        self._ahead = segment
         self._floor = max(self._floor, segment.stop)
         self._step = segment.step
         self._loads += 1
@@ -890,12 +837,12 @@ class SegmentGenerator(Generator):
         return False
 
     def _load_ahead(self, deadline: float) -> bool:
-        """Load one segment ahead; whether enough are loaded."""
+        """Begin to load the next segment; whether it is loaded."""
         self._services.check_process()
         now = self._services.clock.stopwatch()
         with self._lock:
             self._refuse_if_closed()
-            if not self._chain.is_short(past_mark=True):
+            if self._ahead is not None:
                 return True
             load = self._arm(now)
         if load is not None and load.began is None:
@@ -906,10 +853,6 @@ class SegmentGenerator(Generator):
         elif self._pause(load, seconds) and isinstance(load.error, FINAL_ERRORS):
             raise load.error
         return False
-
-    def _is_ahead(self) -> bool:
-        with self._lock:
-            return not self._chain.is_short(past_mark=True)
 
     # --- coroutines ----------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from ..core.generator import Generator
 from ..core.layout import BitLayout, parse_layout
 from ..core.options import check_flag, check_seconds, check_whole
 from ..core.registry import Registry
+from ..core.segment import LONGEST_STEP
 from ..core.segment_allocator import IDLE_AFTER
 from ..core.segment_generator import SEGMENT_DURATION, Growth
 from ..core.source import Source
@@ -336,7 +337,6 @@ SEGMENT_OPTIONS = (
     "first_timeout",
     "segment_duration",
     "longest_step",
-    "longest_chain",
     "idle_after",
     "outage",
     "make_tags",
@@ -535,9 +535,9 @@ def _segments(entry: object, where: str = "IDGEN['SEGMENTS']") -> SegmentSetting
 
     timeout = seconds_of("timeout", DEFAULT_TIMEOUT)
     duration = seconds_of("segment_duration", SEGMENT_DURATION)
-    longest = {name: options[name] for name in ("longest_step", "longest_chain") if name in options}
+    longest = options.get("longest_step", LONGEST_STEP)
     try:
-        growth = Growth(duration, **longest)
+        growth = Growth(duration, longest)
     except ConfigurationError as error:
         raise SettingsError(f"{at}: {error}") from error
     return SegmentSettings(

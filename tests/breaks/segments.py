@@ -318,9 +318,19 @@ BREAKS = (
         "a later segment is used before an earlier one",
         "I2, hazard 25",
         PARTS,
-        "        self._opened, *others = self.segments\n",
-        "        *others, self._opened = self.segments\n",
-        (f"{AHEAD}::test_the_chain_is_used_in_order",),
+        "        self._ahead = segment\n",
+        "        rest, self._rest = self._rest, segment.ids() if self._rest else self._rest\n"
+        "        self._ahead = replace(segment, start=rest.start, stop=rest.stop) if rest "
+        "else segment\n",
+        (f"{AHEAD}::test_the_next_segment_is_used_after_the_current_one",),
+    ),
+    Break(
+        "the next segment is opened twice",
+        "I1",
+        PARTS,
+        "        segment, self._ahead = self._ahead, None\n",
+        "        segment = self._ahead\n",
+        (f"{AHEAD}::test_the_next_segment_is_used_after_the_current_one",),
     ),
     Break(
         "a rest is walked twice",

@@ -78,14 +78,14 @@ def test_no_setting_at_all_describes_one_generator_in_the_default_database(
 
 def test_what_segments_follow_can_be_told() -> None:
     """Each option of the segments comes to the allocator that is built."""
-    options = {"segment_duration": 60, "longest_step": 1, "longest_chain": 2, "idle_after": 5}
+    options = {"segment_duration": 60, "longest_step": 1, "idle_after": 5}
     waits = {"timeout": 0.1, "first_timeout": 2}
     with override_settings(IDGEN={"SEGMENTS": {"OPTIONS": {**options, **waits}}}):
         allocator = build_allocator(read_settings().segments)
     assert (allocator.timeout, allocator.first_timeout) == (0.1, 2.0)
-    assert allocator.growth == Growth(duration=60.0, longest_step=1, longest_chain=2)
+    assert allocator.growth == Growth(duration=60.0, longest_step=1)
     assert allocator.idle_after == 5.0
-    assert read_settings().segments.growth == Growth(900.0, 1_000_000, 8)
+    assert read_settings().segments.growth == Growth(900.0, 1_000_000)
     assert read_settings().segments.idle_after == 900.0
 
 
@@ -215,7 +215,10 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ({"SEGMENTS": {"OPTIONS": {"segment_duration": 0}}}, ["segment_duration", "0"]),
     ({"SEGMENTS": {"OPTIONS": {"idle_after": "900"}}}, ["idle_after", "'900'"]),
     ({"SEGMENTS": {"OPTIONS": {"longest_step": 1_000_001}}}, ["longest_step", "1000001"]),
-    ({"SEGMENTS": {"OPTIONS": {"longest_chain": True}}}, ["longest_chain", "True"]),
+    (
+        {"SEGMENTS": {"OPTIONS": {"longest_chain": 8}}},
+        ["IDGEN['SEGMENTS']['OPTIONS'] has the key 'longest_chain'", "removed", "Leave it out"],
+    ),
     ({"SEGMENTS": {"SOURCE": {"OPTIONS": {"database": "nowhere"}}}}, ["'nowhere'"]),
     (
         {"SEGMENTS": {"SOURCE": {**SHARDED, "OPTIONS": {"databases": []}}}},

@@ -1,4 +1,4 @@
-"""What is kept ahead: the chain, batches in one fetch, preloading, clearing, giving back."""
+"""What is kept ahead: the next segment, batches in one fetch, preloading, giving back."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from django_idgen.core.segment import STEP, Demand, Segment
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import Growth, SegmentGenerator
 from django_idgen.sources.memory import MemorySource
-from tests.segment_tools import LIMIT, STILL, ManualLoader, ScriptedSource, manual
+from tests.segment_tools import LIMIT, STILL, ManualLoader, ScriptedSource, Time, manual
 
 LEAF = Growth()
 
 
-# --- the step and the chain -------------------------------------------------------------
+# --- the step and the next segment -------------------------------------------------------------
 
 
 def test_segments_grow_with_a_quick_pace():
     """Leaf's rule end to end: s, s, 2s, 4s, with the load of each at the tenth before it."""
-    generator, source, loader, _, _ = manual(step=100, growth=Growth(longest_chain=1))
+    generator, source, loader, _, _ = manual(step=100, growth=LEAF)
     while len(source.demands) < 5:
         generator.next_id()
         loader.run()
@@ -38,7 +38,7 @@ def test_segments_grow_with_a_quick_pace():
 def test_segments_shrink_with_a_slow_pace_but_not_below_the_rows_step():
     """Used up in more than half an hour, a segment is followed by one half as long."""
     generator, source, loader, _, time = manual(step=100, growth=LEAF)
-    generator._chain.times = 4
+    generator._pace.times = 4
     while len(source.demands) < 7:
         generator.next_id()
         loader.run()
@@ -52,10 +52,10 @@ def test_an_edited_step_counts_from_the_next_load_up_and_down():
     lengths = []
     for step in (100, 1000, 10):
         source.set_step("order", step)
-        generator._chain.times = 4
+        generator._pace.times = 4
         generator.preload()
         loader.run()
-        lengths.append(len(generator._chain.segments[-1].ids()))
+        lengths.append(len(generator.stats().held[-1].ids()))
         generator.next_ids(generator.stats().remaining)
     assert lengths == [400, 4000, 40]
 
@@ -63,7 +63,7 @@ def test_an_edited_step_counts_from_the_next_load_up_and_down():
 def test_a_step_raised_by_hand_does_not_make_endless_segments():
     """From 1 to 1,000,000 while a process asks for 512 times the row's: one too long at most."""
     generator, source, loader, _, _ = manual(step=1, growth=LEAF)
-    generator._chain.times = 512
+    generator._pace.times = 512
     source.set_step("order", 1_000_000)
     generator.preload()
     loader.run()
@@ -86,38 +86,38 @@ def test_a_row_removed_is_made_anew_and_readers_go_on():
         loader.run()
 
 
-def test_hunger_loads_a_deeper_chain_at_once():
-    """A caller who had to wait doubles what is kept ahead, and the loads for it follow."""
-    generator, source, loader, _, _ = manual(step=10, growth=Growth(longest_step=1))
+def test_a_caller_who_waited_gets_longer_segments_at_once():
+    """The load that it waits for is the first of twice the length."""
+    generator, source, loader, _, time = manual(step=10, growth=LEAF)
     generator.next_ids(10)
-    generator.next_id()  # the preload was not run: the caller waits
-    assert generator.stats().distance == 2
-    assert generator.stats().hungers == 1
-    loader.run()
-    assert generator.stats().ahead == 1  # as many as before the mark, one more after it
+    loader.jobs.clear()  # no thread runs the preload: the caller waits for it
+    time.now += 20 * 60.0  # no pace to double for
     generator.next_id()
-    loader.run()
-    assert generator.stats().ahead == 2
-    assert source.floors == [0, 11, 21, 31]
+    assert [demand.times for demand in source.demands] == [1, 2]
 
 
-def test_the_chain_is_used_in_order():
-    """Hazard 25: a later segment is never used before an earlier one."""
-    generator, _, loader, _, _ = manual(step=10, growth=Growth(longest_step=1))
-    generator._chain.distance = 8
-    generator.preload()
-    loader.run()
-    assert generator.stats().ahead == 8
-    assert [generator.next_id() for _ in range(80)] == list(range(1, 81))
+def test_the_next_segment_is_used_after_the_current_one():
+    """Hazard 25: whenever it is loaded, and no id of it twice."""
+    generator, _, loader, _, _ = manual(step=10)
+    ids = []
+    for _ in range(80):
+        ids.append(generator.next_id())
+        generator.preload()
+        loader.run()
+        assert generator.stats().ahead == 1
+    assert ids == list(range(1, 81))
 
 
-def test_an_inline_loader_has_no_chain_and_no_hunger():
+def test_an_inline_loader_loads_nothing_ahead_and_waiting_doubles_nothing():
     """Where the caller's thread loads, every segment's end is waited for: that says nothing."""
-    source = ScriptedSource(10)
-    generator = SegmentAllocator(source, InlineLoader(), growth=STILL).generator("order")
-    generator.next_ids(35)
+    time = Time()
+    allocator = SegmentAllocator(ScriptedSource(10), InlineLoader(), clock=time.clock)
+    generator = allocator.generator("order")
+    for _ in range(35):
+        generator.next_id()
+        time.now += 120.0  # no pace to double for
     stats = generator.stats()
-    assert (stats.hungers, stats.distance, stats.ahead) == (0, 1, 0)
+    assert (stats.waits, stats.times, stats.ahead) == (4, 1, 0)
 
 
 def test_a_preload_that_fails_is_tried_again_before_the_segment_ends():
@@ -134,7 +134,7 @@ def test_a_preload_that_fails_is_tried_again_before_the_segment_ends():
         tries += 1
     assert tries < 300
     generator.next_ids(1000)
-    assert generator.stats().hungers == 0
+    assert generator.stats().waits == 1  # the first use
 
 
 def test_a_preload_whose_armer_is_gone_is_tried_again_by_any_caller():
@@ -266,7 +266,7 @@ def test_preloading_names_what_went_wrong():
 
 
 def test_clearing_gives_back_what_is_held_and_the_next_id_is_higher():
-    """The open part, the rest and the chain go back as one range; the ids go on above."""
+    """The open part, the rest and the next segment go back as one range; the ids go on above."""
     generator, source, loader, events, _ = manual(step=100)
     generator.next_ids(30)
     loader.run()

@@ -1,4 +1,4 @@
-"""How long segments are, how many are ahead, and what is left of them: the pure rules."""
+"""How long segments are, and what is left of them: the pure rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from django_idgen.core.errors import ConfigurationError
 from django_idgen.core.segment import LONGEST_STEP, STEP, Demand, Segment, drained, joined, runs
-from django_idgen.core.segment_generator import CALM, Chain, Growth
+from django_idgen.core.segment_generator import Growth, Pace
 
 MINUTE = 60.0
 LEAF = Growth()
@@ -84,9 +84,7 @@ def test_growth_can_be_switched_off():
         {"longest_step": 0},
         {"longest_step": 1_000_001},
         {"longest_step": 10.0},
-        {"longest_chain": 0},
-        {"longest_chain": 65},
-        {"longest_chain": True},
+        {"longest_step": True},
     ],
 )
 def test_impossible_limits_are_refused(options):
@@ -95,127 +93,88 @@ def test_impossible_limits_are_refused(options):
         Growth(**options)
 
 
-# --- the chain: CosId's safe distance -------------------------------------------------------
+# --- the pace: a caller who waits, and segments of other lengths ---------------------------
 
 
-def segments(count: int, start: int = 1, length: int = 10) -> list[Segment]:
-    stops = range(start, start + count * length, length)
-    return [Segment("t", each, each + length, 10) for each in stops]
+def segment(start: int = 1, length: int = 10) -> Segment:
+    return Segment("t", start, start + length, 10)
 
 
-def run_dry(chain: Chain, now: float, growth: Growth = LEAF) -> None:
-    """Use one segment up, with nothing behind it and someone waiting."""
-    chain.append(segments(1)[0])
-    chain.open_next(now)
-    chain.use_up(now, growth)
-    chain.hunger(now, 10, growth)
+def run_dry(pace: Pace, seconds: float = 0.0, waiters: int = 1) -> None:
+    """Use one segment up in so many seconds, with nothing behind it and someone waiting."""
+    pace.open(segment(), 100.0)
+    pace.use_up(100.0 + seconds, LEAF)
+    for _ in range(waiters):
+        pace.wait(10, LEAF)
 
 
-def test_one_is_kept_ahead_from_the_mark_on():
-    """Before the preload mark nothing more is loaded, past it one."""
-    chain = Chain()
-    assert chain.is_short(past_mark=False)
-    chain.append(segments(1)[0])
-    assert not chain.is_short(past_mark=True)
-    chain.open_next(0.0)
-    assert not chain.is_short(past_mark=False)
-    assert chain.is_short(past_mark=True)
+@pytest.mark.parametrize("waiters", [1, 1000])
+@pytest.mark.parametrize("seconds", [0.0, 20 * MINUTE])
+def test_waiting_doubles_the_step_at_once_and_once(seconds, waiters):
+    """Also after a slow segment; not twice after a quick one, nor for each who waits."""
+    pace = Pace()
+    run_dry(pace, seconds, waiters)
+    assert pace.times == 2
+    run_dry(pace, seconds, waiters)
+    assert pace.times == 4
 
 
-def test_hunger_doubles_the_distance_at_once_up_to_the_longest():
-    """1, 2, 4, 8 and no further; each time it is counted."""
-    chain = Chain()
-    distances = []
-    for _ in range(5):
-        run_dry(chain, 100.0)
-        distances.append(chain.distance)
-    assert distances == [2, 4, 8, 8, 8]
-    assert chain.hungers == 5
-
-
-def test_all_who_wait_for_one_load_are_one_hunger():
-    """A thousand tasks that find nothing left at the same moment don't make a thousand."""
-    chain = Chain()
-    run_dry(chain, 0.0)
-    for _ in range(1000):
-        chain.hunger(0.0, 10, LEAF)
-    assert (chain.distance, chain.hungers) == (2, 1)
-
-
-def test_the_first_who_uses_a_tag_is_not_hungry():
+def test_the_first_use_of_a_tag_doubles_nothing():
     """Waiting for the first segment says nothing of the pace."""
-    chain = Chain()
-    chain.hunger(0.0, 10, LEAF)
-    assert (chain.distance, chain.times, chain.hungers) == (1, 1, 0)
+    pace = Pace()
+    pace.wait(10, LEAF)
+    assert pace.times == 1
 
 
-def test_hunger_and_a_quick_pace_double_the_step_once():
-    """What was used up quickly and then waited for is asked for twice as long, not four times."""
-    chain = Chain()
-    run_dry(chain, 0.0)
-    assert chain.times == 2
-    slow = Chain()
-    slow.append(segments(1)[0])
-    slow.open_next(0.0)
-    slow.use_up(20 * MINUTE, LEAF)
-    assert slow.times == 1
-    slow.hunger(20 * MINUTE, 10, LEAF)
-    assert slow.times == 2
+def test_who_waits_after_the_next_is_open_doubles_nothing():
+    """Nothing was missing."""
+    pace = Pace()
+    pace.open(segment(), 0.0)
+    pace.use_up(20 * MINUTE, LEAF)
+    pace.open(segment(), 20 * MINUTE)
+    pace.wait(10, LEAF)
+    assert pace.times == 1
 
 
-def test_calm_halves_the_distance_again():
-    """When nobody was hungry for a while the chain shrinks, down to one, once in each while."""
-    chain = Chain()
-    for _ in range(3):
-        run_dry(chain, 100.0)
-    assert chain.distance == 8
-    for each in segments(8):
-        chain.append(each)
-    distances = []
-    for now in (100.0, 100.0 + CALM - 0.1, 100.0 + CALM, 101.0 + CALM, 100.0 + 2 * CALM, 500.0):
-        chain.open_next(now)
-        chain.use_up(now, LEAF)
-        distances.append(chain.distance)
-    assert distances == [8, 8, 4, 4, 2, 1]
-
-
-def test_a_chain_of_equal_segments_doubles_the_step_once():
-    """Those that were asked for before the step was doubled don't double it again."""
-    chain = Chain()
-    for each in segments(8):
-        chain.append(each)
+def test_short_pieces_do_not_double_the_step_again_and_again():
+    """What a pool hands out is shorter than asked for, and says nothing of a whole segment."""
+    pace = Pace()
     times = []
     for now in range(8):
-        chain.open_next(now)
-        chain.use_up(now, LEAF)
-        times.append(chain.times)
+        pace.open(segment(), now)
+        pace.use_up(now, LEAF)
+        times.append(pace.times)
     assert times == [2, 4, 4, 4, 4, 4, 4, 4]
+
+
+def test_a_long_batch_does_not_halve_the_step():
+    """A segment that was asked for by one large call lasts longer than the next one will."""
+    pace = Pace()
+    pace.times = 4
+    pace.open(segment(length=5000), 0.0)
+    pace.use_up(60 * MINUTE, LEAF)
+    assert pace.times == 4
 
 
 def test_the_second_load_takes_the_rows_step_and_then_it_doubles():
     """As Leaf's: s, s, 2s, 4s, 8s, with one ahead and a quick pace."""
-    chain = Chain()
-    lengths = [chain.demand(1, 0, LEAF).length(10)]
-    start = 1
+    pace = Pace()
+    lengths = [pace.demand(1, 0, LEAF).length(10)]
+    ahead = segment()
     for now in range(4):
-        length = lengths[-1]
-        if not chain.segments and chain._opened is None:
-            chain.append(Segment("t", start, start + length, 10))
-            start += length
-            chain.open_next(now)
-        lengths.append(chain.demand(1, 10, LEAF).length(10))  # past the mark
-        chain.append(Segment("t", start, start + lengths[-1], 10))
-        start += lengths[-1]
-        chain.use_up(now, LEAF)
-        chain.open_next(now)
+        current = ahead
+        pace.open(current, now)
+        lengths.append(pace.demand(1, 10, LEAF).length(10))  # past the mark
+        ahead = segment(current.stop, lengths[-1])
+        pace.use_up(now, LEAF)
     assert lengths == [10, 10, 20, 40, 80]
 
 
 def test_a_plain_demand_is_the_plain_step():
     """So that a source's shortest statement serves it."""
-    assert Chain().demand(1, 10, LEAF) == STEP
-    assert Chain().demand(0, 10, LEAF) == STEP
-    assert Chain().demand(70, 10, LEAF) == Demand(1, 70)
+    assert Pace().demand(1, 10, LEAF) == STEP
+    assert Pace().demand(0, 10, LEAF) == STEP
+    assert Pace().demand(70, 10, LEAF) == Demand(1, 70)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_ids_flow_again_by_themselves(
     """
     tag = f"used-up-{how}"
     with (
-        idgen(STEP, longest_step=1, longest_chain=1),
+        idgen(STEP, longest_step=1),
         Callers(segments[tag], threads=8, tasks=8) as callers,
     ):
         callers.wait_for_ids(20 * STEP)
@@ -111,7 +111,7 @@ def test_an_outage_is_not_noticed_with_ids_in_the_buffer(server: OwnServer, how:
     tag = f"buffered-{how}"
     step = int(2 * PACE * OUTAGE)
     with (
-        idgen(step, longest_step=1, longest_chain=1),
+        idgen(step, longest_step=1),
         Callers(segments[tag], threads=4, tasks=4, pause=8 / PACE) as callers,
         Callers(generators["default"], threads=2, pause=0.02) as stamping,
     ):

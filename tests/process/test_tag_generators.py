@@ -249,6 +249,7 @@ def test_a_counter_ends_where_the_next_workers_begins(tmp_path: Path, worker: in
         (entry(SERIAL), "lacks 'directory'"),
         (entry(SERIAL, {"directory": "/tmp"}, tag=""), "must not be empty"),
         (entry(TAG, colour=1), "unknown key 'colour'. Known: default_step, .*, tag"),
+        (entry(TAG, longest_chain=8), "'longest_chain'. It was removed: .* Leave it out"),
         (entry(TAG, default_step=0), "'default_step'.*not 0"),
         ({**entry(TAG), "LEASES": {}}, "unknown key 'LEASES'. Known: BACKEND, SOURCE, OPTIONS"),
         (entry(TICKETS, {"databases": []}), "'databases'"),
