@@ -295,7 +295,7 @@ class Installation(HomeModel):
     remainder = models.PositiveIntegerField(default=0, db_default=0)
     """What this database's ids leave when divided by delta. New tags get both numbers."""
     growing = models.BooleanField(default=False, db_default=False)
-    """Whether processes whose settings name fewer databases are still accepted."""
+    """Whether it is about to share the tags of other databases, and has no rows of them yet."""
 
     class Meta:
         managed = False

@@ -34,10 +34,6 @@ class Shard:
         """Its lowest id at or above ``base``."""
         return base + (self.remainder - base) % self.delta
 
-    def within(self, other: Shard) -> bool:
-        """Whether ``other`` has all of its ids."""
-        return self.delta % other.delta == 0 and self.remainder % other.delta == other.remainder
-
     def __str__(self) -> str:
         return f"delta={self.delta}, remainder={self.remainder}"
 

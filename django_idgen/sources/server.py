@@ -582,8 +582,6 @@ class RowOpening:
         ours = self._shard
         if ours is None or shard == ours:
             return
-        if shard.sound and shard.within(ours) and self._is_growing():
-            return
         raise ConfigurationError(
             f"Tag {tag!r} has {shard} in leaf_alloc of database {self.alias!r}, but this process' "
             f"'databases' make it {ours}. Going on would repeat ids. Give all processes the "
@@ -600,7 +598,7 @@ class RowOpening:
         shard, ours = Shard(installation.delta, installation.remainder), self._shard or ALONE
         used = LeafAlloc.objects.using(self.alias).filter(Q(max_id__gt=1) | Q(largest_step__gt=0))
         tag = used.values_list("pk", flat=True).first()
-        if shard == ours or (installation.growing and shard.within(ours)):
+        if shard == ours:
             return Sharing.READY if tag is None else Sharing.USED
         if shard != ALONE or tag is not None:
             raise self._other_shard("tags" if tag is None else f"tags (such as {tag!r})", shard)
@@ -665,11 +663,6 @@ class RowOpening:
         installation.largest_step = wanted
         update_row(installation, self.alias, "largest_step")
         return True
-
-    def _is_growing(self) -> bool:
-        """Whether processes whose settings name fewer databases are still accepted."""
-        rows = Installation.objects.using(self.alias).filter(pk=1)
-        return bool(rows.values_list("growing", flat=True).first())
 
     # --- the tag's row ---------------------------------------------------------------
 
@@ -773,7 +766,7 @@ class RowOpening:
     def _shard_of_new_rows(self, installation: Installation, tag: str) -> Shard:
         stored = Shard(installation.delta, installation.remainder)
         ours = self._shard
-        if ours is None or stored == ours or (installation.growing and stored.within(ours)):
+        if ours is None or stored == ours:
             return stored
         if stored == ALONE:
             raise ShardUnknown(

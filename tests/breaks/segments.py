@@ -20,6 +20,7 @@ IDLE = "tests/core/test_segment_idle.py"
 FETCH = "tests/sources/test_server_source.py"
 FAILOVER = "tests/faults/failover/test_failover.py"
 SHARED = "tests/contrib/sharding/test_several.py"
+GROWN = "tests/contrib/sharding/test_growth.py"
 
 BREAKS = (
     # --- other programs' tables ----------------------------------------------------
@@ -245,9 +246,7 @@ BREAKS = (
         SEVERAL,
         "        if new and used:",
         "        if new and not used:",
-        (
-            "tests/contrib/sharding/test_growth.py::test_a_database_that_was_emptied_does_not_start_over",
-        ),
+        (f"{GROWN}::test_a_database_that_was_emptied_does_not_start_over",),
     ),
     Break(
         "a new database begins below the old ones",
@@ -255,7 +254,44 @@ BREAKS = (
         GROWTH,
         "            max_id=top.max_id,\n            step=top.step,\n            description",
         "            max_id=1,\n            step=top.step,\n            description",
-        ("tests/contrib/sharding/test_growth.py::test_it_goes_on_where_it_was_interrupted",),
+        (f"{GROWN}::test_it_goes_on_where_it_was_interrupted",),
+    ),
+    Break(
+        "a new database begins below the highest of the old ones",
+        "I1, hazard 58",
+        GROWTH,
+        "known.max_id = max(known.max_id, row.max_id)",
+        "known.max_id = min(known.max_id, row.max_id)",
+        (f"{GROWN}::test_what_is_fetched_before_a_database_is_divided_counts",),
+    ),
+    Break(
+        "what is fetched before a database is divided does not count",
+        "I1, hazard 58",
+        GROWTH,
+        """        for each in old:
+            count = _divide(each.alias, each.shard, each.wanted)
+            report(f"{each.alias!r}: tags that now have {each.wanted}: {count}")
+        if not new:
+            return
+        joining = [each.alias for each in new]
+        # Read after all are divided: nothing is given out under the old division any more.
+        top = _top([alias for alias in self.databases if alias not in joining])
+""",
+        """        joining = [each.alias for each in new]
+        top = _top([alias for alias in self.databases if alias not in joining])
+        for each in old:
+            count = _divide(each.alias, each.shard, each.wanted)
+            report(f"{each.alias!r}: tags that now have {each.wanted}: {count}")
+""",
+        (f"{GROWN}::test_what_is_fetched_before_a_database_is_divided_counts",),
+    ),
+    Break(
+        "an emptied database joins as a new one",
+        "I1, hazard 58",
+        GROWTH,
+        "        if unexpected and len(left) < len(members):",
+        "        if unexpected and len(left) > len(members):",
+        (f"{GROWN}::test_a_database_that_was_emptied_does_not_start_over",),
     ),
     # --- in the process ----------------------------------------------------------------
     Break(

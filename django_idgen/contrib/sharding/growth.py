@@ -1,26 +1,25 @@
-"""Adds databases to those that share their tags, under load.
+"""Adds databases to those that share their tags, in one step, for a fleet that is stopped.
 
 Changing the list in the settings, process by process, would repeat ids: old and new processes
 would divide the ids differently. So the division is in the rows, which every fetch reads:
 
-1. In each old database all rows, and the installation's row, get the new ``delta``, in one
-   transaction. From then on the database gives out only its part of the new division, also to
-   processes with the old settings.
-2. The ids that were given out under the old division are now below the old databases'
-   ``max_id``. The new databases get their rows at the highest of these. After that their
-   installation's row shows that they belong to the group, which admits processes with the new
-   settings.
-3. When all processes have the new settings, processes with the old ones are refused
-   (:meth:`Growth.finish`).
+1. Each new database notes that it is about to join. One that was emptied has no such note.
+2. In each old database all rows, and the installation's row, get the new ``delta``, in one
+   transaction. From then on it gives out only its part of the new division, and refuses
+   processes with the old list.
+3. The ids that were given out under the old division are now below the old databases'
+   ``max_id``. The new databases get their rows at the highest of these.
 
-After an interruption, run all steps again.
+No id repeats if a process goes on meanwhile: it uses up what it holds, and its next fetch is
+refused. After an interruption, run it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -30,24 +29,39 @@ from django.db.models.functions import Greatest
 from ...core.errors import ConfigurationError
 from ...core.segment import ALONE, MAX_DELTA, Shard
 from ...db import dialects
+from ...db.dialects import Now
 from ...db.sqlite import refuse_sqlite
 from ...db.tables import missing_columns, missing_tables, update_row
 from ...models import Installation, LeafAlloc
+from ...process.tags import source_in_use
 
 LOCK_TIMEOUT = 30
 """Seconds to wait for a row that another transaction has locked."""
+QUIET = 60
+"""Seconds without a fetch after which a fleet counts as stopped."""
 BATCH = 1000
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
-    """What one database stores about its shard."""
+class _Member:
+    """What a database stores about its shard."""
 
+    alias: str
     shard: Shard
-    growing: bool
+    wanted: Shard
+    joins: bool
+    """Whether it notes that it is about to join the others."""
     tags: int
     """How many tags it has given out ids of."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.shard == self.wanted
+
+    @property
+    def is_empty(self) -> bool:
+        return self.shard == ALONE and not self.tags
 
 
 class Growth:
@@ -69,129 +83,107 @@ class Growth:
 
     def plan(self) -> list[str]:
         """A line for each change to make; none if all is done. Changes nothing."""
-        states = self._states()
-        old = self._old(states)
-        if not old:
-            return []
-        steps = [
-            f"{alias!r}: its tags ({states[alias].tags}) go from {states[alias].shard} to {shard}, "
-            f"in one transaction"
-            for alias, shard in self._shards(old)
-            if states[alias].shard != shard
-        ]
-        new = self.databases[len(old) :]
-        return steps + [
-            f"{alias!r}: a row for each tag above the highest of {', '.join(map(repr, old))}"
-            for alias in new
-        ]
+        old, new = self._look()
+        return [
+            f"{each.alias!r}: its tags ({each.tags}) go from {each.shard} to {each.wanted}, in "
+            f"one transaction"
+            for each in old
+        ] + [f"{each.alias!r}: a row for each tag above the highest of the others" for each in new]
 
     def run(self, report: Report = lambda _line: None) -> None:
-        """Do steps 1 and 2. May be repeated, and run under load."""
-        old = self._old(self._states())
-        if not old:
+        """Make these changes. May be repeated. Call :func:`refuse_use` first."""
+        old, new = self._look()
+        for each in new:
+            _expect(each.alias)
+        for each in old:
+            count = _divide(each.alias, each.shard, each.wanted)
+            report(f"{each.alias!r}: tags that now have {each.wanted}: {count}")
+        if not new:
             return
-        for alias, shard in self._shards(old):
-            count = self._divide(alias, shard, of=len(old))
-            report(f"{alias!r}: tags that now have {shard}: {count}")
-        for alias, shard in self._shards(self.databases)[len(old) :]:
-            count = self._settle(alias, shard, old)
-            report(f"{alias!r}: tags that have rows with {shard}: {count}")
+        joining = [each.alias for each in new]
+        # Read after all are divided: nothing is given out under the old division any more.
+        top = _top([alias for alias in self.databases if alias not in joining])
+        for each in new:
+            _settle(each.alias, each.wanted, top)
+            report(f"{each.alias!r}: tags that have rows with {each.wanted}: {len(top.rows)}")
 
-    def finish(self) -> None:
-        """Do step 3: refuse processes whose settings name fewer databases."""
-        for alias, state in self._states().items():
-            shard = Shard(len(self.databases), self.databases.index(alias))
-            if state.shard != shard:
-                raise ConfigurationError(
-                    f"Database {alias!r} has {state.shard}, not {shard}: steps are missing. Run "
-                    f"'manage.py idgen_grow' without --finish first."
-                )
-        for alias in self.databases:
-            Installation.objects.using(alias).update(growing=False)
-
-    # --- looking -----------------------------------------------------------------
-
-    def _states(self) -> dict[str, _State]:
-        return {alias: _state_of(alias) for alias in self.databases}
-
-    def _shards(self, aliases: Sequence[str]) -> list[tuple[str, Shard]]:
-        return [(alias, Shard(len(self.databases), n)) for n, alias in enumerate(aliases)]
-
-    def _old(self, states: dict[str, _State]) -> list[str]:
-        """The databases that have given out ids, in order; none if there is nothing to do."""
-        shards = dict(self._shards(self.databases))
-        done = {alias for alias, state in states.items() if state.shard == shards[alias]}
-        if len(done) == len(states) or not any(state.tags for state in states.values()):
-            return []
-        old = [
-            alias
-            for alias, state in states.items()
-            if state.growing or (alias not in done and state.shard != ALONE) or _is_used(state)
+    def _look(self) -> tuple[list[_Member], list[_Member]]:
+        """The databases to divide, and those to join them; none if there is nothing to do."""
+        members = [
+            _member(alias, Shard(len(self.databases), place))
+            for place, alias in enumerate(self.databases)
         ]
-        if old != self.databases[: len(old)] or len(self.databases) % len(old):
-            raise ConfigurationError(
-                f"The databases in use ({', '.join(map(repr, old))}) must come first, in their "
-                f"order. The number of all databases, {len(self.databases)}, must be a multiple "
-                "of the number of these."
-            )
-        if old == self.databases:
-            raise ConfigurationError(
-                f"All of {', '.join(map(repr, old))} are in use already. Name new databases, too."
-            )
-        for number, alias in enumerate(old):
-            if alias not in done and states[alias].shard != Shard(len(old), number):
-                raise ConfigurationError(
-                    f"Database {alias!r} has {states[alias].shard}; as number {number} of "
-                    f"{len(old)} it must have {Shard(len(old), number)}."
-                )
-        return old
+        left = [each for each in members if not each.is_done]
+        old = [each for each in left if not each.is_empty]
+        new = [each for each in left if each.is_empty]
+        if old:
+            _check_order(members, old[0].shard.delta)
+        elif not any(each.tags for each in members):
+            return [], []  # the first use divides the ids
+        unexpected = [each.alias for each in new if not each.joins]
+        if unexpected and len(left) < len(members):
+            raise _emptied(unexpected[0])
+        return old, new
 
-    # --- doing ---------------------------------------------------------------------
 
-    def _divide(self, alias: str, shard: Shard, *, of: int) -> int:
-        """Give the rows of an old database their part of the new division."""
-        before, times = Shard(of, shard.remainder), shard.delta // of
+def _check_order(members: Sequence[_Member], in_use: int) -> None:
+    if len(members) % in_use:
+        raise ConfigurationError(
+            f"The number of databases, {len(members)}, must be a multiple of the number in use, "
+            f"{in_use}."
+        )
+    for place, each in enumerate(members):
+        fits = each.shard == Shard(in_use, place) if place < in_use else each.is_empty
+        if not fits and not each.is_done:
+            raise ConfigurationError(
+                f"Database {each.alias!r} has {each.shard}, and can't get {each.wanted}. Name the "
+                f"databases in use first ({in_use}), in their order, and then databases that have "
+                f"given out no ids."
+            )
+
+
+def _emptied(alias: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"Database {alias!r} has no rows of the tags that it shares with the others: it was "
+        f"emptied, and would repeat ids. Restore its rows, then run 'manage.py idgen_skip --all'."
+    )
+
+
+# --- a fleet that is not stopped -----------------------------------------------------
+
+
+def refuse_use(databases: Sequence[str]) -> None:
+    """Raise :class:`ConfigurationError` if processes use the tags of ``databases``.
+
+    They would get errors from then on. Raises :class:`SegmentUnavailable` if the pool does not
+    answer, and the databases' errors.
+    """
+    tags = set()
+    for alias in databases:
         with _transaction(alias):
-            installation = _locked(alias)
-            stored = Shard(installation.delta, installation.remainder)
-            if stored == before:
-                rows = _rows(alias)
-                _refuse_others(alias, rows, before)
-                rows.filter(delta=of).update(
-                    delta=shard.delta,
-                    remainder=shard.remainder,
-                    # A length in max_id, of which a fetch now takes more.
-                    largest_step=F("largest_step") * times,
-                )
-                installation.largest_step *= times
-            elif stored != shard:
-                raise ConfigurationError(
-                    f"Database {alias!r} has changed to {stored} meanwhile. Run this again."
-                )
-            installation.delta, installation.remainder = shard.delta, shard.remainder
-            installation.growing = True
-            update_row(installation, alias, "delta", "remainder", "growing", "largest_step")
-            return _rows(alias).count()
-
-    def _settle(self, alias: str, shard: Shard, old: Sequence[str]) -> int:
-        """Make the rows of a new database, and admit it to the group."""
-        tops = _tops(old)
-        known = [Installation.objects.using(each).get(pk=1) for each in old]
-        with _transaction(alias) as connection:
-            installation = _locked(alias)
-            if Shard(installation.delta, installation.remainder) != shard:
-                _refuse_others(alias, _rows(alias).filter(_USED), shard)
-            server = dialects.server_identity(connection)
-            _write_rows(alias, shard, tops, server)
-            installation.delta, installation.remainder = shard.delta, shard.remainder
-            installation.server = installation.server or server
-            installation.first_id = max(installation.first_id, *(row.first_id for row in known))
-            installation.largest_step = max(
-                installation.largest_step, *(row.largest_step for row in known)
+            # A time far in the future comes from another clock.
+            lately = (Now() - timedelta(seconds=QUIET), Now() + timedelta(seconds=QUIET))
+            fetched = _rows(alias).filter(fetched_at__range=lately).first()
+            tags |= set(_rows(alias).values_list("pk", flat=True))
+        if fetched is not None:
+            raise ConfigurationError(
+                f"Tag {fetched.pk!r} was fetched from database {alias!r} by {fetched.holder} in "
+                f"the last {QUIET} seconds. Stop all processes that take ids, wait, and run this "
+                f"again."
             )
-            names = ("delta", "remainder", "server", "first_id", "largest_step")
-            update_row(installation, alias, *names)
-        return len(tops)
+    pool = source_in_use()
+    if not pool.is_pool:
+        return
+    ours = [tag for tag in sorted(tags) if set(pool.behind.route(tag)) & set(databases)]
+    pooled = [tag for tag, stock in pool.stocks(ours).items() if stock.ids]
+    if pooled:
+        raise ConfigurationError(
+            f"The pool has ids of tags: {len(pooled)}, such as {pooled[0]!r}. Throw them away with "
+            f"'segments.allocator().source.clear([...])' in 'manage.py shell', and run this again."
+        )
+
+
+# --- one database --------------------------------------------------------------------
 
 
 _USED = Q(max_id__gt=1) | Q(largest_step__gt=0)
@@ -201,11 +193,7 @@ def _rows(alias: str) -> QuerySet[LeafAlloc]:
     return LeafAlloc.objects.using(alias)
 
 
-def _is_used(state: _State) -> bool:
-    return state.tags > 0 and state.shard == ALONE
-
-
-def _state_of(alias: str) -> _State:
+def _member(alias: str, wanted: Shard) -> _Member:
     connection = connections[alias]
     refuse_sqlite(alias)
     columns = missing_tables(connection) or missing_columns(connection)
@@ -214,22 +202,86 @@ def _state_of(alias: str) -> _State:
             f"Database {alias!r} lacks {', '.join(columns)}. Run 'manage.py migrate django_idgen "
             f"--database {alias}' first."
         )
-    row = Installation.objects.using(alias).get(pk=1)
+    row = Installation.objects.using(alias).filter(pk=1).first()
+    if row is None:
+        raise _emptied(alias)
     used = _rows(alias).filter(_USED)
-    return _State(Shard(row.delta, row.remainder), row.growing, used.count())
+    return _Member(alias, Shard(row.delta, row.remainder), wanted, row.growing, used.count())
 
 
-def _tops(old: Sequence[str]) -> dict[str, LeafAlloc]:
-    """For each tag, a row with the highest values of all databases."""
-    tops: dict[str, LeafAlloc] = {}
-    for alias in old:
-        for row in _rows(alias).iterator(chunk_size=BATCH):
-            top = tops.setdefault(row.pk, row)
-            top.max_id = max(top.max_id, row.max_id)
-            top.step = max(top.step, row.step)
-            top.largest_step = max(top.largest_step, row.largest_step)
-            top.paused = top.paused or row.paused
-    return tops
+def _expect(alias: str) -> None:
+    """Note in a new database that it is about to join, before any ids are divided."""
+    with _transaction(alias):
+        installation = _locked(alias)
+        installation.growing = True
+        update_row(installation, alias, "growing")
+
+
+def _divide(alias: str, before: Shard, shard: Shard) -> int:
+    """Give the rows of an old database their part of the new division."""
+    times = shard.delta // before.delta
+    with _transaction(alias):
+        installation = _locked(alias)
+        stored = Shard(installation.delta, installation.remainder)
+        if stored == before:
+            _refuse_others(alias, before)
+            _rows(alias).filter(delta=before.delta).update(
+                delta=shard.delta,
+                remainder=shard.remainder,
+                # A length in max_id, of which a fetch now takes more.
+                largest_step=F("largest_step") * times,
+            )
+            installation.largest_step *= times
+        elif stored != shard:
+            raise ConfigurationError(
+                f"Database {alias!r} has changed to {stored} meanwhile. Run this again."
+            )
+        installation.delta, installation.remainder = shard.delta, shard.remainder
+        update_row(installation, alias, "delta", "remainder", "largest_step")
+        return _rows(alias).count()
+
+
+@dataclass(slots=True)
+class _Top:
+    """The highest values of several databases."""
+
+    rows: dict[str, LeafAlloc] = field(default_factory=dict)
+    """By tag."""
+    first_id: int = 1
+    largest_step: int = 0
+
+
+def _top(aliases: Sequence[str]) -> _Top:
+    top = _Top()
+    for alias in aliases:
+        with _transaction(alias):
+            installation = _locked(alias)
+            top.first_id = max(top.first_id, installation.first_id)
+            top.largest_step = max(top.largest_step, installation.largest_step)
+            for row in _locked_rows(alias).iterator(chunk_size=BATCH):
+                known = top.rows.setdefault(row.pk, row)
+                known.max_id = max(known.max_id, row.max_id)
+                known.step = max(known.step, row.step)
+                known.largest_step = max(known.largest_step, row.largest_step)
+                known.paused = known.paused or row.paused
+    return top
+
+
+def _settle(alias: str, shard: Shard, top: _Top) -> None:
+    """Make the rows of a new database above ``top``, and let it give out their ids."""
+    with _transaction(alias) as connection:
+        installation = _locked(alias)
+        if Shard(installation.delta, installation.remainder) != shard:
+            _refuse_others(alias, shard)
+        server = dialects.server_identity(connection)
+        _write_rows(alias, shard, top.rows, server)
+        installation.delta, installation.remainder = shard.delta, shard.remainder
+        installation.growing = False
+        installation.server = installation.server or server
+        installation.first_id = max(installation.first_id, top.first_id)
+        installation.largest_step = max(installation.largest_step, top.largest_step)
+        names = ("delta", "remainder", "growing", "server", "first_id", "largest_step")
+        update_row(installation, alias, *names)
 
 
 def _write_rows(alias: str, shard: Shard, tops: dict[str, LeafAlloc], server: str) -> None:
@@ -260,10 +312,10 @@ def _write_rows(alias: str, shard: Shard, tops: dict[str, LeafAlloc], server: st
         )
 
 
-def _refuse_others(alias: str, rows: QuerySet[LeafAlloc], shard: Shard) -> None:
-    """Raise :class:`ConfigurationError` if one of ``rows`` that is in use has another shard."""
-    others = rows.filter(_USED).exclude(delta=shard.delta, remainder=shard.remainder)
-    row = others.first()
+def _refuse_others(alias: str, shard: Shard) -> None:
+    """Raise :class:`ConfigurationError` if a row that is in use has another shard."""
+    used = _locked_rows(alias).filter(_USED)
+    row = used.exclude(delta=shard.delta, remainder=shard.remainder).first()
     if row is not None:
         raise ConfigurationError(
             f"Tag {row.pk!r} has {Shard(row.delta, row.remainder)} in database {alias!r} instead "
@@ -274,6 +326,11 @@ def _refuse_others(alias: str, rows: QuerySet[LeafAlloc], shard: Shard) -> None:
 
 def _locked(alias: str) -> Installation:
     return Installation.objects.using(alias).select_for_update().get(pk=1)
+
+
+def _locked_rows(alias: str) -> QuerySet[LeafAlloc]:
+    # A lock also passes by what another package may have cached.
+    return _rows(alias).select_for_update()
 
 
 @contextmanager

@@ -163,9 +163,9 @@ class ShardGroup:
             # It was emptied, or idgen_grow has not reached it: it would start at 1.
             raise ConfigurationError(
                 f"Database {used[0]!r} has given out ids of the tags that {new[0]!r} is to share, "
-                f"but {new[0]!r} has no rows of them, and would repeat ids. Run 'manage.py "
-                f"idgen_grow {' '.join(states)}', which makes rows in it above those of the "
-                "others."
+                f"but {new[0]!r} has no rows of them, and would repeat ids. To add it, stop all "
+                f"processes and run 'manage.py idgen_grow {' '.join(states)}'. If it was emptied, "
+                f"restore its rows and run 'manage.py idgen_skip --all'."
             )
         for source in self._members:
             self._share(source, write=True)

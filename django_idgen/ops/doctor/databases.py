@@ -80,7 +80,7 @@ def _rows_of_another_shard(alias: str, shard: Shard) -> Iterator[Finding]:
             f"Tags have other values than its {shard}: "
             f"{shown}{' and more' if len(rows) > SHOWN else ''}.",
             "Their ids may repeat those of another database.",
-            "Find out where the rows come from. 'manage.py idgen_grow' continues where it stopped.",
+            "Find out where the rows come from.",
         )
 
 

@@ -1,7 +1,7 @@
 """A process that takes ids until it is told to stop: ``python -m tests.contrib.sharding.taker``.
 
 Its arguments are a JSON object of databases by alias, the list that it is set to, and
-a file whose appearance is the end. It prints what it got, a line a segment.
+a file whose appearance is the end. It prints a line for each segment and each refusal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main(databases: dict[str, Any], names: list[str], stop: Path) -> None:
         try:
             segment = source.fetch(tag, floor=floors.get(tag, 0))
         except IdgenError as error:
-            print("refused", type(error).__name__, file=sys.stderr, flush=True)
+            print("refused", type(error).__name__, flush=True)
             continue
         floors[tag] = segment.stop
         print(tag, segment.start, segment.stop, segment.delta, flush=True)
