@@ -20,17 +20,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from django.db import connections
 
 from tests import server_tools, warm
 from tests.ports import free_port
-from tests.tiers import LONG
+from tests.tiers import LONG, long
 
 Taken = dict[str, Any]
 
 PATIENCE = 600.0 if LONG else 60.0
 """Seconds after which a test gives up on a process; what is tested takes a fraction."""
 
+
+ON_SQLITE = pytest.mark.parametrize("site", ["sqlite", *long("postgres", "mariadb")], indirect=True)
+ON_POSTGRES = pytest.mark.parametrize(
+    "site", ["postgres", *long("sqlite", "mariadb")], indirect=True
+)
+"""Where the database is not the point: one on push, each in long."""
 
 ROWS = "SELECT worker, token, start, until FROM django_idgen_workerlease"
 

@@ -17,14 +17,13 @@ from django_idgen.process import factory
 from django_idgen.settings.config import read_settings
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 from tests.server_tools import send, stop_between_transactions
-from tests.tiers import LONG
+from tests.tiers import LONG, long
 from tests.upkeep_tools import POOL, forget_redis, redis_leases_on, upkeep_on
 
 from .brokers import done, upkeep
 from .processes import Running, Site, database_settings, eventually, program, serving
 from .test_gunicorn import gunicorn
 
-BROKERS = ["redis", "rabbitmq"]
 WINDOW = 3.0
 """Seconds: beat comes by each second. Much shorter, a loaded machine would lose it by itself."""
 OUTAGE = 60.0 if LONG else 6.0
@@ -70,7 +69,7 @@ def lend(site: Site, redis: str | None) -> dict[str, Any]:
     return redis_leases_on(redis, site.alias, **options)
 
 
-@pytest.mark.parametrize("broker", BROKERS)
+@pytest.mark.parametrize("broker", ["redis", *long("rabbitmq")])
 def test_a_web_process_blocked_for_three_windows_keeps_its_worker_id(
     broker: str, postgres_site: Site, redis: str
 ) -> None:
@@ -248,7 +247,9 @@ def is_ready(worker: Running) -> bool:
     return False
 
 
-@pytest.mark.parametrize(("broker", "away"), [("redis", hung), ("rabbitmq", crashed)])
+@pytest.mark.parametrize(
+    ("broker", "away"), [pytest.param("redis", hung, marks=pytest.mark.long), ("rabbitmq", crashed)]
+)
 def test_a_database_that_is_away_under_load_is_not_felt(
     broker: str, away: Any, postgres: str, server: PostgresServer, redis: str, tmp_path: Path
 ) -> None:

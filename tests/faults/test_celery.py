@@ -10,6 +10,7 @@ import pytest
 
 from .brokers import QUIET, queue_on
 from .processes import (
+    ON_POSTGRES,
     Running,
     Site,
     Taken,
@@ -49,6 +50,7 @@ def run_tasks(site: Site, worker: Running) -> list[Taken]:
         return list(json.loads(sender.output.splitlines()[-1]))
 
 
+@ON_POSTGRES
 def test_children_share_nothing_with_their_parent(site: Site) -> None:
     """Ids taken at import come in no task; a warm shutdown frees all worker ids.
 

@@ -15,6 +15,8 @@ from tests.tiers import LONG
 from tests.upkeep_tools import forget_redis, redis_leases_on
 
 from .processes import (
+    ON_POSTGRES,
+    ON_SQLITE,
     LeaseRow,
     Running,
     Site,
@@ -68,6 +70,7 @@ def check_given_back(site: Site) -> None:
     assert site.sessions() == 0
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(("code", "status"), ENDINGS.values(), ids=ENDINGS.keys())
 def test_a_script_gives_its_worker_id_back(site: Site, code: str, status: int) -> None:
     """Hazard 66: however a script ends in order, its worker id is free at once."""
@@ -76,6 +79,7 @@ def test_a_script_gives_its_worker_id_back(site: Site, code: str, status: int) -
     check_given_back(site)
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     "words",
     [("take_ids",), ("shell", "-c", "from tests.faults.site.taking import *; record(take(5))")],
@@ -115,6 +119,7 @@ def take_over(site: Site) -> list[Taken]:
     return site.recorded()[before:]
 
 
+@ON_POSTGRES
 def test_what_was_killed_expires(site: Site) -> None:
     """After SIGKILL the worker id can be had again, for ticks past all that were promised."""
     site.set_leases(ONE_WORKER)
@@ -128,6 +133,7 @@ def test_what_was_killed_expires(site: Site) -> None:
     assert_no_repeats(site.recorded())
 
 
+@ON_SQLITE
 def test_what_was_stopped_repeats_nothing(site: Site) -> None:
     """A process that sleeps past its window, and wakes up, goes on past its heir's ids or fails."""
     site.set_leases(ONE_WORKER)
@@ -233,6 +239,7 @@ join(children)
 """
 
 
+@ON_POSTGRES
 def test_processes_that_end_together_leave_no_worker_id(site: Site) -> None:
     """None stands in line for the others: all are free once the last process has ended."""
     processes = 64 if LONG else 16
@@ -247,6 +254,7 @@ def test_processes_that_end_together_leave_no_worker_id(site: Site) -> None:
     assert not site.held(), "they leave at once, too"
 
 
+@ON_SQLITE
 def test_nothing_happens_before_the_first_use(site: Site) -> None:
     """With the app installed and no id taken there is no thread, no connection and no file."""
     code = """

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from .processes import (
+    ON_POSTGRES,
     Site,
     Taken,
     assert_no_repeats,
@@ -28,6 +29,7 @@ def gunicorn(*options: str) -> tuple[str, ...]:
 PRELOAD = ("--preload", "--workers", str(WORKERS))
 
 
+@ON_POSTGRES
 def test_preloaded_workers_share_nothing_with_their_master(site: Site) -> None:
     """Ids from before the fork come in no worker; master and workers have their own (hazard 14)."""
     site.environment["SITE_EARLY"] = "20"
@@ -63,6 +65,7 @@ def test_a_worker_that_is_replaced_gives_its_id_back(sqlite_site: Site) -> None:
         assert site.held() == set()
 
 
+@pytest.mark.long
 def test_without_preload_each_worker_loads_its_own(sqlite_site: Site) -> None:
     """Workers that import the application themselves have worker ids of their own."""
     sqlite_site.environment["SITE_EARLY"] = "5"
@@ -74,6 +77,7 @@ def test_without_preload_each_worker_loads_its_own(sqlite_site: Site) -> None:
         assert sqlite_site.held() == set()
 
 
+@ON_POSTGRES
 @pytest.mark.parametrize(("kind", "preload"), [("gthread", True), ("gevent", False)])
 def test_concurrent_requests_in_one_worker_take_different_ids(
     site: Site, kind: str, preload: bool
@@ -89,6 +93,7 @@ def test_concurrent_requests_in_one_worker_take_different_ids(
         assert site.held() == set()
 
 
+@ON_POSTGRES
 def test_an_application_that_was_loaded_before_gevent_repeats_nothing(site: Site) -> None:
     """gevent's workers patch after the fork: all greenlets share Django's connections then,
     ours included, and Django refuses one that is open in another greenlet. One request at a

@@ -8,7 +8,14 @@ import pytest
 
 from tests.tiers import LONG
 
-from .processes import Running, Site, assert_no_repeats, assert_workers_differ
+from .processes import (
+    ON_POSTGRES,
+    ON_SQLITE,
+    Running,
+    Site,
+    assert_no_repeats,
+    assert_workers_differ,
+)
 
 PREPARE = """
 import multiprocessing, os, threading, time
@@ -101,6 +108,7 @@ wait_for("leave")
 """
 
 
+@ON_SQLITE
 def test_nested_forks(site: Site) -> None:
     """Child and grandchild have worker ids of their own, and give each its own back."""
     with site.python(PREPARE + NESTED.format(child="end", grandchild="end")) as parent:
@@ -147,6 +155,7 @@ assert not failures
 """
 
 
+@ON_POSTGRES
 def test_forks_while_threads_are_busy(site: Site) -> None:
     """A fork amid other threads' calls, loads and renewals leaves no child waiting for ever.
 
@@ -189,6 +198,7 @@ wait_for("leave")
 """
 
 
+@ON_SQLITE
 def test_threads_at_first_use(site: Site) -> None:
     """Of 64 threads that use an alias and a tag first, all get one generator and one worker id."""
     with site.python(PREPARE + FIRST_USE) as process:

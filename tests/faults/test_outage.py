@@ -12,7 +12,7 @@ from django.test import override_settings
 from django_idgen import generators, segments
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.db.connection import SOCKET_TIMEOUT
-from tests.tiers import LONG
+from tests.tiers import LONG, long
 
 from .callers import Callers
 from .outages import OwnServer, own_mariadb, own_postgres
@@ -102,7 +102,7 @@ def is_chained(error: BaseException) -> bool:
     return not isinstance(error, SegmentUnavailable)
 
 
-@pytest.mark.parametrize("how", ["crashed", "hung"])
+@pytest.mark.parametrize("how", ["crashed", *long("hung")])
 def test_an_outage_is_not_noticed_with_ids_in_the_buffer(server: OwnServer, how: str) -> None:
     """Loads fail again and again meanwhile, and no caller waits, fails, or is held up by it.
 

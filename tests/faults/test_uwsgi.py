@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import long
+
 from .processes import Site, Web, assert_no_repeats, assert_workers_differ, program, serving
 
 WORKERS = 3
@@ -62,6 +64,7 @@ def test_workers_share_nothing_with_their_master(sqlite_site: Site, options: lis
     check_serving(sqlite_site, "--master", *options)
 
 
+@pytest.mark.long
 def test_on_every_database(site: Site) -> None:
     """Hazard 56 with threads, and with grants that come through a background thread."""
     site.environment["SITE_EARLY"] = "20"
@@ -79,6 +82,7 @@ def test_without_a_master(sqlite_site: Site) -> None:
         stop(web)
 
 
+@pytest.mark.long
 def test_lazy_apps(sqlite_site: Site) -> None:
     """Workers that load the application themselves have worker ids of their own."""
     sqlite_site.environment["SITE_EARLY"] = "20"
@@ -90,7 +94,7 @@ def test_lazy_apps(sqlite_site: Site) -> None:
         assert sqlite_site.held() == set()
 
 
-@pytest.mark.parametrize("hook", ["before", "after", "decorator"])
+@pytest.mark.parametrize("hook", ["before", *long("after", "decorator")])
 def test_a_fork_hook_of_the_projects_own(sqlite_site: Site, hook: str) -> None:
     """uWSGI has one place for a hook: the project's runs, and still nothing repeats."""
     site = sqlite_site
@@ -109,6 +113,7 @@ def test_a_long_tick_and_the_first_request(sqlite_site: Site) -> None:
     check_serving(site, "--master")
 
 
+@pytest.mark.long
 def test_a_worker_that_is_replaced(sqlite_site: Site) -> None:
     """A respawned worker is forked from the same master, and takes new grants as well."""
     site = sqlite_site

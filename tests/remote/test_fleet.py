@@ -21,6 +21,7 @@ from tests import servers
 from tests.faults.conftest import postgres_site  # noqa: F401 - a fixture
 from tests.faults.processes import Running, Site, Web, is_listening, program, serving
 from tests.server_tools import send, stop_between_transactions
+from tests.tiers import long
 from tests.upkeep_tools import forget_redis, redis_leases_on
 
 from .service import SECRET
@@ -143,7 +144,7 @@ def test_the_processes_of_a_service_over_redis_are_one_installation(redis_site: 
             client.close()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("how", [signal.SIGKILL, *long(signal.SIGSTOP)])
 def test_a_service_that_dies_is_replaced_by_the_other(site: Site, how: signal.Signals) -> None:
     """Hazard 26: killed or hung while clients take ids, which go on with the other."""
     with (

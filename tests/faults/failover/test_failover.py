@@ -115,6 +115,7 @@ def test_a_promoted_replica_of_postgresql(
     assert {skip["tag"] for skip in heard} >= {"orders", "bills", "leaf", "whole"}
 
 
+@pytest.mark.long
 def test_a_promoted_replica_of_mariadb(mariadb: str) -> None:
     """I1, L7, hazards 34, 59, 60, on a real pair."""
     with maria.mariadb_pair(mariadb) as (primary, replica):
