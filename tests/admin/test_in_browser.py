@@ -26,7 +26,7 @@ APP = "/admin/django_idgen/"
 PHONE, DESK = 375, 1280
 TOO_LARGE = "9223372036854775808"
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
 
 class Site(NamedTuple):

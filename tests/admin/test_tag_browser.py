@@ -21,6 +21,8 @@ import pytest
 from django_idgen.core.clock import SYSTEM_CLOCK
 from tests.example.test_example_pages import PATIENCE, dump
 
+pytestmark = pytest.mark.long
+
 MADE = """
 from django.contrib.auth.models import User
 User.objects.create_superuser("admin", "", "x")

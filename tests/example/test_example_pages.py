@@ -171,6 +171,7 @@ def test_the_shop_s_api_has_strings_where_there_are_ids(shop: Shop) -> None:
     assert str(shop.order) in [order["id"] for order in listed]
 
 
+@pytest.mark.long
 def test_the_live_page_shows_each_order_and_leads_to_it(shop: Shop, tmp_path: Path) -> None:
     """Its script fetches the orders, links each, and takes the newest id apart."""
     page = dump(shop.url, tmp_path)

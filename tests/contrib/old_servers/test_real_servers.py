@@ -12,7 +12,8 @@ import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
 from tests.faults.conftest import site, sqlite_site  # noqa: F401
-from tests.faults.processes import Running, Site, Web, program, serving
+from tests.faults.processes import ON_POSTGRES, Running, Site, Web, program, serving
+from tests.tiers import long
 
 from .old_clients import Ask, CosIdMachine, CosIdSegments, TinyClient, at_once
 
@@ -96,6 +97,7 @@ def by_go_leaf(ask: Ask) -> Callable[[], int]:
     return next_id
 
 
+@ON_POSTGRES
 def test_no_id_comes_twice(site: Site) -> None:  # noqa: F811
     """Of all old clients at once, on several workers, and of a process of ours."""
     with prepared(site) as (ready, secret), serving(ready, *gunicorn("--workers", "2")) as web:
@@ -114,6 +116,7 @@ def test_no_id_comes_twice(site: Site) -> None:  # noqa: F811
     assert len(set(taken)) == len(taken)
 
 
+@ON_POSTGRES
 def test_no_machine_id_is_lent_twice(site: Site) -> None:  # noqa: F811
     """To instances that start at once, by two server processes, and to processes of ours."""
     with prepared(site) as (ready, secret), serving(ready, *gunicorn("--workers", "2")) as web:
@@ -136,7 +139,7 @@ def test_no_machine_id_is_lent_twice(site: Site) -> None:  # noqa: F811
         ]
 
 
-@pytest.mark.parametrize("stable", [True, False])
+@pytest.mark.parametrize("stable", [True, *long(False)])
 def test_a_restarted_instance_accepts_the_time_that_it_is_told(
     sqlite_site: Site,  # noqa: F811
     stable: bool,
@@ -164,7 +167,7 @@ def lines_of(running: Running, path: Path | None = None) -> Callable[[], bool]:
     return are_there
 
 
-@pytest.mark.parametrize("filtered", [True, False])
+@pytest.mark.parametrize("filtered", [True, *long(False)])
 def test_gunicorns_access_log_has_no_token(
     sqlite_site: Site,  # noqa: F811
     filtered: bool,
