@@ -1,4 +1,7 @@
-"""Every URL answers whatever any caller sends, and never with a 500."""
+"""Every URL answers whatever any caller sends, and never with a 500.
+
+On push a NUL in their paths alone.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from django_idgen.ops.metrics import exporter
 from django_idgen.ops.metrics.exporter import Exporter
 from django_idgen.rest.tokens import make_token
 from django_idgen.settings.config import MetricsSettings
-from tests import servers
+from tests import servers, tiers
 from tests.rest.forgetting import forget
 
 pytestmark = pytest.mark.django_db(databases="__all__")
@@ -113,6 +116,7 @@ def assert_answered(answer: Any, *said: object) -> None:
     assert answer.status_code < 500 or is_leafs, (answer.status_code, said, answer.content[:300])
 
 
+@pytest.mark.long
 def test_the_urls_are_all_there(callers: list[Client]) -> None:
     """As the package and the admin have them; most are found by the administrator."""
     found = urls()
@@ -123,7 +127,7 @@ def test_the_urls_are_all_there(callers: list[Client]) -> None:
     assert len(missing) < len(found) / 4, missing
 
 
-@pytest.mark.parametrize("part", ["%00", "%ED%A0%80", "%D9%A1", "a%0Ab", "9" * 4400])
+@pytest.mark.parametrize("part", ["%00", *tiers.long("%ED%A0%80", "%D9%A1", "a%0Ab", "9" * 4400)])
 def test_odd_paths(callers: list[Client], part: str) -> None:
     """Characters that no tag, alias or key has, in each part of each URL."""
     for url in urls(part):
@@ -132,6 +136,7 @@ def test_odd_paths(callers: list[Client], part: str) -> None:
             assert_answered(callers[1].generic("POST", url), url)
 
 
+@pytest.mark.long
 def test_odd_methods(callers: list[Client]) -> None:
     """Of each URL, those that it doesn't have among them."""
     for url in urls():
@@ -175,6 +180,7 @@ OUR_TYPES = ("text/plain; charset=zlib", "text/plain; charset=utf-16", "a; chars
 CONTENT_TYPES = ("", ";;;", JSON, FORM, "multipart/form-data", "multipart/form-data; boundary=\xff")
 
 
+@pytest.mark.long
 def test_odd_headers(callers: list[Client]) -> None:
     """Credentials that are none, formats, cookies and hosts."""
     asked = [(url, headers) for headers in ODD_EVERYWHERE for url in urls() if "admin" not in url]
@@ -183,6 +189,7 @@ def test_odd_headers(callers: list[Client]) -> None:
         assert_answered(callers[0].get(url, headers=headers), url, headers)
 
 
+@pytest.mark.long
 def test_odd_kinds_of_bodies(callers: list[Client]) -> None:
     """Whatever they are said to be."""
     for url in urls():
@@ -225,6 +232,7 @@ VALUES = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("url", QUERIES)
 def test_odd_values_in_a_query(callers: list[Client], url: str) -> None:
     """Of each parameter in turn, and bytes that are no text."""
@@ -266,6 +274,7 @@ WORDS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", BODIES)
 def test_odd_values_in_a_body(callers: list[Client], target: str) -> None:
     """Of each field in turn, of one that there is not, and of the body as a whole."""
@@ -311,6 +320,7 @@ ADMIN_POSTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", ADMIN_POSTS)
 def test_odd_values_in_the_forms_of_the_admin(callers: list[Client], page: str) -> None:
     """Of each field in turn, forged ones among them."""

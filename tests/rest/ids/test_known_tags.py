@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,10 @@ from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from django_idgen.rest import tags
 from django_idgen.rest.tags import KNOWN_TAGS, KnownTags, UnknownTag, check_known
-from tests.places import empty_sqlite, idgen_on
-from tests.places import place as place
+from tests.places import empty_place, idgen_on, place
+from tests.rest.forgetting import forget
+
+__all__ = ["empty_place", "place"]
 
 
 class Stopwatch:
@@ -27,11 +28,6 @@ class Stopwatch:
 
     def stopwatch(self) -> float:
         return self.seconds
-
-
-def forget() -> None:
-    handlers.reset()
-    KNOWN_TAGS.clear()
 
 
 # --- on real databases --------------------------------------------------------------
@@ -68,27 +64,13 @@ def test_what_is_known_costs_no_query(place: str) -> None:
     assert not queries.captured_queries
 
 
-def test_a_table_that_is_missing_has_no_tags(postgres: str) -> None:
-    """It is made, as at the first id."""
-    with override_settings(IDGEN=idgen_on(postgres)), pytest.raises(UnknownTag):
+def test_a_database_without_tables_has_no_tags(empty_place: str) -> None:
+    """They are made, as at the first id; so is the file beside a SQLite database."""
+    with override_settings(IDGEN=idgen_on(empty_place)), pytest.raises(UnknownTag):
         check_known("orders")
 
 
-def test_a_sqlite_database_without_tables_has_no_tags(
-    tmp_path: Path, django_db_blocker: Any
-) -> None:
-    """Nor one whose file beside it is not there yet."""
-    path = tmp_path / "shop.sqlite3"
-    with (
-        django_db_blocker.unblock(),
-        empty_sqlite(path),
-        override_settings(IDGEN={}),
-        pytest.raises(UnknownTag),
-    ):
-        check_known("orders")
-
-
-@pytest.mark.django_db(databases=["default", "postgres", "mariadb"])
+@pytest.mark.django_db
 def test_the_database_that_a_router_names_is_asked(settings: Any) -> None:
     """Not another one that happens to have such a tag."""
     options = {"router": f"{__name__}.by_name"}
@@ -142,14 +124,9 @@ def test_a_database_that_is_dead_is_passed_over_if_another_one_knows(
 # --- what is remembered ------------------------------------------------------------------
 
 
-@pytest.fixture
-def asked(settings: Any) -> list[str]:
-    settings.IDGEN = {}
-    return []
-
-
-def test_a_tag_that_is_not_there_is_asked_for_each_time(asked: list[str]) -> None:
+def test_a_tag_that_is_not_there_is_asked_for_each_time() -> None:
     """So that one that was just made works at once."""
+    asked: list[str] = []
     there: set[str] = set()
 
     def exists(tag: str) -> bool:
@@ -169,7 +146,7 @@ def test_a_tag_that_is_not_there_is_asked_for_each_time(asked: list[str]) -> Non
     assert asked == ["a", "a", "a"]
 
 
-def test_while_nobody_can_be_asked_what_was_found_is_believed(asked: list[str]) -> None:
+def test_while_nobody_can_be_asked_what_was_found_is_believed() -> None:
     """And of the rest it is said that nobody can be asked."""
     away: list[SegmentUnavailable] = []
 
@@ -186,21 +163,15 @@ def test_while_nobody_can_be_asked_what_was_found_is_believed(asked: list[str]) 
     assert known.has("a")
     with pytest.raises(SegmentUnavailable):
         known.has("b")
+    clock.seconds = 0.0
+    assert known.has_lately("a")
     handlers.reset()  # other settings, perhaps another database
+    assert not known.has_lately("a")
     with pytest.raises(SegmentUnavailable):
         known.has("a")
 
 
-def test_with_other_settings_nothing_is_known(asked: list[str]) -> None:
-    """The tag may have been found in another database."""
-    known = KnownTags(lambda tag: True)
-    assert known.has("a")
-    assert known.has_lately("a")
-    handlers.reset()
-    assert not known.has_lately("a")
-
-
-def test_only_so_many_are_remembered(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go first."""
     monkeypatch.setattr(tags, "MOST_KNOWN", 3)
     known = KnownTags(lambda tag: True)
@@ -209,7 +180,7 @@ def test_only_so_many_are_remembered(asked: list[str], monkeypatch: pytest.Monke
     assert [tag for tag in "abcd" if known.has_lately(tag)] == ["b", "c", "d"]
 
 
-def test_what_can_not_be_a_tag_is_said(asked: list[str], settings: Any) -> None:
+def test_what_can_not_be_a_tag_is_said(settings: Any) -> None:
     """Whether tags may be made or not."""
     for make_tags in (False, True):
         settings.IDGEN = {"REST": {"make_tags": make_tags}}

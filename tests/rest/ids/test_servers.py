@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests import servers
+from tests import servers, tiers
 from tests.faults.processes import Site, Web, database_settings, eventually, program, serving
 from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 
@@ -94,7 +94,9 @@ def sqlite_api(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, str]:
     return site, prepared(site)
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize(
+    "server", ["granian, WSGI", *tiers.long("gunicorn", "granian, ASGI", "uvicorn")]
+)
 def test_every_server_gives_each_id_once(sqlite_api: tuple[Site, str], server: str) -> None:
     """To many callers at once, on connections that stay; and refuses what is wrong."""
     site, secret = sqlite_api
@@ -155,6 +157,7 @@ def own_postgres() -> Iterator[PostgresServer]:
         yield farm.server()
 
 
+@pytest.mark.long
 def test_while_the_database_is_away_known_tokens_take_ids(
     own_postgres: PostgresServer, tmp_path: Path, django_db_blocker: Any
 ) -> None:
