@@ -80,6 +80,6 @@ BREAKS = (
         LEASES,
         "    throttle_classes = ()\n",
         "    throttle_classes = property(lambda self: api_settings.DEFAULT_THROTTLE_CLASSES)\n",
-        ("tests/rest/lending/test_leases.py::test_the_projects_own_throttles_count_who_borrows",),
+        ("tests/rest/lending/test_leases.py::test_throttles_count_who_borrows_and_not_who_renews",),
     ),
 )

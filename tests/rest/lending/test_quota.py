@@ -35,7 +35,7 @@ def api_on(options: dict[str, Any], **rest: object) -> Iterator[Api]:
         yield Api()
 
 
-@pytest.fixture(params=["database", "redis"])
+@pytest.fixture
 def options(request: pytest.FixtureRequest, empty_place: str) -> dict[str, Any]:
     """The leases of a registry of each kind in turn."""
     connections[empty_place].ensure_connection()  # a SQLite file is there from the first on
@@ -46,6 +46,11 @@ def options(request: pytest.FixtureRequest, empty_place: str) -> dict[str, Any]:
     return {"BACKEND": backend, "OPTIONS": {"alias": alias, "database": empty_place}}
 
 
+@pytest.mark.parametrize(
+    ("options", "empty_place"),
+    [("database", "sqlite"), ("redis", "postgres"), ("database", "mariadb")],
+    indirect=True,
+)
 def test_one_client_has_half_of_the_worker_ids_at_most(options: dict[str, Any]) -> None:
     """The next is refused with the way out; others are lent theirs, and what it has it keeps."""
     with api_on(options) as api:
