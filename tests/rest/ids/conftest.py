@@ -24,7 +24,7 @@ Asking = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def _nothing_known(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
-    settings.ROOT_URLCONF = "tests.rest.ids.urls"
+    settings.ROOT_URLCONF = "tests.remote.urls"
     settings.IDGEN = {}  # a maker of ids of this test's own
     forget()
     if request.node.get_closest_marker("django_db"):

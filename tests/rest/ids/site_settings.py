@@ -18,4 +18,4 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
-ROOT_URLCONF = "tests.rest.ids.urls"
+ROOT_URLCONF = "tests.remote.urls"

@@ -45,7 +45,7 @@ def project(
         django_db_blocker.unblock(),
         empty_sqlite(tmp_path_factory.mktemp("project") / "project.sqlite3"),
         override_settings(
-            ROOT_URLCONF="tests.rest.openapi.urls",
+            ROOT_URLCONF="tests.remote.urls",
             ALLOWED_HOSTS=["*"],
             IDGEN=idgen_on(database),
             **WITHOUT_SESSIONS,

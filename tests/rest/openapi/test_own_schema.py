@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+
+from tests import tiers, warm
 
 ROOT = Path(__file__).parents[3]
 MAKE = """
@@ -28,41 +28,57 @@ execute_from_command_line([*command, "--file", file])
 found = {"first": json.load(open(file))}
 for place in places:
     found["ours"] = client_of(Person()).get(f"/{place}schema/").json()
-for name, client in (
-    ("nobody", APIClient()), ("user", client_of(Person())), ("reader", client_of(Person(VIEW)))
-):
-    found[name] = client.get("/openapi").json()
+if places:
+    for name, client in (
+        ("nobody", APIClient()), ("user", client_of(Person())), ("reader", client_of(Person(VIEW)))
+    ):
+        found[name] = client.get("/openapi").json()
 json.dump(found, open(file, "w"))
 """
 Document = dict[str, Any]
 Make = Callable[..., dict[str, Document]]
-MOUNTS: dict[str, str | None] = {"idgen/": None}
-PRIVATE: dict[str, Any] = {"spectacular": {"SERVE_PUBLIC": False}}
+
+
+def versions(name: str) -> dict[str, Any]:
+    kind = f"rest_framework.versioning.{name}Versioning"
+    return {"DEFAULT_VERSIONING_CLASS": kind, "DEFAULT_VERSION": "1"}
+
+
+SHOPS: dict[str, dict[str, Any]] = {
+    "without": {"mounts": {}},
+    "as the docs say": {
+        "mounts": {"idgen/": None},
+        "spectacular": {"SERVE_PUBLIC": False},
+    },
+    "at several places": {
+        "mounts": {"": None, "team-a/idgen/": "other", "idgen/": "third"},
+        "spectacular": {"COMPONENT_SPLIT_REQUEST": True, "SORT_OPERATION_PARAMETERS": False},
+        "rest_framework": versions("Namespace"),
+    },
+    "OpenAPI 3.1": {
+        "mounts": {"v1/": None},
+        "spectacular": {"OAS_VERSION": "3.1.0", "SCHEMA_PATH_PREFIX": "/v1"},
+        "rest_framework": versions("URLPath"),
+    },
+}
 
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
-    """The schemas of the shop, where it has these settings."""
+    """The schemas of a shop."""
     file = tmp_path_factory.mktemp("shop") / "schema.json"
 
     @cache
-    def made(chosen: str, *places: str) -> dict[str, Document]:
+    def made(shop: str) -> dict[str, Document]:
+        mounts = SHOPS[shop]["mounts"]
+        chosen = json.dumps({**SHOPS[shop], "mounts": list(mounts.items())})
         settings = {"DJANGO_SETTINGS_MODULE": "tests.rest.openapi.shop_settings", "SHOP": chosen}
-        done = subprocess.run(
-            [sys.executable, "-c", MAKE, str(file), *places],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **settings},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        env = {**os.environ, "PYTHONPATH": str(ROOT), **settings}
+        done = warm.run(["-c", MAKE, str(file), *mounts], cwd=ROOT, env=env)
         assert (done.returncode, done.stderr) == (0, "")
         return cast(dict[str, Document], json.loads(file.read_text()))
 
-    def make(mounts: dict[str, str | None] = MOUNTS, **chosen: Any) -> dict[str, Document]:
-        return made(json.dumps({"mounts": list(mounts.items()), **chosen}), *mounts)
-
-    return make
+    return made
 
 
 def operations(document: Document, at: str = "/") -> dict[str, Any]:
@@ -77,18 +93,11 @@ def operations(document: Document, at: str = "/") -> dict[str, Any]:
 
 def of_the_shop(document: Document) -> list[Any]:
     """Its own operations and components."""
+    known, schemas = operations(document), document["components"]["schemas"]
     return [
-        {name: each for name, each in operations(document).items() if not is_ours(each)},
-        {
-            name: each
-            for name, each in document["components"]["schemas"].items()
-            if not name.startswith("Idgen")
-        },
+        {key: each for key, each in known.items() if not each["tags"][0].startswith("idgen ")},
+        {name: each for name, each in schemas.items() if not name.startswith("Idgen")},
     ]
-
-
-def is_ours(operation: dict[str, Any]) -> bool:
-    return bool(operation["tags"][0].startswith("idgen "))
 
 
 def renamed(operations: dict[str, Any], place: str) -> dict[str, Any]:
@@ -104,86 +113,63 @@ def entries(part: dict[str, Any]) -> set[tuple[str, str]]:
     return {(key, json.dumps(value, sort_keys=True)) for key, value in part.items()}
 
 
-def versions(name: str) -> dict[str, Any]:
-    kind = f"rest_framework.versioning.{name}Versioning"
-    return {"DEFAULT_VERSIONING_CLASS": kind, "DEFAULT_VERSION": "1"}
-
-
-SHOPS: dict[str, dict[str, Any]] = {
-    "as the docs say": PRIVATE,
-    "at several places": {
-        "mounts": {"": None, "team-a/idgen/": "other", "idgen/": "third"},
-        "spectacular": {"COMPONENT_SPLIT_REQUEST": True, "SORT_OPERATION_PARAMETERS": False},
-        "rest_framework": versions("Namespace"),
-    },
-    "OpenAPI 3.1": {
-        "mounts": {"v1/": None},
-        "spectacular": {"OAS_VERSION": "3.1.0", "SCHEMA_PATH_PREFIX": "/v1"},
-        "rest_framework": versions("URLPath"),
-    },
-}
-
-
-@pytest.mark.parametrize("shop", SHOPS)
+@pytest.mark.parametrize(
+    "shop", ["as the docs say", *tiers.long("at several places", "OpenAPI 3.1")]
+)
 def test_it_says_what_ours_says(make: Make, shop: str) -> None:
     """``spectacular --validate --fail-on-warn`` has nothing to complain of, before anybody asks
-    for ``schema/``. Operation by operation it is the same, wherever our URLs are."""
-    found = make(**SHOPS[shop])
+    for ``schema/``. Operation by operation it is the same, wherever our URLs are; no two have one
+    name, nor a number to tell them apart."""
+    found = make(shop)
     ours = operations(found["ours"])
     assert len(ours) > 20
-    for place in SHOPS[shop].get("mounts", MOUNTS):
+    for place in SHOPS[shop]["mounts"]:
         assert entries(operations(found["first"], f"/{place}")) >= entries(renamed(ours, place))
     for part, components in found["ours"]["components"].items():
         assert entries(found["first"]["components"][part]) >= entries(components)
-
-
-@pytest.mark.parametrize("shop", SHOPS)
-def test_no_two_operations_have_one_name(make: Make, shop: str) -> None:
-    """Nor in ours, where a number would tell them apart."""
-    for document in make(**SHOPS[shop]).values():
+    for document in found.values():
         names = [each["operationId"] for each in operations(document).values()]
         assert len(set(names)) == len(names)
         assert not [name for name in names if name[-1].isdigit()]
 
 
 def test_who_may_be_known_how(make: Make) -> None:
-    """People by the project's ways, programs by their tokens: each where it opens something."""
-    document = make(**PRIVATE)["first"]
-    ours = operations(document, "/idgen/")
+    """People by the project's ways, programs by their tokens: each where it opens something.
+
+    A schema that is made for its reader (``SERVE_PUBLIC``) shows what that one may do.
+    """
+    found = make("as the docs say")
+    ours = operations(found["first"], "/idgen/")
     both = [{"idgenToken": []}, {"cookieAuth": []}, {"basicAuth": []}]
     assert ours["post tags/{tag}/ids"]["security"] == both
     assert ours["post tags/{tag}/segment"]["security"] == both
     assert ours["post tags/{tag}/skip"]["security"] == both[1:]
     assert ours["post generators/{alias}/leases"]["security"] == both[:1]
-    assert document["components"]["securitySchemes"]["idgenToken"]["scheme"] == "bearer"
-
-
-def test_what_may_be_null_is_so_in_any_version(make: Make) -> None:
-    """OpenAPI 3.1 has no ``nullable``."""
-    for shop, place in (("as the docs say", "/idgen/"), ("OpenAPI 3.1", "/v1/")):
-        answer = operations(make(**SHOPS[shop])["first"], place)["get leases/"]["responses"]["200"]
-        link = answer["content"]["application/json"]["schema"]["properties"]["next"]
-        uri = {"type": "string", "format": "uri"}
-        new = {**uri, "type": ["string", "null"]}
-        assert link == (new if shop == "OpenAPI 3.1" else {**uri, "nullable": True})
-
-
-def test_what_the_shop_says_stays_as_it_is(make: Make) -> None:
-    """With our URLs and without: its components and choices keep their names, which ours have, too;
-    the old servers' URLs and the figures are no part of it."""
-    without = make({})["first"]
-    assert of_the_shop(make(**PRIVATE)["first"]) == of_the_shop(without)
-    names = without["components"]["schemas"].keys()
-    assert {"Problem", "TagInput", "FormEnum", "GeneratorEnum"} <= names
-    assert len(operations(without)) == 19
-
-
-def test_each_is_shown_what_it_may_do(make: Make) -> None:
-    """In a schema that is made for its reader (``SERVE_PUBLIC``)."""
-    found = make(**PRIVATE)
+    assert found["first"]["components"]["securitySchemes"]["idgenToken"]["scheme"] == "bearer"
     nobody, user, reader = (
         set(operations(found[name], "/idgen/")) for name in ("nobody", "user", "reader")
     )
     assert nobody == {"get health/live", "get health/ready"}
     assert {"get tags/{tag}/ids", "post generators/{alias}/ids", "get decode"} <= user
     assert reader - user == {"get tags/", "get tags/{tag}"}
+
+
+@pytest.mark.parametrize("shop", ["as the docs say", *tiers.long("OpenAPI 3.1")])
+def test_what_may_be_null_is_so_in_any_version(make: Make, shop: str) -> None:
+    """OpenAPI 3.1 has no ``nullable``."""
+    (place,) = SHOPS[shop]["mounts"]
+    answer = operations(make(shop)["first"], f"/{place}")["get leases/"]["responses"]["200"]
+    link = answer["content"]["application/json"]["schema"]["properties"]["next"]
+    uri = {"type": "string", "format": "uri"}
+    new = {**uri, "type": ["string", "null"]}
+    assert link == (new if shop == "OpenAPI 3.1" else {**uri, "nullable": True})
+
+
+def test_what_the_shop_says_stays_as_it_is(make: Make) -> None:
+    """With our URLs and without: its components and choices keep their names, which ours have, too;
+    the old servers' URLs and the figures are no part of it."""
+    without = make("without")["first"]
+    assert of_the_shop(make("as the docs say")["first"]) == of_the_shop(without)
+    names = without["components"]["schemas"].keys()
+    assert {"Problem", "TagInput", "FormEnum", "GeneratorEnum"} <= names
+    assert len(operations(without)) == 19

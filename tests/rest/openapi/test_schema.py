@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,10 +23,12 @@ from django_idgen.rest.lending import (
     SegmentInput,
 )
 from django_idgen.rest.schema import api_schema
+from tests import warm
 from tests.rest.openapi import versioned_urls
 from tests.rest.tags.people import Person, clerk, client_of
 
-pytestmark = pytest.mark.urls("tests.rest.openapi.urls")
+ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.urls("tests.remote.urls")
 METHODS = {"get", "post", "patch", "put", "delete"}
 
 
@@ -62,19 +63,19 @@ def test_every_operation_of_the_api_is_described() -> None:
     assert all(not path.startswith("/admin") for path, _ in operations())
 
 
-@pytest.mark.parametrize(("name", "operation"), operations(), ids=lambda value: str(value)[:40])
-def test_an_operation_says_what_there_is_to_know(name: str, operation: dict[str, Any]) -> None:
+def test_an_operation_says_what_there_is_to_know() -> None:
     """A summary, a group, answers with schemas; who may, unless it is open; an example."""
-    assert operation["summary"]
-    assert operation["tags"]
-    for status, response in operation["responses"].items():
-        (content,) = response["content"].values()
-        assert content["schema"], status
-    if "health" not in name:
-        assert operation["security"]
-        assert {"401", "403", "503"} <= operation["responses"].keys()
-        header = operation["responses"]["503"]["headers"]["Retry-After"]
-        assert header["schema"]["type"] == "integer"
+    for name, operation in operations():
+        assert operation["summary"], name
+        assert operation["tags"], name
+        for status, response in operation["responses"].items():
+            (content,) = response["content"].values()
+            assert content["schema"], (name, status)
+        if "health" not in name:
+            assert operation["security"]
+            assert {"401", "403", "503"} <= operation["responses"].keys()
+            header = operation["responses"]["503"]["headers"]["Retry-After"]
+            assert header["schema"]["type"] == "integer"
 
 
 def examples() -> list[tuple[str, dict[str, Any], Any]]:
@@ -104,12 +105,12 @@ def test_every_request_and_every_answer_is_shown() -> None:
     assert shown == wanted | {"get /health/ready 503"}
 
 
-@pytest.mark.parametrize(("name", "schema", "value"), examples(), ids=lambda value: str(value)[:60])
-def test_what_is_shown_fits_what_is_said(name: str, schema: dict[str, Any], value: Any) -> None:
+def test_what_is_shown_fits_what_is_said() -> None:
     """An example that a reader can copy."""
-    whole = {"allOf": [schema], "components": api_schema()["components"]}
-    validator = Draft4Validator(_as_json_schema(whole))
-    assert [error.message for error in validator.iter_errors(value)] == []
+    components = _as_json_schema(api_schema()["components"])
+    for name, schema, value in examples():
+        validator = Draft4Validator({**_as_json_schema(schema), "components": components})
+        assert [error.message for error in validator.iter_errors(value)] == [], name
 
 
 def _as_json_schema(schema: Any) -> Any:
@@ -122,26 +123,24 @@ def _as_json_schema(schema: Any) -> Any:
     return {"anyOf": [found, {"type": "null"}]} if schema.get("nullable") is True else found
 
 
-@pytest.mark.parametrize(
-    ("path", "method", "kind"),
-    [
-        ("/tags/{tag}/segment", "post", SegmentInput),
-        ("/generators/{alias}/leases", "post", AcquireInput),
-        ("/generators/{alias}/leases/renew", "post", RenewInput),
-        ("/generators/{alias}/leases/release", "post", ReleaseInput),
-        ("/generators/{alias}/leases/renew-seen", "post", RenewSeenInput),
-    ],
-)
-def test_what_is_shown_to_borrowers_is_taken(path: str, method: str, kind: Any) -> None:
+def test_what_is_shown_to_borrowers_is_taken() -> None:
     """Field by field, as the view reads it; none is left out without a type."""
-    body = api_schema()["paths"][path][method]["requestBody"]["content"]["application/json"]
-    (example,) = body["examples"].values()
-    assert kind(data=example["value"]).is_valid(raise_exception=True)
-    fields = body["schema"]["properties"]
-    assert fields.keys() == kind().fields.keys()
-    assert all(field.keys() & {"type", "oneOf", "$ref", "allOf"} for field in fields.values())
-    if "fingerprint" in fields:
-        assert {"fields", "tick_us", "epoch_us"} <= fields["fingerprint"]["properties"].keys()
+    leases = "/generators/{alias}/leases"
+    for path, kind in (
+        ("/tags/{tag}/segment", SegmentInput),
+        (leases, AcquireInput),
+        (f"{leases}/renew", RenewInput),
+        (f"{leases}/release", ReleaseInput),
+        (f"{leases}/renew-seen", RenewSeenInput),
+    ):
+        body = api_schema()["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        (example,) = body["examples"].values()
+        assert kind(data=example["value"]).is_valid(raise_exception=True)
+        fields = body["schema"]["properties"]
+        assert fields.keys() == kind().fields.keys()
+        assert all(field.keys() & {"type", "oneOf", "$ref", "allOf"} for field in fields.values())
+        if "fingerprint" in fields:
+            assert {"fields", "tick_us", "epoch_us"} <= fields["fingerprint"]["properties"].keys()
 
 
 def test_ids_are_described_as_strings() -> None:
@@ -152,9 +151,15 @@ def test_ids_are_described_as_strings() -> None:
 
 
 @pytest.mark.urls("tests.rest.openapi.versioned_urls")
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
+@pytest.mark.django_db
+def test_where_the_place_has_a_part_of_its_own() -> None:
+    """A version, say: the schema names it, and our views answer as at any other place."""
+    segments["versioned"].next_id()
+    GENERATOR_STATS.reset()
+    make: Any = SchemaGenerator
+    found = make(patterns=versioned_urls.urlpatterns).get_schema(request=None, public=True)
+    assert not GENERATOR_STATS
+    for method, path in (
         ("get", "health/live"),
         ("get", "decode?id=54901763806867456"),
         ("post", "generators/default/ids"),
@@ -163,21 +168,12 @@ def test_ids_are_described_as_strings() -> None:
         ("get", "tags/versioned/segment"),
         ("get", "leases/"),
         ("get", "schema/"),
-    ],
-)
-@pytest.mark.django_db
-def test_where_the_place_has_a_part_of_its_own(method: str, path: str) -> None:
-    """A version, say: the schema names it, and our views answer as at any other place."""
-    segments["versioned"].next_id()
-    answer = getattr(clerk(), method)(f"/api/v1/idgen/{path}")
-    assert answer.status_code == 200, answer.content
-    GENERATOR_STATS.reset()
-    make: Any = SchemaGenerator
-    found = make(patterns=versioned_urls.urlpatterns).get_schema(request=None, public=True)
-    assert not GENERATOR_STATS
-    place = path.partition("?")[0].replace("versioned", "{tag}").replace("default", "{alias}")
-    parameters = found["paths"][f"/api/{{version}}/idgen/{place}"][method]["parameters"]
-    assert "version" in [each["name"] for each in parameters]
+    ):
+        answer = getattr(clerk(), method)(f"/api/v1/idgen/{path}")
+        assert answer.status_code == 200, answer.content
+        place = path.partition("?")[0].replace("versioned", "{tag}").replace("default", "{alias}")
+        parameters = found["paths"][f"/api/{{version}}/idgen/{place}"][method]["parameters"]
+        assert "version" in [each["name"] for each in parameters]
 
 
 WITHOUT = """
@@ -192,12 +188,13 @@ settings.configure(
     SECRET_KEY="x",
     INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "django_idgen"],
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
-    ROOT_URLCONF="tests.rest.openapi.urls",
+    ROOT_URLCONF="tests.remote.urls",
     ALLOWED_HOSTS=["*"],
 )
 django.setup()
 from django.core.management import call_command
 call_command("check")
+from tests import warm
 from tests.rest.openapi import versioned_urls
 from tests.rest.tags.people import Person, clerk, client_of
 answer = client_of(Person()).get("/idgen/schema/")
@@ -208,9 +205,7 @@ print(client_of(Person()).get("/idgen/health/live").json())
 
 def test_without_drf_spectacular_the_api_works_and_says_so() -> None:
     """501 with what to install; all else goes on."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = warm.run(["-c", WITHOUT], cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2:] == ["501 not_installed", "{'live': True}"]
 
