@@ -8,7 +8,7 @@ __all__ = ["BREAKS"]
 
 NAMES = "tests/db/test_exact_names.py"
 ENDS = "tests/rest/tokens/test_ends.py"
-FLOORS = "tests/rest/lending/test_floors.py"
+FLOORS = "tests/rest/lending/test_segments.py"
 LOOKUPS = "tests/admin/test_url_lookups.py"
 QUOTA = "tests/rest/lending/test_quota.py"
 

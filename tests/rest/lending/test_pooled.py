@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from typing import Any
 
 from django.db import connections
-from django.test import Client, override_settings
-from django.urls import reverse
+from django.test import override_settings
 
 from django_idgen import segments
 from django_idgen.contrib.old_servers.cosid import Distributor
 from django_idgen.contrib.old_servers.mounting import Tags
 from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import edits as tag_edits
-from tests.remote.service import SECRET, one_token
+from tests.remote.service import one_token
 from tests.server_tools import at_once
 from tests.sources.pool.test_project import idgen_on
+
+from .test_segments import Api
 
 TAG = "lent"
 MOST = 7
@@ -42,7 +42,7 @@ def test_what_is_cut_off_and_given_back_is_given_out_once(postgres: str, redis: 
 
 def turns(who: int, alias: str) -> list[int]:
     chance = random.Random(who)
-    client = Client(raise_request_exception=True)
+    api = Api(alias)
     cosid = Distributor(Tags(["*"], None))
     found: list[int] = []
     try:
@@ -51,7 +51,7 @@ def turns(who: int, alias: str) -> list[int]:
             if act == 0:
                 found += segments[TAG].next_ids(chance.randrange(1, 30))
             elif act in (1, 2):
-                found += lent(client, max(found, default=0) + chance.choice([0, 1, 150]))
+                found += lent(api, max(found, default=0) + chance.choice([0, 1, 150]))
             elif act == 3:
                 step = chance.randrange(1, MOST)
                 last = cosid.take(None, TAG, step)
@@ -65,13 +65,8 @@ def turns(who: int, alias: str) -> list[int]:
     return found
 
 
-def lent(client: Client, floor: int) -> range:
-    answer = client.post(
-        reverse("django_idgen:tag-segment", args=[TAG]),
-        data=json.dumps({"floor": floor}),
-        content_type="application/json",
-        headers={"Authorization": f"Bearer {SECRET}"},
-    )
+def lent(api: Api, floor: int) -> range:
+    answer = api.post(TAG, {"floor": floor})
     said = answer.json()
     if answer.status_code == 403:
         assert said["code"] == "skip_too_far"
