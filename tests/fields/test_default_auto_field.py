@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import pytest
+from django.db import connections
 
-from tests import servers, warm
-from tests.aliases import alias
-
-__all__ = ["alias"]
+from tests import tiers, warm
 
 ROOT = Path(__file__).parents[2]
-AUTO_FIELDS = ["django_idgen.fields.SnowflakeAutoField", "django_idgen.fields.SegmentAutoField"]
+SNOWFLAKE = "django_idgen.fields.SnowflakeAutoField"
+SEGMENT = "django_idgen.fields.SegmentAutoField"
 PLAIN = "django.db.models.AutoField"
+DATABASE = ("ENGINE", "HOST", "PORT", "USER", "PASSWORD", "NAME")
+"""The settings that say where a database is."""
 
 # "atelier" sorts before "django_idgen": its migrations run first.
 FILES = {
     "manage.py": """
-        import os
+        import importlib, json, os, sys
         from django.core.management import execute_from_command_line
         os.environ["DJANGO_SETTINGS_MODULE"] = "settings"
-        execute_from_command_line()
+        for command in json.loads(sys.argv[1]):
+            importlib.invalidate_caches()  # a migration may have been written
+            execute_from_command_line(["manage.py", *command])
     """,
     "settings.py": """
         import json, os
@@ -77,7 +77,8 @@ DATA_MIGRATION = """
         operations = [migrations.RunPython(fill)]
 """
 
-USE_IT = """
+USE_IT = ["shell", "-v0", "-c", "import use_it"]
+FILES["use_it.py"] = """
     from django.apps import apps
     from django.contrib.auth.models import Group, Permission, User
     from django.db import connection
@@ -94,16 +95,17 @@ USE_IT = """
     assert picture.brushes.count() == 3 and user.groups.count() == 1, "through"
     keys = list(Picture.objects.values_list("pk", flat=True))
     assert len(set(keys)) == len(keys) and min(keys) >= 1, keys
-    print(type(Picture._meta.pk).__name__, max(keys))
+    print("USED", type(Picture._meta.pk).__name__, max(keys))
 """
 
 
 class Project:
     """A directory with a Django project, and a database that nobody used before."""
 
-    def __init__(self, directory: Path, database: dict[str, Any]) -> None:
+    def __init__(self, directory: Path, alias: str) -> None:
         self.directory = directory
-        self.database = database
+        settings = connections.settings[alias]
+        self.database = json.dumps({key: settings[key] for key in DATABASE})
         for name, text in FILES.items():
             self.write(name, text)
 
@@ -112,98 +114,60 @@ class Project:
         path.parent.mkdir(exist_ok=True)
         path.write_text(dedent(text))
 
-    def manage(self, *arguments: str, default: str, app: str = "") -> str:
+    def manage(self, *commands: list[str], default: str, app: str = "") -> str:
+        """What ``commands`` print, one after the other in one process."""
         environment = {
             **os.environ,
             "PYTHONPATH": f"{ROOT}{os.pathsep}{self.directory}",
-            "DATABASE": json.dumps(self.database),
+            "DATABASE": self.database,
             "GLOBAL": default,
             "APP": app,
         }
-        environment.pop("DJANGO_SETTINGS_MODULE", None)
-        done = warm.run(["manage.py", *arguments], cwd=self.directory, env=environment)
+        done = warm.run(["manage.py", json.dumps(commands)], cwd=self.directory, env=environment)
         printed = done.stdout + done.stderr
         assert done.returncode == 0, printed
         return printed
 
-    def use(self, **settings: str) -> tuple[str, int]:
-        """Make rows of all kinds; the class of the key, and the highest one."""
-        self.write("use_it.py", USE_IT)
-        out = self.manage("shell", "-v0", "-c", "import use_it", **settings)
-        kind, highest = out.split()[-2:]
-        return kind, int(highest)
-
-
-@contextmanager
-def _empty_database(alias: str, directory: Path) -> Iterator[dict[str, Any]]:
-    if alias == "default":
-        sqlite = "django.db.backends.sqlite3"
-        yield {"ENGINE": sqlite, "NAME": str(directory / "project.sqlite3")}
-        return
-    settings = servers.database(alias)
-    name = f"idgen_auto_{os.getpid()}"
-    with _administrator(alias, settings) as execute:
-        execute(f"CREATE DATABASE {name}")
-        try:
-            yield {**settings, "NAME": name}
-        finally:
-            execute(f"DROP DATABASE {name}")
-
-
-@contextmanager
-def _administrator(alias: str, settings: dict[str, Any]) -> Iterator[Any]:
-    address = {"host": settings["HOST"], "port": int(settings["PORT"]), "user": settings["USER"]}
-    if alias == "postgres":
-        import psycopg
-
-        address |= {"password": settings["PASSWORD"], "dbname": "postgres"}
-        with psycopg.connect(**address, autocommit=True) as connection:
-            yield connection.execute
-    else:
-        import pymysql
-
-        with pymysql.connect(**address, password=settings["PASSWORD"]) as connection:
-            yield connection.cursor().execute
+    def begin(self, *commands: list[str], default: str, app: str = "") -> str:
+        """Write its migrations, one of which makes rows, and run ``commands``."""
+        self.manage(["makemigrations", "atelier"], default=default, app=app)
+        self.write("atelier/migrations/0002_fill.py", DATA_MIGRATION)
+        return self.manage(*commands, default=default, app=app)
 
 
 @pytest.fixture
-def project(alias: str, tmp_path: Path) -> Iterator[Project]:
-    with _empty_database(alias, tmp_path) as database:
-        yield Project(tmp_path, database)
+def project(empty_place: str, tmp_path: Path) -> Project:
+    return Project(tmp_path, empty_place)
 
 
-@pytest.mark.parametrize("field", AUTO_FIELDS)
+MIGRATE = ["migrate", "-v0"]
+NO_DRIFT = ["makemigrations", "--check"]
+
+
+@pytest.mark.parametrize("field", [SNOWFLAKE, SEGMENT])
 def test_a_global_default_migrates_an_empty_database(project: Project, field: str) -> None:
     """``migrate`` works where rows need ids before our tables; relations do after (hazard 63)."""
-    project.manage("makemigrations", "atelier", default=field)
-    project.write("atelier/migrations/0002_fill.py", DATA_MIGRATION)
-    project.manage("migrate", default=field)
-    kind, _ = project.use(default=field)
-    assert kind == field.rpartition(".")[2]
-    assert "No changes" in project.manage("makemigrations", "--check", default=field)
-    assert "W001" in project.manage("check", default=field)
+    said = project.begin(MIGRATE, USE_IT, NO_DRIFT, ["check"], default=field)
+    assert f"USED {field.rpartition('.')[2]} " in said
+    assert "No changes" in said
+    assert "W001" in said
 
 
-@pytest.mark.parametrize("field", AUTO_FIELDS)
+@pytest.mark.parametrize("field", [SNOWFLAKE, *tiers.long(SEGMENT)])
 def test_an_apps_default_works_beside_int32_tables(project: Project, field: str) -> None:
     """With 32 bits as the project's default, an app of 64-bit ids has working relations."""
-    settings = {"default": PLAIN, "app": field}
-    project.manage("makemigrations", "atelier", **settings)
-    project.write("atelier/migrations/0002_fill.py", DATA_MIGRATION)
-    project.manage("migrate", **settings)
-    kind, _ = project.use(**settings)
-    assert kind == field.rpartition(".")[2]
-    assert "No changes" in project.manage("makemigrations", "--check", **settings)
-    assert "W001" not in project.manage("check", **settings)
+    said = project.begin(MIGRATE, USE_IT, NO_DRIFT, ["check"], default=PLAIN, app=field)
+    assert f"USED {field.rpartition('.')[2]} " in said
+    assert "No changes" in said
+    assert "W001" not in said
 
 
 def test_an_int32_project_moves_over(project: Project) -> None:
     """From 32-bit keys to a global default of ours: rows stay, and every table takes new ones."""
-    project.manage("makemigrations", "atelier", default=PLAIN)
-    project.write("atelier/migrations/0002_fill.py", DATA_MIGRATION)
-    project.manage("migrate", default=PLAIN)
-    project.manage("makemigrations", "atelier", default=AUTO_FIELDS[0])
-    project.manage("migrate", default=AUTO_FIELDS[0])
-    kind, highest = project.use(default=AUTO_FIELDS[0])
-    assert (kind, highest > 2**31) == ("SnowflakeAutoField", True)
-    assert "No changes" in project.manage("makemigrations", "--check", default=AUTO_FIELDS[0])
+    project.begin(MIGRATE, default=PLAIN)
+    said = project.manage(
+        ["makemigrations", "atelier"], MIGRATE, USE_IT, NO_DRIFT, default=SNOWFLAKE
+    )
+    _, kind, highest = said[said.index("USED") :].split()[:3]
+    assert (kind, int(highest) > 2**31) == ("SnowflakeAutoField", True)
+    assert "No changes" in said

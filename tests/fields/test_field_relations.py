@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import pytest
 from django import forms
-from django.core.exceptions import FieldError
 from django.db import connections, models
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from django_idgen import segments
-from tests.aliases import alias, on_every_database
+from tests.aliases import on_every_database
 from tests.app.models import (
     Car,
     Comment,
-    Counter,
     Coupon,
     Invoice,
     Labelling,
@@ -26,8 +24,6 @@ from tests.app.models import (
     Vehicle,
     Voucher,
 )
-
-__all__ = ["alias"]
 
 pytestmark = on_every_database
 
@@ -147,29 +143,6 @@ def test_forms_leave_the_field_out_and_burn_nothing() -> None:
     assert form.save().pk == before + 1
 
 
-def test_forms_refuse_the_field_by_name() -> None:
-    """Asking for it in a form is an error, as for any field that can't be edited."""
-    with pytest.raises(FieldError, match="non-editable"):
-        forms.modelform_factory(Invoice, fields=["id"])
-
-
-LineFormSet = forms.inlineformset_factory(Order, Line, fields=["text"], extra=1)
-
-
-def test_inline_formsets_save_a_new_parent_first() -> None:
-    """Parent and inline are made in one go; before that the parent has no id."""
-    form = forms.modelform_factory(Order, fields=["note"])({"note": "new"})
-    order = form.save(commit=False)
-    assert order.pk is None
-    data = {"lines-TOTAL_FORMS": "1", "lines-INITIAL_FORMS": "0", "lines-0-text": "tea"}
-    lines = LineFormSet(data, instance=order)
-    assert form.is_valid()
-    assert lines.is_valid()
-    order.save()
-    lines.save()
-    assert order.lines.get().text == "tea"
-
-
 def test_admin_adds_and_changes_with_inlines(admin_client: Client) -> None:
     """The admin makes an order with a line, then changes that line, and shows the id."""
     add = {"note": "n", "lines-TOTAL_FORMS": "1", "lines-INITIAL_FORMS": "0", "lines-0-text": "tea"}
@@ -191,10 +164,3 @@ def test_admin_refuses_a_form_and_burns_nothing(admin_client: Client) -> None:
     page = admin_client.post("/admin/app/counter/add/", {"name": "x" * 99})
     assert page.status_code == 200
     assert segments["app.counter"].next_id() == before + 1
-
-
-def test_admin_lists_keys_of_every_kind(admin_client: Client) -> None:
-    """A change list of a model keyed by an auto field of ours links to its rows."""
-    counter = Counter.objects.create(name="c")
-    page = admin_client.get("/admin/app/counter/").content.decode()
-    assert f"/admin/app/counter/{counter.pk}/change/" in page

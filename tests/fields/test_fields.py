@@ -11,7 +11,6 @@ from contextlib import contextmanager
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.core import serializers
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.db import connections, models
@@ -19,9 +18,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
-from django_idgen import generators, segments
+from django_idgen import segments
 from django_idgen.fields import SegmentAutoField, SnowflakeField
-from tests.aliases import alias, on_every_database
+from tests.aliases import on_every_database
 from tests.app.models import (
     Counter,
     Document,
@@ -33,15 +32,9 @@ from tests.app.models import (
     Tag,
     Ticket,
 )
-
-__all__ = ["alias"]
+from tests.fields.conftest import KEYED, keyed
 
 pytestmark = on_every_database
-
-KEYED = [Order, Tag, Invoice, Counter]
-"""A model for each of the four fields, as its primary key."""
-
-keyed = pytest.mark.parametrize("model", KEYED)
 
 
 @contextmanager
@@ -54,43 +47,26 @@ def one_insert(alias: str) -> Iterator[None]:
     assert "RETURNING" not in statements[0], statements
 
 
-@pytest.fixture
-def warm() -> None:
-    """A first id of each source was taken: what follows asks nobody for a grant."""
-    generators["default"].next_id()
-    for tag in ("app.invoice", "app.counter", "tickets", "receipts", "documents"):
-        segments[tag].next_id()
-
-
 # --- the price ----------------------------------------------------------------
 
 
 @keyed
-def test_save_is_one_insert(model: type[models.Model], alias: str, warm: None) -> None:
-    """``save()`` of a new row sends one INSERT, and reads nothing back."""
-    row = model()
+def test_a_new_row_is_one_insert(model: type[models.Model], alias: str, warm: None) -> None:
+    """By each way to make one: nothing is read back, and keys rise in the order of a list."""
+    rows = model._default_manager.using(alias)
+    saved, forced = model(), model()
     with one_insert(alias):
-        row.save(using=alias)
-    assert row.pk > 0
-
-
-@keyed
-def test_create_is_one_insert(model: type[models.Model], alias: str, warm: None) -> None:
-    """``create()`` sends one INSERT, and reads nothing back."""
+        saved.save(using=alias)
     with one_insert(alias):
-        model.objects.using(alias).create()
-
-
-@keyed
-def test_bulk_create_of_three_is_one_insert(
-    model: type[models.Model], alias: str, warm: None
-) -> None:
-    """``bulk_create()`` of three sends one INSERT; the keys rise in the order of the list."""
+        forced.save(using=alias, force_insert=True)
     with one_insert(alias):
-        rows = model.objects.using(alias).bulk_create([model(), model(), model()])
-    keys = [row.pk for row in rows]
+        created = rows.create()
+    with one_insert(alias):
+        made = rows.bulk_create([model(), model(), model()])
+    keys = [row.pk for row in (saved, forced, created, *made)]
     assert keys == sorted(set(keys))
-    assert model.objects.using(alias).filter(pk__in=keys).count() == 3
+    assert keys[0] > 0
+    assert rows.filter(pk__in=keys).count() == 6
 
 
 @keyed
@@ -98,13 +74,13 @@ def test_copy_without_its_key_is_one_insert(
     model: type[models.Model], alias: str, warm: None
 ) -> None:
     """``obj.pk = None; obj.save()`` makes a second row with a new id, without an UPDATE first."""
-    row = model.objects.using(alias).create()
+    row = model._default_manager.using(alias).create()
     first = row.pk
     row.pk = None
     with one_insert(alias):
         row.save(using=alias)
     assert row.pk != first
-    assert model.objects.using(alias).filter(pk__in=[first, row.pk]).count() == 2
+    assert model._default_manager.using(alias).filter(pk__in=[first, row.pk]).count() == 2
 
 
 def test_fields_off_the_key_ride_in_the_same_insert(alias: str, warm: None) -> None:
@@ -129,19 +105,19 @@ def test_saving_again_keeps_every_value(alias: str) -> None:
 # --- when and which value -----------------------------------------------------
 
 
-@keyed
-def test_nothing_is_generated_before_the_save(model: type[models.Model]) -> None:
+def test_nothing_is_generated_before_the_save() -> None:
     """Making, validating and discarding instances uses up no id."""
-    source = model._meta.pk.next_value  # type: ignore[union-attr]
-    before = source()
-    row = model()
-    assert row.pk is None
-    try:
-        row.full_clean()
-    except ValidationError as error:
-        assert "id" not in error.message_dict  # noqa: PT017
-    assert row.pk is None
-    assert model is Order or model is Tag or source() == before + 1
+    for model in KEYED:
+        source = model._meta.pk.next_value  # type: ignore[union-attr]
+        before = source()
+        row = model()
+        assert row.pk is None
+        try:
+            row.full_clean()
+        except ValidationError as error:
+            assert "id" not in error.message_dict  # noqa: PT017
+        assert row.pk is None
+        assert model is Order or model is Tag or source() == before + 1
 
 
 def test_filtering_on_none_burns_no_id() -> None:
@@ -170,14 +146,6 @@ def test_a_key_set_by_hand_is_kept(model: type[models.Model], alias: str, warm: 
     rows.bulk_create([model(pk=three), model()])
     found = rows.filter(pk__in=[one, two, three]).values_list("pk", flat=True)
     assert set(found) == {one, two, three}
-
-
-def test_force_insert_makes_an_id(alias: str, warm: None) -> None:
-    """``force_insert`` works as for any other key."""
-    order = Order()
-    with one_insert(alias):
-        order.save(using=alias, force_insert=True)
-    assert order.pk
 
 
 def test_get_or_create_and_update_or_create(alias: str) -> None:
@@ -264,17 +232,6 @@ def test_loaddata_keeps_keys_and_makes_missing_ones(
     assert Counter.objects.using(alias).get(name="made").pk > 0
 
 
-@keyed
-def test_rows_survive_dump_and_load(model: type[models.Model], alias: str) -> None:
-    """What ``dumpdata`` writes comes back under the same key."""
-    pk = model.objects.using(alias).create().pk
-    dumped = serializers.serialize("json", model.objects.using(alias).filter(pk=pk))
-    model.objects.using(alias).filter(pk=pk).delete()
-    for entry in serializers.deserialize("json", dumped, using=alias):
-        entry.save(using=alias)
-    assert model.objects.using(alias).filter(pk=pk).exists()
-
-
 def test_pickle_and_copy_keep_the_id() -> None:
     """A pickled or copied instance is the same row; an unsaved one stays without an id."""
     order = Order.objects.create()
@@ -303,20 +260,20 @@ def test_async_calls() -> None:
 # --- bad values ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, -1, 2**63, "x"])
-@keyed
-def test_values_that_are_no_ids_do_not_validate(model: type[models.Model], value: object) -> None:
+def test_values_that_are_no_ids_do_not_validate() -> None:
     """0, negative numbers, 2**63 and more, and text that is no number are refused."""
-    with pytest.raises(ValidationError):
-        model._meta.get_field("id").clean(value, None)
+    for model in KEYED:
+        for value in (0, -1, 2**63, "x"):
+            with pytest.raises(ValidationError):
+                model._meta.get_field("id").clean(value, None)
 
 
-@pytest.mark.parametrize("value", [1, 2**63 - 1, "123"])
-def test_the_whole_range_validates_and_is_stored(value: int | str, alias: str) -> None:
+def test_the_whole_range_validates_and_is_stored(alias: str) -> None:
     """1 and 2**63-1 fit, and a number may be written as text."""
-    Order._meta.pk.clean(value, None)
-    Order.objects.using(alias).create(pk=value)
-    assert Order.objects.using(alias).get(pk=value).pk == int(value)
+    for value in (1, 2**63 - 1, "123"):
+        Order._meta.pk.clean(value, None)
+        Order.objects.using(alias).create(pk=value)
+        assert Order.objects.using(alias).get(pk=value).pk == int(value)
 
 
 def test_looking_for_an_impossible_id_finds_nothing(alias: str) -> None:

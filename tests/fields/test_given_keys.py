@@ -19,15 +19,13 @@ from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.views.generic import UpdateView
 
-from django_idgen import generators, segments
 from django_idgen.fields import SegmentAutoField, SnowflakeAutoField
-from tests.aliases import alias, on_every_database
+from tests.aliases import on_every_database
 from tests.app.models import (
     Car,
     Counter,
     Document,
     Folder,
-    Invoice,
     Leg,
     Order,
     Receipt,
@@ -35,23 +33,9 @@ from tests.app.models import (
     Tag,
     Vehicle,
 )
+from tests.fields.conftest import KEYED, keyed
 
-__all__ = ["alias"]
-
-pytestmark = on_every_database
-
-TEXT = {Order: "note", Tag: "name", Invoice: "note", Counter: "name"}
-"""A model for each of the four fields, as its primary key, and a column that can't be NULL."""
-
-keyed = pytest.mark.parametrize("model", TEXT)
-
-
-@pytest.fixture(autouse=True)
-def warm() -> None:
-    """A first id of each source was taken: what follows asks nobody for a grant."""
-    generators["default"].next_id()
-    for tag in ("app.invoice", "app.counter", "app.vehicle", "documents"):
-        segments[tag].next_id()
+pytestmark = [on_every_database, pytest.mark.usefixtures("warm")]
 
 
 def statements(alias: str, act: Callable[[], Any]) -> list[str]:
@@ -73,27 +57,22 @@ def refused_update(alias: str) -> Iterator[None]:
 
 
 @keyed
-def test_a_row_saved_under_a_known_key_is_updated(model: type[models.Model], alias: str) -> None:
-    """``Model(pk=known).save()`` is one UPDATE, and no second row (hazard 93)."""
-    known = model.objects.using(alias).create(**{TEXT[model]: "first"}).pk
-    row = model(pk=known, **{TEXT[model]: "second"})
+def test_a_row_saved_under_a_key(model: type[models.Model], alias: str) -> None:
+    """A known one is one UPDATE, and no second row (hazard 93); a new one is inserted then."""
+    rows = model._default_manager.using(alias)
+    known = rows.create(**{KEYED[model]: "first"}).pk
+    row = model(pk=known, **{KEYED[model]: "second"})
     assert statements(alias, lambda: row.save(using=alias)) == ["UPDATE"]
-    stored = model.objects.using(alias).get()
-    assert (stored.pk, getattr(stored, TEXT[model])) == (known, "second")
-
-
-@keyed
-def test_a_row_saved_under_a_new_key_is_inserted(model: type[models.Model], alias: str) -> None:
-    """A key that no row has is tried as an UPDATE, then inserted."""
-    row = model(pk=41)
-    assert statements(alias, lambda: row.save(using=alias)) == ["UPDATE", "INSERT"]
-    assert model.objects.using(alias).get().pk == 41
+    assert rows.values_list("pk", KEYED[model]).get() == (known, "second")
+    new = model(pk=41)
+    assert statements(alias, lambda: new.save(using=alias)) == ["UPDATE", "INSERT"]
+    assert {*rows.values_list("pk", flat=True)} == {known, 41}
 
 
 @keyed
 def test_created_under_a_key_is_one_insert(model: type[models.Model], alias: str) -> None:
     """``create(pk=...)`` inserts at once, and refuses a key that a row has."""
-    rows = model.objects.using(alias)
+    rows = model._default_manager.using(alias)
     assert statements(alias, lambda: rows.create(pk=41)) == ["INSERT"]
     with pytest.raises(IntegrityError), transaction.atomic(using=alias):
         rows.create(pk=41)
@@ -102,12 +81,12 @@ def test_created_under_a_key_is_one_insert(model: type[models.Model], alias: str
 @keyed
 def test_an_update_without_a_key_is_refused(model: type[models.Model], alias: str) -> None:
     """``update_fields`` and ``force_update`` without a key: ``ValueError``, no row, no key."""
-    row = model(**{TEXT[model]: "x"})
-    for how in ({"update_fields": [TEXT[model]]}, {"force_update": True}):
+    row = model(**{KEYED[model]: "x"})
+    for how in ({"update_fields": [KEYED[model]]}, {"force_update": True}):
         with refused_update(alias):
             row.save(using=alias, **how)
     assert row.pk is None
-    assert not model.objects.using(alias).exists()
+    assert not model._default_manager.using(alias).exists()
 
 
 def test_a_child_of_an_existing_parent(alias: str) -> None:
@@ -171,23 +150,15 @@ def test_a_method_of_the_users_is_still_called(alias: str) -> None:
 
 @keyed
 def test_a_failed_save_takes_the_key_back(model: type[models.Model], alias: str) -> None:
-    """A row that the database refused has no key; saved again, it gets one."""
-    row = model(**{TEXT[model]: None})
-    with pytest.raises(IntegrityError), transaction.atomic(using=alias):
-        row.save(using=alias)
-    assert row.pk is None
-    setattr(row, TEXT[model], "right")
+    """A row that the database refused has no key but the user's; saved again, it gets one."""
+    row, given = model(**{KEYED[model]: None}), model(pk=41, **{KEYED[model]: None})
+    for refused in (row, given):
+        with pytest.raises(IntegrityError), transaction.atomic(using=alias):
+            refused.save(using=alias)
+    assert (row.pk, given.pk) == (None, 41)
+    setattr(row, KEYED[model], "right")
     assert statements(alias, lambda: row.save(using=alias)) == ["INSERT"]
-    assert model.objects.using(alias).get().pk == row.pk
-
-
-@keyed
-def test_a_failed_save_keeps_a_key_that_was_given(model: type[models.Model], alias: str) -> None:
-    """The user's own key stays on the instance that could not be saved."""
-    row = model(pk=41, **{TEXT[model]: None})
-    with pytest.raises(IntegrityError), transaction.atomic(using=alias):
-        row.save(using=alias)
-    assert row.pk == 41
+    assert model._default_manager.using(alias).get().pk == row.pk
 
 
 def test_a_failed_composite_save_takes_its_member_back(alias: str) -> None:
@@ -217,12 +188,12 @@ def test_fixtures_update_rows_that_are_there(
     model: type[models.Model], alias: str, tmp_path: Path
 ) -> None:
     """``loaddata`` over a row changes it, and sends no INSERT."""
-    known = model.objects.using(alias).create(**{TEXT[model]: "first"}).pk
+    known = model._default_manager.using(alias).create(**{KEYED[model]: "first"}).pk
     fixture = tmp_path / "rows.json"
-    entry = {"model": model._meta.label_lower, "pk": known, "fields": {TEXT[model]: "second"}}
+    entry = {"model": model._meta.label_lower, "pk": known, "fields": {KEYED[model]: "second"}}
     fixture.write_text(json.dumps([entry]))
     call_command("loaddata", fixture, database=alias, verbosity=0)
-    assert getattr(model.objects.using(alias).get(), TEXT[model]) == "second"
+    assert getattr(model._default_manager.using(alias).get(), KEYED[model]) == "second"
 
 
 # --- bulk_create ----------------------------------------------------------------
@@ -259,44 +230,38 @@ class Plain(models.Model):
 AUTOMATIC = [Tag, Counter]
 """A model for each of the automatic kinds."""
 
-automatic = pytest.mark.parametrize("model", AUTOMATIC)
+
+def of_form(model: type[models.Model]) -> list[str]:
+    return list(forms.modelform_factory(model, fields=["id", "name"]).base_fields)
 
 
-@automatic
-def test_automatic_kinds_are_in_model_to_dict(model: type[models.Model]) -> None:
-    """``model_to_dict()`` has the ``id``, as it has a ``BigAutoField``."""
-    assert model_to_dict(model(pk=5, name="n")) == model_to_dict(Plain(pk=5, name="n"))
-
-
-@automatic
-def test_automatic_kinds_may_be_named_in_forms(model: type[models.Model]) -> None:
-    """Model forms and formsets that name the ``id`` have the fields that they have for Django's."""
-    for make in (forms.modelform_factory, _fields_of_a_formset):
-        assert list(_fields(make, model)) == list(_fields(make, Plain))
-
-
-def _fields(make: Any, model: type[models.Model]) -> Any:
-    made = make(model, fields=["id", "name"])
-    return getattr(made, "base_fields", made)
-
-
-def _fields_of_a_formset(model: type[models.Model], fields: list[str]) -> list[str]:
-    formset = forms.modelformset_factory(model, fields=fields, extra=1)
+def of_formset(model: type[models.Model]) -> list[str]:
+    formset = forms.modelformset_factory(model, fields=["id", "name"], extra=1)
     return list(formset(queryset=model._default_manager.none()).forms[0].fields)
 
 
-@automatic
-def test_automatic_kinds_may_be_named_in_views_and_admins(model: type[models.Model]) -> None:
-    """``UpdateView`` and ``ModelAdmin`` that name the ``id`` make the form that Django's makes."""
-    request = RequestFactory().get("/")
+def of_view(model: type[models.Model]) -> list[str]:
+    view = type("Update", (UpdateView,), {"model": model, "fields": ["id", "name"]})()
+    return list(view.get_form_class().base_fields)
 
-    def shapes(of: Any) -> tuple[list[str], list[str]]:
-        view = type("Update", (UpdateView,), {"model": of, "fields": ["id", "name"]})()
-        admin = type("Admin", (ModelAdmin,), {"fields": ["id", "name"]})(of, AdminSite())
-        form = admin.get_form(request)
-        return list(view.get_form_class().base_fields), list(form.base_fields)
 
-    assert shapes(model) == shapes(Plain)
+def of_admin(model: type[models.Model]) -> list[str]:
+    admin = type("Admin", (ModelAdmin,), {"fields": ["id", "name"]})(model, AdminSite())
+    return list(admin.get_form(RequestFactory().get("/")).base_fields)
+
+
+@pytest.mark.parametrize("fields", [of_form, of_formset, of_view, of_admin])
+def test_automatic_kinds_may_be_named_in_forms(fields: Any) -> None:
+    """Forms, formsets, views and admins that name the ``id`` have the fields of Django's kinds."""
+    for model in AUTOMATIC:
+        assert fields(model) == fields(Plain)
+
+
+def test_automatic_kinds_are_in_model_to_dict() -> None:
+    """``model_to_dict()`` has the ``id``, as it has a ``BigAutoField``; no form has others."""
+    for model in AUTOMATIC:
+        assert model_to_dict(model(pk=5, name="n")) == model_to_dict(Plain(pk=5, name="n"))
+    assert model_to_dict(Receipt(number=1, stamp=2)).keys() == {"id", "note"}
 
 
 @pytest.mark.parametrize("kind", [SnowflakeAutoField, SegmentAutoField])
@@ -305,8 +270,3 @@ def test_automatic_kinds_keep_editable_false(kind: Any) -> None:
     field = kind(primary_key=True, editable=False)
     assert field.clone().editable is False
     assert "editable" not in kind(primary_key=True).deconstruct()[3]
-
-
-def test_fields_off_the_key_take_part_in_no_form() -> None:
-    """Fields that are declared stay out of forms."""
-    assert model_to_dict(Receipt(number=1, stamp=2)).keys() == {"id", "note"}
