@@ -58,6 +58,10 @@ ODD = {
 """By server: types of which Django knows few, and none that our ids belong in; and a value."""
 
 
+LOOKING_AT_TABLES = ("columns", "exhaustion", "future", "native", "tags")
+"""The doctor's examinations that do so."""
+
+
 @pytest.fixture
 def project(server_alias: str) -> Iterator[str]:
     """The alias of a server, the only one of the project; ids come from it."""
@@ -120,10 +124,9 @@ def test_a_key_in_a_column_of_such_a_type(project: str) -> None:
         for model in (Invoice, Order):
             make(project, model._meta.db_table, f"id {kind}, note text")
             execute(project, f"INSERT INTO {model._meta.db_table} (id) VALUES ({value})")
-        small = [(Invoice, "id"), (Order, "id")]
-        narrows = small if kind in ("small", "mediumint unsigned") else []
-        assert sorted(narrow(project), key=str) == sorted(narrows, key=str), kind
-        doctor(database=[project])
+        small = {(Invoice, "id"), (Order, "id")}
+        assert {*narrow(project)} == (small if kind in ("small", "mediumint unsigned") else set())
+        doctor(*LOOKING_AT_TABLES, database=[project])
         for model in (Invoice, Order):
             execute(project, f"DROP TABLE {model._meta.db_table}")
 

@@ -8,6 +8,7 @@ version adds, with a new column in each table, comes after it (``projects/later`
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import pytest
 from django.db import connections
 
 from django_idgen import migrations
-from tests import servers
+from tests import servers, tiers
 from tests.test_user_projects import RUNNERS, SQLITE, Shop, assert_silent
+from tests.test_user_projects import shop as shop
 
 FOLDER = Path(next(iter(migrations.__path__)))
 RELEASED = sorted(path.stem for path in FOLDER.glob("0*.py"))
@@ -25,6 +27,14 @@ PLACES = ["journal", *servers.URLS]
 HERE, LATER = "accounts", "accounts later"
 """The apps of the project with this version of ours, and with a later one."""
 UPGRADES = [(name, LATER) for name in RELEASED] + [(name, HERE) for name in RELEASED[:-1]]
+TARGETS = [[], ["accounts"]]
+"""What is migrated: all, or that app alone."""
+LAST = RELEASED[-1]
+UPGRADED = [("journal", LAST, LATER, TARGETS[0]), ("postgres", LAST, LATER, TARGETS[1])]
+FRESH = [("memory", "", HERE), ("journal", LAST, LATER), ("postgres", "", LATER)]
+if tiers.LONG:
+    UPGRADED = [(name, *version, to) for name, version, to in product(PLACES, UPGRADES, TARGETS)]
+    FRESH = [*product(["memory", *PLACES], ["", *RELEASED], [HERE, LATER])]
 
 AS_RELEASED = """
 import sys
@@ -82,9 +92,9 @@ class Site(Shop):
                 cursor.execute(f"CREATE DATABASE {self.test_name('default')}")
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture
 def site(request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: Any) -> Iterator[Site]:
-    """The project's own database, of each kind in turn."""
+    """The project's own database, of the kind that the test is parametrized with."""
     if request.param in servers.URLS:
         servers.require(request.param)
     with django_db_blocker.unblock():
@@ -94,8 +104,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: Any)
         made.remove()
 
 
-@pytest.mark.parametrize(("release", "apps"), UPGRADES)
-@pytest.mark.parametrize("target", [[], ["accounts"]], ids=["all", "that app alone"])
+@pytest.mark.parametrize(("site", "release", "apps", "target"), UPGRADED, indirect=["site"])
 def test_a_data_migration_on_the_tables_of_an_earlier_version(
     site: Site, release: str, apps: str, target: list[str]
 ) -> None:
@@ -106,17 +115,9 @@ def test_a_data_migration_on_the_tables_of_an_earlier_version(
     site.run("-c", WHAT_IS_THERE)
 
 
-@pytest.mark.parametrize("apps", [HERE, LATER])
-@pytest.mark.parametrize("release", ["", *RELEASED])
-@pytest.mark.parametrize("name", ["memory", *PLACES])
-def test_a_fresh_test_run(
-    name: str, release: str, apps: str, tmp_path: Path, django_db_blocker: Any
-) -> None:
+@pytest.mark.parametrize(("shop", "release", "apps"), FRESH, indirect=["shop"])
+def test_a_fresh_test_run(shop: Shop, release: str, apps: str) -> None:
     """A user's ``manage.py test`` passes, whether the data migration depends on ours or not."""
-    if name in servers.URLS:
-        servers.require(name)
-    shop = Shop(tmp_path, name)
     shop.environment.update(SHOP_APPS=apps, SHOP_RELEASE=release)
-    with django_db_blocker.unblock():
-        assert_silent(shop.run(*RUNNERS["manage"], "accounts.user_tests"))
-        assert shop.left_behind() == []
+    assert_silent(shop.run(*RUNNERS["manage"], "accounts.user_tests"))
+    assert shop.left_behind() == []

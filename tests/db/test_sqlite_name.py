@@ -42,19 +42,18 @@ def opened_by_sqlite(name: str) -> str:
         return str(db.execute("PRAGMA database_list").fetchone()[2])
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_it_is_the_file_that_sqlite_opens(here: Path, name: str) -> None:
+def test_it_is_the_file_that_sqlite_opens(here: Path) -> None:
     """However the name is written, the marks lie beside the one database it means."""
-    name = name.format(here=here)
-    assert file_of(name) == Path(opened_by_sqlite(name)).resolve()
-    assert file_of(name).exists()
+    for name in (each.format(here=here) for each in FILES):
+        assert file_of(name) == Path(opened_by_sqlite(name)).resolve()
+        file_of(name).unlink()
 
 
-@pytest.mark.parametrize("name", NONE)
-def test_a_database_without_a_file_has_none(here: Path, name: str) -> None:
+def test_a_database_without_a_file_has_none(here: Path) -> None:
     """Its marks stand in memory, as it does: no file is left in the working directory."""
-    assert file_of(name) is None
-    assert opened_by_sqlite(name) == ""
+    for name in NONE:
+        assert file_of(name) is None
+        assert opened_by_sqlite(name) == ""
 
 
 def test_a_path_and_nothing_will_do(here: Path) -> None:
