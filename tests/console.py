@@ -71,13 +71,16 @@ if __name__ == "__main__":
 """
 BEGIN = """
 import os
+from datetime import timedelta
 os.environ["DJANGO_SETTINGS_MODULE"] = "settings"
 import django
 django.setup()
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
+from django.db.models import F
 from django_idgen import next_id, segments
+from django_idgen.models import LeafAlloc
 from shop.models import Order
 call_command("makemigrations", "shop", verbosity=0)
 for alias in settings.DATABASES:
@@ -85,13 +88,16 @@ for alias in settings.DATABASES:
         call_command("migrate", database=alias, verbosity=0)
 Order.objects.create(note="old")
 segments["ticket"].next_id()
+for alias in settings.DATABASES:
+    if alias != "old_leaf":  # as if the shop had been closed for a while
+        fetched = F("fetched_at") - timedelta(minutes=2)
+        LeafAlloc.objects.using(alias).update(fetched_at=fetched)
 if "old_leaf" in settings.DATABASES:
     from tests.leaf import TABLE
     with connections["old_leaf"].cursor() as cursor:
         cursor.execute(TABLE["postgresql"])
         cursor.execute("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('orders', 1, 10)")
 else:
-    from django_idgen.models import LeafAlloc
     LeafAlloc.objects.create(biz_tag="orders", step=10)
 print(next_id())
 call_command("idgen_token", "create", "docs", tags=["*"])

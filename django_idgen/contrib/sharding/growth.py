@@ -16,7 +16,7 @@ refused. After an interruption, run it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -40,7 +40,6 @@ LOCK_TIMEOUT = 30
 QUIET = 60
 """Seconds without a fetch after which a fleet counts as stopped."""
 BATCH = 1000
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +89,18 @@ class Growth:
             for each in old
         ] + [f"{each.alias!r}: a row for each tag above the highest of the others" for each in new]
 
-    def run(self, report: Report = lambda _line: None) -> None:
+    def run(self) -> None:
         """Make these changes. May be repeated. Call :func:`refuse_use` first."""
         old, new = self._look()
         for each in new:
             _expect(each.alias)
         for each in old:
-            count = _divide(each.alias, each.shard, each.wanted)
-            report(f"{each.alias!r}: tags that now have {each.wanted}: {count}")
-        if not new:
-            return
+            _divide(each.alias, each.shard, each.wanted)
         joining = [each.alias for each in new]
         # Read after all are divided: nothing is given out under the old division any more.
         top = _top([alias for alias in self.databases if alias not in joining])
         for each in new:
             _settle(each.alias, each.wanted, top)
-            report(f"{each.alias!r}: tags that have rows with {each.wanted}: {len(top.rows)}")
 
     def _look(self) -> tuple[list[_Member], list[_Member]]:
         """The databases to divide, and those to join them; none if there is nothing to do."""
@@ -217,28 +212,26 @@ def _expect(alias: str) -> None:
         update_row(installation, alias, "growing")
 
 
-def _divide(alias: str, before: Shard, shard: Shard) -> int:
+def _divide(alias: str, before: Shard, shard: Shard) -> None:
     """Give the rows of an old database their part of the new division."""
     times = shard.delta // before.delta
     with _transaction(alias):
         installation = _locked(alias)
         stored = Shard(installation.delta, installation.remainder)
-        if stored == before:
-            _refuse_others(alias, before)
-            _rows(alias).filter(delta=before.delta).update(
-                delta=shard.delta,
-                remainder=shard.remainder,
-                # A length in max_id, of which a fetch now takes more.
-                largest_step=F("largest_step") * times,
-            )
-            installation.largest_step *= times
-        elif stored != shard:
+        if stored != before:
             raise ConfigurationError(
                 f"Database {alias!r} has changed to {stored} meanwhile. Run this again."
             )
+        _refuse_others(alias, before)
+        _rows(alias).filter(delta=before.delta).update(
+            delta=shard.delta,
+            remainder=shard.remainder,
+            # A length in max_id, of which a fetch now takes more.
+            largest_step=F("largest_step") * times,
+        )
+        installation.largest_step *= times
         installation.delta, installation.remainder = shard.delta, shard.remainder
         update_row(installation, alias, "delta", "remainder", "largest_step")
-        return _rows(alias).count()
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ class Command(BaseCommand):
             self.stdout.write("Nothing was done yet. Run it again with --yes to do it.")
             return
         refuse_use(growth.databases)
-        growth.run(self.stdout.write)
+        growth.run()
         names = ", ".join(map(repr, growth.databases))
         self.stdout.write(
             f"Done. Now give all processes 'databases': [{names}], in this order, and start them."

@@ -166,12 +166,12 @@ def test_what_is_fetched_before_a_database_is_divided_counts(
     late: list[Segment] = []
     whole = growth._divide
 
-    def after_a_fetch(alias: str, *args: Any) -> int:
+    def after_a_fetch(alias: str, *args: Any) -> None:
         server = source_of(shards[:2])._members("t")[shards.index(alias)].server
         assert server is not None
         found.extend(server.fetch("t", floor=found[-1].stop) for _ in range(20))
         late.append(server.fetch("late"))
-        return whole(alias, *args)
+        whole(alias, *args)
 
     monkeypatch.setattr(growth, "_divide", after_a_fetch)
     Growth(shards).run()
