@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from django_idgen.fields import SnowflakeField
 from django_idgen.fields.relations import id_behind
 from django_idgen.strings import drf, filters, registration
 from django_idgen.strings.drf import IdField
+from tests import warm
 from tests.app.models import Line, Order, Parcel, Receipt, Shipment
 
 ROOT = Path(__file__).parents[3]
@@ -178,50 +177,23 @@ STRINGS = "{'id': '7', 'order': '8', 'order_id': '8'}"
 NUMBERS = "{'id': 7, 'order': 8, 'order_id': 8}"
 
 
-def run(code: str, *, before: str = "", idgen: Any = None, apps: tuple[str, ...] = ()) -> str:
+def run(*code: str, before: str = "", idgen: Any = None, apps: tuple[str, ...] = ()) -> list[str]:
+    """The lines that a process of its own prints."""
     start = SET_UP.format(before=textwrap.dedent(before), idgen=idgen or {}, apps=apps)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", start + textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-        timeout=120,
-    )
+    script = "".join([start, *map(textwrap.dedent, code)])
+    done = warm.run(["-W", "error", "-c", script], cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_nothing_is_imported_for_those_who_do_not_use_it() -> None:
-    """The start of a project that has all of the libraries installed imports none of them."""
-    code = """
-    libraries = {"rest_framework", "django_filters", "drf_spectacular", "ninja", "pydantic"}
-    print(sorted(libraries & set(sys.modules)))
-    """
-    assert run(code) == "[]"
-
-
-REGISTER = "from django_idgen.strings.registration import register\n"
-REST = ("rest_framework",)
-
-
-def test_an_installed_library_is_registered() -> None:
-    """Django REST framework in INSTALLED_APPS is enough."""
-    assert run(ROW, apps=REST) == STRINGS
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_one_call_registers_a_library_that_is_not_installed(when: str) -> None:
-    """Serializers look their fields up when they are used: the call may follow them, too."""
-    call = REGISTER + 'register("rest_framework")\n'
-    shown = ROW.rindex("print(")
-    order = [call, ROW] if when == "before" else [ROW[:shown], call, ROW[shown:]]
-    assert run("".join(order)) == STRINGS
+    return done.stdout.splitlines()
 
 
 def test_importing_this_app_changes_no_other_library() -> None:
-    """No finder is added, and the classes of a library that is not installed stay (hazard 85)."""
+    """The start imports none of those that are installed, which not all projects use.
+
+    No finder is added, and the classes of a library that is not installed stay (hazard 85).
+    """
     code = """
+    libraries = {"rest_framework", "django_filters", "drf_spectacular", "ninja", "pydantic"}
+    print(sorted(libraries & set(sys.modules)))
     import ninja.orm.factory, rest_framework.relations, rest_framework.serializers
     from django_filters.filterset import FILTER_FOR_DBFIELD_DEFAULTS as filters
     finders_are_the_same = sys.meta_path == finders
@@ -236,47 +208,52 @@ def test_importing_this_app_changes_no_other_library() -> None:
     import django_idgen.strings.drf, django_idgen.strings.filters, django_idgen.strings.ninja
     print(finders_are_the_same, seen == [dict(each) for each in own], "django_idgen" in str(seen))
     """
-    out = run(textwrap.dedent(code) + ROW, before="finders = list(sys.meta_path)")
-    assert out.splitlines() == ["True True False", NUMBERS]
+    out = run(code, ROW, before="finders = list(sys.meta_path)")
+    assert out == ["[]", "True True False", NUMBERS]
 
 
-def test_a_serializer_that_was_defined_before_the_start() -> None:
-    """In a models module, say: its fields are made later, and those that it declares follow."""
-    code = """
+KINDS = """
+import django_filters.rest_framework, ninja.orm
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.openapi import OpenApiSerializerFieldExtension
+
+def kind(base):
+    meta = type("Meta", (), {"model": Line, "fields": ["id"]})
+    return type(type("Own", (base,), {"Meta": meta}).base_filters["id"]).__name__
+
+print(kind(django_filters.FilterSet), kind(django_filters.rest_framework.FilterSet))
+print(ninja.orm.create_schema(Line).json_schema()["properties"]["order_id"]["type"])
+print(any("idgen" in each.__module__ for each in OpenApiSerializerFieldExtension._registry))
+"""
+ALL = ("rest_framework", "django_filters", "drf_spectacular", "ninja")
+
+
+def test_installed_libraries_are_registered() -> None:
+    """To be in INSTALLED_APPS is enough: filters of both kinds, schemas, and a serializer.
+
+    Also one that was defined before the start, in a models module, say: its fields are made
+    later, and those that it declares follow.
+    """
+    early = """
     from tests.strings.rest.early_app.models import EarlySerializer
-    from tests.app.models import Line
-
     print(dict(EarlySerializer(Line(pk=7, order_id=8)).data))
     """
-    apps = ("tests.strings.rest.early_app", "rest_framework")
-    assert run(code, apps=apps) == "{'id': '7', 'order': '8', 'declared': '8'}"
+    out = run(ROW, KINDS, early, apps=("tests.strings.rest.early_app", *ALL))
+    told = "{'id': '7', 'order': '8', 'declared': '8'}"
+    assert out == [STRINGS, "IdFilter IdFilter", "string", "True", told]
 
 
-@pytest.mark.parametrize("registered", ["apps", "call"])
-def test_every_library_can_be_registered(registered: str) -> None:
-    """Filters, both kinds of them, schemas of django-ninja and of drf-spectacular."""
-    code = """
-    import django_filters.rest_framework, ninja.orm
-    from drf_spectacular.generators import SchemaGenerator
-    from drf_spectacular.openapi import OpenApiSerializerFieldExtension
-    from tests.app.models import Line
-
-    def kind(base):
-        meta = type("Meta", (), {"model": Line, "fields": ["id"]})
-        return type(type("Own", (base,), {"Meta": meta}).base_filters["id"]).__name__
-
-    print(kind(django_filters.FilterSet), kind(django_filters.rest_framework.FilterSet))
-    print(ninja.orm.create_schema(Line).json_schema()["properties"]["order_id"]["type"])
-    print(any("idgen" in each.__module__ for each in OpenApiSerializerFieldExtension._registry))
+def test_one_call_registers_libraries_that_are_not_installed() -> None:
+    """Serializers look their fields up when they are used: the call may follow them, too."""
+    # Imported first: that makes django-filter's copy of its defaults.
+    call = f"""
+    import django_filters.rest_framework
+    from django_idgen.strings.registration import register
+    register(*{ALL!r})
     """
-    apps: tuple[str, ...] = ("django_filters", "drf_spectacular", "ninja")
-    call = ""
-    if registered == "call":
-        # Imported first: that makes django-filter's copy of its defaults.
-        call = f"import django_filters.rest_framework\n{REGISTER}register(*{apps!r})\n"
-        apps = ()
-    out = run(call + textwrap.dedent(code), apps=apps)
-    assert out.splitlines() == ["IdFilter IdFilter", "string", "True"]
+    shown = ROW.rindex("print(")
+    out = run(ROW[:shown], call, ROW[shown:], ROW, KINDS)
+    assert out == [STRINGS, STRINGS, "IdFilter IdFilter", "string", "True"]
 
 
 def test_a_library_that_is_not_known_is_refused() -> None:
@@ -285,17 +262,15 @@ def test_a_library_that_is_not_known_is_refused() -> None:
         registration.register("drf")
 
 
-@pytest.mark.parametrize("way", ["nothing", "register", "numbers"])
-def test_a_check_finds_ids_that_are_sent_as_numbers(way: str) -> None:
+def test_a_check_finds_ids_that_are_sent_as_numbers() -> None:
     """W012, where a library that is not registered shows a model with our ids, and only there."""
-    code = f"""
-    if {way == "register"}:
-        from django_idgen.strings.registration import register
-        register("rest_framework", "ninja")
+    code = """
     from django.contrib.contenttypes.models import ContentType
     from django.core.checks import run_checks
+    from django.test import override_settings
     from ninja import ModelSchema
     from rest_framework.serializers import ModelSerializer
+    from django_idgen.strings.registration import register
     from tests.app.models import Line
 
     class KindIn(ModelSerializer):
@@ -314,13 +289,16 @@ def test_a_check_finds_ids_that_are_sent_as_numbers(way: str) -> None:
         class Meta:
             model, fields = Line, ["id"]
 
-    for each in run_checks():
-        if each.id == "django_idgen.W012":
-            print(each.msg.split()[0])
+    def told():
+        return [each.msg.split()[0] for each in run_checks() if each.id == "django_idgen.W012"]
+
+    print(told())
+    with override_settings(IDGEN={"REST": {"strings": False}}):
+        print(told())
+    register("rest_framework", "ninja")
+    print(told())
     """
-    out = run(code, idgen={"REST": {"strings": False}} if way == "numbers" else {})
-    found = ["__main__.LineIn", "__main__.LineOut"]
-    assert out.splitlines() == (found if way == "nothing" else [])
+    assert run(code) == ["['__main__.LineIn', '__main__.LineOut']", "[]", "[]"]
 
 
 def test_the_setting_switches_it_off() -> None:
@@ -342,9 +320,8 @@ def test_the_setting_switches_it_off() -> None:
     print(type(Filters.base_filters["id"]) is NumberFilter)
     print(create_schema(Line).json_schema()["properties"]["order_id"]["type"])
     """
-    apps = ("rest_framework", "django_filters", "ninja")
-    out = run(ROW + textwrap.dedent(code), idgen={"REST": {"strings": False}}, apps=apps)
-    assert out.splitlines() == [NUMBERS, "{'id': '7'}", "True", "integer"]
+    out = run(ROW, code, idgen={"REST": {"strings": False}}, apps=ALL)
+    assert out == [NUMBERS, "{'id': '7'}", "True", "integer"]
 
 
 def test_settings_that_do_not_parse_are_for_the_checks() -> None:
@@ -353,8 +330,8 @@ def test_settings_that_do_not_parse_are_for_the_checks() -> None:
     from django.core.checks import run_checks
     print([each.id for each in run_checks() if each.id.startswith("django_idgen.E")])
     """
-    out = run(ROW + textwrap.dedent(code), idgen={"REST": {"strings": "yes"}}, apps=REST)
-    assert out.splitlines() == [STRINGS, "['django_idgen.E001']"]
+    out = run(ROW, code, idgen={"REST": {"strings": "yes"}}, apps=ALL[:1])
+    assert out == [STRINGS, "['django_idgen.E001']"]
 
 
 def test_without_the_libraries() -> None:
@@ -377,4 +354,4 @@ def test_without_the_libraries() -> None:
         print(error)
     print([each.id for each in run_checks() if each.id.startswith("django_idgen.E")])
     """
-    assert run(code, before=before).splitlines() == ["rest_framework is blocked", "[]"]
+    assert run(code, before=before) == ["rest_framework is blocked", "[]"]
