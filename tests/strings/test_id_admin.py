@@ -91,18 +91,14 @@ def test_search_also_finds_what_it_found_before(
     assert found(admin_client, q=str(purchases[0].pk)) == [purchases[0], purchases[2]]
 
 
-NO_IDS = ["0", "-1", "1.5", "😀", "9" * 30, "cus_x", "ord_00000000001", "x" * 10_000]
-
-
-@pytest.mark.parametrize("term", NO_IDS)
-def test_a_search_for_no_id_finds_nothing(
-    admin_client: Client, purchases: list[Purchase], term: str
-) -> None:
+def test_a_search_for_no_id_finds_nothing(admin_client: Client, purchases: list[Purchase]) -> None:
     """And breaks nothing, in admins with and without other fields."""
-    assert found(admin_client, q=term) == []
+    odd = ["0", "-1", "1.5", "😀", "9" * 30, "cus_x", "ord_00000000001", "x" * 10_000]
+    for term in odd:
+        assert found(admin_client, q=term) == []
     for url in (CUSTOMERS, "/admin/app/bill/"):
-        for odd in (term, "\x00", "'", '"'):
-            assert admin_client.get(url, {"q": odd}).status_code == 200
+        for term in (*odd, "\x00", "'", '"'):
+            assert admin_client.get(url, {"q": term}).status_code == 200
 
 
 def test_an_admin_without_search_fields_searches_ids(admin_client: Client) -> None:
@@ -206,13 +202,13 @@ def test_a_text_that_looks_quoted(admin_client: Client) -> None:
     assert "found" in response.content.decode()
 
 
-@pytest.mark.parametrize("text", ["0", "x", "ord_00000000001", "9" * 30, "%00", "1.5", "😀"])
-def test_a_page_that_is_not_there(admin_client: Client, text: str) -> None:
+def test_a_page_that_is_not_there(admin_client: Client) -> None:
     """The admin's own message, and no error."""
-    for action in ("change", "delete", "history"):
-        response = admin_client.get(f"{CUSTOMERS}{text}/{action}/")
-        assert response.status_code == 302
-        assert response.url == reverse("admin:index")
+    for text in ("0", "x", "ord_00000000001", "9" * 30, "%00", "1.5", "😀"):
+        for action in ("change", "delete", "history"):
+            response = admin_client.get(f"{CUSTOMERS}{text}/{action}/")
+            assert response.status_code == 302
+            assert response.url == reverse("admin:index")
 
 
 def test_raw_ids_are_taken_in_any_form(admin_client: Client, purchases: list[Purchase]) -> None:
@@ -302,6 +298,9 @@ def test_filtering_by_the_creation_of_a_related_row(
     wrong = admin_client.get(PURCHASES, {"id__created__gte": "soon"})
     assert wrong.status_code == 302
     assert wrong.url == f"{PURCHASES}?e=1"
+    made = Purchase.objects.create(pk=next_id(), customer=Customer.objects.create())
+    since = {"id__created__gte": str(generators["default"].decode(made.pk).created)}
+    assert found(admin_client, **since) == [made]
 
 
 def _filter(field: str, model: Any) -> CreatedListFilter:
@@ -323,10 +322,3 @@ def test_a_filter_of_what_holds_no_moment_is_refused() -> None:
     settings = {"GENERATORS": {"default": {"LAYOUT": layout}}}
     with override_settings(IDGEN=settings), pytest.raises(LayoutError, match="not ordered by time"):
         _filter("id", Purchase)
-
-
-def test_an_id_of_today_is_of_today(admin_client: Client) -> None:
-    """As the generator makes them."""
-    made = Purchase.objects.create(pk=next_id(), customer=Customer.objects.create())
-    since = generators["default"].decode(made.pk).created
-    assert found(admin_client, id__created__gte=str(since)) == [made]

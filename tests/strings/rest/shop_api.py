@@ -141,25 +141,15 @@ def viewset(serializer: Any, filters: Any = None) -> Any:
 
 
 router = routers.DefaultRouter()
+MOMENTS = ["created__gte", "created__lte", "created__range", "created__date"]
+EXACT = ["exact"]
 router.register(
     "orders",
     viewset(
         OrderSerializer,
         {
-            "id": [
-                "exact",
-                "in",
-                "gt",
-                "range",
-                "isnull",
-                "created__gte",
-                "created__lte",
-                "created__range",
-                "created__date",
-            ],
-            "tags": ["exact"],
-            "shipments": ["exact"],
-            "note": ["exact"],
+            "id": ["exact", "in", "gt", "range", "isnull", *MOMENTS],
+            **dict.fromkeys(("tags", "shipments", "note"), EXACT),
         },
     ),
     "order",
@@ -176,12 +166,9 @@ router.register(
         ShipmentSerializer,
         {
             "id": ["exact", "in", "lt", "range"],
-            "order": ["exact"],
             "previous": ["exact", "isnull"],
             "previous__id": ["exact", "in"],
-            "receipt": ["exact"],
-            "watchers": ["exact"],
-            "legs": ["exact"],
+            **dict.fromkeys(("order", "receipt", "watchers", "legs"), EXACT),
         },
     ),
     "shipment",
