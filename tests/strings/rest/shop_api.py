@@ -13,46 +13,32 @@ from rest_framework.pagination import PageNumberPagination
 from tests.app.models import Document, Grade, Leg, Line, Order, Parcel, Receipt, Shipment, Tag
 
 
-class OrderSerializer(serializers.ModelSerializer):
-    class Meta:
-        model = Order
-        fields = ("id", "pk", "note", "tags", "labels", "lines", "shipments", "parcel")
-        extra_kwargs = {  # noqa: RUF012
-            name: {"required": False} for name in ("tags", "lines", "shipments", "parcel")
-        }
-        read_only_fields = ("lines", "shipments", "parcel")
+def serializer(model: Any, fields: Any = "__all__", *, name: str = "", **options: Any) -> Any:
+    """A serializer of these fields, and nothing else."""
+    meta = type("Meta", (), {"model": model, "fields": fields, **options})
+    named = f"{name or model.__name__}Serializer"
+    return type(named, (serializers.ModelSerializer,), {"Meta": meta})
 
 
-class LineSerializer(serializers.ModelSerializer):
-    class Meta:
-        model = Line
-        fields = ("id", "order", "order_id", "text")
-
-
-class ParcelSerializer(serializers.ModelSerializer):
-    class Meta:
-        model = Parcel
-        fields = "__all__"
-
-
-class ShipmentSerializer(serializers.ModelSerializer):
-    class Meta:
-        model = Shipment
-        fields = ("id", "order", "previous", "receipt", "watchers", "legs")
-        read_only_fields = ("legs",)
-
-
-class LegSerializer(serializers.ModelSerializer):
-    class Meta:
-        model = Leg
-        fields = "__all__"
-
-
-class DeepSerializer(serializers.ModelSerializer):
-    class Meta:
-        model = Leg
-        fields = "__all__"
-        depth = 1
+SHOWN = ("lines", "shipments", "parcel")
+OrderSerializer = serializer(
+    Order,
+    ["id", "pk", "note", "tags", "labels", *SHOWN],
+    extra_kwargs={name: {"required": False} for name in ("tags", *SHOWN)},
+    read_only_fields=SHOWN,
+)
+LineSerializer = serializer(Line, ["id", "order", "order_id", "text"])
+ParcelSerializer = serializer(Parcel)
+ShipmentSerializer = serializer(
+    Shipment,
+    ["id", "order", "previous", "receipt", "watchers", "legs"],
+    read_only_fields=("legs",),
+)
+LegSerializer = serializer(Leg)
+DeepSerializer = serializer(Leg, name="Deep", depth=1)
+GradeSerializer = serializer(Grade)
+ReceiptSerializer = serializer(Receipt)
+DocumentSerializer = serializer(Document, ["folder", "number", "title"])
 
 
 class DeclaredSerializer(serializers.ModelSerializer):
@@ -79,45 +65,13 @@ class DeclaredSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = Shipment
-        fields = (
-            "id",
-            "order",
-            "order_read",
-            "order_by_slug",
-            "previous",
-            "watchers",
-            "watchers_read",
-            "legs",
-            "order_property",
-            "previous_id",
-            "title",
-            "number",
-            "order_number",
-        )
+        exclude = ("receipt",)
 
 
 class LinkedSerializer(serializers.HyperlinkedModelSerializer):
     class Meta:
         model = Shipment
         fields = ("url", "id", "order", "previous")
-
-
-class GradeSerializer(serializers.ModelSerializer):
-    class Meta:
-        model = Grade
-        fields = "__all__"
-
-
-class ReceiptSerializer(serializers.ModelSerializer):
-    class Meta:
-        model = Receipt
-        fields = "__all__"
-
-
-class DocumentSerializer(serializers.ModelSerializer):
-    class Meta:
-        model = Document
-        fields = ("folder", "number", "title")
 
 
 class Pages(PageNumberPagination):

@@ -20,6 +20,7 @@ from django_idgen.strings import drf, filters, registration
 from django_idgen.strings.drf import IdField
 from tests import warm
 from tests.app.models import Line, Order, Parcel, Receipt, Shipment
+from tests.strings.rest.shop_api import serializer
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,9 +34,7 @@ def released() -> Iterator[None]:
 
 def line_fields(base: type[serializers.ModelSerializer]) -> Any:
     class LineSerializer(base):  # type: ignore[valid-type, misc]
-        class Meta:
-            model = Line
-            fields = ("id", "order", "order_id")
+        Meta = serializer(Line, ["id", "order", "order_id"]).Meta
 
     return LineSerializer(Line(pk=7, order_id=8)).data
 
@@ -61,10 +60,7 @@ def test_a_mapping_that_names_our_fields_is_a_wish() -> None:
             **serializers.ModelSerializer.serializer_field_mapping,
             SnowflakeField: serializers.IntegerField,
         }
-
-        class Meta:
-            model = Order
-            fields = ("id",)
+        Meta = serializer(Order, ["id"]).Meta
 
     assert Numbers(Order(pk=7)).data == {"id": 7}
 
@@ -105,10 +101,7 @@ def test_fields_survive_a_copy() -> None:
     class Base(serializers.ModelSerializer):
         order = serializers.PrimaryKeyRelatedField(queryset=Order.objects.all())
         id = IdField(text_form="base36", read_only=True)
-
-        class Meta:
-            model = Line
-            fields = ("id", "order")
+        Meta = serializer(Line, ["id", "order"]).Meta
 
     for _ in range(2):
         assert Base(Line(pk=7, order_id=8)).data == {"id": "0000000000007", "order": "8"}

@@ -30,13 +30,13 @@ TEXT = {
 }
 
 
-@pytest.fixture
-def schema(db: None) -> Any:
+@pytest.fixture(scope="module")
+def schema() -> Any:
     return generated()
 
 
 @pytest.fixture
-def split(db: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+def split(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The schema with components for requests beside those for answers."""
     monkeypatch.setattr(spectacular_settings, "COMPONENT_SPLIT_REQUEST", True, raising=False)
     return generated()

@@ -25,19 +25,12 @@ from django_idgen.fields.forms import IdFormField, IdModelChoiceField, IdModelMu
 from django_idgen.strings.ninja import id_type
 from django_idgen.strings.registration import register
 from tests.app.models import GiftCard, Redemption
-from tests.strings.rest.shop_api import viewset
+from tests.strings.rest.shop_api import serializer, viewset
 
 pytestmark = pytest.mark.django_db
 
 register("ninja")
 register_converter(converter_for(GiftCard), "gift_card")
-
-
-class GiftCardSerializer(serializers.ModelSerializer):
-    class Meta:
-        model = GiftCard
-        fields = ("id", "note", "redemptions")
-        read_only_fields = ("redemptions",)
 
 
 class RedemptionSerializer(serializers.ModelSerializer):
@@ -69,8 +62,9 @@ def shown(request: HttpRequest, pk: int) -> JsonResponse:
     return JsonResponse({"pk": pk})
 
 
+GIFT_CARD = serializer(GiftCard, ["id", "note", "redemptions"], read_only_fields=("redemptions",))
 router = routers.DefaultRouter()
-router.register("gifts", viewset(GiftCardSerializer, {"id": ["exact", "in"]}), "gift")
+router.register("gifts", viewset(GIFT_CARD, {"id": ["exact", "in"]}), "gift")
 router.register("uses", viewset(RedemptionSerializer, ["card", "others"]), "use")
 
 urlpatterns = [

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ObjectDoesNotExist
+from django.db import models as django_models
+from django.test.utils import isolate_apps, override_settings
 from django.urls import path
 from rest_framework import serializers
 from rest_framework.test import APIClient, APIRequestFactory
@@ -14,7 +20,7 @@ from django_idgen.strings.drf import IdField
 from tests.app import models
 from tests.app.models import Leg, Line, Order, Parcel, Receipt, Shipment, Tag
 from tests.strings.rest.conftest import FAR, sent
-from tests.strings.rest.shop_api import GradeSerializer, LegSerializer
+from tests.strings.rest.shop_api import GradeSerializer, LegSerializer, serializer
 
 
 def test_ids_and_keys_are_strings(api: APIClient, order: Order, tag: Tag) -> None:
@@ -124,14 +130,11 @@ def test_constraints_with_keys_are_checked(api: APIClient, shipment: Shipment) -
 def test_such_a_number_may_be_left_out_where_it_can_be_written(shipment: Shipment) -> None:
     """It is made for a new row, kept in an old one, and checked where it is given."""
 
-    class Writable(serializers.ModelSerializer):
-        class Meta:
-            model = Leg
-            fields = ("shipment", "place", "number")
-            extra_kwargs = {"number": {"read_only": False}}  # noqa: RUF012
+    kept = ["shipment", "place", "number"]
+    writable = serializer(Leg, kept, extra_kwargs={"number": {"read_only": False}})
 
     def saved(instance: Leg | None = None, **data: Any) -> Leg:
-        form = Writable(instance, data={"shipment": shipment.pk, "place": "Rome", **data})
+        form = writable(instance, data={"shipment": shipment.pk, "place": "Rome", **data})
         assert form.is_valid(), form.errors
         return form.save()
 
@@ -140,7 +143,7 @@ def test_such_a_number_may_be_left_out_where_it_can_be_written(shipment: Shipmen
     assert saved(made).number == made.number
     assert saved(place="Oslo", number=str(FAR)).number == FAR
     again = {"shipment": shipment.pk, "place": "Bonn", "number": FAR}
-    assert not Writable(data=again).is_valid()
+    assert not writable(data=again).is_valid()
     (validator,) = LegSerializer().validators
     assert "number" not in validator.fields
 
@@ -251,13 +254,9 @@ def test_composite_keys(api: APIClient) -> None:
 def test_inherited_keys(db: None) -> None:
     """Multi-table inheritance: the parent's key under its name, and its column."""
 
-    class CarSerializer(serializers.ModelSerializer):
-        class Meta:
-            model = models.Car
-            fields = ("id", "pk", "vehicle_ptr_id", "doors")
-
     car = models.Car.objects.create(pk=FAR, id=FAR)
-    assert CarSerializer(car).data == {
+    shown = serializer(models.Car, ["id", "pk", "vehicle_ptr_id", "doors"])
+    assert shown(car).data == {
         "id": str(FAR),
         "pk": str(FAR),
         "vehicle_ptr_id": str(FAR),
@@ -325,13 +324,10 @@ def test_rows_of_values_are_strings(order: Order) -> None:
     """Dictionaries instead of instances."""
     Line.objects.create(order=order)
 
-    class LineSerializer(serializers.ModelSerializer):
-        class Meta:
-            model = Line
-            fields = ("id", "order_id")
-
     row = Line.objects.values("id", "order_id").get()
-    assert LineSerializer(row).data == {key: str(value) for key, value in row.items()}
+    assert serializer(Line, ["id", "order_id"])(row).data == {
+        key: str(value) for key, value in row.items()
+    }
 
 
 def test_the_form_may_be_given() -> None:
@@ -364,19 +360,14 @@ def test_a_key_that_the_user_lets_be_written(db: None) -> None:
             model = Order
             fields = ("id", "note")
 
-    class Writable(serializers.ModelSerializer):
-        class Meta:
-            model = Shipment
-            fields = ("id",)
-            extra_kwargs = {"id": {"read_only": False}}  # noqa: RUF012
-
     form = Declared(data={"id": str(FAR)})
     assert form.is_valid(), form.errors
     assert form.save().pk == FAR
     form = Declared(data={"id": str(FAR)})
     assert not form.is_valid()
     assert form.errors["id"][0].code == "unique"
-    form = Writable(data={"id": Shipment(pk=FAR).get_id_display()})
+    writable = serializer(Shipment, ["id"], extra_kwargs={"id": {"read_only": False}})
+    form = writable(data={"id": Shipment(pk=FAR).get_id_display()})
     assert form.is_valid(), form.errors
     assert form.validated_data == {"id": FAR}
 
@@ -384,12 +375,8 @@ def test_a_key_that_the_user_lets_be_written(db: None) -> None:
 def test_keys_that_no_generator_gave_are_shown(db: None) -> None:
     """0 and negative keys, which other systems wrote, don't keep the page from being shown."""
 
-    class ShipmentSerializer(serializers.ModelSerializer):
-        class Meta:
-            model = Shipment
-            fields = ("id", "order")
-
-    assert ShipmentSerializer(Shipment(pk=0, order_id=-5)).data == {"id": "0", "order": "-5"}
+    shown = serializer(Shipment, ["id", "order"])
+    assert shown(Shipment(pk=0, order_id=-5)).data == {"id": "0", "order": "-5"}
 
 
 def test_no_query_more(api: APIClient, shipment: Shipment, django_assert_num_queries: Any) -> None:
@@ -422,3 +409,151 @@ def test_the_browsable_api_chooses_by_the_text(api: APIClient, shipment: Shipmen
     body = {"shipment": text, "place": "Oslo"}
     assert api.post("/legs/", body, format="multipart").status_code == 201
     assert Leg.objects.get(place="Oslo").shipment == shipment
+
+
+# --- what is no model, or not one alone: as Django REST framework has it, and each in its form ---
+
+
+class Shelf:
+    """What DRF takes for a queryset: it has ``get()``, and no model."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def get(self, **wanted: Any) -> Any:
+        self.asked.append(wanted)
+        if wanted in ({"name": "tea"}, {"pk": 3}):
+            return SimpleNamespace(pk=3, name="tea")
+        raise ObjectDoesNotExist
+
+
+def test_a_queryset_of_the_users_own_needs_no_model() -> None:
+    """For slugs and for keys, given to the field or by a method of it."""
+    shelf = Shelf()
+    slug = serializers.SlugRelatedField(slug_field="name", queryset=shelf)  # type: ignore[arg-type]
+    assert slug.to_internal_value("tea").pk == 3
+
+    class Own(serializers.PrimaryKeyRelatedField):
+        def get_queryset(self) -> Any:
+            return shelf
+
+    assert Own(read_only=False, many=False).to_internal_value(3).name == "tea"
+    with pytest.raises(serializers.ValidationError):
+        slug.to_internal_value("coffee")
+
+
+class Feed(serializers.Serializer):
+    """Rows of several models in one list: what happened lately, or what a search found."""
+
+    id = IdField()
+    pk = serializers.ReadOnlyField()
+
+
+def test_rows_of_several_models_have_each_their_own_form() -> None:
+    """An order's id in the form of a shipment's would lead to another row."""
+    shipment, order, user = Shipment(pk=FAR), Order(pk=FAR), User(pk=7)
+    rows = [shipment, order, user, shipment, user, order]
+    shown = [dict(row) for row in Feed(rows, many=True).data]
+    texts = {Shipment: shipment.get_id_display(), Order: str(FAR)}
+    assert [row["id"] for row in shown] == [texts.get(type(row), "7") for row in rows]
+    assert [row["pk"] for row in shown] == [texts.get(type(row), 7) for row in rows]
+
+
+class Links(serializers.Serializer):
+    previous = serializers.PrimaryKeyRelatedField(read_only=True)
+    previous_id = serializers.ReadOnlyField()
+
+
+@isolate_apps("tests.app")
+def test_relations_of_rows_of_several_models_do_so_too() -> None:
+    """Whatever the first row's relation of that name led to."""
+
+    class Edition(django_models.Model):
+        previous = django_models.ForeignKey(Order, on_delete=django_models.CASCADE)
+
+        class Meta:
+            app_label = "app"
+
+    rows = [Edition(previous_id=FAR), Shipment(previous_id=FAR), Edition(previous_id=FAR)]
+    texts = [str(FAR), Shipment(pk=FAR).get_id_display(), str(FAR)]
+    for some in (rows, rows[1:]):
+        shown = [dict(row) for row in Links(some, many=True).data]
+        assert [row["previous"] for row in shown] == texts[-len(some) :]
+        assert [row["previous_id"] for row in shown] == texts[-len(some) :]
+
+
+def test_a_link_of_others_asks_a_row_once() -> None:
+    """Its look-up may be a property that costs something."""
+    asked = []
+
+    class Page:
+        @property
+        def slug(self) -> str:
+            asked.append(self)
+            return "tea"
+
+    field = serializers.HyperlinkedIdentityField(view_name="page", lookup_field="slug")
+    with override_settings(ROOT_URLCONF=(path("pages/<slug>/", print, name="page"),)):
+        assert field.get_url(Page(), "page", None, None) == "/pages/tea/"
+    assert len(asked) == 1
+
+
+def test_fields_of_other_models_are_left_to_the_library() -> None:
+    """From the second row on nothing of ours is called: a long list costs what it did."""
+
+    class UserSerializer(serializers.ModelSerializer):
+        rank = serializers.ReadOnlyField(source="pk")
+        Meta = serializer(User, ["rank"]).Meta
+
+    class Own(serializers.ReadOnlyField):
+        def get_attribute(self, instance: Any) -> Any:
+            return -super().get_attribute(instance)
+
+    class OwnSerializer(UserSerializer):
+        rank = Own(source="pk")
+
+    rows = [User(pk=7), User(pk=8), User(pk=9)]
+    made = UserSerializer(rows, many=True)
+    assert [row["rank"] for row in made.data] == [7, 8, 9]
+    assert "django_idgen" not in made.child.fields["rank"].get_attribute.__module__
+    assert [row["rank"] for row in OwnSerializer(rows, many=True).data] == [-7, -8, -9]
+
+
+class Document:
+    """A row of another library's: its models have a ``_meta`` of their own."""
+
+    _meta: ClassVar[dict[str, Any]] = {"collection": "documents"}
+    pk = 7
+    name = "tea"
+
+    @property
+    def author(self) -> Document:
+        return self
+
+
+def test_models_of_other_libraries_are_left_alone() -> None:
+    """As ``Meta.model``, as a row, as what a relation leads to, and behind a link."""
+
+    class DocumentSerializer(serializers.Serializer):
+        class Meta:
+            model = Document
+
+        pk = serializers.ReadOnlyField()
+        author = serializers.PrimaryKeyRelatedField(read_only=True)
+        author_name = serializers.SlugRelatedField(
+            slug_field="name", source="author", read_only=True
+        )
+        link = serializers.HyperlinkedIdentityField(view_name="page", lookup_field="name")
+
+    class Plain(DocumentSerializer):
+        Meta = None  # type: ignore[assignment]
+
+    with override_settings(ROOT_URLCONF=(path("pages/<name>/", print, name="page"),)):
+        for kind in (DocumentSerializer, Plain):
+            shown = kind([Document(), Document()], many=True, context={"request": None}).data
+            assert shown[1] == {
+                "pk": 7,
+                "author": 7,
+                "author_name": "tea",
+                "link": "/pages/tea/",
+            }
