@@ -196,8 +196,11 @@ def test_declared_relations_are_strings(api: APIClient, shipment: Shipment, tag:
         assert sent(changed)["previous"] == text
 
 
-def test_links_have_the_fields_form(api: APIClient, shipment: Shipment) -> None:
-    """Links to a model whose ids are base62 hold base62, and are read back."""
+def test_links_have_the_fields_form(api: APIClient, shipment: Shipment, settings: Any) -> None:
+    """Links to a model whose ids are base62 hold base62, and are read back.
+
+    ``<int:pk>`` can't hold a text: such a link has the number.
+    """
     Shipment.objects.create(order=shipment.order, previous=shipment)
     text = shipment.get_id_display()
     row = sent(api.get(f"/linked/{text}/"))
@@ -208,23 +211,14 @@ def test_links_have_the_fields_form(api: APIClient, shipment: Shipment) -> None:
     assert sent(api.post("/linked/", body, format="json"), 201)["previous"] == row["url"]
     assert Shipment.objects.filter(previous=shipment).count() == 2
 
-
-def test_links_whose_path_holds_numbers_alone(
-    api: APIClient, shipment: Shipment, settings: Any
-) -> None:
-    """``<int:pk>`` can't hold a text: the link has the number."""
-
     class Urls:
         urlpatterns = (path("s/<int:pk>/", lambda request, pk: None, name="shipment-detail"),)
 
     class Linked(serializers.HyperlinkedModelSerializer):
-        class Meta:
-            model = Shipment
-            fields = ("url",)
+        Meta = serializer(Shipment, ["url"]).Meta
 
     settings.ROOT_URLCONF = Urls
-    request = APIRequestFactory().get("/")
-    form = Linked(shipment, context={"request": request})
+    form = Linked(shipment, context={"request": APIRequestFactory().get("/")})
     assert form.data["url"] == f"http://testserver/s/{shipment.pk}/"
 
 
@@ -237,22 +231,21 @@ def test_choices_are_left_alone(api: APIClient) -> None:
 
 
 def test_numbers_off_the_key_are_strings(api: APIClient) -> None:
-    """Beside a key that is none of ours, which remains a number."""
+    """Beside a key that is none of ours, which remains a number; as a part of a composite key."""
     receipt = Receipt.objects.create(number=FAR, stamp=FAR + 2)
     row = sent(api.get(f"/receipts/{receipt.pk}/"))
     assert row == {"id": receipt.pk, "number": str(FAR), "stamp": str(FAR + 2), "note": ""}
-
-
-def test_composite_keys(api: APIClient) -> None:
-    """A number that is a part of a composite key is a string."""
     folder = models.Folder.objects.create(pk=FAR)
     models.Document.objects.create(folder=folder, number=FAR + 2, title="map")
     row = sent(api.get("/documents/"))["results"][0]
     assert row == {"folder": str(FAR), "number": str(FAR + 2), "title": "map"}
 
 
-def test_inherited_keys(db: None) -> None:
-    """Multi-table inheritance: the parent's key under its name, and its column."""
+def test_inherited_and_odd_keys(db: None) -> None:
+    """Multi-table inheritance: the parent's key under its name, and its column.
+
+    0 and negative keys, which other systems wrote, don't keep a page from being shown.
+    """
 
     car = models.Car.objects.create(pk=FAR, id=FAR)
     shown = serializer(models.Car, ["id", "pk", "vehicle_ptr_id", "doors"])
@@ -262,6 +255,8 @@ def test_inherited_keys(db: None) -> None:
         "vehicle_ptr_id": str(FAR),
         "doors": 4,
     }
+    shown = serializer(Shipment, ["id", "order"])
+    assert shown(Shipment(pk=0, order_id=-5)).data == {"id": "0", "order": "-5"}
 
 
 def test_a_generic_key_is_a_string_when_declared(order: Order) -> None:
@@ -370,13 +365,6 @@ def test_a_key_that_the_user_lets_be_written(db: None) -> None:
     form = writable(data={"id": Shipment(pk=FAR).get_id_display()})
     assert form.is_valid(), form.errors
     assert form.validated_data == {"id": FAR}
-
-
-def test_keys_that_no_generator_gave_are_shown(db: None) -> None:
-    """0 and negative keys, which other systems wrote, don't keep the page from being shown."""
-
-    shown = serializer(Shipment, ["id", "order"])
-    assert shown(Shipment(pk=0, order_id=-5)).data == {"id": "0", "order": "-5"}
 
 
 def test_no_query_more(api: APIClient, shipment: Shipment, django_assert_num_queries: Any) -> None:
