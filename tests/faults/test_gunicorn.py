@@ -8,6 +8,7 @@ import pytest
 
 from .processes import (
     ON_POSTGRES,
+    PATIENCE,
     Site,
     Taken,
     assert_no_repeats,
@@ -23,7 +24,9 @@ WORKERS = 4
 
 def gunicorn(*options: str) -> tuple[str, ...]:
     bind = ("--bind", "127.0.0.1:{port}", "--log-level", "info", "--no-control-socket")
-    return (program("gunicorn"), WSGI, *bind, *options)
+    # Its own 30 s count for a worker that loads the application, too, and for the last requests.
+    patient = ("--timeout", f"{PATIENCE:.0f}", "--graceful-timeout", f"{PATIENCE:.0f}")
+    return (program("gunicorn"), WSGI, *bind, *patient, *options)
 
 
 PRELOAD = ("--preload", "--workers", str(WORKERS))

@@ -224,8 +224,12 @@ def names(count: int) -> list[str]:
 
 
 def take_of_each(tags: list[str]) -> list[int]:
-    """An id of each tag, with all loads begun at once."""
-    assert segments.allocator().preload(tags, PATIENCE)
+    """An id of each tag, with all loads begun at once.
+
+    They stand in one queue: each is waited for from the end of the one before it.
+    """
+    segments.allocator().preload(tags)
+    assert all(segments[tag].preload(PATIENCE) for tag in tags)
     return [segments[tag].next_id() for tag in tags]
 
 

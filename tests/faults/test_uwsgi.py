@@ -11,7 +11,15 @@ import pytest
 
 from tests.tiers import long
 
-from .processes import Site, Web, assert_no_repeats, assert_workers_differ, program, serving
+from .processes import (
+    PATIENCE,
+    Site,
+    Web,
+    assert_no_repeats,
+    assert_workers_differ,
+    program,
+    serving,
+)
 
 WORKERS = 3
 FORK_OPTIONS = {
@@ -32,7 +40,7 @@ def uwsgi(*options: str) -> tuple[str, ...]:
 
 def workers_of(web: Web) -> list[dict[str, Any]]:
     """What uWSGI's statistics say of each worker."""
-    with socket.create_connection(("127.0.0.1", web.side), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", web.side), timeout=PATIENCE) as client:
         stats = json.loads(b"".join(iter(lambda: client.recv(65536), b"")))
     return list(stats["workers"])
 

@@ -22,6 +22,11 @@ def as_json(body: object, status: int = 200, **headers: str) -> Said:
     return status, {"Content-Type": "application/json", **headers}, json.dumps(body).encode()
 
 
+def refusal(code: str, status: int, **more: object) -> Said:
+    """An error of the API."""
+    return as_json({"detail": "No.", "code": code, **more}, status)
+
+
 def segment(asked: dict[str, Any], **changes: object) -> Said:
     """The answer of a sound service to ``asked``, but for ``changes`` (None: left out)."""
     start = max(int(asked.get("floor", 0)), 1)

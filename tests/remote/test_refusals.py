@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +13,10 @@ import pytest
 from django_idgen.client import Client
 from django_idgen.core.errors import RegistryUnavailable, SegmentRefused, TagPaused
 from django_idgen.models import LeafAlloc, WorkerLease
+from tests import warm
 from tests.places import make_tables
 
-from .scripted import as_json, scripted, segment
+from .scripted import refusal, scripted, segment
 from .service import EVERYTHING, SECRET, one_token, service
 
 
@@ -88,14 +87,8 @@ call_command("idgen_doctor", "--only", "services", "--json")
 
 def diagnosis(url: str, tag: str, **generator: Any) -> tuple[int, dict[str, str]]:
     """The doctor's exit code in a project behind the service; what it finds, by subject."""
-    done = subprocess.run(
-        [sys.executable, "-c", DOCTOR, url, SECRET, tag, json.dumps(generator)],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    root = Path(__file__).parents[2]
+    done = warm.run(["-c", DOCTOR, url, SECRET, tag, json.dumps(generator)], cwd=root)
     found = json.loads(done.stdout)["findings"]
     return done.returncode, {each["subject"]: each["what"] for each in found}
 
@@ -114,22 +107,20 @@ def test_the_doctor_names_what_the_service_refuses(url: str) -> None:
     assert WorkerLease.objects.using("postgres").count() == 0
 
 
-@pytest.mark.parametrize(
-    ("generator", "words"),
-    [
-        ({"LAYOUT": "js_safe"}, "with fields="),
-        ({"EPOCH": "2024-01-01T00:00:00Z"}, "with epoch_us="),
-        ({"OPTIONS": {"max_ahead": 60}}, "'max_ahead' of this process is 60000 ticks"),
-    ],
-)
-def test_the_doctor_names_settings_that_the_service_refuses(
-    url: str, generator: dict[str, Any], words: str
-) -> None:
+REFUSED_SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"LAYOUT": "js_safe"}, "with fields="),
+    ({"EPOCH": "2024-01-01T00:00:00Z"}, "with epoch_us="),
+    ({"OPTIONS": {"max_ahead": 60}}, "'max_ahead' of this process is 60000 ticks"),
+]
+
+
+def test_the_doctor_names_settings_that_the_service_refuses(url: str) -> None:
     """Before the first id; the way out is not the doctor's --fix, which is the service's."""
-    code, found = diagnosis(url, "orders", **generator)
-    assert (code, list(found)) == (2, ["generator 'default'"])
-    assert words in found["generator 'default'"]
-    assert "--fix" not in found["generator 'default'"]
+    for generator, words in REFUSED_SETTINGS:
+        code, found = diagnosis(url, "orders", **generator)
+        assert (code, list(found)) == (2, ["generator 'default'"])
+        assert words in found["generator 'default'"]
+        assert "--fix" not in found["generator 'default'"]
 
 
 def test_a_paused_tag_and_a_wrong_alias_are_named_at_once(url: str) -> None:
@@ -141,17 +132,17 @@ def test_a_paused_tag_and_a_wrong_alias_are_named_at_once(url: str) -> None:
             client.generators["defualt"].next_id()
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_refused_tag_is_asked_for_once(status: int) -> None:
+def test_a_refused_tag_is_asked_for_once() -> None:
     """One call of a client is one request."""
-    refusal = as_json({"detail": "No.", "code": "not_found"}, status)
+    statuses = [401, 403, 404]
     with (
-        scripted(lambda path, asked: refusal) as server,
-        Client(server.url, token="t", wait=0.5) as client,
+        scripted(lambda path, asked: refusal("not_found", statuses.pop())) as server,
+        Client(server.url, token="t", wait=30) as client,
     ):
-        with pytest.raises(SegmentRefused, match=r"No\."):
-            client.segments["t"].next_id()
-        assert len(server.posts) == 1
+        for asked in (1, 2, 3):
+            with pytest.raises(SegmentRefused, match=r"No\."):
+                client.segments[f"t{asked}"].next_id()
+            assert len(server.posts) == asked
 
 
 def test_a_page_of_what_stands_before_the_service_is_waited_out() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 
 from tests.mysql_driver import use_pymysql_for_mysqlclient
-from tests.patience import wait_patiently
+from tests.patience import PATIENT_TIMEOUT, wait_patiently
 
 use_pymysql_for_mysqlclient()
 wait_patiently()
@@ -19,3 +19,5 @@ ROOT_URLCONF = "tests.faults.site.urls"
 INSTALLED_APPS = ["django_idgen", "tests.faults.site"]
 DATABASES = {"default": json.loads(os.environ["SITE_DATABASE"])}
 IDGEN = json.loads(os.environ.get("SITE_IDGEN", "{}"))
+# A registry's shipped 10 s count for the first connection, too, and a fleet's queue.
+IDGEN.setdefault("GENERATORS", {"default": {"LEASES": {"OPTIONS": {"timeout": PATIENT_TIMEOUT}}}})
