@@ -17,7 +17,7 @@ from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.segment_generator import Growth
 from django_idgen.sources.memory import MemorySource
 
-LIMIT = 20  # seconds after which a test gives up on a thread; never reached when all is well
+LIMIT = 60  # seconds after which a test gives up on a thread; never reached when all is well
 
 
 class ManualLoader:

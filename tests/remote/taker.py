@@ -1,7 +1,8 @@
 """Takes ids of both kinds from services: ``python -m tests.remote.taker FILE COUNT``.
 
 It has no Django. Batches of what it took stand in FILE, one JSON list a line; it goes on
-after errors, which it writes down too, until COUNT batches of each kind are there.
+after errors, which it writes down too, until it took COUNT batches of each kind since there
+is a file FILE.enough.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 from django_idgen.client import Client
 from django_idgen.core.errors import IdgenError
@@ -21,6 +23,7 @@ BATCH = 50
 def main(path: str, count: int) -> None:
     urls = os.environ["TAKER_URLS"].split()
     until = time.monotonic() + PATIENCE
+    enough = Path(f"{path}.enough")
     with Client(urls, token_env="TAKER_TOKEN", timeout=2, wait=1) as client, open(path, "a") as out:
         takes = {
             "ids": client.next_ids,
@@ -32,7 +35,7 @@ def main(path: str, count: int) -> None:
                 if left[kind]:
                     try:
                         said: dict[str, object] = {kind: take(BATCH)}
-                        left[kind] -= 1
+                        left[kind] -= enough.exists()
                     except IdgenError as error:
                         said = {"error": f"{type(error).__name__}: {error}"}
                     out.write(json.dumps(said) + "\n")

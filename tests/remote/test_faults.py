@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
-import json
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.db import connections
+from django.test import override_settings
 
 from django_idgen.client import Client
 from django_idgen.client import _close_all as close_clients
 from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.core.errors import GeneratorClosed, RegistryUnavailable, SegmentUnavailable
+from django_idgen.core.errors import (
+    GeneratorClosed,
+    NamespaceMismatch,
+    RegistryUnavailable,
+    SegmentUnavailable,
+)
 from django_idgen.core.snowflake import SnowflakeGenerator
 from django_idgen.leases.http import HttpLeases
 from django_idgen.models import LeafAlloc, WorkerLease
 from django_idgen.process import handlers
 from django_idgen.remote.link import HttpLink, leases_path
 from django_idgen.sources.http import HttpSource
+from tests.faults.processes import eventually
+from tests.segment_tools import in_child
 from tests.server_tools import at_once
 
 from .scripted import Wire, closed_url, wire
 from .service import SECRET, service
 
 STEP = 20
-LOSSES = ["cut", "half", "silent", "drip"]
+LOSSES = {"cut": 30.0, "half": 30.0, "silent": 1.0, "drip": 1.0}
+"""How an answer may be lost, and the client's timeout, which the last two wait out."""
+LOST = "does not use what that answer"
 
 
 @pytest.fixture
@@ -61,55 +71,62 @@ def max_id(alias: str, tag: str) -> int:
     return int(row.max_id)
 
 
-def registry_at(urls: str | list[str], **options: Any) -> HttpLeases:
+def registry_at(url: str, timeout: float = 30) -> HttpLeases:
     """A registry for the service's default generator, as the client makes it."""
-    with Client(urls, token=SECRET) as client:
-        made: HttpLeases = client.generators["default"].keeper.registry
-    return HttpLeases(made.namespace, base_urls=urls, generator="default", token=SECRET, **options)
+    with client_of(url) as client:
+        namespace = client.generators["default"].keeper.registry.namespace
+    options = {"generator": "default", "token": SECRET, "timeout": timeout}
+    return HttpLeases(namespace, base_urls=url, **options)
+
+
+def client_of(url: str, **options: Any) -> Client:
+    """A client that waits for as long as a busy machine may take."""
+    return Client(url, token=SECRET, wait=30, timeout=30, **options)
+
+
+@contextmanager
+def losing(wired: Wire, mode: str) -> Iterator[None]:
+    """The answer to the call in the block is lost, after the service has given it."""
+    wired.mode, answers = mode, wired.answers
+    yield
+    eventually(lambda: wired.answers == answers + 1)
+    wired.mode = "pass"
 
 
 @pytest.mark.parametrize("mode", LOSSES)
-def test_a_lost_answer_is_a_lost_segment(postgres: str, wired: Wire, mode: str) -> None:
-    """The service granted once, the client has an error and a gap, and goes on above it."""
-    source = HttpSource(base_urls=wired.url, token=SECRET, timeout=2)
-    before = source.fetch("t")
-    wired.mode, answers = mode, wired.answers
-    with pytest.raises(SegmentUnavailable, match="does not use what that answer"):
-        source.fetch("t", floor=before.stop)
-    wired.mode = "pass"
-    assert wired.answers == answers + 1
-    assert max_id(postgres, "t") == before.stop + STEP
-    assert source.fetch("t", floor=before.stop).start == before.stop + STEP
-    source.close()
+def test_a_lost_answer_is_a_lost_grant(postgres: str, url: str, wired: Wire, mode: str) -> None:
+    """The service granted once, the client has an error and a gap, and goes on above it.
 
+    Of a lost lease the worker id stays taken until its window is over.
+    """
+    deaf = HttpSource(base_urls=wired.url, token=SECRET, timeout=LOSSES[mode])
+    with losing(wired, mode), pytest.raises(SegmentUnavailable, match=LOST):
+        deaf.fetch("t")
+    deaf.close()
+    assert max_id(postgres, "t") == 1 + STEP
+    with closing(HttpSource(base_urls=wired.url, token=SECRET, timeout=30)) as source:
+        assert source.fetch("t").start == 1 + STEP
 
-@pytest.mark.parametrize("mode", LOSSES)
-def test_a_lost_answer_is_a_lost_lease(postgres: str, url: str, wired: Wire, mode: str) -> None:
-    """One worker id stays taken until its window is over; the next acquire gets another."""
-    registry = registry_at(wired.url, timeout=2)
-    wired.mode, answers = mode, wired.answers
-    with pytest.raises(RegistryUnavailable, match="does not use what that answer"):
-        registry.acquire(holder="deaf")
-    wired.mode = "pass"
-    assert wired.answers == answers + 1
+    unheard, registry = registry_at(wired.url, LOSSES[mode]), registry_at(wired.url, 30)
+    with losing(wired, mode), pytest.raises(RegistryUnavailable, match=LOST):
+        unheard.acquire(holder="deaf")
     rows = WorkerLease.objects.using(postgres)
     (lost,) = rows.values_list("worker", flat=True)
     lease = registry.acquire(holder="deaf").lease
     assert lease.worker != lost
     # A renewal, too: what the registry has done counts, what we hear does not.
-    wired.mode = mode
-    with pytest.raises(RegistryUnavailable):
-        registry.renew(lease, last_tick=lease.until + 5)
-    wired.mode = "pass"
+    with losing(wired, mode), pytest.raises(RegistryUnavailable):
+        unheard.renew(lease, last_tick=lease.until + 5)
     assert registry.renew(lease, last_tick=lease.start).lease.until > lease.until
     assert registry.release(lease, last_tick=lease.start) is True
     assert rows.exclude(token="").count() == 1
+    unheard.close()
     registry.close()
 
 
 def test_after_a_lost_answer_another_address_is_asked_first(wired: Wire, url: str) -> None:
     """The call itself fails, as its grant may exist; the next one does not go there again."""
-    source = HttpSource(base_urls=[wired.url, url], token=SECRET, timeout=2)
+    source = HttpSource(base_urls=[wired.url, url], token=SECRET, timeout=30)
     held = source.fetch("t")
     wired.mode = "cut"
     with pytest.raises(SegmentUnavailable):
@@ -132,7 +149,7 @@ def test_a_service_without_its_database_says_so_and_recovers(postgres: str, url:
     """503 becomes SegmentUnavailable, and RegistryUnavailable, with the cause; then ids again."""
     settings = connections.settings[postgres]
     source = HttpSource(base_urls=url, token=SECRET, timeout=30)
-    registry = registry_at(url, timeout=30)
+    registry = registry_at(url)
     held, lease = source.fetch("t"), registry.acquire(holder="a").lease
     port, settings["PORT"] = settings["PORT"], closed_url().rpartition(":")[2].partition("/")[0]
     try:
@@ -152,7 +169,7 @@ def test_a_service_without_its_database_says_so_and_recovers(postgres: str, url:
 
 def test_many_threads_share_a_client(url: str) -> None:
     """64 threads of one client, from the very first use on: every id once."""
-    with Client(url, token=SECRET, wait=30, timeout=30) as client:
+    with client_of(url) as client:
 
         def take(number: int) -> tuple[list[int], list[int]]:
             return client.next_ids(200), client.segments["orders"].next_ids(200)
@@ -166,10 +183,10 @@ def test_many_threads_share_a_client(url: str) -> None:
 
 def test_a_forked_child_has_grants_of_its_own(url: str) -> None:
     """Parent and child go on at once with other ids, and other worker ids (I5)."""
-    with Client(url, token=SECRET, wait=30, timeout=30) as client:
+    with client_of(url) as client:
         generator, tag = client.generators["default"], client.segments["orders"]
         before = [*generator.next_ids(10), *tag.next_ids(5)]
-        theirs = _in_child(lambda: _of_child(client))
+        theirs = in_child(lambda: _of_child(client))
         ours = [*generator.next_ids(200), *tag.next_ids(60)]
         assert len({*before, *theirs, *ours}) == len(before) + len(theirs) + len(ours)
         workers = {generator.layout.unpack(value).worker for value in (before[0], theirs[0])}
@@ -182,8 +199,8 @@ def test_a_forked_child_has_grants_of_its_own(url: str) -> None:
 
 def test_a_generator_outlives_its_client(url: str) -> None:
     """Who keeps a generator alone keeps its client: both still hear of forks and of the end."""
-    generator = Client(url, token=SECRET, wait=30, timeout=30).generators["default"]
-    tag = Client(url, token=SECRET, wait=30, timeout=30).segments["orders"]
+    generator = client_of(url).generators["default"]
+    tag = client_of(url).segments["orders"]
     gc.collect()
     before = [generator.next_id(), tag.next_id()]
 
@@ -192,7 +209,7 @@ def test_a_generator_outlives_its_client(url: str) -> None:
         close_clients()
         return taken
 
-    theirs = _in_child(work)
+    theirs = in_child(work)
     ours = [generator.next_id(), *tag.next_ids(60)]
     assert len({*before, *theirs, *ours}) == len(before) + len(theirs) + len(ours)
     workers = {generator.layout.unpack(value).worker for value in (before[0], theirs[0])}
@@ -207,7 +224,7 @@ def test_a_client_that_is_closed_half_still_hears_of_a_fork(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I5: after a close that was interrupted, as while another thread closes."""
-    client = Client(url, token=SECRET, wait=30, timeout=30)
+    client = client_of(url)
     generator, tag = client.generators["default"], client.segments["orders"]
     ids = [generator.next_id(), tag.next_id()]
 
@@ -226,7 +243,7 @@ def test_a_client_that_is_closed_half_still_hears_of_a_fork(
         client.close()
         return taken
 
-    theirs = _in_child(work)
+    theirs = in_child(work)
     workers = {generator.layout.unpack(value).worker for value in (ids[0], theirs[0])}
     assert len(workers) == 2
     client.close()
@@ -243,7 +260,7 @@ def test_a_child_without_hooks_has_a_connection_of_its_own(url: str) -> None:
         return [segment.start, segment.stop, int(source._link._connected() is inherited)]
 
     inherited = source._link._connected()
-    start, stop, shared = _in_child(work)
+    start, stop, shared = in_child(work)
     ours = source.fetch("orders", floor=before.stop)
     assert not shared
     assert not {*range(start, stop)} & {*ours.ids()}
@@ -256,32 +273,13 @@ def _of_child(client: Client) -> list[int]:
     return ids
 
 
-def _in_child(work: Callable[[], list[int]]) -> list[int]:
-    read, write = os.pipe()
-    pid = os.fork()
-    if not pid:
-        try:
-            said: object = work()
-        except BaseException as error:
-            said = repr(error)
-        os.write(write, json.dumps(said).encode())
-        os._exit(0)
-    os.close(write)
-    with open(read) as pipe:
-        text = pipe.read()
-    os.waitpid(pid, 0)
-    said = json.loads(text)
-    assert isinstance(said, list), said
-    return said
-
-
 @pytest.mark.parametrize("step", [-3600, 3600])
 def test_the_clock_of_the_client_does_not_matter(url: str, step: int) -> None:
     """Its host's clock is stepped by an hour: ids rise, none comes twice, stamps stay right."""
     offset = [0]
     clock = replace(SYSTEM_CLOCK, wall_ns=lambda: SYSTEM_CLOCK.wall_ns() + offset[0])
     registry = registry_at(url)
-    with Client(url, token=SECRET) as client:
+    with client_of(url) as client:
         layout = client.generators["default"].layout
     made = SnowflakeGenerator(layout, registry, max_ahead=1, clock=clock)
     ids = made.next_ids(100)
@@ -299,7 +297,7 @@ def test_the_clock_of_the_client_does_not_matter(url: str, step: int) -> None:
 
 def test_a_client_that_was_closed_gives_no_ids(postgres: str, url: str) -> None:
     """Its worker id is free, and asking is an error; closing twice is none."""
-    client = Client(url, token=SECRET)
+    client = client_of(url)
     client.next_id()
     held = client.generators["default"]
     tag = client.segments["orders"]
@@ -314,7 +312,6 @@ def test_a_client_that_was_closed_gives_no_ids(postgres: str, url: str) -> None:
 
 def test_coroutines_take_ids_of_a_client(url: str) -> None:
     """``anext_id`` and ``anext_ids`` of both kinds, and an id is taken apart."""
-    import asyncio
 
     async def take(client: Client) -> list[int]:
         some = await asyncio.gather(*(client.anext_id() for _ in range(20)))
@@ -322,7 +319,7 @@ def test_coroutines_take_ids_of_a_client(url: str) -> None:
         assert sorted(tags) == list(range(1, 51))
         return [*some, *await client.anext_ids(5)]
 
-    with Client(url, token=SECRET, wait=30) as client:
+    with client_of(url) as client:
         ids = asyncio.run(take(client))
         assert len(set(ids)) == 25
         parts = client.decode(str(ids[0]))
@@ -333,11 +330,7 @@ def test_coroutines_take_ids_of_a_client(url: str) -> None:
 
 def test_a_service_whose_settings_changed_lends_no_more(postgres: str, url: str) -> None:
     """A client that was set up for another epoch is refused, with both values (I8)."""
-    from django.test import override_settings
-
-    from django_idgen.core.errors import NamespaceMismatch
-
-    with Client(url, token=SECRET) as client:
+    with client_of(url) as client:
         generator = client.generators["default"]
         leases = {"LEASES": {"OPTIONS": {"database": postgres}}, "NAMESPACE": "anew"}
         moved = {"GENERATORS": {"default": {**leases, "EPOCH": "2025-06-01T00:00:00Z"}}}
@@ -364,19 +357,10 @@ def test_a_connection_that_the_server_closed_loses_nothing(url: str) -> None:
 def test_a_hung_service_holds_up_no_other_tag_for_long(url: str, wired: Wire) -> None:
     """A request under way at a silent address ends by itself; meanwhile others go elsewhere."""
     wired.mode = "silent"
-    link = HttpLink([wired.url, url], token=SECRET, timeout=2)
-    failed: list[Exception] = []
-
-    def ask() -> None:
-        try:
-            link.ask("tags/a/segment", {"tag": "a"}, unavailable=SegmentUnavailable)
-        except SegmentUnavailable as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join(60)
-    assert len(failed) == 1
+    link = HttpLink([wired.url, url], token=SECRET, timeout=1)
+    with pytest.raises(SegmentUnavailable):
+        link.ask("tags/a/segment", {"tag": "a"}, unavailable=SegmentUnavailable)
+    link._timeout = 30  # which those that are answered may take
     answer = link.ask("tags/b/segment", {"tag": "b"}, unavailable=SegmentUnavailable)
     assert answer.body["start"] == "1"
     assert link.ask(leases_path("default"), unavailable=SegmentUnavailable).body["workers"]
@@ -391,7 +375,7 @@ def test_a_listener_that_fails_is_logged(url: str, caplog: pytest.LogCaptureFixt
         told.append(name)
         raise ValueError(name)
 
-    with Client(url, token=SECRET, on_event=listen) as client:
+    with client_of(url, on_event=listen) as client:
         assert client.segments["orders"].next_ids(30) == list(range(1, 31))
         client.next_id()
     assert {"segment_loaded", "lease_acquired", "lease_released"} <= set(told)
@@ -402,7 +386,7 @@ def test_a_listener_that_fails_is_logged(url: str, caplog: pytest.LogCaptureFixt
 def test_no_secret_is_logged(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Hazard 26: neither the access token nor a lease's, whatever goes wrong, on either side."""
     caplog.set_level(0)
-    with Client(url, token=SECRET) as client:
+    with client_of(url) as client:
         client.next_id()
         lease = client.generators["default"].keeper.lease
         registry = client.generators["default"].keeper.registry
@@ -421,7 +405,7 @@ def test_before_a_fork_of_uwsgi_nothing_is_held(
 ) -> None:
     """Each call in uWSGI's master takes a grant of its own and gives it back (hazard 56)."""
     held = WorkerLease.objects.using(postgres).exclude(token="")
-    with Client(url, token=SECRET, wait=30) as client:
+    with client_of(url) as client:
         master = SimpleNamespace(worker_id=lambda: 0, masterpid=os.getpid)
         monkeypatch.setitem(sys.modules, "uwsgi", master)
         early = [client.next_id(), *client.next_ids(3), client.segments["t"].next_id()]
