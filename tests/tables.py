@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+E = TypeVar("E", bound=Exception)
+
 
 def refused(
-    errors: type[Exception] | tuple[type[Exception], ...],
+    error: type[E],
     call: Callable[..., Any],
     *values: Any,
     match: str = "",
     **options: Any,
-) -> Exception:
+) -> E:
     """The error with which ``call`` refuses the row, and which says ``match`` (an expression).
 
     A row that is taken, or refused in another way, fails the test, which names the row.
     """
-    row = f"in the row {values} {options}"
+    row = f"in the row {values} {options}, where {error.__name__} was expected"
     try:
         got = call(*values, **options)
-    except Exception as error:
-        if isinstance(error, errors) and re.search(match, str(error)):
-            return error
-        error.add_note(f"{row}, where {errors} was expected, to say {match!r}")
+    except Exception as raised:
+        if isinstance(raised, error) and re.search(match, str(raised)):
+            return raised
+        raised.add_note(f"{row}, to say {match!r}")
         raise
-    pytest.fail(f"{got!r} {row}, where {errors} was expected")
+    pytest.fail(f"{got!r} {row}")
