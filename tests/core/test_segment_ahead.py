@@ -332,23 +332,6 @@ def test_an_answer_that_went_back_is_never_accepted_again():
     assert generator.next_id() == 21
 
 
-def test_closing_the_allocator_waits_for_the_load_under_way():
-    """A clean exit leaves no gap: what it brings goes back before the source is closed."""
-    source = ScriptedSource(100)
-    allocator = SegmentAllocator(source, Loader(), timeout=LIMIT, growth=STILL)
-    generator = allocator.generator("order")
-    generator.next_ids(5)
-    source.entered = threading.Semaphore(0)
-    source.gate.clear()
-    generator.next_ids(10)
-    assert source.entered.acquire(timeout=LIMIT)
-    threading.Timer(0.05, source.gate.set).start()
-    close, order = source.close, []
-    source.close = lambda: (order.extend(source.returned), close())
-    allocator.close()
-    assert order == [("order", range(16, 101)), ("order", range(101, 201))]
-
-
 def test_a_clean_restart_leaves_no_gap():
     """Every id below the end of what was fetched is given out or back."""
     source = ScriptedSource(100)
@@ -369,11 +352,12 @@ class LoaderEach:
         return Loader().submit(fn, urgent=urgent)
 
 
-def test_a_close_waits_for_what_is_under_way_in_any_thread(monkeypatch):
+@pytest.mark.parametrize("loader", [Loader(), LoaderEach()])
+def test_a_close_waits_for_what_is_under_way_in_any_thread(monkeypatch, loader):
     """A preload's answer goes back before the source is closed, whichever thread has it."""
     monkeypatch.setattr(segment_allocator, "LEAVE_WITHIN", LIMIT)
     source = ScriptedSource(10)
-    allocator = SegmentAllocator(source, LoaderEach(), timeout=LIMIT, growth=STILL)
+    allocator = SegmentAllocator(source, loader, timeout=LIMIT, growth=STILL)
     generator = allocator.generator("order")
     assert generator.next_id() == 1
     assert source.entered.acquire(timeout=LIMIT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -28,30 +27,19 @@ def gated(first_timeout: float) -> tuple[SegmentAllocator, ScriptedSource]:
     return allocator, source
 
 
-def open_slowly(source: ScriptedSource) -> None:
-    assert source.entered.acquire(timeout=LIMIT)
-    time.sleep(20 * SHORT)
-    source.gate.set()
-
-
 def limit_of(allocator: SegmentAllocator, tag: str) -> str:
     with pytest.raises(SegmentUnavailable) as caught:
         allocator.generator(tag).next_id()
     return str(caught.value).partition("within ")[2].partition(" (")[0]
 
 
-def test_the_first_segment_may_take_longer_than_the_timeout():
+@pytest.mark.parametrize("coroutine", [False, True])
+def test_the_first_segment_may_take_longer_than_the_timeout(coroutine):
     """A connection is opened and tables are made: a slow machine is no failure."""
     allocator, source = gated(LIMIT)
-    threading.Thread(target=open_slowly, args=[source]).start()
-    assert allocator.generator("order").next_id() == 1
-
-
-def test_a_coroutine_waits_for_the_first_segment_as_long():
-    """What is to be done is the same for both."""
-    allocator, source = gated(LIMIT)
-    threading.Thread(target=open_slowly, args=[source]).start()
-    assert asyncio.run(allocator.generator("order").anext_id()) == 1
+    threading.Timer(5 * SHORT, source.gate.set).start()
+    generator = allocator.generator("order")
+    assert (asyncio.run(generator.anext_id()) if coroutine else generator.next_id()) == 1
 
 
 def test_later_segments_are_waited_for_no_longer_than_the_timeout():

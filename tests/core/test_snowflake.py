@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from itertools import groupby, islice, pairwise
 
@@ -43,6 +44,7 @@ LAYOUTS = {
     "63 bits of time and sequence": layout_of(("time", 45), ("worker", 0), ("sequence", 18)),
 }
 TINY = layout_of(("time", 41), ("worker", 2), ("sequence", 2))
+LIMIT = 60  # seconds after which a test gives up on a thread; never reached when all is well
 
 
 @pytest.fixture
@@ -132,15 +134,16 @@ def test_a_batch_goes_over_as_many_ticks_as_it_needs(world):
 
 def test_a_batch_keeps_no_other_thread_waiting_for_its_end():
     """Where few ids fit a tick, one large batch would else stop the whole process."""
-    with real(LAYOUTS["no sequence"]) as generator:
-        batch: list[int] = []
-        thread = threading.Thread(target=lambda: batch.extend(generator.next_ids(600)))
-        thread.start()
+    generator = real(LAYOUTS["no sequence"])
+    with ThreadPoolExecutor(1) as pool:
+        batch = pool.submit(generator.next_ids, MAX_BATCH)  # of hours, an id a millisecond
         while generator.stats().issued < 10:
             SYSTEM_CLOCK.sleep(0.001)
-        among = generator.next_id()
-        thread.join(60)
-        assert batch[0] < among < batch[-1]
+        assert generator.next_id() > 0
+        assert not batch.done()
+        generator.close()
+        with pytest.raises(GeneratorClosed):
+            batch.result(LIMIT)
 
 
 def test_no_ids_are_no_trouble(world):
@@ -417,30 +420,36 @@ def test_one_refusal_answers_for_all_who_stood_in_line(world):
     class Slow(MemoryLeases):
         def acquire(self, **wanted):
             asked.append(wanted)
-            assert gate.wait(20)
+            assert gate.wait(LIMIT)
             raise RegistryUnavailable("no answer")
 
+    class Line:
+        """The generator's lock, before which callers are counted."""
+
+        def __init__(self, lock):
+            self.lock, self.came = lock, threading.Semaphore(0)
+
+        def __enter__(self):
+            self.came.release()
+            self.lock.acquire()
+
+        def __exit__(self, *exc):
+            self.lock.release()
+
     generator = SnowflakeGenerator(world.layout, Slow(world.namespace), background=False)
-    failures = []
-
-    def ask():
-        try:
-            generator.next_id()
-        except RegistryUnavailable as error:
-            failures.append(str(error))
-
-    threads = [threading.Thread(target=ask) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    SYSTEM_CLOCK.sleep(0.2)  # all of them stand in line by now, and hold nobody up if not
-    gate.set()
-    for thread in threads:
-        thread.join(20)
-    assert failures == ["no answer"] * 16
-    assert len(asked) < 4
-    asked.clear()
-    ask()
-    assert len(asked) == 1  # who comes afterwards asks anew
+    line = generator._lock = Line(generator._lock)
+    with ThreadPoolExecutor(16) as pool:
+        calls = [pool.submit(generator.next_id) for _ in range(16)]
+        for _ in calls:
+            assert line.came.acquire(timeout=LIMIT)
+        gate.set()
+        for call in calls:
+            with pytest.raises(RegistryUnavailable, match="no answer"):
+                call.result(LIMIT)
+    assert len(asked) == 1
+    with pytest.raises(RegistryUnavailable):
+        generator.next_id()
+    assert len(asked) == 2  # who comes afterwards asks anew
     generator.close()
 
 

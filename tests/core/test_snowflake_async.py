@@ -14,7 +14,7 @@ from django_idgen.core.snowflake import SnowflakeGenerator, take_none
 from django_idgen.leases.memory import MemoryLeases
 from tests.snowflake_tools import STANDARD, real, space_of
 
-LIMIT = 20
+LIMIT = 60
 SPACE = space_of(STANDARD)
 
 
@@ -23,9 +23,10 @@ class SlowLeases(MemoryLeases):
 
     def __init__(self, space: Namespace) -> None:
         super().__init__(space)
-        self.gate = threading.Event()
+        self.gate, self.asked = threading.Event(), threading.Event()
 
     def acquire(self, **asked):
+        self.asked.set()
         assert self.gate.wait(LIMIT)
         return super().acquire(**asked)
 
@@ -51,8 +52,9 @@ def test_the_loop_goes_on_while_the_lease_is_waited_for():
     async def work() -> int:
         with SnowflakeGenerator(STANDARD, registry) as generator:
             waiting = asyncio.create_task(generator.anext_id())
+            assert await asyncio.to_thread(registry.asked.wait, LIMIT)
             for _ in range(20):
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
                 assert not waiting.done()
             registry.gate.set()
             return await waiting

@@ -269,7 +269,7 @@ def test_a_fork_while_another_thread_holds_the_lock_leaves_no_child_waiting(tmp_
 
 BESIDE_NO_THREAD = """
     import warnings
-    ids = generator(window_ms=600)
+    ids = generator(window_ms=1500)
     warned = []
     warnings.simplefilter("always")
     warnings.showwarning = lambda message, *_: warned.append(str(message))
@@ -351,7 +351,7 @@ GEVENT = """
     monkey.patch_all()
     import gevent
     {preamble}
-    ids = generator(window_ms=300, max_ahead=0.01)
+    ids = generator(window_ms=900, max_ahead=0.01)
     got = []
 
     def take():

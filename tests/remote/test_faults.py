@@ -273,8 +273,7 @@ def _of_child(client: Client) -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize("step", [-3600, 3600])
-def test_the_clock_of_the_client_does_not_matter(url: str, step: int) -> None:
+def test_the_clock_of_the_client_does_not_matter(url: str) -> None:
     """Its host's clock is stepped by an hour: ids rise, none comes twice, stamps stay right."""
     offset = [0]
     clock = replace(SYSTEM_CLOCK, wall_ns=lambda: SYSTEM_CLOCK.wall_ns() + offset[0])
@@ -283,16 +282,17 @@ def test_the_clock_of_the_client_does_not_matter(url: str, step: int) -> None:
         layout = client.generators["default"].layout
     made = SnowflakeGenerator(layout, registry, max_ahead=1, clock=clock)
     ids = made.next_ids(100)
-    offset[0] = step * 10**9
-    ids += made.next_ids(10_000)
-    lease = made.keeper.acquire()
-    ids += made.next_ids(100)
+    for step in (-3600, 3600):
+        offset[0] = step * 10**9
+        ids += made.next_ids(10_000)
+        lease = made.keeper.acquire()
+        ids += made.next_ids(100)
+        now = SYSTEM_CLOCK.wall_ns() // 1_000_000_000
+        assert abs(layout.unpack(ids[-1]).created.timestamp() - now) < 600
+        assert lease.start <= layout.unpack(ids[-1]).tick < lease.until
     made.close()
     registry.close()
     assert ids == sorted(set(ids))
-    now = SYSTEM_CLOCK.wall_ns() // 1_000_000_000
-    assert abs(layout.unpack(ids[-1]).created.timestamp() - now) < 600
-    assert lease.start <= layout.unpack(ids[-1]).tick < lease.until
 
 
 def test_a_client_that_was_closed_gives_no_ids(postgres: str, url: str) -> None:

@@ -91,9 +91,13 @@ with open({path!r}, "a") as out:
 """
 
 
-def test_direct_processes_and_clients_repeat_nothing(site: Site) -> None:
-    """Two processes on the database, clients of two services: every id once, all rising."""
-    batches, clients_of = (60, (0, 1, 0)) if LONG else (20, (0, 1))
+@pytest.mark.parametrize("how", [signal.SIGKILL, *long(signal.SIGSTOP)])
+def test_direct_processes_and_clients_repeat_nothing(site: Site, how: signal.Signals) -> None:
+    """Two processes on the database, clients of two services: every id once, all rising.
+
+    One of the services is killed or hangs meanwhile: its clients go on with the other (hazard 26).
+    """
+    batches, clients_of = (60, (0, 1, 0)) if LONG else (10, (0, 1))
     with ExitStack() as stack:
         webs = [stack.enter_context(serving(site, *gunicorn())) for _ in range(2)]
         urls = [url_of(web) for web in webs]
@@ -101,15 +105,16 @@ def test_direct_processes_and_clients_repeat_nothing(site: Site) -> None:
             stack.enter_context(taking(site, f"client{n}", urls[first:] + urls[:first], batches))
             for n, first in enumerate(clients_of)
         ]
-        for _, path in clients:
-            Path(f"{path}.enough").touch()
         direct = []
         for n in range(2):
             path = site.directory / f"direct{n}"
             code = DIRECT.format(path=str(path), batches=batches)
             direct.append((stack.enter_context(site.python(code)), path))
-        for running, _ in [*clients, *direct]:
-            assert running.finish() == 0, running.output
+        for running, path in clients:
+            running.wait_until(lambda path=path: len(path.read_text().splitlines()) > 20)
+        _strike(webs[0].running.process.pid, how)
+        for running, path in [*clients, *direct]:
+            finish(running, path)
         paths = [path for _, path in [*clients, *direct]]
         for kind, values in taken(paths).items():
             assert len(values) >= len(paths) * batches * 50
@@ -151,20 +156,6 @@ def test_the_processes_of_a_service_over_redis_are_one_installation(redis_site: 
         assert clients[1].release(lease, last_tick=None) is True
         for client in clients:
             client.close()
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, *long(signal.SIGSTOP)])
-def test_a_service_that_dies_is_replaced_by_the_other(site: Site, how: signal.Signals) -> None:
-    """Hazard 26: killed or hung while clients take ids, which go on with the other."""
-    with (
-        serving(site, *gunicorn()) as first,
-        serving(site, *gunicorn()) as second,
-        taking(site, "client", [url_of(first), url_of(second)]) as (running, path),
-    ):
-        running.wait_until(lambda: len(path.read_text().splitlines()) > 20)
-        _strike(first.running.process.pid, how)
-        finish(running, path)
-        assert_rises(path)
 
 
 def test_a_service_that_is_started_anew_is_found_again(site: Site) -> None:
