@@ -1,58 +1,74 @@
-"""Registries for processes started anew, where Django is not set up yet."""
+"""Registries for processes forked from one in which nothing but these imports has happened."""
 
 from __future__ import annotations
 
-from django_idgen.core.lease import Namespace
+from collections.abc import Callable
+
+import django
+from django.apps import apps
+
+if not apps.ready:
+    django.setup()
+
+from django.conf import settings
+from django.db import connections
+
+from django_idgen.core.errors import NoFreeWorker
+from django_idgen.core.lease import Lease, Namespace
 from django_idgen.core.registry import Registry
+from django_idgen.leases.http import HttpLeases
+from django_idgen.leases.redis.registry import RedisLeases
+from django_idgen.leases.server import ServerLeases
+from django_idgen.leases.zookeeper import ZooKeeperLeases
+
+from .lenders import PATIENT
 
 
 def server_leases(alias: str, database: str, namespace: Namespace) -> Registry:
     """A registry in ``database`` of server ``alias``."""
-    import django
-
-    django.setup()
-    from django.db import connections
-
-    from django_idgen.leases.server import ServerLeases
-
     connections.settings[alias]["NAME"] = database
-    return ServerLeases(namespace, alias=alias)
+    return ServerLeases(namespace, alias=alias, timeout=PATIENT)
 
 
 def redis_leases(url: str, alias: str, database: str, namespace: Namespace) -> Registry:
     """A registry in the Redis at ``url``, whose root is ``database`` of server ``alias``."""
-    import django
-
-    django.setup()
-    from django.conf import settings
-    from django.db import connections
-
+    connections.settings[alias]["NAME"] = database
     settings.CACHES = {
         "redis": {"BACKEND": "django_redis.cache.RedisCache", "LOCATION": url, "OPTIONS": {}}
     }
-    from django_idgen.leases.redis.registry import RedisLeases
-
-    connections.settings[alias]["NAME"] = database
-    return RedisLeases(namespace, alias="redis", database=alias, timeout=30)
+    return RedisLeases(namespace, alias="redis", database=alias, timeout=PATIENT)
 
 
 def zookeeper_leases(hosts: str, alias: str, database: str, namespace: Namespace) -> Registry:
     """A registry in the ZooKeeper at ``hosts``, whose root is ``database`` of server ``alias``."""
-    import django
-
-    django.setup()
-    from django.db import connections
-
-    from django_idgen.leases.zookeeper import ZooKeeperLeases
-
     connections.settings[alias]["NAME"] = database
-    return ZooKeeperLeases(namespace, hosts=hosts, database=alias, timeout=30)
+    return ZooKeeperLeases(namespace, hosts=hosts, database=alias, timeout=PATIENT)
 
 
 def http_leases(url: str, generator: str, token: str, namespace: Namespace) -> Registry:
     """A registry behind the service at ``url``."""
-    from django_idgen.leases.http import HttpLeases
-
     return HttpLeases(
-        namespace, base_urls=url, generator=generator, token=token, timeout=60, connect_timeout=60
+        namespace,
+        base_urls=url,
+        generator=generator,
+        token=token,
+        timeout=PATIENT,
+        connect_timeout=PATIENT,
     )
+
+
+def churn(job: tuple[Callable[[], Registry], str]) -> list[tuple[Lease, int | None]]:
+    """In a process of its own: grants, each with its last tick if given back."""
+    make, holder = job
+    registry = make()
+    granted: list[tuple[Lease, int | None]] = []
+    for number in range(6):
+        try:
+            lease = registry.acquire(holder=holder).lease
+        except NoFreeWorker:
+            continue
+        last = lease.start + number
+        registry.release(lease, last_tick=last)
+        granted.append((lease, last))
+    registry.close()
+    return granted

@@ -115,9 +115,9 @@ class LeaseHistories(RuleBasedStateMachine):
         self.lender.time.now_us += step
 
     @precondition(lambda self: self._may_forget())
-    @rule()
-    def rows_are_deleted(self) -> None:
-        self.lender.forget()
+    @rule(how=PICK)
+    def something_is_lost(self, how: int) -> None:
+        self.lender.lose(how)
 
     def _may_forget(self) -> bool:
         # Without a record of the highest end, a loss is only survived as long as

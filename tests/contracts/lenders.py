@@ -9,14 +9,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
+from django.db import connections
+
 from django_idgen.core.lease import Lease, Namespace
 from django_idgen.core.registry import Registry
+from django_idgen.db.connection import Place, place_of
 
 EPOCH_US = 1_735_689_600_000_000
 START_US = EPOCH_US + 10**12
 HOUR_US = 3_600_000_000
 WINDOW = 1000
 WORKERS = 4
+PATIENT = 60.0
+"""Seconds for an answer on a loaded machine, where its absence is not the matter."""
 
 NAMESPACE = Namespace(
     name="contract",
@@ -79,6 +84,10 @@ class Lender(ABC):
     def forget(self) -> None:
         """Delete the row of every worker id behind the registry's back."""
 
+    def lose(self, how: int) -> None:
+        """Lose some of what is stored, one of as many ways as there are."""
+        self.forget()
+
     def crash(self, registry: Registry) -> None:
         """What a SIGKILL of the registry's process leaves behind."""
         registry.abandon()
@@ -90,6 +99,13 @@ class Lender(ABC):
     def close(self) -> None:
         for made in self._made:
             made.close()
+
+
+def shared_name(database: str) -> str:
+    """The name of ``database`` for another process. Raises :class:`NotImplementedError`."""
+    if place_of(database) is Place.MEMORY:
+        raise NotImplementedError
+    return str(connections.settings[database]["NAME"])
 
 
 class Claims:

@@ -140,8 +140,8 @@ class OversightContract:
             registry.release(lease, last_tick=lease.start + 2)
             lender.time.pass_ticks(50)
         last = held[-1]
-        found = lender.overseen().inspect([last.worker])
-        (mark,) = (each.mark for inspection in found for each in inspection.marks)
+        (inspected,) = lender.overseen().inspect([last.worker]).marks
+        mark = inspected.mark
         end = last.start + 3 if self.shortens_windows else last.until
         assert (mark.holder, mark.start, mark.until) == (lender.label("h2"), last.start, end)
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from django_idgen.core.errors import ConfigurationError, InvalidTag, SegmentExhausted
 from django_idgen.core.segment import LONGEST_STEP, MAX_ID, MAX_STEP, Demand, Segment
 from django_idgen.core.source import Source
-from tests.tiers import examples
+from tests.tiers import LONG, examples
 
 from .lease_contract import in_threads
 
@@ -67,7 +68,7 @@ class SourceContract:
     """Subclass it, name it ``Test...``, and override :meth:`new_shop`."""
 
     examples = 20
-    fetchers = 64
+    fetchers = 64 if LONG else 16
 
     @contextmanager
     def new_shop(self) -> Iterator[Shop]:
@@ -103,7 +104,7 @@ class SourceContract:
         assert source.fetch("b").start == 11
 
     def test_many_threads_on_first_use_make_one_row(self, shop: Shop) -> None:
-        """64 threads that use a tag for the first time make one row and disjoint segments."""
+        """Threads that use a tag for the first time make one row and disjoint segments."""
         segments = in_threads(self.fetchers, lambda _: shop.source().fetch("new"))
         starts = sorted(segment.start for segment in segments)
         assert starts == list(range(1, 1 + DEFAULT_STEP * self.fetchers, DEFAULT_STEP))
@@ -123,11 +124,12 @@ class SourceContract:
         shop.source(default_step=5).fetch("t")
         assert shop.source(default_step=900).fetch("t") == Segment("t", 6, 11, 5)
 
-    @pytest.mark.parametrize("step", [0, -1, MAX_STEP + 1, 2**63, True, 1.5, "10", None])
-    def test_a_step_out_of_range_is_refused(self, shop: Shop, step: object) -> None:
+    def test_a_step_out_of_range_is_refused(self, shop: Shop) -> None:
         """No source can be made with a step that no segment can have."""
-        with pytest.raises(ConfigurationError):
-            shop.make(step)  # type: ignore[arg-type]
+        step: Any
+        for step in (0, -1, MAX_STEP + 1, 2**63, True, 1.5, "10", None):
+            with pytest.raises(ConfigurationError):
+                shop.make(step)
 
     def test_a_demand_is_a_multiple_of_the_rows_step(self, shop: Shop) -> None:
         """So many times the step that the row has at the fetch; an edit of it counts."""
@@ -220,13 +222,14 @@ class SourceContract:
                 source.fetch("t", floor=floor)
         assert source.fetch("t").start == 11
 
-    @pytest.mark.parametrize("tag", ["x" * 128, "größe", "日本語", "a'b\"c;--", "a%s", "A", "🎟"])
-    def test_any_printable_tag_works(self, shop: Shop, tag: str) -> None:
+    def test_any_printable_tag_works(self, shop: Shop) -> None:
         """Tags of 128 characters, and of any script, are rows like others."""
         source = shop.source()
-        assert source.fetch(tag).start == 1
-        assert source.fetch(tag).start == 11
-        assert shop.tags() == [tag]
+        tags = ["x" * 128, "größe", "日本語", "a'b\"c;--", "a%s", "A", "🎟"]
+        for tag in tags:
+            assert source.fetch(tag).start == 1
+            assert source.fetch(tag).start == 11
+        assert shop.tags() == sorted(tags)
 
     def test_tags_that_look_alike_never_share_an_id_by_mistake(self, shop: Shop) -> None:
         """Case, accents and width make other tags, or ones that a database's collation refuses."""
@@ -239,11 +242,12 @@ class SourceContract:
                 assert not shop.tells_alike_tags_apart
         assert [segment.start for segment in segments] == [1] * len(shop.tags())
 
-    @pytest.mark.parametrize("tag", ["x" * 129, "", " a", "a\n", "a\0b", "\ud800", None, 7])
-    def test_a_tag_that_cannot_be_stored_is_refused(self, shop: Shop, tag: object) -> None:
+    def test_a_tag_that_cannot_be_stored_is_refused(self, shop: Shop) -> None:
         """A tag of 129 characters, and any that no row can hold, leaves no row."""
-        with pytest.raises(InvalidTag):
-            shop.source().fetch(tag)  # type: ignore[arg-type]
+        tag: Any
+        for tag in ("x" * 129, "", " a", "a\n", "a\0b", "\ud800", None, 7):
+            with pytest.raises(InvalidTag):
+                shop.source().fetch(tag)
         assert shop.tags() == []
 
     def test_segments_are_disjoint_under_many_fetchers(self, shop: Shop) -> None:

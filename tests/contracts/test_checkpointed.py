@@ -7,8 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,6 +32,7 @@ from django_idgen.db.connection import OwnConnection
 from django_idgen.leases.checkpointed import CheckpointedLeases
 from django_idgen.leases.memory import MemoryLeases, MemoryMarks
 from django_idgen.leases.server import ServerLeases
+from tests import warm
 from tests.places import make_tables
 from tests.servers import fast_directory
 
@@ -506,15 +505,15 @@ def on_server(alias: str, directory: Path, ahead_s: float) -> CheckpointedLeases
     )
 
 
-def test_a_clock_far_from_the_others_gets_no_lease(server_alias: str, tmp_path: Path) -> None:
+def test_a_clock_far_from_the_others_gets_no_lease(postgres: str, tmp_path: Path) -> None:
     """Leaf's check, against the mean of what the other holders reported (hazard 16).
 
     The first one has nobody to be compared with; one that is refused keeps no worker id.
     """
-    make_tables(server_alias)
-    made = [on_server(server_alias, tmp_path / str(number), 60.0) for number in range(3)]
+    make_tables(postgres)
+    made = [on_server(postgres, tmp_path / str(number), 60.0) for number in range(3)]
     leases = [each.acquire(holder="a").lease for each in made]
-    off = on_server(server_alias, tmp_path / "off", 53.0)
+    off = on_server(postgres, tmp_path / "off", 53.0)
     told: list[dict[str, Any]] = []
     outbox = Outbox(lambda _, **values: told.append(values))
     keeper = LeaseKeeper(off, holder="a", skew_limit_us=10**9, outbox=outbox, background=False)
@@ -525,7 +524,7 @@ def test_a_clock_far_from_the_others_gets_no_lease(server_alias: str, tmp_path: 
     assert alarm["source"] == "holders"
     assert -8_000_000 < alarm["offset_us"] < -6_000_000
     assert len(off.registry.held_by("a")) == 3
-    near = on_server(server_alias, tmp_path / "near", 58.0)
+    near = on_server(postgres, tmp_path / "near", 58.0)
     assert near.acquire(holder="a").lease.worker not in {lease.worker for lease in leases}
     for each in (*made, off, near):
         each.close()
@@ -566,8 +565,7 @@ def test_a_killed_process_starts_again_while_the_database_is_down(tmp_path: Path
     """Under its worker id, past all that it gave out, by its file alone."""
 
     def run(word: str) -> tuple[list[int], int]:
-        command = [sys.executable, "-c", PROJECT, str(tmp_path), word]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = warm.run(["-c", PROJECT, str(tmp_path), word], cwd=tmp_path)
         assert done.returncode == -signal.SIGKILL, done.stderr
         *ids, worker = map(int, done.stdout.split())
         return ids, worker

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from django_idgen.core.segment import STEP, Demand, Segment
 from django_idgen.core.source import Source
 from django_idgen.sources import file as file_source
 from django_idgen.sources.file import LOSS_SKIP, FileSource
+from tests import warm
 from tests.servers import fast_directory
 
 from .source_contract import Shop, SourceContract, check_disjoint
@@ -86,10 +86,8 @@ for _ in range(200):
 
 def test_processes_share_a_file_and_one_that_is_killed_leaves_a_gap(tmp_path: Path) -> None:
     """I1: whatever was written on the way out was promised before, and never comes again."""
-    command = [sys.executable, "-c", TAKE, str(tmp_path)]
-    running = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(3)
-    ]
+    command = ["-c", TAKE, str(tmp_path)]
+    running = [warm.Process(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(3)]
     victim = running.pop()
     assert victim.stdout is not None
     seen = [victim.stdout.readline() for _ in range(20)]

@@ -16,7 +16,6 @@ from django_idgen.core.registry import Registry
 from django_idgen.core.segment import check_step
 from django_idgen.core.segment_allocator import SegmentAllocator
 from django_idgen.core.source import Source
-from django_idgen.leases.http import HttpLeases
 from django_idgen.process import handlers
 from django_idgen.process.factory import registries
 from django_idgen.rest import lending
@@ -24,10 +23,11 @@ from django_idgen.rest.lending import Lending
 from django_idgen.sources.database import DatabaseSource
 from django_idgen.sources.http import HttpSource
 from tests.remote.service import SECRET, service
+from tests.tiers import LONG
 
 from .elsewhere import http_leases
-from .lease_contract import LeaseContract
-from .lenders import Lender
+from .lease_contract import LeaseContract, on
+from .lenders import PATIENT, Lender
 from .source_contract import Shop, SourceContract
 from .test_server import ServerLender, ServerShop
 
@@ -48,15 +48,7 @@ class HttpLender(Lender):
         self._lent: list[Namespace] = []
 
     def make(self, namespace: Namespace) -> Registry:
-        # A call may take long while 64 of them share two processors and a lock.
-        return HttpLeases(
-            namespace,
-            base_urls=self.url,
-            generator=self._alias_of(namespace),
-            token=SECRET,
-            timeout=60,
-            connect_timeout=60,
-        )
+        return http_leases(self.url, self._alias_of(namespace), SECRET, namespace)
 
     def _alias_of(self, namespace: Namespace) -> str:
         if namespace not in self._lent:
@@ -87,25 +79,28 @@ class HttpLender(Lender):
         self._behind.close()
 
 
+@pytest.fixture(scope="class")
+def lender_url(database: str) -> Iterator[str]:
+    """The address of a service that lends worker ids."""
+    leases = {"LEASES": {"OPTIONS": {"database": database}}}
+    idgen = {
+        "GENERATORS": {f"lent{number}": leases for number in range(GENERATORS)},
+        "REST": {"max_leases": 1000},
+    }
+    # The clock of these tests stands in another year.
+    with mock.patch.object(lending, "MOST_AHEAD_US", 2**62), service(idgen) as url:
+        yield url
+
+
+@on("postgres")
 class TestHttpLeases(LeaseContract):
     shortens_windows = False
     examples = 3
-    acquirers = 24
+    acquirers = 24 if LONG else 12
 
     @pytest.fixture
-    def _backing(self, postgres: str) -> Iterator[None]:
-        self.alias = postgres
-        database = {"LEASES": {"OPTIONS": {"database": postgres}}}
-        idgen = {
-            "GENERATORS": {f"lent{number}": database for number in range(GENERATORS)},
-            "REST": {"max_leases": 1000},
-        }
-        # The clock of these tests stands in another year.
-        with (
-            mock.patch.object(lending, "MOST_AHEAD_US", 2**62),
-            service(idgen) as self.url,
-        ):
-            yield
+    def _backing(self, database: str, lender_url: str) -> None:
+        self.alias, self.url = database, lender_url
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:
@@ -130,7 +125,8 @@ class HttpShop(Shop):
             handlers.segments.close()
             source = DatabaseSource(database=self._behind.alias, default_step=default_step)
             handlers.segments._allocator = SegmentAllocator(source, source.loader)
-        return HttpSource(base_urls=self.url, token=SECRET, timeout=60, connect_timeout=60)
+        waiting = {"timeout": PATIENT, "connect_timeout": PATIENT}
+        return HttpSource(base_urls=self.url, token=SECRET, **waiting)
 
     def set_step(self, tag: str, step: int) -> None:
         self._behind.set_step(tag, step)
@@ -147,20 +143,26 @@ class HttpShop(Shop):
         connections[self._behind.alias].close()
 
 
+@pytest.fixture(scope="class")
+def source_url() -> Iterator[str]:
+    """The address of a service that lends segments."""
+    rest = {"make_tags": True, "max_segment": 10**9}
+    # Sources skip as far as they are told to; that services don't is tested elsewhere.
+    with (
+        mock.patch.object(Lending, "_check_floor", return_value=None),
+        service({"REST": rest}) as url,
+    ):
+        yield url
+
+
+@on("postgres")
 class TestHttpSource(SourceContract):
     examples = 3
-    fetchers = 24
+    fetchers = 24 if LONG else 12
 
     @pytest.fixture
-    def _backing(self, postgres: str) -> Iterator[None]:
-        self.alias = postgres
-        rest = {"make_tags": True, "max_segment": 10**9}
-        # Sources skip as far as they are told to; that services don't is tested elsewhere.
-        with (
-            mock.patch.object(Lending, "_check_floor", return_value=None),
-            service({"REST": rest}) as self.url,
-        ):
-            yield
+    def _backing(self, database: str, source_url: str) -> None:
+        self.alias, self.url = database, source_url
 
     @contextmanager
     def new_shop(self) -> Iterator[Shop]:

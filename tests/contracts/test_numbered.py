@@ -78,14 +78,14 @@ def test_a_static_worker_id_may_be_numbered(
 
 
 def test_a_preferred_worker_id_is_lent_if_it_is_free(
-    server_alias: str, monkeypatch: pytest.MonkeyPatch
+    postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also to who had another one before; while it is held another one is lent, of all."""
-    make_tables(server_alias)
+    make_tables(postgres)
     monkeypatch.setenv("POD", "2")
     space = replace(NAMESPACE, name="numbered")
-    plain = DatabaseLeases(space, database=server_alias)
-    numbered = DatabaseLeases(space, database=server_alias, prefer="env:POD")
+    plain = DatabaseLeases(space, database=postgres)
+    numbered = DatabaseLeases(space, database=postgres, prefer="env:POD")
     for _ in range(3):
         lease = numbered.acquire(holder="pod").lease
         assert lease.worker == 2

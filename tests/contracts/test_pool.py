@@ -11,6 +11,7 @@ from django_idgen.core.segment import STEP, Demand, Segment, check_step, check_t
 from django_idgen.core.source import Source
 from tests.sources.pool.shop import OwnedSource, pool
 
+from .lease_contract import on
 from .source_contract import Shop, SourceContract
 from .test_server import ServerShop
 
@@ -45,7 +46,6 @@ class PooledMemoryShop(Shop):
 
 class TestPoolOverMemory(SourceContract):
     examples = 15
-    fetchers = 16
 
     @pytest.fixture
     def _backing(self, redis: str) -> None:
@@ -69,13 +69,13 @@ class PooledServerShop(ServerShop):
         return pool(self.cache, behind)
 
 
+@on("postgres")
 class TestPoolOverServer(SourceContract):
     examples = 4
-    fetchers = 16
 
     @pytest.fixture
-    def _backing(self, postgres: str, redis: str) -> None:
-        self.alias, self.cache = postgres, redis
+    def _backing(self, database: str, redis: str) -> None:
+        self.alias, self.cache = database, redis
 
     @contextmanager
     def new_shop(self) -> Iterator[Shop]:

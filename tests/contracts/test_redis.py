@@ -6,22 +6,20 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
-from django.db import connections
 
 from django_idgen.core.lease import Namespace
 from django_idgen.core.registry import Registry
+from django_idgen.db.connection import Place, place_of
 from django_idgen.db.redis_client import raw_client
 from django_idgen.leases.redis.registry import RedisLeases
 from tests import servers
-from tests.places import empty_sqlite
+from tests.tiers import long
 
 from .elsewhere import redis_leases
 from .lease_contract import LeaseContract
-from .lenders import Lender
+from .lenders import PATIENT, Lender, shared_name
 
 
 class RedisLender(Lender):
@@ -35,7 +33,7 @@ class RedisLender(Lender):
             namespace,
             alias=self.alias,
             database=self.database,
-            timeout=30,
+            timeout=PATIENT,
             read_now_us=self.time.read,
         )
 
@@ -52,7 +50,7 @@ class RedisLender(Lender):
         """A dead process says nothing to Redis; what it holds expires."""
 
     def elsewhere(self, namespace: Namespace) -> Callable[[], Registry]:
-        name = connections.settings[self.database]["NAME"]
+        name = shared_name(self.database)
         return partial(redis_leases, servers.REDIS["redis"], self.database, name, namespace)
 
     def close(self) -> None:
@@ -63,48 +61,18 @@ class RedisLender(Lender):
         client.close()
 
 
-class TestRedisLeasesOverPostgres(LeaseContract):
-    examples = 6
-    measures_clocks = True
-
-    @pytest.fixture
-    def _backing(self, redis: str, postgres: str) -> None:
-        self.alias, self.database = redis, postgres
-
-    @contextmanager
-    def new_lender(self) -> Iterator[Lender]:
-        yield RedisLender(self.alias, self.database)
-
-
-@pytest.mark.long
-class TestRedisLeasesOverSqlite(LeaseContract):
+@pytest.mark.parametrize(
+    "database", ["sqlite", *long("postgres", "memory")], indirect=True, scope="class"
+)
+class TestRedisLeases(LeaseContract):
     examples = 8
     measures_clocks = True
 
     @pytest.fixture
-    def _backing(self, redis: str, tmp_path: Path, django_db_blocker: Any) -> Iterator[None]:
-        self.alias = redis
-        with django_db_blocker.unblock(), empty_sqlite(tmp_path / "shop.sqlite3"):
-            yield
+    def _backing(self, redis: str, database: str) -> None:
+        self.alias, self.database = redis, database
+        self.shared_by_processes = place_of(database) is not Place.MEMORY
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:
-        yield RedisLender(self.alias, "default")
-
-
-@pytest.mark.long
-class TestRedisLeasesOverMemory(LeaseContract):
-    measures_clocks = True
-    shared_by_processes = False
-
-    @pytest.fixture
-    def _backing(self, redis: str, django_db_blocker: Any) -> Iterator[None]:
-        self.alias = redis
-        with django_db_blocker.unblock(), empty_sqlite(Path(":memory:")):
-            yield
-
-    @contextmanager
-    def new_lender(self) -> Iterator[Lender]:
-        lender = RedisLender(self.alias, "default")
-        lender.elsewhere = partial(Lender.elsewhere, lender)  # type: ignore[method-assign]
-        yield lender
+        yield RedisLender(self.alias, self.database)

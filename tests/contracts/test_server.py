@@ -1,52 +1,84 @@
-"""The registry and the source on a database server keep the contracts."""
+"""The registry and the source of databases keep the contracts, on servers and in a SQLite file."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
+from typing import TypeVar
 
 import pytest
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_idgen.core.lease import Namespace
 from django_idgen.core.registry import Registry
 from django_idgen.core.source import Source
 from django_idgen.db.connection import OwnConnection
 from django_idgen.leases.server import ServerLeases
-from django_idgen.models import LeafAlloc, WorkerLease
+from django_idgen.models import Installation, LeafAlloc, NamespaceRecord, WorkerLease
 from django_idgen.sources.server import FAILOVER_SKIP, ServerSource
-from tests.places import make_tables
 
 from .elsewhere import server_leases
 from .lease_contract import LeaseContract
-from .lenders import Lender
+from .lenders import PATIENT, WORKERS, Lender
 from .source_contract import Shop, SourceContract
 
+T = TypeVar("T")
 CONNECTIONS = 6
 """Over so many the registries of a test are spread, as over processes."""
+
+
+class Kept(OwnConnection):
+    """Stays open from one operation to the next, as if there were always one that waits."""
+
+    def __init__(self, alias: str) -> None:
+        super().__init__(alias)
+        self._thread = ThreadPoolExecutor(1, f"idgen-{alias}-kept")
+
+    def run(self, job: Callable[[BaseDatabaseWrapper], T], *, timeout: float) -> T:
+        if self.loader.inside:
+            return self.call(job)
+        name = str(connections.settings[self.alias]["NAME"])
+        marked = partial(self.loader._marked, partial(self.call, job), name)
+        return self._thread.submit(marked).result(timeout)
+
+    def end(self) -> None:
+        self._thread.submit(self._close)
+        self._thread.shutdown()
 
 
 class ServerLender(Lender):
     def __init__(self, alias: str) -> None:
         super().__init__(f"contract-{secrets.token_hex(4)}")
         self.alias = alias
-        self._own = cycle([OwnConnection(alias) for _ in range(CONNECTIONS)])
-        make_tables(alias)
+        self._kept = [Kept(alias) for _ in range(CONNECTIONS)]
+        self._own = cycle(self._kept)
 
     def make(self, namespace: Namespace) -> Registry:
         return ServerLeases(
             namespace,
             alias=self.alias,
-            timeout=30,
+            timeout=PATIENT,
             own=next(self._own),
             read_now=lambda connection: self.time.read(),
         )
 
     def forget(self) -> None:
         WorkerLease.objects.using(self.alias).filter(namespace=self.namespace.name).delete()
+
+    def lose(self, how: int) -> None:
+        name, rows = self.namespace.name, WorkerLease.objects.using(self.alias)
+        if how % 3 == 0:
+            self.forget()
+        elif how % 3 == 1:
+            rows.filter(namespace=name, worker=how % WORKERS).delete()
+        else:
+            records = NamespaceRecord.objects.using(self.alias).filter(pk=name)
+            records.update(server="another server")
 
     def crash(self, registry: Registry) -> None:
         """A dead process says nothing to the server; what it holds expires."""
@@ -55,14 +87,22 @@ class ServerLender(Lender):
         database = connections.settings[self.alias]["NAME"]
         return partial(server_leases, self.alias, database, namespace)
 
+    def close(self) -> None:
+        super().close()
+        for own in self._kept:
+            own.end()
 
+
+@pytest.mark.parametrize(
+    "database", ["sqlite", "postgres", "mariadb"], indirect=True, scope="class"
+)
 class TestServerLeases(LeaseContract):
     examples = 5
     measures_clocks = True
 
     @pytest.fixture
-    def _backing(self, server_alias: str) -> None:
-        self.alias = server_alias
+    def _backing(self, database: str) -> None:
+        self.alias = database
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:
@@ -76,13 +116,15 @@ class ServerShop(Shop):
         super().__init__()
         self.alias = alias
         self.tells_alike_tags_apart = connections[alias].vendor != "mysql"
-        self._own = cycle([OwnConnection(alias) for _ in range(CONNECTIONS)])
-        make_tables(alias)
+        self._kept = [Kept(alias) for _ in range(CONNECTIONS)]
+        self._own = cycle(self._kept)
         self.forget()
+        # It knows the longest range that another test's sources were granted.
+        Installation.objects.using(alias).update(largest_step=0)
 
     def make(self, default_step: int) -> Source:
         return ServerSource(
-            alias=self.alias, default_step=default_step, timeout=30, own=next(self._own)
+            alias=self.alias, default_step=default_step, timeout=PATIENT, own=next(self._own)
         )
 
     def set_step(self, tag: str, step: int) -> None:
@@ -95,13 +137,21 @@ class ServerShop(Shop):
     def tags(self) -> list[str]:
         return sorted(LeafAlloc.objects.using(self.alias).values_list("pk", flat=True))
 
+    def close(self) -> None:
+        super().close()
+        for own in self._kept:
+            own.end()
 
+
+@pytest.mark.parametrize(
+    "database", ["sqlite", "postgres", "mariadb"], indirect=True, scope="class"
+)
 class TestServerSource(SourceContract):
     examples = 5
 
     @pytest.fixture
-    def _backing(self, server_alias: str) -> None:
-        self.alias = server_alias
+    def _backing(self, database: str) -> None:
+        self.alias = database
 
     @contextmanager
     def new_shop(self) -> Iterator[Shop]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,22 +90,21 @@ def test_one_worker_id_is_lent_once(one: StaticLeases, directory: Path) -> None:
         one.acquire(holder="a")
 
 
-@pytest.mark.parametrize("worker", [WORKERS, -1, 2**40, "1", True, 1.0])
-def test_a_worker_id_that_does_not_fit_is_refused(directory: Path, worker: int) -> None:
+def test_a_worker_id_that_does_not_fit_is_refused(directory: Path) -> None:
     """A worker id outside the layout can't leak into its neighbours (hazard 9)."""
-    with pytest.raises(WorkerOutOfRange):
-        StaticLeases(NAMESPACE, worker=worker, directory=directory)
-    with pytest.raises(WorkerOutOfRange):
-        StaticLeases(NAMESPACE, workers=(worker,), directory=directory)
+    worker: Any
+    for worker in (WORKERS, -1, 2**40, "1", True, 1.0):
+        for given in ({"worker": worker}, {"workers": (worker,)}):
+            with pytest.raises(WorkerOutOfRange):
+                StaticLeases(NAMESPACE, directory=directory, **given)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{}, {"worker": 1, "workers": (1, 2)}, {"workers": ()}, {"workers": (0, 2)}]
-)
-def test_an_impossible_choice_is_refused(directory: Path, wrong: dict[str, object]) -> None:
+def test_an_impossible_choice_is_refused(directory: Path) -> None:
     """Neither, both, none, or scattered worker ids are named as errors."""
-    with pytest.raises(ConfigurationError, match=r"worker"):
-        StaticLeases(NAMESPACE, directory=directory, **wrong)  # type: ignore[arg-type]
+    wrong: dict[str, Any]
+    for wrong in ({}, {"worker": 1, "workers": (1, 2)}, {"workers": ()}, {"workers": (0, 2)}):
+        with pytest.raises(ConfigurationError, match=r"worker"):
+            StaticLeases(NAMESPACE, directory=directory, **wrong)
 
 
 def test_a_directory_that_is_missing_is_not_made(tmp_path: Path) -> None:
@@ -124,46 +121,34 @@ def test_a_place_that_is_no_directory_is_named(tmp_path: Path) -> None:
         another(tmp_path / "file").acquire(holder="a")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "7", '{"namespace": "contract"}', "\0" * 100, '"x"'],
-)
-def test_a_damaged_mark_is_no_fresh_start(one: StaticLeases, directory: Path, text: str) -> None:
-    """A mark file that can't be read stops the worker id, and the message says what to do."""
-    one.release(one.acquire(holder="a").lease, last_tick=None)
-    (mark,) = directory.glob("*.mark")
-    mark.write_text(text)
-    with pytest.raises(RegistryUnavailable, match=r"contract-3\.mark.*delete the file"):
-        one.acquire(holder="a")
+def test_a_damaged_mark_is_no_fresh_start(one: StaticLeases, directory: Path) -> None:
+    """A mark file that can't be read stops the worker id, and the message says what to do.
 
-
-def test_a_refused_start_keeps_no_lock(one: StaticLeases, directory: Path) -> None:
-    """Once the mark is mended the worker id can be had, also by another process."""
+    Once the mark is mended the worker id can be had, also by another process.
+    """
     one.release(one.acquire(holder="a").lease, last_tick=None)
     (mark,) = directory.glob("*.mark")
     sound = mark.read_text()
-    mark.write_text("{")
-    with pytest.raises(RegistryUnavailable):
-        one.acquire(holder="a")
+    for text in ("", "{", "[]", "7", '{"namespace": "contract"}', "\0" * 100, '"x"'):
+        mark.write_text(text)
+        with pytest.raises(RegistryUnavailable, match=r"contract-3\.mark.*delete the file"):
+            one.acquire(holder="a")
     mark.write_text(sound)
     assert another(directory).acquire(holder="b").lease.worker == 3
 
 
-def test_a_mark_of_another_worker_id_is_not_believed(one: StaticLeases, directory: Path) -> None:
-    """A mark file that was copied over another's is noticed."""
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"worker": 2}, "belongs to another worker id"), ({"protocol": 99}, "protocol 99")],
+)
+def test_a_mark_of_another_worker_id_is_not_believed(
+    one: StaticLeases, directory: Path, wrong: dict[str, int], said: str
+) -> None:
+    """A mark file that was copied over another's is noticed, and one of a newer version."""
     one.release(one.acquire(holder="a").lease, last_tick=None)
     (mark,) = directory.glob("*.mark")
-    mark.write_text(json.dumps({**json.loads(mark.read_text()), "worker": 2}))
-    with pytest.raises(RegistryUnavailable, match="belongs to another worker id"):
-        one.acquire(holder="a")
-
-
-def test_a_mark_of_a_newer_version_is_left_alone(one: StaticLeases, directory: Path) -> None:
-    """A process that doesn't know the protocol says so."""
-    one.release(one.acquire(holder="a").lease, last_tick=None)
-    (mark,) = directory.glob("*.mark")
-    mark.write_text(json.dumps({**json.loads(mark.read_text()), "protocol": 99}))
-    with pytest.raises(RegistryUnavailable, match="protocol 99"):
+    mark.write_text(json.dumps({**json.loads(mark.read_text()), **wrong}))
+    with pytest.raises(RegistryUnavailable, match=said):
         one.acquire(holder="a")
 
 
@@ -258,25 +243,21 @@ def test_a_child_that_outlives_its_parent_lets_the_lock_go(directory: Path, hook
 
 def test_a_killed_holder_frees_the_lock_but_not_its_window(directory: Path) -> None:
     """After SIGKILL the worker id is free at once, and starts at the old window's end."""
-    program = textwrap.dedent(
-        f"""
-        import sys, time
-        from tests.contracts.test_static import another
-        from pathlib import Path
-        registry = another(Path({str(directory)!r}))
-        print(registry.acquire(holder="killed").lease.until, flush=True)
-        time.sleep(60)
-        """
-    )
-    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=env
-    ) as process:
-        assert process.stdout is not None
-        until = int(process.stdout.readline())
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        lease = another(directory).acquire(holder="killed").lease
+        os.write(write, str(lease.until).encode())
+        signal.pause()
+    try:
+        until = int(os.read(read, 100))
         with pytest.raises(LeaseTaken):
             another(directory).acquire(holder="early")
-        process.kill()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write)
     lease = another(directory).acquire(holder="next").lease
     assert lease.start == until == NAMESPACE.tick_at(START_US) + WINDOW
 

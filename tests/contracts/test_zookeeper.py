@@ -7,21 +7,19 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
-from django.db import connections
 
 from django_idgen.core.lease import Namespace
 from django_idgen.core.registry import Registry
+from django_idgen.db.connection import Place, place_of
 from django_idgen.leases.zookeeper import ZooKeeperLeases
-from tests.places import empty_sqlite
+from tests.tiers import long
 from tests.zookeeper_servers import ZooKeeper
 
 from .elsewhere import zookeeper_leases
 from .lease_contract import LeaseContract
-from .lenders import Lender
+from .lenders import PATIENT, Lender, shared_name
 
 
 class ZooKeeperLender(Lender):
@@ -35,7 +33,7 @@ class ZooKeeperLender(Lender):
             namespace,
             hosts=self.server.hosts,
             database=self.database,
-            timeout=30,
+            timeout=PATIENT,
             read_now_us=self.time.read,
         )
 
@@ -52,37 +50,22 @@ class ZooKeeperLender(Lender):
         """A dead process says nothing to ZooKeeper; what it holds expires."""
 
     def elsewhere(self, namespace: Namespace) -> Callable[[], Registry]:
-        name = connections.settings[self.database]["NAME"]
+        name = shared_name(self.database)
         return partial(zookeeper_leases, self.server.hosts, self.database, name, namespace)
 
 
-class TestZooKeeperLeasesOverPostgres(LeaseContract):
+@pytest.mark.parametrize(
+    "database", ["sqlite", *long("postgres", "memory")], indirect=True, scope="class"
+)
+class TestZooKeeperLeases(LeaseContract):
     examples = 4
     measures_clocks = True
 
     @pytest.fixture
-    def _backing(self, zookeeper: ZooKeeper, postgres: str) -> None:
-        self.server, self.database = zookeeper, postgres
+    def _backing(self, zookeeper: ZooKeeper, database: str) -> None:
+        self.server, self.database = zookeeper, database
+        self.shared_by_processes = place_of(database) is not Place.MEMORY
 
     @contextmanager
     def new_lender(self) -> Iterator[Lender]:
         yield ZooKeeperLender(self.server, self.database)
-
-
-@pytest.mark.long
-class TestZooKeeperLeasesOverMemory(LeaseContract):
-    examples = 8
-    measures_clocks = True
-    shared_by_processes = False
-
-    @pytest.fixture
-    def _backing(self, zookeeper: ZooKeeper, django_db_blocker: Any) -> Iterator[None]:
-        self.server = zookeeper
-        with django_db_blocker.unblock(), empty_sqlite(Path(":memory:")):
-            yield
-
-    @contextmanager
-    def new_lender(self) -> Iterator[Lender]:
-        lender = ZooKeeperLender(self.server, "default")
-        lender.elsewhere = partial(Lender.elsewhere, lender)  # type: ignore[method-assign]
-        yield lender
