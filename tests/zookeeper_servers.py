@@ -48,6 +48,11 @@ class ZooKeeper:
         """Its own address."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and not killed since."""
+        return self._process is not None
+
     def leads(self) -> bool:
         """Whether it is the leader of its ensemble."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as asked:

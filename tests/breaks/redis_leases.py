@@ -206,7 +206,7 @@ BREAKS = (
         f"{LUA}/common.lua",
         "return redis.call('HLEN', key) == tonumber(known[8])",
         "return redis.call('HLEN', key) > 0",
-        (f"{LOSSES}::test_a_single_field_that_was_deleted_is_noticed[w:]",),
+        (f"{LOSSES}::test_a_single_field_that_was_deleted_is_noticed",),
     ),
     Break(
         "a replica lends",

@@ -11,7 +11,6 @@ BOOK = "django_idgen/core/book.py"
 VENDOR = "django_idgen/db/dialects.py"
 TRANSACTIONS = "django_idgen/db/transactions.py"
 CONTRACT = "tests/contracts/test_server.py::TestServerLeases"
-LIFE = "tests/leases/server/test_life.py"
 LOSSES = "tests/leases/server/test_losses.py"
 FAULTS = "tests/leases/server/test_faults.py"
 

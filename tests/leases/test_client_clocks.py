@@ -19,13 +19,14 @@ from django_idgen.db.redis_client import raw_client
 from django_idgen.models import NamespaceRecord
 from tests import servers, wrong_clock
 from tests.server_tools import ROOT, make_tables
+from tests.tiers import long
 
 HOUR_US = 3_600_000_000
 LAYOUT = parse_layout("standard")
 HOURS = {"ahead": 5, "behind": -5}
 
 
-@pytest.fixture(params=["postgres", "mariadb", "redis"])
+@pytest.fixture(params=["postgres", *long("mariadb"), "redis"])
 def place(request: pytest.FixtureRequest) -> dict[str, str]:
     """Where the worker ids are lent: a database server, or Redis with PostgreSQL as its root."""
     database = request.getfixturevalue("postgres" if request.param == "redis" else request.param)

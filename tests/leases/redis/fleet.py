@@ -15,10 +15,11 @@ from django_idgen.leases.redis.registry import RedisLeases
 from django_idgen.models import NamespaceRecord
 from tests.contracts.lenders import EPOCH_US, Claims, DrivenTime
 from tests.ports import free_port
+from tests.tiers import LONG
 
 WINDOW = 1000
 STRIDE = 2 * WINDOW
-HOLDERS = 64
+HOLDERS = 64 if LONG else 16
 SHOP = Namespace(
     "shop",
     epoch_us=EPOCH_US,
@@ -99,7 +100,7 @@ class Fleet:
         return self.space.tick_at(self.time.now_us)
 
     def registry(self, alias: str | None = None, **options: object) -> RedisLeases:
-        given = {"timeout": 20.0, "read_now_us": self.time.read, **options}
+        given = {"timeout": 60.0, "read_now_us": self.time.read, **options}
         return RedisLeases(
             self.space,
             alias=alias or self.alias,

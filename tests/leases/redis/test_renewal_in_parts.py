@@ -15,7 +15,7 @@ from tests.leases.redis.fleet import HOLDERS, WINDOW, Fleet
 from tests.leases.redis.test_faults import deaf_wire, no_database, scripts_run
 from tests.redis_servers import RedisFarm
 
-PART = 20
+PART = HOLDERS // 3
 """Fields, so that even a small fleet is renewed in several parts."""
 
 
@@ -58,7 +58,7 @@ def test_every_holder_is_renewed_and_no_script_meets_them_all(
     registry.renew_seen(idle_after=0.1)  # nobody was seen since; but the ceiling is raised
     before = scripts_run(farm.first)
     assert registry.renew_seen(idle_after=60) >= HOLDERS
-    assert scripts_run(farm.first) - before > 3 * HOLDERS // PART // 2
+    assert scripts_run(farm.first) - before >= 3
     assert set(ends(farm).values()) == {fleet.now + WINDOW}
     assert "cmdstat_hkeys" not in farm.first.info("commandstats")
     registry.close()

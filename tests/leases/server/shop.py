@@ -19,10 +19,10 @@ SHOP = Namespace(
     epoch_us=EPOCH_US,
     tick_us=1000,
     max_ticks=2**41,
-    workers=range(64),
+    workers=range(16),
     window_ticks=WINDOW,
     skew_ticks=SKEW,
-    fingerprint={"layout": "41/10/12", "workers": [0, 64]},
+    fingerprint={"layout": "41/10/12", "workers": [0, 16]},
 )
 
 

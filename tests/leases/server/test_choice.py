@@ -18,31 +18,11 @@ from tests.leases.server.shop import (
 )
 
 
-def test_a_holder_gets_its_worker_id_again(leases: ServerLeases) -> None:
-    """By the label alone, also after others have come and gone."""
-    mine = leases.acquire(holder="me").lease
-    for number in range(10):
-        leases.acquire(holder=f"other {number}")
-    leases.release(mine, last_tick=None)
-    assert leases.acquire(holder="me").lease.worker == mine.worker
-
-
-def test_the_worker_id_to_avoid_is_passed_over(leases: ServerLeases) -> None:
-    """Also when the holder held it last, and when it is the only one left."""
-    mine = leases.acquire(holder="me").lease
-    leases.release(mine, last_tick=None)
-    assert leases.acquire(holder="me", avoid=mine.worker).lease.worker != mine.worker
-    for number in range(62):
-        leases.acquire(holder=f"{number}", avoid=mine.worker)
-    with pytest.raises(NoFreeWorker):
-        leases.acquire(holder="me", avoid=mine.worker)
-
-
 def test_every_worker_id_can_be_had_and_then_none(leases: ServerLeases) -> None:
     """The scan finds what the random tries missed; then all are named as held (hazard 3)."""
-    held = {leases.acquire(holder=str(number)).lease.worker for number in range(64)}
+    held = {leases.acquire(holder=str(number)).lease.worker for number in SHOP.workers}
     assert held == set(SHOP.workers)
-    with pytest.raises(NoFreeWorker, match="64 worker ids"):
+    with pytest.raises(NoFreeWorker, match="16 worker ids"):
         leases.acquire(holder="late")
 
 
@@ -62,7 +42,7 @@ def test_ids_outside_the_range_are_never_lent(leases: ServerLeases, time: Time) 
     """Rows outside of this registry's part of the range are left alone, expired or not."""
     lease = leases.acquire(holder="me").lease
     leases.release(lease, last_tick=None)
-    one = range(lease.worker) if lease.worker else range(1, 64)
+    one = range(lease.worker) if lease.worker else range(1, 16)
     part = changed(leases, time, workers=one)
     for _ in range(len(one)):
         assert part.acquire(holder="me").lease.worker in one
@@ -78,26 +58,18 @@ def test_a_long_label_is_cut(leases: ServerLeases) -> None:
     assert rows_of(leases).get().holder == "é" * 200
 
 
-def test_a_large_range_costs_no_memory(leases: ServerLeases, time: Time) -> None:
-    """Of 4,194,304 worker ids the first is lent in a handful of queries."""
-    large = changed(leases, time, workers=range(2**22))
-    assert large.acquire(holder="a").lease.worker in range(2**22)
-
-
 def test_other_settings_are_refused(leases: ServerLeases, time: Time) -> None:
-    """The setting that differs is named with both of its values; the record stays as it was."""
+    """The setting that differs is named with both of its values; the record stays as it was.
+
+    A key that only one side has is a difference, too.
+    """
     leases.acquire(holder="a")
-    other = changed(leases, time, fingerprint={"layout": "39/16/8", "workers": [0, 64]})
+    other = changed(leases, time, fingerprint={"layout": "39/16/8", "workers": [0, 16]})
     with pytest.raises(NamespaceMismatch) as caught:
         other.acquire(holder="b")
     error = caught.value
     assert (error.setting, error.stored, error.configured) == ("layout", "41/10/12", "39/16/8")
     assert json.loads(record_of(leases).fingerprint) == SHOP.fingerprint
-
-
-def test_a_setting_that_is_missing_differs(leases: ServerLeases, time: Time) -> None:
-    """A key that only one side has is a difference, too."""
-    leases.acquire(holder="a")
     with pytest.raises(NamespaceMismatch, match="workers"):
         changed(leases, time, fingerprint={"layout": "41/10/12"}).acquire(holder="b")
 
@@ -112,8 +84,8 @@ def test_a_newer_protocol_is_refused(leases: ServerLeases) -> None:
 
 def test_namespaces_are_apart(leases: ServerLeases, time: Time) -> None:
     """The same worker ids are lent once in each namespace."""
-    other = changed(leases, time, name="other", workers=range(64))
-    assert {leases.acquire(holder=str(n)).lease.worker for n in range(64)} == set(range(64))
+    other = changed(leases, time, name="other")
+    assert {leases.acquire(holder=str(n)).lease.worker for n in range(16)} == set(range(16))
     assert other.acquire(holder="a").lease.generation == 1
     assert set(json.loads(Installation.objects.using(leases.alias).get().namespaces)) == {
         "shop",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 from django.core.management import call_command
 
-from django_idgen.core.errors import LeaseLost, NoFreeWorker
+from django_idgen.core.errors import LeaseLost
 from django_idgen.core.layout import BitLayout
-from django_idgen.core.lease import Lease
 from django_idgen.core.stored import Successor
 from django_idgen.leases.server import ServerLeases
 from django_idgen.models import Installation, LeafAlloc, NamespaceRecord
@@ -22,7 +19,6 @@ from tests.leases.server.shop import (
     SKEW,
     WINDOW,
     Time,
-    assert_disjoint,
     changed,
     forget_everything,
     forget_installation,
@@ -41,7 +37,7 @@ def test_a_loss_opens_a_new_generation(
     """After it no window starts before the fence, which is past every window of before."""
     before = [leases.acquire(holder=str(number)).lease for number in range(5)]
     loss(leases)
-    after = [leases.acquire(holder=str(number)).lease for number in range(64)]
+    after = [leases.acquire(holder=str(number)).lease for number in SHOP.workers]
     assert {lease.generation for lease in after} == {2}
     ends = max(lease.until for lease in before)
     if loss is forget_workers:
@@ -128,8 +124,8 @@ def test_rows_deleted_after_the_clock_went_back(leases: ServerLeases, time: Time
 
 def test_one_row_deleted_among_many_is_noticed(leases: ServerLeases, time: Time) -> None:
     """Its worker id, which looks as if never lent, is not lent without a fence."""
-    held = [leases.acquire(holder=str(number)).lease for number in range(64)]
-    rows_of(leases).filter(worker=17).delete()
+    held = [leases.acquire(holder=str(number)).lease for number in SHOP.workers]
+    rows_of(leases).filter(worker=7).delete()
     again = leases.acquire(holder="new").lease
     assert again.generation == 2
     assert again.start >= max(lease.until for lease in held)
@@ -204,63 +200,6 @@ def test_flush_forgets_nothing(leases: ServerLeases) -> None:
     assert leases.renew(lease, last_tick=lease.start).lease.generation == 1
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_tick_is_lent_twice_in_random_histories(
-    leases: ServerLeases, time: Time, seed: int
-) -> None:
-    """Clocks that jump by up to an hour and rows deleted at random never repeat a tick."""
-    history = History(leases, time, random.Random(seed))
-    for _ in range(150):
-        history.step()
-    assert_disjoint(list(history.spans.values()))
-    assert len(history.spans) > 20
-
-
-class History:
-    """Random operations on ``leases``, and the ticks that each lease may have stamped."""
-
-    JUMPS = (1, 20, 300, 1500, -700, 3600, -3600)
-    STEPS = ("acquire",) * 6 + ("renew", "release") * 2 + ("delete_a_row",)
-
-    def __init__(self, leases: ServerLeases, time: Time, chance: random.Random) -> None:
-        self.leases, self.time, self.chance = leases, time, chance
-        self.held: list[Lease] = []
-        self.spans: dict[str, tuple[int, int, int]] = {}
-
-    def step(self) -> None:
-        self.time.tick = max(1, self.time.tick + self.chance.choice(self.JUMPS))
-        if self.chance.random() < 0.04:
-            self.chance.choice([forget_workers, forget_server])(self.leases)
-        what = self.chance.choice(self.STEPS) if self.held else "acquire"
-        with suppress(LeaseLost, NoFreeWorker):
-            getattr(self, what)()
-
-    def acquire(self) -> None:
-        holder = f"holder {self.chance.randrange(6)}"
-        self.held.append(self.leases.acquire(holder=holder).lease)
-        self.note(self.held[-1], self.held[-1].until)
-
-    def renew(self) -> None:
-        place = self.chance.randrange(len(self.held))
-        lease = self.held[place]
-        last_tick = self.chance.randrange(lease.start, lease.until)
-        self.held[place] = self.leases.renew(lease, last_tick=last_tick).lease
-        self.note(lease, self.held[place].until)
-
-    def release(self) -> None:
-        lease = self.held.pop(self.chance.randrange(len(self.held)))
-        last_tick = self.chance.randrange(lease.start, lease.until)
-        if self.leases.release(lease, last_tick=last_tick):
-            self.note(lease, last_tick + 1)
-
-    def delete_a_row(self) -> None:
-        worker = self.chance.choice(self.held).worker
-        rows_of(self.leases).filter(worker=worker).delete()
-
-    def note(self, lease: Lease, end: int) -> None:
-        self.spans[lease.token] = (lease.worker, lease.start, end)
-
-
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss is not forget_workers])
 def test_the_fence_reckons_with_holders_that_run_ahead(
     leases: ServerLeases, time: Time, loss: Callable[[ServerLeases], None]
@@ -276,7 +215,7 @@ def test_the_fence_reckons_with_holders_that_run_ahead(
     rows_of(leases).update(until=known[0][0][1])  # the renewal did not come through
     NamespaceRecord.objects.using(leases.alias).update(highest_until=known[1])
     loss(leases)
-    after = [running_ahead.acquire(holder="").lease for _ in range(64)]
+    after = [running_ahead.acquire(holder="").lease for _ in SHOP.workers]
     assert min(lease.start for lease in after) >= held.until
 
 

@@ -18,6 +18,7 @@ from tests.private_postgres import PostgresServer, pointing_at, postgres_farm
 from tests.server_tools import execute
 
 LIMIT = 60
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -42,14 +43,14 @@ def lend_unseen(leases: ServerLeases, held: list[Lease]) -> list[Lease]:
     """
     windows = [leases.renew(lease, last_tick=lease.start + SKEW).lease for lease in held]
     leases.release(windows[0], last_tick=windows[0].start)
-    return windows[1:] + [leases.acquire(holder=f"newcomer {n}").lease for n in range(8)]
+    return windows[1:] + [leases.acquire(holder=f"newcomer {n}").lease for n in range(6)]
 
 
 def check_promoted(leases: ServerLeases, identity: str, windows: list[Lease]) -> None:
     """All is lent anew, past whatever the lost primary may have promised."""
     # At once, before any checkpoint has told PostgreSQL's control file of the new timeline.
     assert dialects.server_identity(connections[leases.alias]) != identity
-    after = [leases.acquire(holder=f"later {number}").lease for number in range(64)]
+    after = [leases.acquire(holder=f"later {number}").lease for number in SHOP.workers]
     for lease in windows:
         with pytest.raises(LeaseLost):
             leases.renew(lease, last_tick=lease.start)
@@ -65,7 +66,7 @@ def test_what_the_replica_missed_is_not_lent_again(
     primary, replica = pair
     leases = ServerLeases(SHOP, alias=postgres)
     with pointing_at(primary, postgres):
-        held = [leases.acquire(holder=str(number)).lease for number in range(8)]
+        held = [leases.acquire(holder=str(number)).lease for number in range(6)]
         identity = dialects.server_identity(connections[postgres])
         (position,) = execute(postgres, "SELECT pg_current_wal_lsn()::text")[0]
     with pointing_at(replica, postgres):
@@ -86,7 +87,7 @@ def test_what_a_replica_of_mariadb_missed_is_not_lent_again(mariadb: str) -> Non
     leases = ServerLeases(SHOP, alias=mariadb)
     with maria.mariadb_pair(mariadb) as (primary, replica):
         with maria.pointing_at(primary, mariadb):
-            held = [leases.acquire(holder=str(number)).lease for number in range(8)]
+            held = [leases.acquire(holder=str(number)).lease for number in range(6)]
             identity = dialects.server_identity(connections[mariadb])
         maria.follow_up(primary, replica, mariadb)
         with maria.pointing_at(primary, mariadb):

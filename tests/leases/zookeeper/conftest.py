@@ -9,7 +9,7 @@ import pytest
 from django_idgen.core.lease import Namespace
 from django_idgen.leases.zookeeper import ZooKeeperLeases
 from tests.leases.redis.fleet import Fleet, new_space
-from tests.zookeeper_servers import ZooKeeper, zookeeper
+from tests.zookeeper_servers import ZooKeeper
 
 
 class ZooKeeperFleet(Fleet):
@@ -33,10 +33,11 @@ def _closed() -> Iterator[None]:
 
 
 @pytest.fixture
-def server() -> Iterator[ZooKeeper]:
-    """A ZooKeeper of this test's own, which it may kill."""
-    with zookeeper() as made:
-        yield made
+def server(zookeeper: ZooKeeper) -> Iterator[ZooKeeper]:
+    """The ZooKeeper of this worker, which a test may kill: it is there again for the next one."""
+    yield zookeeper
+    if not zookeeper.runs:
+        zookeeper.start()
 
 
 @pytest.fixture
@@ -51,11 +52,3 @@ def zookeeper_space() -> Namespace:
     """A namespace of the test's own."""
     space = new_space()
     return replace(space, fingerprint={**space.fingerprint, "registry": "zookeeper"})
-
-
-@pytest.fixture
-def shared_fleet(zookeeper: ZooKeeper, postgres: str) -> Iterator[Fleet]:
-    """Holders on a ZooKeeper that other tests use, too."""
-    made = ZooKeeperFleet(zookeeper.hosts, postgres, space=zookeeper_space())
-    yield made
-    made.close()

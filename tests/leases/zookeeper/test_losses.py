@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from django_idgen import generators
 from django_idgen.core import book as rules
 from django_idgen.core.book import Book
+from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import (
     ConfigurationError,
     LeaseExpired,
@@ -152,7 +153,7 @@ def test_a_crash_that_loses_nothing_costs_nothing(fleet: Fleet, server: ZooKeepe
     work(fleet)
     server.kill()
     with pytest.raises(RegistryUnavailable, match="does not answer"):
-        fleet.registry(timeout=0.5).acquire(holder="in between")
+        fleet.registry(timeout=1).acquire(holder="in between")
     server.start()
     for holder in fleet.holders:
         assert holder.renew()
@@ -165,8 +166,8 @@ def test_a_server_that_is_cut_off(fleet: Fleet, server: ZooKeeper) -> None:
     held = list(fleet.holders)
     server.pause()
     try:
-        late = fleet.registry(timeout=0.5)
-        for _ in range(3):
+        late = fleet.registry(timeout=1)
+        for _ in range(2):
             with pytest.raises(RegistryUnavailable):
                 late.acquire(holder="late")
     finally:
@@ -200,18 +201,15 @@ def test_a_holder_that_is_cut_off_while_others_go_on(zookeeper: ZooKeeper, postg
     wire.cut()
     taken: list[int] = []
     stopped = False
-    while not taken:
+    while not (taken and stopped):
         try:
             ids += far.next_ids(10)
         except LeaseExpired:
             stopped = True
-        with suppress(NoFreeWorker):
-            taken = near.next_ids(10)
-    while not stopped:
-        try:
-            ids += far.next_ids(10)
-        except LeaseExpired:
-            stopped = True
+        if not taken:
+            with suppress(NoFreeWorker):
+                taken = near.next_ids(10)
+        SYSTEM_CLOCK.sleep(0.1)
     assert max(LAYOUT.unpack(value).tick for value in ids) < lease.until
     assert min(LAYOUT.unpack(value).tick for value in taken) >= lease.until
     wire.mend()
@@ -224,6 +222,7 @@ def test_a_holder_that_is_cut_off_while_others_go_on(zookeeper: ZooKeeper, postg
         with suppress(LeaseExpired):
             ids += far.next_ids(10)
             break
+        SYSTEM_CLOCK.sleep(0.1)
     assert len({*ids, *taken}) == len(ids) + len(taken)
     far.close()
     for generator in (far, near):
@@ -231,9 +230,8 @@ def test_a_holder_that_is_cut_off_while_others_go_on(zookeeper: ZooKeeper, postg
     wire.close()
 
 
-def test_a_session_that_is_lost(shared_fleet: Fleet, zookeeper: ZooKeeper) -> None:
+def test_a_session_that_is_lost(fleet: Fleet, zookeeper: ZooKeeper) -> None:
     """A lease outlives the session; Leaf's passing node comes back with the next renewal."""
-    fleet = shared_fleet
     (holder,) = fleet.hire(1)
     assert holder.lease is not None
     session = holder.registry.store.node.session
@@ -266,6 +264,7 @@ def three() -> Iterator[list[ZooKeeper]]:
         yield made
 
 
+@pytest.mark.long
 def test_an_ensemble_that_elects_and_is_set_back(three: list[ZooKeeper], postgres: str) -> None:
     """An election begins a new generation: the disks of its members may be older.
 
@@ -344,9 +343,8 @@ def test_a_leader_that_is_cut_off_with_a_holder(three: list[ZooKeeper], postgres
 # --- the database -----------------------------------------------------------------------
 
 
-def test_no_lease_reaches_past_what_the_database_has_lent(shared_fleet: Fleet) -> None:
+def test_no_lease_reaches_past_what_the_database_has_lent(fleet: Fleet) -> None:
     """The ceiling in the database is above every window, and rises before it is needed."""
-    fleet = shared_fleet
     work(fleet)
     ceiling = fleet.check_ceiling()
     for _ in range(6):
@@ -359,9 +357,8 @@ def test_no_lease_reaches_past_what_the_database_has_lent(shared_fleet: Fleet) -
     fleet.check(ahead=1)
 
 
-def test_no_lease_is_shorter_than_a_window(shared_fleet: Fleet) -> None:
+def test_no_lease_is_shorter_than_a_window(fleet: Fleet) -> None:
     """A first use after a long pause finds the ceiling behind it: it is raised, not run into."""
-    fleet = shared_fleet
     fleet.hire(1)
     for ticks in (STRIDE - WINDOW // 2, 3 * STRIDE, STRIDE - 1):
         fleet.pass_ticks(ticks)
@@ -372,9 +369,8 @@ def test_no_lease_is_shorter_than_a_window(shared_fleet: Fleet) -> None:
     fleet.check(ahead=1)
 
 
-def test_the_database_may_be_down_for_a_stride(shared_fleet: Fleet) -> None:
+def test_the_database_may_be_down_for_a_stride(fleet: Fleet) -> None:
     """Renewals and new leases do without it until the ceiling; then the error names it."""
-    fleet = shared_fleet
     holders = fleet.hire(4)
     with no_database(fleet.database):
         for _ in range(4):
@@ -397,9 +393,8 @@ def test_the_database_may_be_down_for_a_stride(shared_fleet: Fleet) -> None:
     fleet.check(ahead=1)
 
 
-def test_a_namespace_that_the_database_forgot(shared_fleet: Fleet) -> None:
+def test_a_namespace_that_the_database_forgot(fleet: Fleet) -> None:
     """A deleted record in the database is a loss, too: nothing is lent twice."""
-    fleet = shared_fleet
     work(fleet)
     NamespaceRecord.objects.using(fleet.database).filter(pk=fleet.space.name).delete()
     for _ in range(4):
@@ -410,9 +405,8 @@ def test_a_namespace_that_the_database_forgot(shared_fleet: Fleet) -> None:
     fleet.claims.check()
 
 
-def test_waiting_after_a_loss(shared_fleet: Fleet, zookeeper: ZooKeeper) -> None:
+def test_waiting_after_a_loss(fleet: Fleet, zookeeper: ZooKeeper) -> None:
     """With after_loss="wait" nothing is lent ahead of the time, and the error says how long."""
-    fleet = shared_fleet
     work(fleet)
     delete_node(fleet, zookeeper)
     patient = fleet.holder(after_loss="wait")
@@ -437,16 +431,11 @@ def test_a_zookeeper_that_is_not_there(postgres: str) -> None:
     registry.close()
 
 
-def test_another_layout_is_refused(shared_fleet: Fleet) -> None:
+def test_another_layout_is_refused(fleet: Fleet) -> None:
     """A process of other settings is refused with both values (L8)."""
-    fleet = shared_fleet
     work(fleet, 2)
-    fleet.space = type(fleet.space)(
-        **{
-            **{name: getattr(fleet.space, name) for name in fleet.space.__slots__},
-            "fingerprint": {"layout": [["time", 40], ["worker", 11], ["sequence", 12]]},
-        }
-    )
+    layout = [["time", 40], ["worker", 11], ["sequence", 12]]
+    fleet.space = replace(fleet.space, fingerprint={"layout": layout})
     with pytest.raises(NamespaceMismatch):
         fleet.hire(1)
 
@@ -454,7 +443,7 @@ def test_another_layout_is_refused(shared_fleet: Fleet) -> None:
 def test_nodes_that_need_a_login(zookeeper: ZooKeeper, postgres: str) -> None:
     """What one login has made another can't read; the error says what to give."""
     space = zookeeper_space()
-    options = {"hosts": zookeeper.hosts, "path": "/closed", "database": postgres, "timeout": 10.0}
+    options = {"hosts": zookeeper.hosts, "path": "/closed", "database": postgres, "timeout": 60.0}
     mine = ZooKeeperLeases(space, auth="shop:secret", **options)  # type: ignore[arg-type]
     mine.acquire(holder="a")
     for auth in ("shop:wrong", None):
@@ -465,9 +454,8 @@ def test_nodes_that_need_a_login(zookeeper: ZooKeeper, postgres: str) -> None:
     mine.close()
 
 
-def test_a_lease_of_another_life_is_lost(shared_fleet: Fleet, zookeeper: ZooKeeper) -> None:
+def test_a_lease_of_another_life_is_lost(fleet: Fleet, zookeeper: ZooKeeper) -> None:
     """A release after the loss changes nothing; a renewal says that the lease is gone."""
-    fleet = shared_fleet
     (holder,) = fleet.hire(1)
     lease = holder.lease
     assert lease is not None
@@ -479,20 +467,16 @@ def test_a_lease_of_another_life_is_lost(shared_fleet: Fleet, zookeeper: ZooKeep
     fleet.check()
 
 
-def test_a_node_of_a_later_version_is_refused(shared_fleet: Fleet, zookeeper: ZooKeeper) -> None:
+def test_a_node_of_a_later_version_is_refused(fleet: Fleet, zookeeper: ZooKeeper) -> None:
     """A process of this version says that it has to be upgraded, and leaves the node alone."""
-    fleet = shared_fleet
     (holder,) = fleet.hire(1)
     change_node(fleet, zookeeper, lambda words: words.update(protocol=99))
     with pytest.raises(ConfigurationError, match="protocol 99"):
         holder.renew()
 
 
-def test_more_worker_ids_than_a_node_holds(
-    shared_fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_worker_ids_than_a_node_holds(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the size and the way out; what stands in the node stays."""
-    fleet = shared_fleet
     fleet.hire(3)
     monkeypatch.setattr(zookeeper_module, "MOST_BYTES", 1000)
     with pytest.raises(ConfigurationError, match="takes 1000 in a node"):
@@ -514,7 +498,7 @@ def test_ids_of_a_project(
             "directory": str(tmp_path),
             "registry": {
                 "BACKEND": "django_idgen.leases.zookeeper.ZooKeeperLeases",
-                "OPTIONS": {"hosts": server.hosts, "database": postgres, "timeout": 2},
+                "OPTIONS": {"hosts": server.hosts, "database": postgres, "timeout": 4},
             },
         },
     }
@@ -533,23 +517,21 @@ def test_ids_of_a_project(
     assert ids == sorted(set(ids))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"hosts": ""},
-        {"hosts": 2181},
-        {"path": "shop"},
-        {"auth": "shop"},
-        {"connection": "tls"},
-        {"stride": 0.1},
-        {"after_loss": "pray"},
-        {"timeout": 0},
-    ],
-)
-def test_options_that_can_not_work(options: dict[str, Any]) -> None:
+def test_options_that_can_not_work() -> None:
     """A bad option is refused at once, by its name."""
-    with pytest.raises(ConfigurationError, match=next(iter(options))):
-        ZooKeeperLeases(zookeeper_space(), **options)
+    refused: list[tuple[str, Any]] = [
+        ("hosts", ""),
+        ("hosts", 2181),
+        ("path", "shop"),
+        ("auth", "shop"),
+        ("connection", "tls"),
+        ("stride", 0.1),
+        ("after_loss", "pray"),
+        ("timeout", 0),
+    ]
+    for name, value in refused:
+        with pytest.raises(ConfigurationError, match=name):
+            ZooKeeperLeases(zookeeper_space(), **{name: value})
 
 
 def test_an_argument_that_kazoo_does_not_know(zookeeper: ZooKeeper, postgres: str) -> None:
@@ -561,9 +543,8 @@ def test_an_argument_that_kazoo_does_not_know(zookeeper: ZooKeeper, postgres: st
         registry.acquire(holder="a")
 
 
-def test_a_node_that_changed_meanwhile_is_read_again(shared_fleet: Fleet) -> None:
+def test_a_node_that_changed_meanwhile_is_read_again(fleet: Fleet) -> None:
     """What another process has lent between a read and its write stays (I1)."""
-    fleet = shared_fleet
     one, other = fleet.registry(), fleet.registry()
     one.acquire(holder="one")
     reads: list[int] = []
