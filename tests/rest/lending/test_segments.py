@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,15 +22,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from django_idgen import segments
+from django_idgen.contrib.old_servers.cosid import Distributor
+from django_idgen.contrib.old_servers.mounting import Tags
 from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.core.segment import MAX_ID
 from django_idgen.models import LeafAlloc
+from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.process import handlers
 from django_idgen.sources.http import HttpSource
 from django_idgen.sources.server import FAILOVER_SKIP
 from tests.admin.people import staff
 from tests.places import make_tables, sqlite
 from tests.remote.service import EVERYTHING, SECRET, one_token, service
+from tests.server_tools import at_once
+from tests.sources.pool import test_project as pools
 
 STEP = 10
 
@@ -371,3 +378,65 @@ def test_beyond_the_bound_the_client_names_the_operators_command(alias: str) -> 
         assert "access token" not in str(caught.value)
         call_command("idgen_skip", "t", "--to", str(had.stop), "--yes")
         assert source.fetch("t", floor=had.stop).start >= had.stop
+
+
+# --- out of a pool, cut and given back, while the service takes ids of its own ---------
+
+LENT = "lent"
+MOST = 7
+"""Ids that are lent at once: a third of a step, so that the rest goes to the pool."""
+TURNS = 25
+
+
+def test_what_is_cut_off_and_given_back_is_given_out_once(postgres: str, redis: str) -> None:
+    """To whomever: local callers, clients with floors, CosId's, and who clears and fills."""
+    idgen = {**pools.idgen_on(redis, postgres), "REST": {"max_segment": MOST, "max_skip": 200}}
+    with override_settings(IDGEN=idgen, ROOT_URLCONF="tests.remote.urls"), one_token():
+        pool: Any = segments.allocator().source
+        tag_edits.make_tag(LENT, step=20)
+        found = at_once(4, lambda who: turns(who, postgres))
+        ids = Counter(each for some in found for each in some)
+        pool.clear([LENT])
+        segments.close()
+    assert len(ids) > 4 * TURNS
+    assert max(ids.values()) == 1
+
+
+def turns(who: int, alias: str) -> list[int]:
+    chance = random.Random(who)
+    api = Api(alias)
+    cosid = Distributor(Tags(["*"], None))
+    found: list[int] = []
+    try:
+        for _ in range(TURNS):
+            act = chance.randrange(6)
+            if act == 0:
+                found += segments[LENT].next_ids(chance.randrange(1, 30))
+            elif act in (1, 2):
+                found += lent(api, max(found, default=0) + chance.choice([0, 1, 150]))
+            elif act == 3:
+                step = chance.randrange(1, MOST)
+                last = cosid.take(None, LENT, step)
+                found += range(last - step + 1, last + 1)
+            elif act == 4:
+                tag_edits.clear_here(LENT)
+            else:
+                tag_edits.fill_pool(LeafAlloc.objects.using(alias).get(pk=LENT))
+    finally:
+        connections.close_all()
+    return found
+
+
+def lent(api: Api, floor: int) -> range:
+    answer = api.post(LENT, {"floor": floor})
+    said = answer.json()
+    if answer.status_code == 403:
+        assert said["code"] == "skip_too_far"
+        return range(0)
+    if answer.status_code == 503:  # a busy server did not answer for a second
+        return range(0)
+    assert answer.status_code == 200, said
+    ids = range(int(said["start"]), int(said["stop"]), said["delta"])
+    assert floor <= ids[0]
+    assert len(ids) <= MOST
+    return ids

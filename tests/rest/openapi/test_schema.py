@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
+from django.test import Client
 from django.urls import URLPattern
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.generators import SchemaGenerator
@@ -15,16 +19,10 @@ from rest_framework.test import APIClient
 
 from django_idgen import segments
 from django_idgen.rest import urls
-from django_idgen.rest.lending import (
-    AcquireInput,
-    ReleaseInput,
-    RenewInput,
-    RenewSeenInput,
-    SegmentInput,
-)
 from django_idgen.rest.schema import api_schema
 from tests import warm
 from tests.rest.openapi import versioned_urls
+from tests.rest.openapi.conftest import scheme_of
 from tests.rest.tags.people import Person, clerk, client_of
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +62,7 @@ def test_every_operation_of_the_api_is_described() -> None:
 
 
 def test_an_operation_says_what_there_is_to_know() -> None:
-    """A summary, a group, answers with schemas; who may, unless it is open; an example."""
+    """A summary, a group, types of fields, answers with schemas; who may, unless it is open."""
     for name, operation in operations():
         assert operation["summary"], name
         assert operation["tags"], name
@@ -76,6 +74,11 @@ def test_an_operation_says_what_there_is_to_know() -> None:
             assert {"401", "403", "503"} <= operation["responses"].keys()
             header = operation["responses"]["503"]["headers"]["Retry-After"]
             assert header["schema"]["type"] == "integer"
+        body = operation.get("requestBody", {"content": {}})["content"]
+        fields = body.get("application/json", {"schema": {}})["schema"].get("properties", {})
+        assert all(each.keys() & {"type", "oneOf", "$ref", "allOf"} for each in fields.values())
+        if "fingerprint" in fields:
+            assert {"fields", "tick_us", "epoch_us"} <= fields["fingerprint"]["properties"].keys()
 
 
 def examples() -> list[tuple[str, dict[str, Any], Any]]:
@@ -121,26 +124,6 @@ def _as_json_schema(schema: Any) -> Any:
         return schema
     found = {key: _as_json_schema(part) for key, part in schema.items() if key != "nullable"}
     return {"anyOf": [found, {"type": "null"}]} if schema.get("nullable") is True else found
-
-
-def test_what_is_shown_to_borrowers_is_taken() -> None:
-    """Field by field, as the view reads it; none is left out without a type."""
-    leases = "/generators/{alias}/leases"
-    for path, kind in (
-        ("/tags/{tag}/segment", SegmentInput),
-        (leases, AcquireInput),
-        (f"{leases}/renew", RenewInput),
-        (f"{leases}/release", ReleaseInput),
-        (f"{leases}/renew-seen", RenewSeenInput),
-    ):
-        body = api_schema()["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-        (example,) = body["examples"].values()
-        assert kind(data=example["value"]).is_valid(raise_exception=True)
-        fields = body["schema"]["properties"]
-        assert fields.keys() == kind().fields.keys()
-        assert all(field.keys() & {"type", "oneOf", "$ref", "allOf"} for field in fields.values())
-        if "fingerprint" in fields:
-            assert {"fields", "tick_us", "epoch_us"} <= fields["fingerprint"]["properties"].keys()
 
 
 def test_ids_are_described_as_strings() -> None:
@@ -219,3 +202,81 @@ def test_the_table_of_urls_has_each_of_them() -> None:
         for method in methods.split(", ")
     }
     assert told == {name for name, _ in operations()}
+
+
+# --- the examples, together: who copies them, in the order of a reader, gets answers --------
+
+Data = dict[str, Any]
+READ = [
+    *("live", "ready", "schema", "make_tag", "list_tags", "read_tag", "change_tag", "preload_tag"),
+    *("get_ids_of_tag", "take_ids_of_tag", "skip_tag", "clear_tag", "pause_tag", "resume_tag"),
+    *("segment_terms", "take_segment", "get_ids_of_generator", "take_ids_of_generator"),
+    *("decode_id", "take_apart_id", "list_leases", "free_worker", "lease_terms", "borrow_worker"),
+    *("renew_lease", "renew_seen_leases", "release_lease"),
+]
+COPIED: dict[str, Callable[[dict[str, Any]], Data]] = {
+    "free_worker": lambda told: next(
+        {name: each[name] for name in ("worker", "lease")}
+        for each in told["list_leases"]["results"]
+        if each["state"] == "held"
+    ),
+    "renew_lease": lambda told: {"lease": told["borrow_worker"]["lease"]},
+    "release_lease": lambda told: {"lease": told["renew_lease"]["lease"]},
+}
+"""A lease has a secret of its own: what a reader copies from an earlier answer, no example."""
+
+
+def test_the_examples_are_accepted_together(credentials: dict[str, str]) -> None:
+    """Those of path, query and body at once, by the service with its default settings; ids are
+    taken apart into what is shown."""
+    told: dict[str, Any] = {}
+    found = {
+        operation["operationId"]: (path, method, operation)
+        for path, methods in api_schema()["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert sorted(READ) == sorted(found)
+    for name in READ:
+        path, method, operation = found[name]
+        copied = COPIED.get(name, lambda _: {})(told)
+        answer = Client().generic(
+            method,
+            f"/idgen{_url(path, operation, copied)}",
+            _body(operation, copied),
+            content_type="application/json",
+            headers={"Authorization": credentials[scheme_of(operation)]},
+        )
+        assert answer.status_code in (200, 201), (name, answer.content)
+        told[name] = answer.json()
+        if name in ("decode_id", "take_apart_id"):
+            assert told[name] == _only(operation["responses"]["200"]["content"])
+
+
+def _url(path: str, operation: Data, copied: Data) -> str:
+    shown = [
+        (each, str(copied.get(each["name"], _shown(each["schema"]))))
+        for each in operation.get("parameters", ())
+        if each.get("required") or _shown(each["schema"]) is not None
+    ]
+    for each, value in shown:
+        path = path.replace(f"{{{each['name']}}}", quote(value, safe=""))
+    query = urlencode([(each["name"], value) for each, value in shown if each["in"] == "query"])
+    return f"{path}?{query}"
+
+
+def _body(operation: Data, copied: Data) -> bytes:
+    if "requestBody" not in operation:
+        return b""
+    shown = _only(operation["requestBody"]["content"])
+    return json.dumps({**shown, **{name: copied[name] for name in shown & copied.keys()}}).encode()
+
+
+def _shown(schema: Data) -> Any:
+    """The example of a parameter; one that may be blank is one of two schemas."""
+    parts = [schema, *schema.get("oneOf", ())]
+    return next((each["example"] for each in parts if "example" in each), None)
+
+
+def _only(content: Data) -> Any:
+    (example,) = content["application/json"]["examples"].values()
+    return example["value"]
