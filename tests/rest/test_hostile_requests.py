@@ -136,14 +136,6 @@ def test_odd_paths(callers: list[Client], part: str) -> None:
             assert_answered(callers[1].generic("POST", url), url)
 
 
-@pytest.mark.long
-def test_odd_methods(callers: list[Client]) -> None:
-    """Of each URL, those that it doesn't have among them."""
-    for url in urls():
-        for method in ("HEAD", "PUT", "ODD"):
-            assert_answered(callers[2].generic(method, url), method, url)
-
-
 def basic(words: bytes) -> str:
     return f"Basic {b64encode(words).decode()}"
 
@@ -190,9 +182,11 @@ def test_odd_headers(callers: list[Client]) -> None:
 
 
 @pytest.mark.long
-def test_odd_kinds_of_bodies(callers: list[Client]) -> None:
-    """Whatever they are said to be."""
+def test_odd_methods_and_kinds_of_bodies(callers: list[Client]) -> None:
+    """Of each URL, methods that it doesn't have, and whatever a body is said to be."""
     for url in urls():
+        for method in ("HEAD", "PUT", "ODD"):
+            assert_answered(callers[2].generic(method, url), method, url)
         for kind in CONTENT_TYPES[:2] if "admin" in url else (*CONTENT_TYPES, *OUR_TYPES):
             answer = callers[2].generic("POST", url, b'\0"\xff"', content_type=kind)
             assert_answered(answer, url, kind)

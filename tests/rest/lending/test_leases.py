@@ -132,26 +132,19 @@ def test_a_holders_label_is_bound_to_the_name_of_its_token(api: Api) -> None:
 def test_a_generator_is_described(api: Api) -> None:
     """Everything that a borrower has to be set up with."""
     said = api.get().json()
+    fields = [["time", 41], ["worker", 10], ["sequence", 12]]
+    epoch = 1735689600000000
+    layout = {"name": "standard", "fields": fields, "worker_parts": [], "tick_us": 1000}
+    shared = {"fields": fields, "tick_us": 1000, "epoch_us": epoch, "workers": [0, 4]}
     assert len(said.pop("installation")) >= 16
     assert said == {
         "namespace": "default",
-        "layout": {
-            "name": "standard",
-            "fields": [["time", 41], ["worker", 10], ["sequence", 12]],
-            "worker_parts": [],
-            "tick_us": 1000,
-            "epoch_us": "1735689600000000",
-        },
+        "layout": {**layout, "epoch_us": str(epoch)},
         "workers": [0, 4],
         "window_ticks": "60000",
         "skew_ticks": "10000",
         "ahead_ticks": "2000",
-        "fingerprint": {
-            "fields": [["time", 41], ["worker", 10], ["sequence", 12]],
-            "tick_us": 1000,
-            "epoch_us": 1735689600000000,
-            "workers": [0, 4],
-        },
+        "fingerprint": shared,
     }
 
 
