@@ -120,6 +120,6 @@ def test_the_core_runs_without_django(tmp_path: Path) -> None:
     run(
         only(tmp_path, *CORE),
         "-m pytest -q -p no:cacheprovider -c tests/core/pytest.ini --rootdir . "
-        "tests/core/test_client_imports.py tests/core/test_imports.py tests/core/test_layout.py "
-        "tests/core/test_snowflake.py tests/core/test_segment_generator.py",
+        "tests/core/test_imports.py tests/core/test_layout.py tests/core/test_snowflake.py "
+        "tests/core/test_segment_generator.py",
     )

