@@ -117,7 +117,7 @@ def in_child(work: Callable[[], list[int]]) -> list[int]:
     if not child:
         signal.alarm(LIMIT)  # a child that waits for its parent's lock fails, not hangs
         with suppress(BaseException):
-            os.write(write, " ".join(map(str, work())).encode())
+            os.write(write, " ".join(str(int(value)) for value in work()).encode())
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as pipe:

@@ -73,23 +73,19 @@ def test_a_later_second_leaves_the_batches_of_the_last_one(world: World) -> None
         assert generator.stats().issued == 2
 
 
-def test_a_closed_generator_opens_no_further_batch(world: World) -> None:
-    """L3: the worker id is given back, and another one may have it from the next tick on."""
-    generator = world.host().generator()
-    generator.next_id()
-    generator.close()
-    with pytest.raises(GeneratorClosed):
-        generator.next_ids(10)
-    with world.host().generator() as other:
-        assert other.next_id() > 0
-
-
 def test_nothing_of_a_closed_tick_is_left(world: World) -> None:
-    """Neither of the batch that was open nor of those after it."""
+    """L3: the worker id is given back, and another one may have it from the next tick on.
+
+    Neither ids of the batch that was open nor of those after it are given out.
+    """
     generator = world.host().generator()
     generator.next_id()
     generator.close()
     assert not generator._open_batch()
+    with pytest.raises(GeneratorClosed):
+        generator.next_ids(10)
+    with world.host().generator() as other:
+        assert other.next_id() > 0
 
 
 def test_a_random_start_leaves_ids_of_the_first_batch_alone(world: World) -> None:

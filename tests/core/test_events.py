@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from django_idgen.core.generator import Outbox, ignore
+from django_idgen.core.generator import Outbox
 
 
 def test_events_wait_until_they_are_sent():
@@ -87,8 +87,3 @@ def test_a_forked_child_does_not_send_its_parents_events():
     outbox.clear()
     outbox.send()
     assert heard == []
-
-
-def test_nobody_has_to_listen():
-    """``ignore`` takes any event."""
-    ignore("anything", value=1)

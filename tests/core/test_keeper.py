@@ -23,7 +23,7 @@ from tests.simulation.world import Link, World, layout_of
 
 LAYOUT = layout_of(("time", 41), ("worker", 2), ("sequence", 4))
 WINDOW = 18_000  # ticks of 1 ms: renewal is due each 6 s
-LIMIT = 20  # seconds after which a test gives up on a thread; never reached when all is well
+LIMIT = 60  # seconds after which a test gives up on a thread; never reached when all is well
 
 
 class Kept:
@@ -193,19 +193,6 @@ def test_a_lost_lease_is_told_once_and_not_renewed_again(kept):
     assert kept.link.names() == ["acquire", "renew"]
 
 
-def test_a_lost_lease_is_followed_by_a_new_one_past_every_old_window(kept):
-    """Of the same worker id by preference, though the record of it is gone."""
-    lease = kept.keeper.acquire()
-    with Kept(kept.world) as other:
-        other.keeper.acquire()
-        kept.world.rows().pop(lease.worker)
-        kept.keeper.renew_in_background()
-        new = kept.keeper.extend(lease.until)
-    assert new.token != lease.token
-    assert new.start >= lease.until
-    assert not kept.keeper.lost
-
-
 def test_a_late_renewal_counts_for_nothing_after_a_release(kept):
     """L3, L4: the answer of a request that is no longer pending is dropped."""
     kept.keeper.acquire()
@@ -309,18 +296,6 @@ def test_a_window_that_another_thread_extended_is_not_extended_again(kept):
     lease = kept.keeper.acquire()
     assert kept.keeper.extend(lease.until - 1) == lease
     assert kept.link.names() == ["acquire"]
-
-
-def test_an_expired_lease_says_so_with_its_cause_and_recovers(kept):
-    """``LeaseExpired`` while the registry is down; then the same lease goes on."""
-    lease = kept.keeper.acquire()
-    kept.world.pass_ticks(WINDOW)
-    kept.world.down = True
-    with pytest.raises(LeaseExpired, match=f"worker {lease.worker} until tick") as caught:
-        kept.keeper.extend(kept.keeper.now_tick())
-    assert isinstance(caught.value.__cause__, RegistryUnavailable)
-    kept.world.down = False
-    assert kept.keeper.extend(kept.keeper.now_tick()).until > kept.keeper.now_tick()
 
 
 def test_a_caller_does_not_wait_for_ever_for_another_threads_call(kept, monkeypatch):

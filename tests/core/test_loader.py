@@ -10,8 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import pytest
 
 from django_idgen.core.loader import InlineLoader, Loader, PerProcess
-
-LIMIT = 20  # seconds after which a test gives up on a thread; never reached when all is well
+from tests.segment_tools import LIMIT, in_child
 
 
 def hold(loader: Loader) -> threading.Event:
@@ -199,16 +198,12 @@ def test_a_child_whose_hooks_did_not_run_has_a_loader_that_works():
     loader = Loader()
     release = hold(loader)
     loader._lock.acquire()
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            code = 0 if loader.submit(os.getpid).result(LIMIT) == os.getpid() else 2
-        finally:
-            os._exit(code)
-    loader._lock.release()
-    release.set()
-    assert os.waitpid(child, 0)[1] == 0
+    try:
+        (own,) = in_child(lambda: [loader.submit(os.getpid).result(LIMIT) == os.getpid()])
+    finally:
+        loader._lock.release()
+        release.set()
+    assert own
 
 
 def test_the_inline_loader_runs_at_once_in_the_caller():

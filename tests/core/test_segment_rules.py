@@ -9,8 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_idgen.core.errors import ConfigurationError
-from django_idgen.core.segment import LONGEST_STEP, STEP, Demand, Segment, drained, joined, runs
+from django_idgen.core.segment import (
+    LONGEST_STEP,
+    MAX_DELTA,
+    STEP,
+    Demand,
+    Segment,
+    Shard,
+    drained,
+    joined,
+    runs,
+)
 from django_idgen.core.segment_generator import Growth, Pace
+from tests.tables import refused
 
 MINUTE = 60.0
 LEAF = Growth()
@@ -20,29 +31,24 @@ POWERS = st.integers(0, 20).map(lambda power: 2**power)
 # --- the step: Leaf's rules ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("seconds", "after"),
-    [
-        (0.0, 8),
-        (15 * MINUTE - 0.001, 8),
-        (15 * MINUTE, 4),
-        (30 * MINUTE, 4),
-        (30 * MINUTE + 0.001, 2),
-        (24 * 60 * MINUTE, 2),
-    ],
-)
-def test_a_segment_aims_at_fifteen_minutes(seconds, after):
+PACES = {
+    8: (0.0, 15 * MINUTE - 0.001),
+    4: (15 * MINUTE, 30 * MINUTE),
+    2: (30 * MINUTE + 0.001, 24 * 60 * MINUTE),
+}
+
+
+def test_a_segment_aims_at_fifteen_minutes():
     """Used up in less, double; in 15 to 30 minutes, both ends included, keep; in more, halve."""
-    assert LEAF.after(4, 1000, seconds) == after
+    for after, moments in PACES.items():
+        for seconds in moments:
+            assert LEAF.after(4, 1000, seconds) == after
 
 
-@pytest.mark.parametrize(
-    ("times", "step", "after"),
-    [(512, 1000, 512), (256, 1000, 512), (500_000, 1, 1_000_000), (500_001, 1, 500_001)],
-)
-def test_no_segment_is_doubled_past_a_million(times, step, after):
+def test_no_segment_is_doubled_past_a_million():
     """Exactly a million is still allowed, one more is not."""
-    assert LEAF.after(times, step, 0.0) == after
+    assert [LEAF.after(times, 1000, 0.0) for times in (512, 256)] == [512, 512]
+    assert [LEAF.after(times, 1, 0.0) for times in (500_000, 500_001)] == [1_000_000, 500_001]
 
 
 def test_a_row_whose_own_step_is_longer_keeps_it():
@@ -75,22 +81,12 @@ def test_growth_can_be_switched_off():
     assert still.after(1, 1, 0.0) == still.fitted(4, 7) == 1
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"duration": 0},
-        {"duration": float("inf")},
-        {"duration": float("nan")},
-        {"longest_step": 0},
-        {"longest_step": 1_000_001},
-        {"longest_step": 10.0},
-        {"longest_step": True},
-    ],
-)
-def test_impossible_limits_are_refused(options):
+def test_impossible_limits_are_refused():
     """The error names the value."""
-    with pytest.raises(ConfigurationError, match=str(next(iter(options.values())))):
-        Growth(**options)
+    for duration in (0, float("inf"), float("nan")):
+        refused(ConfigurationError, Growth, duration=duration, match=str(duration))
+    for longest in (0, 1_000_001, 10.0, True):
+        refused(ConfigurationError, Growth, longest_step=longest, match=str(longest))
 
 
 # --- the pace: a caller who waits, and segments of other lengths ---------------------------
@@ -156,20 +152,6 @@ def test_a_long_batch_does_not_halve_the_step():
     assert pace.times == 4
 
 
-def test_the_second_load_takes_the_rows_step_and_then_it_doubles():
-    """As Leaf's: s, s, 2s, 4s, 8s, with one ahead and a quick pace."""
-    pace = Pace()
-    lengths = [pace.demand(1, 0, LEAF).length(10)]
-    ahead = segment()
-    for now in range(4):
-        current = ahead
-        pace.open(current, now)
-        lengths.append(pace.demand(1, 10, LEAF).length(10))  # past the mark
-        ahead = segment(current.stop, lengths[-1])
-        pace.use_up(now, LEAF)
-    assert lengths == [10, 10, 20, 40, 80]
-
-
 def test_a_plain_demand_is_the_plain_step():
     """So that a source's shortest statement serves it."""
     assert Pace().demand(1, 10, LEAF) == STEP
@@ -177,13 +159,10 @@ def test_a_plain_demand_is_the_plain_step():
     assert Pace().demand(70, 10, LEAF) == Demand(1, 70)
 
 
-@pytest.mark.parametrize(
-    ("start", "stop", "delta"), [(0, 5, 1), (-3, 5, 1), (5, 5, 1), (1, 2**63 + 1, 1), (1, 5, 0)]
-)
-def test_a_segment_has_ids_and_only_such(start, stop, delta):
+def test_a_segment_has_ids_and_only_such():
     """I7: whatever a source answers, every id of a segment is one of 1 to 2**63 - 1."""
-    with pytest.raises(ConfigurationError, match="not within"):
-        Segment("t", start, stop, 10, delta)
+    for start, stop, delta in ((0, 5, 1), (-3, 5, 1), (5, 5, 1), (1, 2**63 + 1, 1), (1, 5, 0)):
+        refused(ConfigurationError, Segment, "t", start, stop, 10, delta, match="not within")
 
 
 # --- tails ------------------------------------------------------------------------------------
@@ -223,3 +202,25 @@ def test_joining_changes_no_id(pieces, delta):
     assert [v for each in found for v in each] == [v for each in ranges for v in each]
     assert all(found)
     assert all(a[-1] + delta < b[0] for a, b in pairwise(found))
+
+
+# --- which ids of a tag a database gives out ---------------------------------------------------
+
+shards = st.integers(1, MAX_DELTA).flatmap(
+    lambda delta: st.builds(Shard, st.just(delta), st.integers(0, delta - 1))
+)
+
+
+@given(shards, st.integers(1, 2**62))
+def test_the_first_id_is_the_lowest_that_fits(shard, base):
+    """At or above the base, by less than delta, and with the remainder."""
+    first = shard.first(base)
+    assert base <= first < base + shard.delta
+    assert first % shard.delta == shard.remainder
+
+
+def test_impossible_grids_are_not_sound():
+    """A delta of 1 to 1024, and a remainder below it."""
+    assert not any(Shard(*pair).sound for pair in ((0, 0), (-1, 0), (2, 2), (2, -1), (1025, 0)))
+    assert MAX_DELTA == 1024
+    assert Shard().sound
