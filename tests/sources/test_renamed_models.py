@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,9 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from tests import servers
+from tests import servers, warm
 from tests.conftest import _execute
+from tests.tiers import long
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = """
@@ -45,7 +44,7 @@ NO_DRIFT = ["makemigrations", "--check", "--dry-run", "-v0"]
 MIGRATE = ["migrate", "-v0"]
 
 
-@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
+@pytest.fixture(params=["sqlite", "postgres", *long("mariadb")])
 def database(
     request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: Any
 ) -> Iterator[Any]:
@@ -82,8 +81,8 @@ class Project:
         New rows have ids above all that were given, also to rows that are deleted since.
         """
         (self.directory / "trade" / "models.py").write_text(HEAD + models)
-        done = subprocess.run(
-            [sys.executable, "-c", STEP, json.dumps(commands), json.dumps([insert, 3, kept])],
+        done = warm.run(
+            ["-c", STEP, json.dumps(commands), json.dumps([insert, 3, kept])],
             cwd=self.directory,
             env={
                 **os.environ,
@@ -92,11 +91,7 @@ class Project:
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "TRADE_DATABASE": json.dumps(self.database),
             },
-            input="y\n",  # yes, it was renamed
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
+            said="y\n",  # yes, it was renamed
         )
         assert done.returncode == 0, done.stdout + done.stderr
         self.output = done.stdout

@@ -27,6 +27,7 @@ from tests.server_tools import (
     lossy_wire,
     sessions,
 )
+from tests.tiers import LONG
 
 WAITING = {
     "postgres": "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
@@ -40,6 +41,7 @@ OURS = {
     "mariadb": "SELECT id FROM information_schema.processlist WHERE db = database() "
     "AND id <> connection_id() AND info IS NOT NULL ORDER BY rand()",
 }
+KILLS = 40 if LONG else 15
 KILL = {"postgres": "SELECT pg_terminate_backend({})", "mariadb": "KILL {}"}
 
 
@@ -239,7 +241,7 @@ def test_a_backend_killed_at_the_commit(postgres: str) -> None:
 
 
 def test_backends_killed_at_random_under_load(source: ServerSource) -> None:
-    """I1: forty of them, whatever they were at; those who go on never share an id."""
+    """I1: many of them, whatever they were at; those who go on never share an id."""
     source.fetch("a")
     done = threading.Event()
 
@@ -255,7 +257,7 @@ def test_backends_killed_at_random_under_load(source: ServerSource) -> None:
     def kill_on(number: int) -> list[int]:
         try:
             kills = 0
-            while kills < 40:
+            while kills < KILLS:
                 for (session,) in execute_apart(source.alias, OURS[source.alias])[:1]:
                     with suppress(DatabaseError):  # it may be gone by itself
                         execute_apart(source.alias, KILL[source.alias].format(session))
@@ -308,19 +310,6 @@ def test_nothing_is_repeated_from_the_commit_on(refusing: str) -> None:
     with pytest.raises(SegmentUnavailable, match="refused"):
         ServerSource(alias=refusing).fetch("a")
     assert execute(refusing, "SELECT last_value FROM commits") == [(1,)]
-
-
-def test_a_server_that_is_down_is_named(source: ServerSource) -> None:
-    """The error names the alias and chains what the driver said."""
-    settings = connections.settings[source.alias]
-    port, settings["PORT"] = settings["PORT"], "1"
-    try:
-        with pytest.raises(SegmentUnavailable, match=repr(source.alias)) as caught:
-            source.fetch("a")
-    finally:
-        settings["PORT"] = port
-    assert isinstance(caught.value.__cause__, DatabaseError)
-    assert source.fetch("a").start == 1
 
 
 def test_a_server_that_can_not_be_reached_is_tried_once(
