@@ -33,10 +33,7 @@ BREAKS = (
         MODULE,
         "book.is_whole and book.leader == stamp.leader and",
         "book.is_whole and",
-        (
-            f"{LOSSES}::test_an_ensemble_that_elects_and_is_set_back",
-            f"{LOSSES}::test_a_leader_that_is_cut_off_with_a_holder",
-        ),
+        (f"{LOSSES}::test_a_leader_that_is_cut_off_with_a_holder",),
     ),
     Break(
         "a mark that is gone from the node is not missed",
