@@ -157,6 +157,8 @@ class ZooKeeperLeases(BookRegistry):
 
 # --- the session ------------------------------------------------------------------------
 
+_CLOSE_WAIT = 10.0
+
 
 class _Session:
     """One connection of this process to ZooKeeper, made at the first use. Thread-safe."""
@@ -203,13 +205,17 @@ class _Session:
         known = None if self._client is None else self._client.client_id
         return known[0] if known else 0
 
-    def close(self) -> None:
-        """End the session; what it has made that is ephemeral goes."""
+    def close(self, wait: float = _CLOSE_WAIT) -> None:
+        """End the session; what it has made that is ephemeral goes.
+
+        ``wait``: seconds to wait for the end, which kazoo delays while no server answers.
+        """
         with self._lock:
             client, self._client = self._client, None
         if client is not None and self._pid == os.getpid():
-            client.stop()
-            client.close()
+            ending = threading.Thread(target=_end, args=(client,), name="idgen-end", daemon=True)
+            ending.start()
+            ending.join(wait)
 
     def _connected(self, timeout: float) -> Any:
         if self._pid != os.getpid():
@@ -224,7 +230,7 @@ class _Session:
             if live.wait(timeout / 2) and client.connected:
                 return client
             # Servers that have lost something turn away a client that has seen it; not a new one.
-            self.close()
+            self.close(wait=0)
         raise self._unavailable(None)
 
     def _made(self) -> Any:
@@ -244,6 +250,11 @@ class _Session:
     def _unavailable(self, error: Exception | None) -> RegistryUnavailable:
         why = type(error).__name__ if error else "no connection"
         return RegistryUnavailable(f"The ZooKeeper at {self.hosts!r} does not answer ({why}).")
+
+
+def _end(client: Any) -> None:
+    client.stop()
+    client.close()
 
 
 _sessions: dict[str, _Session] = {}

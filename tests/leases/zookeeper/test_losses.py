@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -227,6 +228,23 @@ def test_a_holder_that_is_cut_off_while_others_go_on(zookeeper: ZooKeeper, postg
     far.close()
     for generator in (far, near):
         generator.keeper.registry.close()
+    wire.close()
+
+
+def test_a_caller_does_not_wait_for_the_end_of_a_session(
+    zookeeper: ZooKeeper, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no server answers, kazoo ends a session in ten seconds or more: ``timeout`` holds."""
+    ended = threading.Event()
+    stop = KazooClient.stop
+    monkeypatch.setattr(KazooClient, "stop", lambda client: (ended.wait(), stop(client)))
+    wire = CutWire(("127.0.0.1", zookeeper.port))
+    wire.cut()
+    hosts = f"127.0.0.1:{wire.port}"
+    registry = ZooKeeperLeases(zookeeper_space(), hosts=hosts, database=postgres, timeout=1)
+    with pytest.raises(RegistryUnavailable, match="does not answer"):
+        registry.acquire(holder="a")
+    ended.set()
     wire.close()
 
 
