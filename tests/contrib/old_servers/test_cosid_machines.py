@@ -28,6 +28,7 @@ from django_idgen.leases.memory import MemoryLeases
 from django_idgen.process import factory
 from django_idgen.rest.failures import Refusal
 from django_idgen.settings.config import GeneratorSettings
+from tests.tiers import examples
 
 EPOCH_MS = 1_577_203_200_000
 GUARD_MS, SKEW_MS, LATE_MS = 300_000, 200, 120_000
@@ -342,7 +343,7 @@ class Life:
     alive: bool = True
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(examples(12)))
 def test_no_two_lives_stamp_one_moment(seed: int) -> None:
     """Restarts, kills, late DELETEs and clocks that differ: each stamp is one life's alone.
 

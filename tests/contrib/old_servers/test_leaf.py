@@ -63,13 +63,13 @@ def result(number: int) -> str:
     return f"Result{{id={number}, status=EXCEPTION}}"
 
 
-@pytest.mark.parametrize("method", ["get", "post", "put", "delete"])
-def test_any_method_takes_an_id_as_plain_text(client: Client, tag: str, method: str) -> None:
+def test_any_method_takes_an_id_as_plain_text(client: Client, tag: str) -> None:
     """The number alone, in text, and never from a cache."""
-    answers = [getattr(client, method)(f"/leaf/api/segment/get/{tag}") for _ in range(2)]
-    assert [answer.content for answer in answers] == [b"1", b"2"]
-    assert {answer.headers["Content-Type"] for answer in answers} == {"text/plain;charset=UTF-8"}
-    assert_never_cached(answers[0])
+    for number, method in enumerate(("get", "post", "put", "delete", "get"), 1):
+        answer = getattr(client, method)(f"/leaf/api/segment/get/{tag}")
+        assert answer.content == str(number).encode()
+        assert answer.headers["Content-Type"] == "text/plain;charset=UTF-8"
+        assert_never_cached(answer)
 
 
 def test_a_snowflake_is_of_the_generator(client: Client) -> None:
@@ -86,24 +86,26 @@ def test_an_unknown_key_is_no_id(client: Client, secret: str) -> None:
     assert marks() == {}
 
 
-@pytest.mark.parametrize("key", ODD_KEYS)
-def test_odd_keys_are_unknown_keys(tag: str, key: str) -> None:
+def test_odd_keys_are_unknown_keys(tag: str) -> None:
     """Also where an unknown tag may be made, if it can't be a tag; nothing changes."""
-    answer = Client().get(f"/open/leaf/api/segment/get/{key}")
-    refused(answer, 500, result(-2))
+    for key in ODD_KEYS:
+        answer = Client().get(f"/open/leaf/api/segment/get/{key}")
+        refused(answer, 500, result(-2))
     assert marks() == {TAG: 1}
 
 
-@pytest.mark.parametrize(
-    ("error", "number"),
-    [(SegmentUnavailable("x"), -3), (SegmentExhausted("x"), -3), (RegistryUnavailable("x"), -1)],
-)
-def test_failures_have_leafs_numbers(tag: str, error: Exception, number: int) -> None:
+def test_failures_have_leafs_numbers(tag: str) -> None:
     """-3 without a segment, -1 for what isn't ready; neither is ever a 200."""
     segments[tag]
-    with patch("django_idgen.core.segment_generator.SegmentGenerator.next_id", side_effect=error):
-        answer = Client().get(f"/open/leaf/api/segment/get/{tag}")
-    refused(answer, 500, result(number))
+    failing = "django_idgen.core.segment_generator.SegmentGenerator.next_id"
+    for kind, number in (
+        (SegmentUnavailable, -3),
+        (SegmentExhausted, -3),
+        (RegistryUnavailable, -1),
+    ):
+        with patch(failing, side_effect=kind("x")):
+            answer = Client().get(f"/open/leaf/api/segment/get/{tag}")
+        refused(answer, 500, result(number))
 
 
 def test_a_snowflake_that_cant_be_had_is_no_id(db: None) -> None:
@@ -159,12 +161,11 @@ def test_an_id_is_taken_apart(client: Client, prefix: str, settings) -> None:
     assert answer.headers["Content-Type"] == "application/json;charset=UTF-8"
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "0", "1.5", "９", "9" * 19, "9" * 5000, "1e3"])
-def test_what_is_no_id_is_an_error_message(text: str) -> None:
+def test_what_is_no_id_is_an_error_message() -> None:
     """As Leaf has it: ``errorMsg`` and nothing else."""
-    answer = Client().get("/open/leaf/decodeSnowflakeId", {"snowflakeId": text})
-    assert answer.status_code == 200
-    assert set(json.loads(answer.content)) == {"errorMsg"}
+    for text in ("", "x", "-1", "0", "1.5", "９", "9" * 19, "9" * 5000, "1e3"):
+        answer = Client().get("/open/leaf/decodeSnowflakeId", {"snowflakeId": text})
+        assert (answer.status_code, set(json.loads(answer.content))) == (200, {"errorMsg"}), text
 
 
 def test_a_missing_id_is_a_bad_request() -> None:
@@ -172,29 +173,32 @@ def test_a_missing_id_is_a_bad_request() -> None:
     refused(Client().get("/open/leaf/decodeSnowflakeId"), 400)
 
 
-@pytest.mark.parametrize(
-    ("accept", "is_page"),
-    [
-        (None, False),
-        ("*/*", False),
-        ("application/json", False),
-        ("text/plain, */*", False),
-        ("text/plain", False),
-        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", True),
-        ("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", True),
-        ("application/json, text/html;q=0.5", False),
-        ("\0;;q=x", False),
-    ],
+PAGE = "text/html;charset=UTF-8"
+BROWSERS = (
+    "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+    "text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2",
 )
-def test_a_browser_is_shown_a_page(db: None, accept: str | None, is_page: bool) -> None:
+PROGRAMS = (
+    None,
+    "*/*",
+    "application/json",
+    "text/plain, */*",
+    "text/plain",
+    "application/json, text/html;q=0.5",
+    "\0;;q=x",
+)
+"""What they accept."""
+
+
+def test_a_browser_is_shown_a_page(db: None) -> None:
     """And Java's ``URLConnection``, which asks as one; the Result is in it. Others get JSON."""
-    headers = {} if accept is None else {"Accept": accept}
-    answer = Client().get("/open/leaf/api/segment/get/nothing", headers=headers)
-    if not is_page:
-        refused(answer, 500, result(-2))
-        return
-    assert (answer.status_code, answer.headers["Content-Type"]) == (500, "text/html;charset=UTF-8")
-    assert result(-2) in answer.content.decode()
+    url = "/open/leaf/api/segment/get/nothing"
+    for accept in BROWSERS:
+        answer = Client().get(url, headers={"Accept": accept})
+        assert (answer.status_code, answer.headers["Content-Type"]) == (500, PAGE)
+        assert result(-2) in answer.content.decode()
+    for accept in PROGRAMS:
+        refused(Client().get(url, headers={"Accept": accept} if accept else {}), 500, result(-2))
 
 
 def test_a_slash_at_the_end_is_none_of_the_key(client: Client, tag: str) -> None:
@@ -207,8 +211,7 @@ def test_a_slash_at_the_end_is_none_of_the_key(client: Client, tag: str) -> None
     assert marks() == {TAG: 1001}
 
 
-@pytest.mark.parametrize("page", ["cache", "db", "db/"])
-def test_the_pages_lead_to_the_admin(db: None, page: str, settings: Any) -> None:
+def test_the_pages_lead_to_the_admin(db: None, settings: Any) -> None:
     """Which asks for its own permission, whatever the mount says."""
     settings.ROOT_URLCONF = (
         path("leaf/", include(leaf.urls())),
@@ -216,32 +219,25 @@ def test_the_pages_lead_to_the_admin(db: None, page: str, settings: Any) -> None
         path("admin/", admin.site.urls),
     )
     there = "/admin/django_idgen/leafalloc/"
-    answer = Client().get(f"/open/leaf/{page}")
-    assert (answer.status_code, answer.headers["Location"]) == (302, there)
-    assert_never_cached(answer)
-    login = Client().get(f"/open/leaf/{page}", follow=True)
-    assert login.redirect_chain[-1] == (f"/admin/login/?next={there}", 302)
     somebody = User.objects.create_user("somebody", is_staff=True)
     staff = Client()
     staff.force_login(somebody)
-    assert staff.get(f"/leaf/{page}", follow=True).status_code == 403
+    for page in ("cache", "db", "db/"):
+        answer = Client().get(f"/open/leaf/{page}")
+        assert (answer.status_code, answer.headers["Location"]) == (302, there)
+        assert_never_cached(answer)
+        login = Client().get(f"/open/leaf/{page}", follow=True)
+        assert login.redirect_chain[-1] == (f"/admin/login/?next={there}", 302)
+        assert staff.get(f"/leaf/{page}", follow=True).status_code == 403
     somebody.user_permissions.add(Permission.objects.get(codename="view_leafalloc"))
-    assert staff.get(f"/leaf/{page}", follow=True).status_code == 200
+    for page in ("cache", "db", "db/"):
+        assert staff.get(f"/leaf/{page}", follow=True).status_code == 200
 
 
-@pytest.mark.parametrize("page", ["cache", "db"])
-def test_without_the_admin_the_pages_say_so(db: None, page: str) -> None:
+def test_without_the_admin_the_pages_say_so(db: None) -> None:
     """404, in Leaf's form."""
-    refused(Client().get(f"/open/leaf/{page}"), 404, leaf.NO_ADMIN)
-
-
-def test_a_body_is_not_read(tag: str) -> None:
-    """Ten megabytes are refused, and nothing is taken."""
-    answer = Client().post(
-        f"/open/leaf/api/segment/get/{tag}", b"x" * 10_000_000, content_type="text/plain"
-    )
-    assert answer.status_code == 413
-    assert marks() == {TAG: 1}
+    for page in ("cache", "db"):
+        refused(Client().get(f"/open/leaf/{page}"), 404, leaf.NO_ADMIN)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-import subprocess
-import sys
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import urlencode
@@ -22,15 +21,18 @@ from django.utils.log import AdminEmailHandler
 from django_idgen import segments
 from django_idgen.contrib.old_servers import redaction
 from django_idgen.rest.tokens import PREFIX, make_token
+from tests import warm
+from tests.server_tools import ROOT
+from tests.tiers import long
 
 from .conftest import TAG
 
 SECRET = PREFIX + "s" * 43
 
 
-@pytest.mark.parametrize(
-    ("text", "clean"),
-    [
+def test_what_is_redacted() -> None:
+    """The values of ``token``, however it is written, and whatever looks like ours."""
+    for text, clean in (
         (
             "GET /tinyid/id/nextId?bizType=a&token=abc HTTP/1.1",
             "GET /tinyid/id/nextId?bizType=a&token=[redacted] HTTP/1.1",
@@ -44,11 +46,8 @@ SECRET = PREFIX + "s" * 43
         (f"Bearer {SECRET}", "Bearer [redacted]"),
         ("/x?tokens=abc&mytoken=1", "/x?tokens=abc&mytoken=1"),
         ("nothing here", "nothing here"),
-    ],
-)
-def test_what_is_redacted(text: str, clean: str) -> None:
-    """The values of ``token``, however it is written, and whatever looks like ours."""
-    assert redaction.redacted(text) == clean
+    ):
+        assert redaction.redacted(text) == clean
 
 
 def test_the_filter_knows_our_secrets(db: None) -> None:
@@ -57,21 +56,15 @@ def test_the_filter_knows_our_secrets(db: None) -> None:
 
 
 def test_long_texts_are_gone_through_once() -> None:
-    """Two million characters of anything, which take hours if each one begins anew."""
+    """Half a million characters of anything, which take long if each one begins anew."""
     code = """
 import django; django.setup()
 from django_idgen.contrib.old_servers import redaction
 for text in ("a", "%61", "a?", "a ", "idgen_", "token", "token=", "="):
-    redaction._redacted(text * (2_000_000 // len(text)))
+    redaction._redacted(text * (500_000 // len(text)))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
-    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    done = warm.run(["-c", code], cwd=ROOT, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
@@ -108,20 +101,18 @@ class Missing(dict[str, Any]):
         return "-"
 
 
-@pytest.mark.parametrize(
-    ("message", "args"),
-    [
+def test_records_of_all_kinds_are_cleaned() -> None:
+    """Words, arguments in a tuple, and in a mapping, which stays what it was."""
+    kinds: list[tuple[str, Any]] = [
         ('"%s" %s', ("GET /x?token=abc HTTP/1.1", 200)),
         ("%(r)s %(none)s", (Missing(r="GET /x?token=abc", s=200),)),
         ("GET /x?token=abc", ()),
-    ],
-)
-def test_records_of_all_kinds_are_cleaned(message: str, args: Any) -> None:
-    """Words, arguments in a tuple, and in a mapping, which stays what it was."""
-    record = logging.LogRecord("x", logging.INFO, "", 0, message, args, None)
-    assert redaction.RedactTokens().filter(record)
-    assert "abc" not in record.getMessage()
-    assert "token=[redacted]" in record.getMessage()
+    ]
+    for message, args in kinds:
+        record = logging.LogRecord("x", logging.INFO, "", 0, message, args, None)
+        assert redaction.RedactTokens().filter(record)
+        assert "abc" not in record.getMessage()
+        assert "token=[redacted]" in record.getMessage()
 
 
 def test_odd_records_pass(caplog: Any) -> None:
@@ -177,7 +168,7 @@ def fail(*_args: object) -> None:
     raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("debug", [True, False])
+@pytest.mark.parametrize("debug", [True, *long(False)])
 @pytest.mark.parametrize("place", ["query", "form", "header"])
 def test_a_report_of_a_bug_has_no_secret(
     tag: str, secret: str, settings: Any, debug: bool, place: str
@@ -230,23 +221,22 @@ def test_under_asgi_the_scope_is_cleaned(tag: str) -> None:
     assert seen[0].scope["query_string"] == b"bizType=orders&token=[redacted]"  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("debug", [True, False])
-@pytest.mark.parametrize("method", ["get", "post"])
-@pytest.mark.parametrize("end", ["\u0661", "é", "\ud800", "\x00", "\n", " ", "=" * 2000])
+ENDS = ["\u0661", "é", "\ud800", "\x00", "\n", " ", "=" * 2000]
+
+
+@pytest.mark.parametrize("debug", [True, *long(False)])
 def test_a_secret_that_no_header_holds_is_refused(
-    tag: str, secret: str, settings: Any, debug: bool, method: str, end: str
+    tag: str, secret: str, settings: Any, debug: bool
 ) -> None:
     """As any other wrong one: no error page shows it."""
     settings.DEBUG = debug
     client = Client(raise_request_exception=False)
-    sent = urlencode({"bizType": tag, "token": secret + end}, errors="surrogatepass")
     form = "application/x-www-form-urlencoded"
-    for path in ("nextId", "nextIdSimple", "nextSegmentId", "nextSegmentIdSimple"):
+    paths = ("nextId", "nextIdSimple", "nextSegmentId", "nextSegmentIdSimple")
+    for end, path in itertools.product(ENDS, paths):
+        sent = urlencode({"bizType": tag, "token": secret + end}, errors="surrogatepass")
         url = f"/tinyid/id/{path}"
-        if method == "get":
-            answer = client.get(f"{url}?{sent}")
-        else:
-            answer = client.post(url, sent, content_type=form)
-        assert answer.status_code == 200
-        assert secret not in answer.content.decode()
-        assert "Simple" in path or answer.json()["code"] in (200, 5)
+        for answer in (client.get(f"{url}?{sent}"), client.post(url, sent, content_type=form)):
+            assert answer.status_code == 200
+            assert secret not in answer.content.decode()
+            assert "Simple" in path or answer.json()["code"] in (200, 5)
