@@ -24,7 +24,6 @@ tiers.load_hypothesis_profile()
 
 ONE_SITE = {
     "tests/admin/test_in_browser.py",
-    "tests/admin/test_tag_browser.py",
     "tests/example/test_example_pages.py",
 }
 """Of each, a worker runs all tests with one parameter: it starts a site, and a browser, once."""

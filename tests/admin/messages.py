@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from django.utils.translation.template import templatize
@@ -57,6 +58,7 @@ class Entry:
 # --- in the package -----------------------------------------------------------------------
 
 
+@cache
 def messages() -> dict[Message, str]:
     """Every message that the package marks, and a file that does."""
     found: dict[Message, str] = {}

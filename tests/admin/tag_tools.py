@@ -6,6 +6,7 @@ import re
 from html import unescape
 from typing import Any
 
+import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
@@ -15,6 +16,29 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags import change_log
 
 TAGS = "/admin/django_idgen/leafalloc/"
+
+
+class ToServer:
+    """Sends our tables to a server, as a project does whose ids come from there."""
+
+    alias = "default"
+
+    def db_for_read(self, model: Any, **hints: Any) -> str | None:
+        return self.alias if model._meta.app_label == "django_idgen" else None
+
+    db_for_write = db_for_read
+
+
+def on(alias: str, **options: Any) -> Any:
+    """A parameter: the test uses the database ``alias``, and that of users and sessions."""
+    databases = sorted({"default", alias})
+    return pytest.param(alias, marks=pytest.mark.django_db(databases=databases, **options))
+
+
+def shown_at(alias: str, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """The admin shows the rows of ``alias``."""
+    monkeypatch.setattr(ToServer, "alias", alias)
+    settings.DATABASE_ROUTERS = [f"{__name__}.ToServer"]
 
 
 def page(client: Client, path: str = "", **query: Any) -> str:

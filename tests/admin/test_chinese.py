@@ -31,15 +31,14 @@ from django_idgen.fields.forms import IdFormField
 from django_idgen.models import AccessToken, LeafAlloc
 from django_idgen.rest.tokens import make_token
 from tests import servers
-from tests.admin.test_admin_skip import shown_at
 from tests.places import make_tables
 
 from .chinese import ADMIN, client_of_china, look, tag, told, told_secret
-from .tag_tools import TAGS, list_form
+from .tag_tools import TAGS, list_form, shown_at
 
 __all__ = ["client_of_china", "tag"]
 
-pytestmark = pytest.mark.django_db(databases="__all__")
+pytestmark = pytest.mark.django_db
 
 LEASES = f"{ADMIN}workerlease/"
 TOKENS = f"{ADMIN}accesstoken/"
@@ -93,7 +92,7 @@ def test_a_tag_and_its_history(client_of_china: Client, tag: LeafAlloc) -> None:
     assert "已跳号：下一个可用 ID：5001 → 6001" in page
 
 
-@pytest.mark.django_db(transaction=True, databases="__all__")
+@pytest.mark.django_db(transaction=True, databases=["default", "postgres"])
 def test_figures_of_a_tag(
     client_of_china: Client, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
@@ -136,7 +135,9 @@ def test_a_skip(client_of_china: Client, tag: LeafAlloc) -> None:
     asked = {"tag": "orders", "how": "by", "number": 1000, "review": "yes"}
     assert "5001 至 6000（1000 个 ID）" in told(client_of_china.post(f"{TAGS}skip/", asked))
     assert "5001 至" not in told(client_of_china.post(f"{TAGS}skip/", {**asked, "number": 1}))
-    sure = {"tag": "orders", "to": 6001, "confirm": "yes"}
+    back = {"tag": "orders", "to": 7, "confirm": "yes"}
+    assert "不能退回" in told(client_of_china.post(f"{TAGS}skip/", back, follow=True))
+    sure = {**back, "to": 6001}
     done = told(client_of_china.post(f"{TAGS}skip/", sure, follow=True))
     assert "“orders”的下一个 ID 为 6001" in done
     assert "没有这些标签" in told(client_of_china.get(f"{TAGS}skip/", {"tag": "x"}, follow=True))

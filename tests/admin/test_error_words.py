@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from django.db import OperationalError
-from django.test import Client
 from django.utils import translation
 
 from django_idgen.admin.text import error_text
@@ -23,7 +21,6 @@ from django_idgen.core.errors import (
     TagPaused,
     WorkerOutOfRange,
 )
-from django_idgen.models import LeafAlloc
 from django_idgen.ops.tags.edits import (
     PoolStillOpen,
     SkipRefused,
@@ -34,11 +31,8 @@ from django_idgen.ops.tags.edits import (
 from django_idgen.process.tags import TagsElsewhere, TagUnknown
 from django_idgen.settings.config import SettingsError
 
-from .chinese import ADMIN, HAN, client_of_china, english, look, tag, told
+from .chinese import HAN, english
 
-__all__ = ["client_of_china", "tag"]
-
-TAGS = f"{ADMIN}leafalloc/"
 USUAL: list[tuple[Exception, str]] = [
     (TagUnknown("orders"), "orders"),
     (TagExists("orders"), "orders"),
@@ -75,38 +69,29 @@ TECHNICAL: list[Exception] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "named"), USUAL, ids=lambda each: type(each).__name__)
-def test_a_usual_error_is_said_in_chinese(error: Exception, named: str) -> None:
+def test_a_usual_error_is_said_in_chinese() -> None:
     """Without a word of English, and with the value that is wrong; in English as it is."""
-    with translation.override("zh-hans"):
-        words = error_text(error)
-    assert named in words
-    assert HAN.search(words)
-    assert not english(words) - {"Redis", "idgen", "doctor", "fix", "epoch"}
-    for language in ("en", "en-gb", None):
-        with translation.override(language):
-            assert error_text(error) == str(error)
+    for error, named in USUAL:
+        with translation.override("zh-hans"):
+            words = error_text(error)
+        assert named in words
+        assert HAN.search(words)
+        assert not english(words) - {"Redis", "idgen", "doctor", "fix", "epoch"}
+        for language in ("en", "en-gb", None):
+            with translation.override(language):
+                assert error_text(error) == str(error)
 
 
-@pytest.mark.parametrize("error", TECHNICAL, ids=lambda each: type(each).__name__)
-def test_one_that_names_hosts_and_settings_is_introduced(error: Exception) -> None:
+def test_one_that_names_hosts_and_settings_is_introduced() -> None:
     """In Chinese; its own words follow, for whoever looks after the servers."""
-    with translation.override("zh-hans"):
-        words = error_text(error)
-    assert HAN.search(words)
-    assert english(words) == {DETAIL}
+    for error in TECHNICAL:
+        with translation.override("zh-hans"):
+            words = error_text(error)
+        assert HAN.search(words)
+        assert english(words) == {DETAIL}
 
 
 def test_one_that_nobody_knows_speaks_for_itself() -> None:
     """On one line."""
     with translation.override("zh-hans"):
         assert error_text(IdgenError("of \n another app")) == "of another app"
-
-
-@pytest.mark.django_db(databases="__all__")
-def test_pages_say_what_went_wrong_in_chinese(client_of_china: Client, tag: LeafAlloc) -> None:
-    """A skip and a step that somebody overtook, and what is no id."""
-    sure = {"tag": "orders", "to": 7, "confirm": "yes"}
-    assert "不能退回" in told(client_of_china.post(f"{TAGS}skip/", sure, follow=True))
-    for given in ("nope", "0", "x" * 9999):
-        assert "这不是 ID。" in look(client_of_china, f"{ADMIN}decode/", id=given)

@@ -6,9 +6,7 @@ import html
 import json
 import os
 import re
-import socket
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,12 +17,25 @@ from urllib.parse import urlencode
 import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
+from tests import warm
 from tests.example.test_example_pages import PATIENCE, dump
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 APP = "/admin/django_idgen/"
+TAGS = f"{APP}leafalloc/"
 PHONE, DESK = 375, 1280
 TOO_LARGE = "9223372036854775808"
+MADE = """
+from django_idgen.models import LeafAlloc
+from django_idgen import segments
+for number in range(60):
+    segments["orders"].next_ids(1000)
+LeafAlloc.objects.create(biz_tag="x" * 60 + ".still", paused=True, max_id=2**62, holder="h" * 60)
+from django_idgen.rest.tokens import make_token
+make_token("w" * 60, tags=["t" * 60])
+"""
+Seen = dict[tuple[str, int, str], Any]
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
@@ -50,6 +61,14 @@ class Site(NamedTuple):
             "large": f"{APP}workerlease/map/wide/",
             "away": f"{APP}workerlease/map/away/",
             "release": f"{APP}workerlease/release/{worker[1]}/default/",
+            "list": TAGS,
+            "found": f"{TAGS}?q=orders",
+            "change": f"{TAGS}orders/change/?span=hour",
+            "skip": f"{TAGS}skip/?tag=orders",
+            "pause": f"{TAGS}pause/?tag=orders&tag={'x' * 60}.still",
+            "history": f"{TAGS}orders/history/",
+            "add": f"{TAGS}add/",
+            "tokens": f"{APP}accesstoken/",
         }
 
 
@@ -57,12 +76,10 @@ class Site(NamedTuple):
 def site(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    """A project with the admin in one theme, a worker id held, and a tag used."""
+    """A project with the admin in one theme, a worker id held, and tags used."""
     if request.param:
         pytest.importorskip(request.param)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "tests.admin.site.settings",
@@ -72,18 +89,19 @@ def site(
         "PYTHONUNBUFFERED": "1",
     }
 
-    def django(*words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "django", *words],
+    def django(*words: str) -> warm.Process:
+        return warm.Process(
+            ["-m", "django", *words],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
 
-    migration = django("migrate", "-v0")
-    said, _ = migration.communicate(timeout=PATIENCE)
-    assert migration.returncode == 0, said
+    for words in (["migrate", "-v0"], ["shell", "-v0", "-c", MADE]):
+        process = django(*words)
+        said, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, said
     server = django("runserver", f"127.0.0.1:{port}", "--noreload")
     try:
         yield _taken(f"http://127.0.0.1:{port}", request.param, server)
@@ -92,7 +110,7 @@ def site(
         server.communicate(timeout=PATIENCE)
 
 
-def _taken(url: str, theme: str, server: subprocess.Popen[str]) -> Site:
+def _taken(url: str, theme: str, server: warm.Process) -> Site:
     """The site, once it answers, with the id that it gave out."""
     deadline = SYSTEM_CLOCK.stopwatch() + PATIENCE
     while SYSTEM_CLOCK.stopwatch() < deadline and server.poll() is None:
@@ -103,11 +121,11 @@ def _taken(url: str, theme: str, server: subprocess.Popen[str]) -> Site:
         else:
             return Site(url, number, theme)
     server.kill()
-    pytest.fail(f"runserver did not answer: {server.communicate(timeout=5)[0]}")
+    pytest.fail(f"runserver did not answer: {server.communicate()[0]}")
 
 
 @pytest.fixture(scope="module")
-def seen(site: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int, str], Any]:
+def seen(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """What the browser saw of each page: by its name, the width of the window, and the theme."""
     names = {url: name for name, url in site.pages.items()}
     asked = {"url": list(names), "width": [PHONE, DESK], "theme": ["light", "dark"]}
@@ -123,7 +141,7 @@ def seen(site: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str
     return {(names[each["url"]], each["width"], each["theme"]): each for each in told}
 
 
-def test_every_page_of_ours_is_shown(seen: dict[tuple[str, int, str], Any]) -> None:
+def test_every_page_of_ours_is_shown(seen: Seen) -> None:
     """With what it is for, in every theme and width."""
     said = {
         "decoded": "Asia/Shanghai",
@@ -134,18 +152,19 @@ def test_every_page_of_ours_is_shown(seen: dict[tuple[str, int, str], Any]) -> N
         "away": "only the service knows their holders",
         "release": "No id repeats",
     }
-    assert {name for name, *_ in seen} == set(said)
+    assert {name for name, *_ in seen} > said.keys()
     for (name, *_), page in seen.items():
-        assert page["own"], name
-        assert said[name] in page["text"], name
+        if name in said:
+            assert page["own"], name
+            assert said[name] in page["text"], name
 
 
-def test_nothing_sticks_out_of_a_phone(seen: dict[tuple[str, int, str], Any]) -> None:
+def test_nothing_sticks_out_of_a_phone(seen: Seen) -> None:
     """A page never scrolls sideways; what is wide scrolls in itself."""
     assert {key: page["overflow"] for key, page in seen.items() if page["overflow"] > 0} == {}
 
 
-def test_bits_are_drawn_to_scale(seen: dict[tuple[str, int, str], Any]) -> None:
+def test_bits_are_drawn_to_scale(seen: Seen) -> None:
     """Also on a phone: 1, 41, 10 and 12 bits of 64."""
     for width in (PHONE, DESK):
         fields = seen["decoded", width, "light"]["fields"][:4]  # then of other generators
@@ -153,7 +172,7 @@ def test_bits_are_drawn_to_scale(seen: dict[tuple[str, int, str], Any]) -> None:
             assert drawn == pytest.approx(sum(fields) * bits / 64, abs=1)
 
 
-def test_the_dark_theme_is_dark(seen: dict[tuple[str, int, str], Any]) -> None:
+def test_the_dark_theme_is_dark(seen: Seen) -> None:
     """Text, cards and cells have other colours there; text stands out from its ground in both."""
     for name in ("decoded", "map"):
         light, dark = seen[name, DESK, "light"], seen[name, DESK, "dark"]
@@ -165,9 +184,7 @@ def test_the_dark_theme_is_dark(seen: dict[tuple[str, int, str], Any]) -> None:
     assert seen["map", DESK, "light"]["held"] != seen["map", DESK, "dark"]["held"]
 
 
-def test_states_differ_and_cells_are_reached_by_keyboard(
-    seen: dict[tuple[str, int, str], Any],
-) -> None:
+def test_states_differ_and_cells_are_reached_by_keyboard(seen: Seen) -> None:
     """A cell takes the focus, and shows that it has it."""
     for width in (PHONE, DESK):
         page = seen["map", width, "light"]
@@ -175,6 +192,25 @@ def test_states_differ_and_cells_are_reached_by_keyboard(
         assert page["held"] != page["free"]
         assert page["focused"]
         assert page["outline"] not in (None, "none")
+
+
+def test_tables_fit_a_laptop_and_questions_a_phone(site: Site, seen: Seen) -> None:
+    """No column of a usual tag, nor what is asked before something is done, lies out of sight.
+
+    Fingers can hit the buttons, and the chart is drawn.
+    """
+    assert seen["found", DESK, "light"]["steps"] == 1
+    if not site.theme:
+        assert seen["found", DESK, "light"]["out_of_sight"] == 0
+        assert seen["tokens", PHONE, "light"]["out_of_sight"] == 0
+    assert seen["list", PHONE, "light"]["steps"] == 2
+    assert seen["change", PHONE, "light"]["bar"] > 20
+    for name in ("skip", "pause"):
+        assert seen[name, PHONE, "light"]["stacked"] == [0]
+    for name in ("change", "skip", "pause"):
+        light, dark = seen[name, PHONE, "light"], seen[name, PHONE, "dark"]
+        assert light["lowest"] >= 40
+        assert light["color"] != dark["color"]
 
 
 def brightness(color: str) -> float:

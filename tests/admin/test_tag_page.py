@@ -18,16 +18,13 @@ from django_idgen.models import LeafAlloc, SegmentHistory
 from django_idgen.ops.tags import edits as tag_edits
 from django_idgen.ops.tags.usage import Bucket
 from django_idgen.process.tags import TagUnknown
-from tests.admin.test_admin_skip import one
 from tests.ops.test_tag_edits import source_of
 from tests.places import make_tables
 
 from .tag_tools import TAGS, history, page, post, stored, user_who_may
 
-__all__ = ["one"]
-
-pytestmark = pytest.mark.django_db(databases="__all__")
-committed = pytest.mark.django_db(transaction=True, databases="__all__")
+pytestmark = pytest.mark.django_db(databases=["default", "postgres"])
+committed = pytest.mark.django_db(transaction=True, databases=["default", "postgres"])
 
 
 def form(tag: LeafAlloc, **changes: Any) -> dict[str, Any]:
@@ -53,7 +50,6 @@ def test_a_chart_of_a_history_that_ended(no_tags: None, admin_client: Client) ->
         assert ("History is off now" in text) == (not is_on)
 
 
-@committed
 def test_the_page_draws_who_took_how_many(one: str, admin_client: Client) -> None:
     """A chart of the hour, day or month, without script or style, and a table of the same."""
     with source_of(database=one, history=True):
@@ -105,24 +101,24 @@ def test_a_viewer_sees_all_and_can_change_nothing(no_tags: None, client: Client)
     assert viewer.post(f"{TAGS}t/change/", form(tag, step=5)).status_code == 403
 
 
-@pytest.mark.parametrize("name", ["a/b", "a b", "größe", "a_2Fb", "skip", "x" * 128, "<b>&\"'"])
-def test_any_tag_has_its_page_and_its_actions(
-    no_tags: None, admin_client: Client, name: str
-) -> None:
+def test_any_tag_has_its_page_and_its_actions(no_tags: None, admin_client: Client) -> None:
     """Whatever its name is, and whatever that means in an address or in HTML."""
-    LeafAlloc.objects.create(biz_tag=name, max_id=10)
+    names = ["a/b", "a b", "größe", "a_2Fb", "skip", "x" * 128, "<b>&\"'"]
+    LeafAlloc.objects.bulk_create(LeafAlloc(biz_tag=name, max_id=10) for name in names)
     listed = admin_client.get(TAGS).content.decode()
-    (address,) = re.findall(r'<th class="field-biz_tag"><a href="([^"]+)"', listed)
-    address = unescape(address)
-    shown = admin_client.get(address)
-    assert shown.status_code == 200
-    assert b"<b>&" not in shown.content
-    (ask,) = re.findall(r'href="([^"]*/skip/\?[^"]*)"', shown.content.decode())
-    asked = admin_client.get(unescape(ask))
-    assert asked.status_code == 200
-    done = admin_client.post(f"{TAGS}skip/", {"tag": name, "to": 50, "confirm": 1})
-    assert done["Location"] == address
-    assert stored(name).max_id == 50
+    found = re.findall(r'<th class="field-biz_tag"><a href="([^"]+)">([^<]*)', listed)
+    addresses = {unescape(name): unescape(address) for address, name in found}
+    assert addresses.keys() == set(names)
+    for name, address in addresses.items():
+        shown = admin_client.get(address)
+        assert shown.status_code == 200
+        assert b"<b>&" not in shown.content
+        (ask,) = re.findall(r'href="([^"]*/skip/\?[^"]*)"', shown.content.decode())
+        asked = admin_client.get(unescape(ask))
+        assert asked.status_code == 200
+        done = admin_client.post(f"{TAGS}skip/", {"tag": name, "to": 50, "confirm": 1})
+        assert done["Location"] == address
+        assert stored(name).max_id == 50
 
 
 def test_broken_settings_leave_the_rows_to_be_seen(no_tags: None, admin_client: Client) -> None:
@@ -152,39 +148,37 @@ def test_max_id_is_raised_by_a_skip_alone(no_tags: None, admin_client: Client) -
 # --- what it refuses ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("bad", "words"),
-    [
+def test_what_can_not_be_is_refused_with_the_reason(no_tags: None, admin_client: Client) -> None:
+    """At the field, with its limit; nothing is saved."""
+    tag = LeafAlloc.objects.create(biz_tag="t", max_id=5001, step=1000)
+    for bad, words in (
         ({"step": 0}, "greater than or equal to 1"),
         ({"step": -5}, "greater than or equal to"),
         ({"step": 10**19}, "less than or equal to 1000000000"),
+        ({"step": 2**63}, "less than or equal to 1000000000"),
         ({"step": "many"}, "Enter a whole number"),
+        ({"step": ""}, "This field is required"),
         ({"description": "x" * 257}, "at most 256 characters"),
-    ],
-)
-def test_what_can_not_be_is_refused_with_the_reason(
-    no_tags: None, admin_client: Client, bad: dict[str, Any], words: str
-) -> None:
-    """At the field, with its limit; nothing is saved."""
-    tag = LeafAlloc.objects.create(biz_tag="t", max_id=5001, step=1000)
-    status, text = post(admin_client, "t/change/", **form(tag, **bad))
-    assert status == 200
-    assert words in text
+    ):
+        status, text = post(admin_client, "t/change/", **form(tag, **bad))
+        assert status == 200
+        assert words in text, bad
     after = stored("t")
     assert (after.max_id, after.step, after.description) == (5001, 1000, "")
     assert not history("t")
 
 
-@pytest.mark.parametrize("name", ["orders", " orders", "", "a\x00b", "tab\tbed", "x" * 129])
-def test_a_tag_that_can_not_be_added_is_refused(
-    no_tags: None, admin_client: Client, name: str
-) -> None:
-    """One that is there already stays as it stands; a name that can't be one is told."""
+def test_a_tag_that_can_not_be_added_is_refused(no_tags: None, admin_client: Client) -> None:
+    """One that is there already stays as it stands; what can be no name or first id is told."""
     LeafAlloc.objects.create(biz_tag="orders", max_id=5001)
-    new = {"biz_tag": name, "max_id": 1, "step": 10, "initial-step": 10}
-    status, text = post(admin_client, "add/", **new)
-    assert status == 200
-    assert "errorlist" in text
+    names = ("orders", " orders", "", "a\x00b", "tab\tbed", "x" * 129)
+    bad: list[dict[str, Any]] = [{"biz_tag": name} for name in names]
+    bad += [{"max_id": first} for first in (0, -1, 2**63, "x", "")]
+    for each in bad:
+        new = {"biz_tag": "new", "max_id": 1, "step": 10, "initial-step": 10, **each}
+        status, text = post(admin_client, "add/", **new)
+        assert status == 200
+        assert "errorlist" in text, each
     assert [(row.pk, row.max_id) for row in LeafAlloc.objects.all()] == [("orders", 5001)]
 
 
@@ -222,7 +216,6 @@ def test_the_history_says_from_what_to_what(no_tags: None, admin_client: Client)
     assert "admin" in text
 
 
-@committed
 def test_what_was_done_before_a_failure_is_in_the_history(
     one: str, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,28 +236,22 @@ def test_what_was_done_before_a_failure_is_in_the_history(
 # --- words and drawing ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("rate", "words"),
-    [
-        (0.0, "–"),
-        (12.34, "12.3 / s"),
-        (51234.0, "51,234 / s"),
-        (0.2334, "840 / h"),
-        (3 / 86400, "3 / day"),
-        (1e-9, "less than 1 / day"),
-        (float("inf"), "–"),
-    ],
-)
-def test_rates_are_said_as_people_say_them(rate: float, words: str) -> None:
-    """By the second, the hour or the day."""
-    assert rate_text(rate) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
+def test_rates_and_durations_are_said_as_people_say_them() -> None:
+    """By the second, hour or day; with one figure and a unit, which grow with each other."""
+    year, endless = 31_557_600, float("inf")
+    rates = (0.0, 12.34, 51234.0, 0.2334, 3 / 86400, 1e-9, endless)
+    assert [rate_text(each) for each in rates] == [
+        "–",
+        "12.3 / s",
+        "51,234 / s",
+        "840 / h",
+        "3 / day",
+        "less than 1 / day",
+        "–",
+    ]
+    for seconds, words in (
         (None, "–"),
-        (float("inf"), "–"),
+        (endless, "–"),
         (0.4, "less than 1 s"),
         (59.6, "1 min"),
         (240, "4 min"),
@@ -272,13 +259,10 @@ def test_rates_are_said_as_people_say_them(rate: float, words: str) -> None:
         (5 * 3600, "5 h"),
         (3 * 86400, "3 days"),
         (90 * 86400, "3 months"),
-        (12.6 * 31_557_600, "13 years"),
-        (292e6 * 31_557_600, "over 1,000 years"),
-    ],
-)
-def test_durations_are_said_as_people_say_them(seconds: float | None, words: str) -> None:
-    """With one figure and a unit, which grow with each other."""
-    assert duration_text(seconds) == words
+        (12.6 * year, "13 years"),
+        (292e6 * year, "over 1,000 years"),
+    ):
+        assert duration_text(seconds) == words
 
 
 def test_a_fetch_that_is_overdue_is_expected_any_moment() -> None:
@@ -286,29 +270,29 @@ def test_a_fetch_that_is_overdue_is_expected_any_moment() -> None:
     assert [next_fetch_text(each) for each in (None, 0.0, 240.0)] == ["–", "any moment", "in 4 min"]
 
 
-@pytest.mark.parametrize("most", [0, 1, 3, 7, 99, 100, 101, 12_345, 10**9, 10**18])
-def test_a_chart_has_room_for_its_highest_bar(most: int) -> None:
+def test_a_chart_has_room_for_its_highest_bar() -> None:
     """Each bar stands within the picture; lines are at round numbers, the highest above all."""
     start = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
-    counts = [0, most, most // 2, 1 if most else 0]
-    chart = chart_of("hour", [Bucket(start, 60.0, count) for count in counts])
-    assert len(chart["bars"]) == sum(count > 0 for count in counts)
-    for bar in chart["bars"]:
-        assert float(bar["y"]) >= 0
-        assert float(bar["x"]) + float(bar["width"]) <= chart["width"] == 4
-        assert float(bar["height"]) >= 1
-        assert float(bar["y"]) + float(bar["height"]) == pytest.approx(1000)
-    assert chart["lines"][0] == "0.0"
-    assert 2 <= len(chart["lines"]) == len(chart["numbers"]) <= 6
+    for most in (0, 1, 3, 7, 99, 100, 101, 12_345, 10**9, 10**18):
+        counts = [0, most, most // 2, 1 if most else 0]
+        chart = chart_of("hour", [Bucket(start, 60.0, count) for count in counts])
+        assert len(chart["bars"]) == sum(count > 0 for count in counts)
+        for bar in chart["bars"]:
+            assert float(bar["y"]) >= 0
+            assert float(bar["x"]) + float(bar["width"]) <= chart["width"] == 4
+            assert float(bar["height"]) >= 1
+            assert float(bar["y"]) + float(bar["height"]) == pytest.approx(1000)
+        assert chart["lines"][0] == "0.0"
+        assert 2 <= len(chart["lines"]) == len(chart["numbers"]) <= 6
 
 
-@pytest.mark.parametrize(("span", "number"), [("hour", 60), ("day", 96), ("month", 30)])
-def test_each_label_of_a_chart_stands_for_as_many_bars(span: str, number: int) -> None:
+def test_each_label_of_a_chart_stands_for_as_many_bars() -> None:
     """So that they lie below the bars that they name, without a place of their own."""
     start = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)
-    chart = chart_of(span, [Bucket(start, 60.0, 1)] * number)
-    assert number % len(chart["moments"]) == 0
-    assert len(chart["moments"]) in (3, 4)
+    for span, number in (("hour", 60), ("day", 96), ("month", 30)):
+        chart = chart_of(span, [Bucket(start, 60.0, 1)] * number)
+        assert number % len(chart["moments"]) == 0
+        assert len(chart["moments"]) in (3, 4)
 
 
 def test_a_drawing_has_points_in_every_language() -> None:

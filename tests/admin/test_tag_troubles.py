@@ -13,12 +13,11 @@ from django.test import Client
 from django_idgen.db.connection import home_connection
 from django_idgen.db.tables import add_missing_columns
 from django_idgen.models import LeafAlloc
-from tests.admin.test_admin_skip import shown_at
 from tests.redis_servers import free_port
 
-from .tag_tools import TAGS, page, told
+from .tag_tools import TAGS, on, page, shown_at, told
 
-pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "postgres"])
 
 
 @contextmanager
@@ -33,7 +32,9 @@ def away(connection: Any) -> Iterator[None]:
         connection.settings_dict.update(kept)
 
 
-@pytest.mark.parametrize("alias", ["postgres", "mariadb"])
+@pytest.mark.parametrize(
+    "alias", [on("postgres", transaction=True), on("mariadb", transaction=True)]
+)
 def test_a_table_of_an_earlier_version_is_told(
     alias: str,
     request: pytest.FixtureRequest,

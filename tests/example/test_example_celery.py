@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
-import sys
 from pathlib import Path
 
 from django_idgen.core.clock import SYSTEM_CLOCK
+from tests import warm
 
 EXAMPLE = Path(__file__).parents[2] / "example_project"
 PATIENCE = 60.0
@@ -17,6 +16,12 @@ SELL = """
 from orders.models import Parcel
 from orders.tasks import sell_some
 assert sell_some(3) == Parcel.objects.count() > 0
+"""
+SEND = """
+import sys
+from shop.celery import app
+for task in sys.argv[1:]:
+    app.send_task(f"django_idgen.tasks.{task}")
 """
 TASKS = ("renew_worker_leases", "preload_segments", "extend_native", "prune_history")
 
@@ -29,9 +34,13 @@ def environment(directory: Path) -> dict[str, str]:
     return given
 
 
-def celery(directory: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "celery", "-A", "shop", *words],
+def python(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return warm.run(list(words), cwd=EXAMPLE, env=environment(directory), timeout=PATIENCE)
+
+
+def celery(directory: Path, *words: str) -> warm.Process:
+    return warm.Process(
+        ["-m", "celery", "-A", "shop", *words],
         cwd=EXAMPLE,
         env=environment(directory),
         stdout=subprocess.PIPE,
@@ -40,7 +49,7 @@ def celery(directory: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(process: subprocess.Popen[str], patterns: list[str]) -> str:
+def wait_for(process: warm.Process, patterns: list[str]) -> str:
     """What ``process`` says, up to the line with which the last of ``patterns`` is found."""
     said, deadline = "", SYSTEM_CLOCK.stopwatch() + PATIENCE
     assert process.stdout is not None
@@ -52,8 +61,8 @@ def wait_for(process: subprocess.Popen[str], patterns: list[str]) -> str:
     return said
 
 
-def end(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGKILL)
+def end(process: warm.Process) -> None:
+    process.kill()
     process.communicate()
 
 
@@ -61,10 +70,8 @@ def test_a_worker_and_beat_of_the_example_run_the_tasks(tmp_path: Path) -> None:
     """Beat knows the schedule, and a worker runs each task that it is sent."""
     # Sent before the worker starts: the broker of files, which is kombu's, may be read while a
     # message is being written, and ends the worker then.
-    for task in TASKS:
-        caller = celery(tmp_path, "call", f"django_idgen.tasks.{task}")
-        said, _ = caller.communicate(timeout=PATIENCE)
-        assert caller.returncode == 0, said
+    sent = python(tmp_path, "-c", SEND, *TASKS)
+    assert sent.returncode == 0, sent.stderr
     beat = celery(tmp_path, "beat", "-l", "debug")
     try:
         wait_for(beat, [rf"django_idgen\.tasks\.{task}" for task in TASKS])
@@ -80,15 +87,7 @@ def test_a_worker_and_beat_of_the_example_run_the_tasks(tmp_path: Path) -> None:
 def test_a_busy_shop_sells(tmp_path: Path) -> None:
     """The task that compose's beat sends places orders."""
     for words in (["migrate", "-v0"], ["shell", "-v0", "-c", SELL]):
-        done = subprocess.run(
-            [sys.executable, "manage.py", *words],
-            cwd=EXAMPLE,
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        done = python(tmp_path, "manage.py", *words)
         assert done.returncode == 0, done.stderr
 
 
@@ -99,13 +98,5 @@ def test_the_example_works_where_celery_is_not_installed(tmp_path: Path) -> None
         "sys.argv = ['manage.py', 'check', '--fail-level', 'WARNING']\n"
         "import runpy; runpy.run_path('manage.py', run_name='__main__')"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=EXAMPLE,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    done = python(tmp_path, "-W", "error", "-c", code)
     assert done.returncode == 0, done.stderr

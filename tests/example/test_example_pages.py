@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
-from tests import servers
+from tests import servers, warm
 from tests.ports import free_port
 
 MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"
@@ -80,9 +79,9 @@ def served(directory: Path, *commands: list[str]) -> Iterator[tuple[str, str]]:
     }
     environment.pop("DJANGO_SETTINGS_MODULE", None)
 
-    def manage(*words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, str(MANAGE), *words],
+    def manage(*words: str) -> warm.Process:
+        return warm.Process(
+            [str(MANAGE), *words],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -104,7 +103,7 @@ def served(directory: Path, *commands: list[str]) -> Iterator[tuple[str, str]]:
         server.communicate(timeout=PATIENCE)
 
 
-def _wait_for(shop: Shop, server: subprocess.Popen[str]) -> None:
+def _wait_for(shop: Shop, server: warm.Process) -> None:
     deadline = SYSTEM_CLOCK.stopwatch() + PATIENCE
     while SYSTEM_CLOCK.stopwatch() < deadline and server.poll() is None:
         try:
@@ -113,7 +112,8 @@ def _wait_for(shop: Shop, server: subprocess.Popen[str]) -> None:
             SYSTEM_CLOCK.sleep(0.1)
         else:
             return
-    pytest.fail(f"runserver did not answer: {server.communicate(timeout=5)[0]}")
+    server.terminate()
+    pytest.fail(f"runserver did not answer: {server.communicate()[0]}")
 
 
 def dump(url: str, profile: Path, *, budget: int = 10_000) -> str:

@@ -27,7 +27,8 @@ async function look({url, width, theme}) {
     const found = page.querySelector(selector);
     return found && view.getComputedStyle(found)[name];
   };
-  const cell = page.querySelector("a.idgen-cell");
+  const cell = page.querySelector("a.idgen-cell"), bar = page.querySelector(".idgen-chart-bar");
+  const results = page.querySelector("#changelist-form .results");
   if (cell) cell.focus();
   told.push({url, width, theme,
     title: page.title, own: Boolean(own), text: own ? own.innerText : page.body.innerText,
@@ -39,6 +40,13 @@ async function look({url, width, theme}) {
     held: style("a.idgen-held", "backgroundColor"), free: style("a.idgen-free", "backgroundColor"),
     fields: [...page.querySelectorAll(".idgen-field")].map(
       each => each.getBoundingClientRect().width),
+    out_of_sight: results && results.scrollWidth - results.clientWidth,
+    bar: bar && bar.getBoundingClientRect().height,
+    stacked: [...page.querySelectorAll(".idgen-stacked")].map(
+      each => each.parentNode.scrollWidth - each.parentNode.clientWidth),
+    lowest: Math.min(...[...page.querySelectorAll(".idgen-button")].map(
+      each => each.getBoundingClientRect().height)),
+    steps: page.querySelectorAll("input[name$=-step]:not([type=hidden])").length,
   });
   frame.remove();
 }

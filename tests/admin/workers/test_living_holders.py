@@ -13,8 +13,9 @@ import pytest
 
 from tests.faults.processes import Running, Site, database_settings
 from tests.redis_servers import RedisFarm, redis_farm
+from tests.tiers import long
 
-WINDOW = 3.0
+WINDOW = 6.0
 """Long enough for a newcomer that is ready to come before the holder needs another lease."""
 LOAD = """
 import os, threading, time
@@ -54,9 +55,9 @@ print(json.dumps([first, release_worker("default", {0})]))
 """
 
 
-@pytest.fixture(params=["sqlite", "postgres", "mariadb", "redis"])
+@pytest.fixture(params=["postgres", *long("sqlite", "mariadb", "redis")])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """Programs on each registry, whose windows are over in a second."""
+    """Programs on each registry, whose windows are over in a few seconds."""
     options: dict[str, Any] = {"window": WINDOW, "workers": [0, 8]}
     if request.param == "sqlite":
         path = tmp_path / "site.sqlite3"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from django_idgen.core.clock import SYSTEM_CLOCK
-from tests.faults.conftest import site, sqlite_site  # noqa: F401
+from tests.faults.conftest import site  # noqa: F401
 from tests.faults.processes import ON_POSTGRES, Running, Site, Web, program, serving
 from tests.tiers import long
 
@@ -56,16 +58,26 @@ def gunicorn(*options: str) -> tuple[str, ...]:
     return (program("gunicorn"), "tests.contrib.old_servers.site_wsgi:application", *bind, *options)
 
 
-@contextmanager
-def prepared(site: Site) -> Iterator[tuple[Site, str]]:  # noqa: F811
+def prepared(site: Site) -> tuple[Site, str]:  # noqa: F811
+    """The site with its tables and a tag, and a token for all of it."""
     site.environment["DJANGO_SETTINGS_MODULE"] = "tests.contrib.old_servers.site"
     with site.python(MAKE) as making:
         assert making.finish() == 0, making.output
-        yield site, making.output.split()[-1]
+        return site, making.output.split()[-1]
+
+
+@pytest.fixture(scope="module")
+def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, str]:
+    """One for several tests, which start their own servers."""
+    directory = tmp_path_factory.mktemp("site")
+    path = directory / "site.sqlite3"
+    path.touch()
+    database = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(path)}
+    return prepared(Site(directory, database, "sqlite"))
 
 
 def asking(web: Web, secret: str) -> Ask:
-    """One client's connection, which is kept open where the server lets it."""
+    """A client that sends each request over a connection of its own."""
 
     def ask(method: str, url: str) -> tuple[int, str]:
         with closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=30)) as client:
@@ -103,7 +115,8 @@ def by_go_leaf(ask: Ask) -> Callable[[], int]:
 @ON_POSTGRES
 def test_no_id_comes_twice(site: Site) -> None:  # noqa: F811
     """Of all old clients at once, on several workers, and of a process of ours."""
-    with prepared(site) as (ready, secret), serving(ready, *gunicorn("--workers", "2")) as web:
+    ready, secret = prepared(site)
+    with serving(ready, *gunicorn("--workers", "2")) as web:
         ask = asking(web, secret)
         with ready.python(TAKE) as own:
             jobs = [
@@ -122,7 +135,8 @@ def test_no_id_comes_twice(site: Site) -> None:  # noqa: F811
 @ON_POSTGRES
 def test_no_machine_id_is_lent_twice(site: Site) -> None:  # noqa: F811
     """To instances that start at once, by two server processes, and to processes of ours."""
-    with prepared(site) as (ready, secret), serving(ready, *gunicorn("--workers", "2")) as web:
+    ready, secret = prepared(site)
+    with serving(ready, *gunicorn("--workers", "2")) as web:
         ask = asking(web, secret)
         machines = [CosIdMachine(ask, "shop", f"10.0.0.{n}:80", n % 3 == 0) for n in range(16)]
         twins = [CosIdMachine(ask, "shop", "10.0.0.1:80") for _ in range(3)]
@@ -144,11 +158,11 @@ def test_no_machine_id_is_lent_twice(site: Site) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("stable", [True, *long(False)])
 def test_a_restarted_instance_accepts_the_time_that_it_is_told(
-    sqlite_site: Site,  # noqa: F811
-    stable: bool,
+    on_sqlite: tuple[Site, str], stable: bool
 ) -> None:
     """At once, and again and again, with a clock that is as slow as clocks may be."""
-    with prepared(sqlite_site) as (ready, secret), serving(ready, *gunicorn()) as web:
+    ready, secret = on_sqlite
+    with serving(ready, *gunicorn()) as web:
         machine = CosIdMachine(asking(web, secret), "shop", "10.0.0.1:80", stable)
         for _ in range(4):
             assert machine.start(), machine.errors
@@ -171,26 +185,23 @@ def lines_of(running: Running, path: Path | None = None) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("filtered", [True, *long(False)])
-def test_gunicorns_access_log_has_no_token(
-    sqlite_site: Site,  # noqa: F811
-    filtered: bool,
-) -> None:
+def test_gunicorns_access_log_has_no_token(on_sqlite: tuple[Site, str], filtered: bool) -> None:
     """Of requests that came to us in any case; with the filter, of all."""
-    with prepared(sqlite_site) as (ready, secret):
-        config = ready.directory / "gunicorn.conf.py"
-        config.write_text(FILTER if filtered else "")
-        log = ready.directory / "access.log"
-        options = ("--config", str(config), "--access-logfile", str(log))
-        with serving(ready, *gunicorn(*options)) as web:
-            ask = asking(web, secret)
-            assert ask("GET", ASKED.format(tag=TAG, secret=secret)) == (200, "21,22")
-            other = secret if filtered else "another"
-            assert ask("GET", REFUSED.format(secret=other))[0] == 404
-            web.running.wait_until(lines_of(web.running, log))
-            text = log.read_text()
-            assert secret not in text + web.running.output
-            assert "nextIdSimple?bizType=shop.orders&token=[redacted]&batchSize=2" in text
-            assert (f"token={other}" in text) is not filtered
+    ready, secret = on_sqlite
+    config = ready.directory / "gunicorn.conf.py"
+    config.write_text(FILTER if filtered else "")
+    log = ready.directory / f"access-{filtered}.log"
+    options = ("--config", str(config), "--access-logfile", str(log))
+    with serving(ready, *gunicorn(*options)) as web:
+        ask = asking(web, secret)
+        assert ask("GET", ASKED.format(tag=TAG, secret=secret))[0] == 200
+        other = secret if filtered else "another"
+        assert ask("GET", REFUSED.format(secret=other))[0] == 404
+        web.running.wait_until(lines_of(web.running, log))
+        text = log.read_text()
+        assert secret not in text + web.running.output
+        assert "nextIdSimple?bizType=shop.orders&token=[redacted]&batchSize=2" in text
+        assert (f"token={other}" in text) is not filtered
 
 
 FILTER = """
@@ -201,16 +212,15 @@ def on_starting(server):
 """
 
 
-def test_runservers_output_has_no_token(sqlite_site: Site) -> None:  # noqa: F811
+def test_runservers_output_has_no_token(on_sqlite: tuple[Site, str]) -> None:
     """Whether the request came to us or not."""
-    with prepared(sqlite_site) as (ready, secret):
-        ready.environment["SITE_DEBUG"] = "1"
-        python = program("python")
-        command = (python, "-m", "django", "runserver", "--noreload", "127.0.0.1:{port}")
-        with serving(ready, *command) as web:
-            ask = asking(web, secret)
-            assert ask("GET", ASKED.format(tag=TAG, secret=secret)) == (200, "21,22")
-            assert ask("GET", REFUSED.format(secret=secret))[0] == 404
-            web.running.wait_until(lines_of(web.running))
-            assert secret not in web.running.output
-            assert "nextIdSimple?bizType=shop.orders&token=[redacted]" in web.running.output
+    made, secret = on_sqlite
+    ready = replace(made, environment={**made.environment, "SITE_DEBUG": "1"})
+    command = ("-m", "django", "runserver", "--noreload", "127.0.0.1:{port}")
+    with serving(ready, sys.executable, *command) as web:
+        ask = asking(web, secret)
+        assert ask("GET", ASKED.format(tag=TAG, secret=secret))[0] == 200
+        assert ask("GET", REFUSED.format(secret=secret))[0] == 404
+        web.running.wait_until(lines_of(web.running))
+        assert secret not in web.running.output
+        assert "nextIdSimple?bizType=shop.orders&token=[redacted]" in web.running.output
