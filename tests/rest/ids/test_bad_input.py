@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -22,6 +22,7 @@ from .conftest import GENERATOR_URL, URL, Asking
 
 pytestmark = pytest.mark.django_db
 
+Untouched = Callable[[], None]
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 MOST = 65_536
@@ -32,15 +33,18 @@ SEGMENT = URL.replace("/ids", "/segment")
 
 
 @pytest.fixture
-def untouched(tag: str) -> Iterator[None]:
-    """No id is taken in the test."""
-    yield
-    assert LeafAlloc.objects.get(pk=tag).max_id == 1
-    assert not handlers.segments
-    assert not handlers.generators.made()
+def untouched(tag: str) -> Untouched:
+    """Says that no id was taken."""
+
+    def check() -> None:
+        assert LeafAlloc.objects.get(pk=tag).max_id == 1
+        assert not handlers.segments
+        assert not handlers.generators.made()
+
+    return check
 
 
-def test_a_count_in_json_is_a_whole_number(ask: Asking, untouched: None) -> None:
+def test_a_count_in_json_is_a_whole_number(ask: Asking, untouched: Untouched) -> None:
     """Nothing else is taken for one, not even a number as text."""
     wrong = (0, -1, 10**9, 10**30, "ten", "10", 1.5, 1e2, True, False, None, [1], {"a": 1}, "")
     for count in wrong:
@@ -52,9 +56,10 @@ def test_a_count_in_json_is_a_whole_number(ask: Asking, untouched: None) -> None
                 assert words == "This field may not be null."
             else:
                 assert words.startswith("It must be a whole number of 1 to 10000, not ")
+    untouched()
 
 
-def test_a_count_in_the_query_is_a_whole_number(ask: Asking, untouched: None) -> None:
+def test_a_count_in_the_query_is_a_whole_number(ask: Asking, untouched: Untouched) -> None:
     """In plain decimal digits."""
     for query in (
         *("0", "-1", "1000000000", "9" * 5000, "ten", "1.5", "1e3", "true", "null", "", "%2B5"),
@@ -64,9 +69,10 @@ def test_a_count_in_the_query_is_a_whole_number(ask: Asking, untouched: None) ->
             answer = ask(method, f"{URL}?count={query}")
             assert answer.status_code == 400, query
         assert list(answer.json()) == ["count"]
+    untouched()
 
 
-def test_each_parameter_that_is_wrong_is_named(ask: Asking, untouched: None) -> None:
+def test_each_parameter_that_is_wrong_is_named(ask: Asking, untouched: Untouched) -> None:
     """One that is given twice, or that there is not, among them."""
     for query, fields in (
         ("count=1&count=1", {"count"}),
@@ -82,6 +88,7 @@ def test_each_parameter_that_is_wrong_is_named(ask: Asking, untouched: None) -> 
             answer = ask("get", f"{URL}?{query}")
             assert answer.status_code == 400
             assert set(answer.json()) == fields
+    untouched()
 
 
 UNREADABLE: tuple[tuple[bytes, str, int], ...] = (
@@ -113,13 +120,14 @@ UNREADABLE: tuple[tuple[bytes, str, int], ...] = (
 )
 
 
-def test_bodies_that_can_not_be_read(ask: Asking, untouched: None) -> None:
+def test_bodies_that_can_not_be_read(ask: Asking, untouched: Untouched) -> None:
     """Broken, ambiguous, endless, in other encodings and types, or far too large."""
     for body, content_type, status in UNREADABLE:
         # Its method "post" would encode the body again.
         answer = ask("generic", "POST", path=URL, data=body, content_type=content_type)
         assert answer.status_code == status, (body[:40], content_type)
         assert isinstance(answer.json(), dict)
+    untouched()
 
 
 def test_a_body_of_unknown_length_is_not_passed_over(ask: Asking, tag: str) -> None:
@@ -151,21 +159,23 @@ def test_a_body_without_a_length_is_not_passed_over_under_asgi(secret: str, tag:
     assert ask(b'{"count": 3}')["code"] == "length_required"
 
 
-def test_headers_that_are_refused(ask: Asking, untouched: None) -> None:
+def test_headers_that_are_refused(ask: Asking, untouched: Untouched) -> None:
     """A charset that Django would decode the query with; types of answers that there are not."""
     for charset in ("utf-16", "cp037"):
         headers = {"Content-Type": f"text/plain; charset={charset}"}
         assert ask("get", f"{URL}?count=1", headers=headers).status_code == 415
     for accept in ("text/plain", "image/png;q=0.3", "nonsense"):
         assert ask("get", URL, headers={"Accept": accept}).status_code == 406
+    untouched()
 
 
-def test_a_length_that_is_none_is_refused(ask: Asking, untouched: None) -> None:
+def test_a_length_that_is_none_is_refused(ask: Asking, untouched: Untouched) -> None:
     """No number, or one that no body has."""
     for length in ("-1", "1.5", "x", "\u0661", "9" * 5000, "1_0"):
         told = {"content_type": JSON, "CONTENT_LENGTH": length}
         answer = ask("generic", "POST", path=URL, data=b"{}", **told)
         assert answer.status_code in (400, 413), length
+    untouched()
 
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
@@ -195,7 +205,7 @@ def wide(count: int) -> dict[str, int]:
     return {f"k{number}": 1 for number in range(count)}
 
 
-def test_a_body_has_64_kb_at_most(ask: Asking, untouched: None) -> None:
+def test_a_body_has_64_kb_at_most(ask: Asking, untouched: Untouched) -> None:
     """413 before it is read or anybody is asked who it is."""
     for body in (b'{"count": 1' + b" " * MOST + b"}", json.dumps(wide(20_000)).encode()):
         for url in (URL, GENERATOR_URL, TAGS_URL, DECODE, LEASES, SEGMENT):
@@ -204,6 +214,7 @@ def test_a_body_has_64_kb_at_most(ask: Asking, untouched: None) -> None:
                 answer = ask("generic", "POST", path=url, **sent)
                 assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
                 assert str(MOST) in answer.json()["detail"]
+    untouched()
 
 
 def test_a_body_of_64_kb_is_read(ask: Asking, tag: str) -> None:
@@ -212,16 +223,17 @@ def test_a_body_of_64_kb_is_read(ask: Asking, tag: str) -> None:
     assert ask("post", URL, data=body, content_type=JSON).json() == {"ids": ["1", "2"]}
 
 
-def test_a_query_has_8_kb_at_most(ask: Asking, untouched: None) -> None:
+def test_a_query_has_8_kb_at_most(ask: Asking, untouched: Untouched) -> None:
     """One parameter or many; on the short way, too."""
     for url in (URL, GENERATOR_URL, TAGS_URL, DECODE):
         for query in ("count=" + "1" * 8192, "&".join(f"p{number}=1" for number in range(1998))):
             for _ in range(2):
                 answer = ask("get", f"{url}?{query}")
                 assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    untouched()
 
 
-def test_few_of_many_wrong_names_are_told(settings: Any, untouched: None) -> None:
+def test_few_of_many_wrong_names_are_told(settings: Any, untouched: Untouched) -> None:
     """Ten of them, none at length, and how many more there are."""
     settings.DATA_UPLOAD_MAX_NUMBER_FIELDS = None
     client = Client()
@@ -237,9 +249,11 @@ def test_few_of_many_wrong_names_are_told(settings: Any, untouched: None) -> Non
             assert len(answer.content) < 4000
             assert "k5" in answer.json()
             assert "more fields are wrong" in answer.json()["non_field_errors"][0]
+    untouched()
 
 
-def test_what_is_known_is_told_beside_what_is_not(ask: Asking, untouched: None) -> None:
+def test_what_is_known_is_told_beside_what_is_not(ask: Asking, untouched: Untouched) -> None:
     """However many names there are that nobody knows."""
     answer = ask("post", URL, data=json.dumps(wide(1000) | {"count": 0}), content_type=JSON)
     assert "count" in answer.json()
+    untouched()

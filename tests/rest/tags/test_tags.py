@@ -242,6 +242,7 @@ FOUND: tuple[tuple[dict[str, Any], list[str]], ...] = (
     ({"tag": "depot"}, ["depot"]),
     ({"tag": "depo"}, []),
     ({"prefix": "shop."}, ["shop.bill", "shop.order"]),
+    ({"prefix": "hop."}, []),
     ({"search": "order"}, ["depot", "shop.order"]),
     ({"search": "SHOP", "prefix": "shop.o"}, ["shop.order"]),
     ({"search": "%"}, []),
