@@ -109,9 +109,11 @@ def test_of_many_tasks_one_has_an_inline_load_run():
 
 def test_tasks_and_threads_wait_for_the_same_load():
     """A thread's next_id() and a task's anext_id() at one moment: one fetch."""
-    source, busy = ScriptedSource(100), threading.Event()
+    source, begun, busy = ScriptedSource(100), threading.Event(), threading.Event()
     loader = Loader()
-    loader.submit(lambda: busy.wait(LIMIT))  # the load stands behind this until both wait
+    # The load stands behind this until both wait; it would go first if this had not begun.
+    loader.submit(lambda: (begun.set(), busy.wait(LIMIT)))
+    assert begun.wait(LIMIT)
     generator = made(source, loader)
 
     async def work() -> list[int]:
