@@ -1,4 +1,4 @@
-"""Ids in the admin: found in any form, shown as text, filtered by their creation."""
+"""Ids in the admin, found in any form, shown as text, filtered by creation; and in templates."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
+from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
+from django.template.backends.django import DjangoTemplates
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -20,7 +22,7 @@ from django.utils import timezone
 
 from django_idgen import generators, next_id
 from django_idgen.core.encoding import TextForm
-from django_idgen.core.errors import LayoutError
+from django_idgen.core.errors import ConfigurationError, LayoutError
 from django_idgen.core.layout import parse_layout
 from django_idgen.strings.id_admin import CreatedListFilter
 from tests.app.models import Bill, Customer, Invoice, Purchase
@@ -315,3 +317,75 @@ def test_a_filter_of_what_holds_no_moment_is_refused() -> None:
     settings = {"GENERATORS": {"default": {"LAYOUT": layout}}}
     with override_settings(IDGEN=settings), pytest.raises(LayoutError, match="not ordered by time"):
         _filter("id", Purchase)
+
+
+# --- templates: text on request, and never with thousand separators ------------
+
+PK = 1_234_567_890
+
+
+def render(source: str, **context: Any) -> str:
+    backend = DjangoTemplates({"NAME": "django", "DIRS": [], "APP_DIRS": True, "OPTIONS": {}})
+    return str(backend.from_string(source).render(context))
+
+
+@pytest.fixture
+def numbered() -> Purchase:
+    customer = Customer.objects.create(pk=PK, name="a")
+    return Purchase.objects.create(pk=PK + 1, customer=customer, stamp=PK + 2)
+
+
+def test_the_filter_writes_text(numbered: Purchase) -> None:
+    """Of an instance in its own form, of a number in the form that is asked for."""
+    cases = {
+        "p|id_text": numbered.get_id_display(),
+        'p|id_text:"customer"': numbered.customer.get_id_display(),
+        'p|id_text:"customer_id"': numbered.customer.get_id_display(),
+        'p|id_text:"stamp"': str(PK + 2),
+        'p|id_text:"base62:x_"': f"x_{'0' * 5}1LY7VL",
+        "p.id|id_text": str(PK + 1),
+        "p.customer_id|id_text": str(PK),
+        'p.id|id_text:"base36"': "0000000kf12oj",
+        "nothing|id_text": "",
+        "none|id_text": "",
+        "text|id_text": "cus_1",
+        "zero|id_text": "0",
+        "new|id_text": "",
+        "user|id_text": "1234567",
+    }
+    context = {
+        "p": numbered,
+        "none": None,
+        "text": "cus_1",
+        "zero": 0,
+        "new": Purchase(),
+        "user": User(pk=1_234_567),
+    }
+    for expression, expected in cases.items():
+        source = "{% load idgen %}{{ " + expression + " }}"
+        assert render(source, **context) == expected, expression
+    context["p"] = Purchase.objects.get()
+    with CaptureQueriesContext(connection) as queries:  # the id of a related row is in the row
+        render('{% load idgen %}{{ p|id_text:"customer" }}', **context)
+    assert len(queries) == 0
+
+
+def test_a_form_that_is_not_there_is_an_error(numbered: Purchase) -> None:
+    """A slip of the author's is not hidden from them."""
+    for form in ("base64", "note", "nothing", "Base62:x"):
+        with pytest.raises(ConfigurationError):
+            render('{% load idgen %}{{ p|id_text:"' + form + '" }}', p=numbered)
+
+
+def warned(**settings: Any) -> bool:
+    with override_settings(**settings):
+        return "django_idgen.W008" in [found.id for found in run_checks(tags=["templates"])]
+
+
+def test_a_project_is_told_where_ids_are_grouped() -> None:
+    """Where separators are on and Django's templates are used; the hint has the filter."""
+    assert warned()
+    assert not warned(USE_THOUSAND_SEPARATOR=False)
+    assert not warned(TEMPLATES=[{"BACKEND": "django.template.backends.dummy.TemplateStrings"}])
+    found = [one for one in run_checks(tags=["templates"]) if one.id == "django_idgen.W008"]
+    assert "{{ order.id|id_text }}" in str(found[0].hint)
