@@ -47,13 +47,9 @@ def test_what_is_no_token_is_a_401() -> None:
             assert answer["WWW-Authenticate"] == "Bearer"
             assert set(answer.json()) == {"detail", "code"}
             assert "idgen_x" not in answer.text
-
-
-def test_a_secret_that_lost_its_prefix_is_told_so() -> None:
-    """It was sent, so it is not said to be missing."""
-    assert get("Bearer wrong").json()["detail"] == (
-        "This is not an access token: those begin with idgen_."
-    )
+    # It was sent, so it is not said to be missing.
+    lost = "This is not an access token: those begin with idgen_."
+    assert get("Bearer wrong").json()["detail"] == lost
     assert "were not provided" in get("idgen_x").text
 
 
