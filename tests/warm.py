@@ -9,6 +9,7 @@ memory. ``IDGEN_LONG=1`` starts each one anew.
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import multiprocessing.process
 import os
@@ -39,14 +40,20 @@ PRELOAD = [
     "django.core.management.commands.test",
     "django.core.servers.basehttp",
     "django.db.backends.mysql.schema",
+    "django.db.backends.postgresql.base",
     "django.db.backends.postgresql.psycopg_any",
     "django.db.backends.postgresql.schema",
+    "django.db.backends.sqlite3.base",
     "django.db.backends.sqlite3.schema",
+    "django.db.models.sql.compiler",
     "django.test",
     "django.test.runner",
     "django.views.debug",
-    "django_idgen.core.segment_generator",
+    "django_idgen.core.book",
+    "django_idgen.core.segment_allocator",
     "django_idgen.core.snowflake",
+    "django_idgen.core.tag_generator",
+    "django_idgen.settings.config",
     "multiprocessing.pool",
     "psycopg",
     "pymysql",
@@ -237,6 +244,7 @@ def _end(requests: socket.socket, process: subprocess.Popen[bytes]) -> None:
 
 def _serve(requests: socket.socket) -> list[str] | None:
     """In a child: the command that it is to run. ``None`` when the tests are over."""
+    gc.freeze()  # or a child that looks for garbage copies the memory of all that is imported
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that ended children leave no zombies
     while True:
         word, descriptors, *_ = socket.recv_fds(requests, 1, 4)
