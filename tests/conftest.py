@@ -64,16 +64,16 @@ def _databases(django_db_blocker: Any) -> Iterator[set[str]]:
 
 @contextmanager
 def _empty_database(name: str, made: set[str], blocker: Any) -> Iterator[str]:
-    servers.require(name)
+    servers.require(_server_of(name))
     with blocker.unblock():
         if name not in made:
             _drop_database(name)
-            _execute(name, f"CREATE DATABASE {DATABASE}")
+            _execute(name, f"CREATE DATABASE {_name_of(name)}")
             made.add(name)
         settings = connections.settings[name]
         configured = dict(settings)
         connections[name].close()
-        settings["NAME"] = DATABASE
+        settings["NAME"] = _name_of(name)
         try:
             _connect(name)
             _drop_tables(name)
@@ -97,6 +97,18 @@ def mariadb(_databases: set[str], django_db_blocker: Any) -> Iterator[str]:
     """The alias of an empty MariaDB database, without tables."""
     with _empty_database("mariadb", _databases, django_db_blocker) as alias:
         yield alias
+
+
+@pytest.fixture
+def another(postgres: str, _databases: set[str], django_db_blocker: Any) -> Iterator[str]:
+    """The alias of a second empty PostgreSQL database, without tables."""
+    connections.settings["another"] = dict(connections.settings[postgres])
+    try:
+        with _empty_database("another", _databases, django_db_blocker) as alias:
+            yield alias
+    finally:
+        del connections["another"]
+        del connections.settings["another"]
 
 
 @pytest.fixture(params=SERVERS)
@@ -167,11 +179,19 @@ def _drop_tables(name: str) -> None:
             cursor.execute(f"DROP TABLE {names} CASCADE")
 
 
+def _server_of(name: str) -> str:
+    return name if name in SERVERS else "postgres"
+
+
+def _name_of(name: str) -> str:
+    return DATABASE if name in SERVERS else f"{DATABASE}_{name}"
+
+
 def _drop_database(name: str) -> None:
-    force = " WITH (FORCE)" if name == "postgres" else ""
-    _execute(name, f"DROP DATABASE IF EXISTS {DATABASE}{force}")
+    force = "" if name == "mariadb" else " WITH (FORCE)"
+    _execute(name, f"DROP DATABASE IF EXISTS {_name_of(name)}{force}")
 
 
 def _execute(name: str, statement: str) -> None:
-    with connections[name]._nodb_cursor() as cursor:
+    with connections[_server_of(name)]._nodb_cursor() as cursor:
         cursor.execute(statement)

@@ -1,52 +1,49 @@
-"""What runs in the processes of a project: a command, or code; dying where it is told to."""
+"""A process of a project: it runs pieces of code, and dies where it is told to.
+
+``python -m tests.contrib.adopt.child CODE…``; after what each piece has printed comes ``END``.
+"""
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import re
 import signal
 import sys
-from contextlib import suppress
 from typing import Any
 
-PRELOAD = [
-    "django.core.management.commands.makemigrations",
-    "django.core.management.commands.migrate",
-    "django.db.backends.mysql.schema",
-    "django.db.backends.postgresql.psycopg_any",
-    "django.db.backends.sqlite3.schema",
-    "django_idgen.core.segment_generator",
-    "psycopg",
-    "pymysql",
-]
-HEAD = "import django; django.setup()\n" + (
-    "from django.core.management import call_command\nfrom shop.models import *\n"
-)
+END = "\x1e"
 
 
-def main(
-    directory: str, environment: dict[str, str], output: str, job: str, words: list[str]
-) -> None:
-    """``manage.py`` ``words``, or the code ``words[0]``; its prints go to the file ``output``."""
-    file = os.open(output, os.O_WRONLY | os.O_APPEND)
-    for number in (1, 2):
-        os.dup2(file, number)
-    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    os.environ.update(environment)
-    os.chdir(directory)
-    sys.path.insert(0, directory)
+def manage(*words: str, code: int = 0) -> None:
+    """As ``manage.py`` ``words``, which must end with the exit status ``code``."""
+    from django.core.management import execute_from_command_line
+
+    importlib.invalidate_caches()  # a migration may have been written just now
+    status = 0
+    try:
+        execute_from_command_line(["manage.py", *words])
+    except SystemExit as end:
+        status = int(end.code or 0)
+    assert status == code, (words, status)
+
+
+def main(pieces: list[str]) -> None:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # A model that is edited twice within a second would be the first edit's still.
     sys.dont_write_bytecode = True
-    if "KILL_AFTER" in environment:
-        _die_after(re.compile(environment["KILL_AFTER"], re.S), int(environment["KILL_COUNT"]))
-    if job == "manage":
-        from django.core.management import execute_from_command_line
+    import django
 
-        sys.argv = ["manage.py", *words]
-        execute_from_command_line(sys.argv)
-    else:
-        with suppress(KeyboardInterrupt):
-            exec(compile(HEAD + words[0], "<shop>", "exec"), {"__name__": "shop_code"})
+    django.setup()
+    names: dict[str, Any] = {"__name__": "shop_code", "manage": manage}
+    for app in json.loads(os.environ["ADOPT_APPS"]):
+        exec(f"from {app}.models import *", names)
+    if "KILL_AFTER" in os.environ:
+        _die_after(re.compile(os.environ["KILL_AFTER"], re.S), int(os.environ["KILL_COUNT"]))
+    for piece in pieces:
+        exec(compile(piece, "<shop>", "exec"), names)
+        print(END)
 
 
 def _die_after(statement: re.Pattern[str], count: int) -> None:
@@ -64,3 +61,7 @@ def _die_after(statement: re.Pattern[str], count: int) -> None:
         return done
 
     CursorWrapper.execute = watched  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -6,24 +6,23 @@ import json
 import os
 import re
 import signal
+import subprocess
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from multiprocessing import get_context
 from pathlib import Path
 from time import sleep
 from typing import Any
 
 from django.db import connections
 
-from tests import servers
-from tests.contrib.adopt import child
+from tests import servers, warm
+from tests.contrib.adopt.child import END
+from tests.server_tools import ROOT
 
 KINDS = ("sqlite", "postgres", "mariadb")
 _serial = count(1)
-# Each of a user's many commands is a process of its own; what all of them import is there.
-CHILDREN = get_context("forkserver")
-CHILDREN.set_forkserver_preload(["tests.contrib.adopt.child", *child.PRELOAD])
 
 SETTINGS = """
 import json, os
@@ -48,43 +47,78 @@ IDGEN = json.loads(os.environ["ADOPT_IDGEN"])
 HEAD = "import uuid\n\nfrom django.db import models\n\n\n"
 
 
+def manage(*words: str, code: int = 0) -> str:
+    """A piece of code: ``manage.py`` ``words``, which must end with ``code``."""
+    return f"manage(*{words!r}, code={code})"
+
+
+def adopt(*options: str, code: int = 0) -> str:
+    """A piece of code: ``idgen_adopt`` for the orders."""
+    return manage("idgen_adopt", "shop.Order", "--yes", *options, code=code)
+
+
+def written(migration: str, text: str) -> str:
+    """A piece of code: the user writes a migration of the shop by hand, or anew."""
+    return (
+        f"open('shop/migrations/{migration}.py', 'w').write({text!r})\n"
+        f"import sys; sys.modules.pop('shop.migrations.{migration}', None)"
+    )
+
+
+QUIET = ("-v0", "--skip-checks")
+MAKE = manage("makemigrations", "--no-input", *QUIET)
+MIGRATE = manage("migrate", *QUIET)
+DEPLOY = f"{manage('makemigrations', '--check', '--dry-run', *QUIET)}\n{MIGRATE}"
+"""No model is without its migration, and all are applied."""
+
+
 class Process:
-    """A child that runs a job in a project; what it prints goes to a file there."""
+    """A process of a project; what it prints goes to a file there."""
 
     def __init__(
-        self, directory: Path, environment: dict[str, str], job: str, words: list[str]
+        self, directory: Path, environment: dict[str, str], pieces: tuple[str, ...]
     ) -> None:
-        self._output = directory / f"output.{next(_serial)}"
-        self._output.touch()
-        arguments = (str(directory), environment, str(self._output), job, words)
-        self._process = CHILDREN.Process(target=child.main, args=arguments, daemon=True)
-        self._process.start()
+        self._path = directory / f"output.{next(_serial)}"
+        with self._path.open("wb") as output:
+            self._process = warm.Process(
+                ["-m", "tests.contrib.adopt.child", *map(textwrap.dedent, pieces)],
+                cwd=directory,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
 
     @property
     def exitcode(self) -> int | None:
-        return self._process.exitcode
+        return self._process.poll()
 
     def output(self) -> str:
         """What it has printed so far."""
-        return self._output.read_text()
+        return self._path.read_text()
 
-    def wait(self) -> str:
-        """What it printed, when it has ended."""
-        self._process.join(120)
-        assert self._process.exitcode is not None, self._output.read_text()
-        return self._output.read_text()
+    def wait(self) -> int:
+        """Its exit status, when it has ended."""
+        try:
+            return self._process.wait(120)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.output()) from None
+
+    def wait_until(self, holds: Callable[[str], bool]) -> None:
+        """Until ``holds`` of what it has printed so far."""
+        for _ in range(6000):
+            if holds(out := self.output()):
+                return
+            assert self.exitcode is None, out
+            sleep(0.01)
+        raise AssertionError(out[-2000:])
 
     def wait_for(self, word: str) -> None:
         """Until it has printed ``word``."""
-        for _ in range(6000):
-            if word in self._output.read_text():
-                return
-            assert self._process.is_alive(), self._output.read_text()
-            sleep(0.01)
-        raise AssertionError(f"It never said {word!r}: {self._output.read_text()}")
+        self.wait_until(lambda out: word in out)
 
     def kill(self) -> None:
         self._process.kill()
+        self._process.wait()
 
 
 @dataclass
@@ -93,7 +127,6 @@ class Project:
 
     directory: Path
     kind: str
-    name: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
     """More of DATABASES."""
     idgen: dict[str, Any] = field(
@@ -105,8 +138,10 @@ class Project:
 
     def __post_init__(self) -> None:
         self.name = f"adopt_{os.getpid()}_{next(_serial)}"
+        self._processes: list[Process] = []
         (self.directory / "settings.py").write_text(SETTINGS)
-        self._make_app("shop")
+        for app in self.apps:
+            self._make_app(app)
         if self.kind != "sqlite":
             self._server(f"CREATE DATABASE {self.name}")
 
@@ -127,6 +162,9 @@ class Project:
         path.write_text(path.read_text() + lines)
 
     def remove(self) -> None:
+        """End its processes, and drop its database."""
+        for process in self._processes:
+            process.kill()
         if self.kind != "sqlite":
             force = " WITH (FORCE)" if self.kind == "postgres" else ""
             self._server(f"DROP DATABASE IF EXISTS {self.name}{force}")
@@ -161,74 +199,53 @@ class Project:
         new = [line.strip() for line in imports.splitlines() if line.strip() not in before]
         path.write_text("\n".join([*new, before]) + f"{name}{body}" + (gap or "\n") + after)
 
-    def start(self, job: str, text: str, *words: str, **environment: str) -> Process:
-        """A process in the project: see :mod:`.child`."""
-        return Process(
-            self.directory,
-            {
-                "DJANGO_SETTINGS_MODULE": "settings",
-                "ADOPT_DATABASES": json.dumps({"default": self.database(), **self.extra}),
-                "ADOPT_IDGEN": json.dumps(self.idgen),
-                "ADOPT_APPS": json.dumps(self.apps),
-                "ADOPT_ZONE": self.zone,
-                **environment,
-            },
-            job,
-            [text, *words],
+    def start(self, *pieces: str, **environment: str) -> Process:
+        """A process of the project's present models: see :mod:`.child`."""
+        given = {
+            "DJANGO_SETTINGS_MODULE": "settings",
+            "PYTHONPATH": str(ROOT),
+            "ADOPT_DATABASES": json.dumps({"default": self.database(), **self.extra}),
+            "ADOPT_IDGEN": json.dumps(self.idgen),
+            "ADOPT_APPS": json.dumps(self.apps),
+            "ADOPT_ZONE": self.zone,
+        }
+        self._processes.append(
+            Process(self.directory, {**os.environ, **given, **environment}, pieces)
         )
+        return self._processes[-1]
 
-    def manage(self, *command: str, code: int = 0, **environment: str) -> str:
-        """What ``manage.py`` ``command`` printed; it must end with ``code``."""
-        process = self.start("manage", *command, **environment)
-        out = process.wait()
-        assert process.exitcode == code, out
+    def run(self, *pieces: str) -> list[str]:
+        """What each of the ``pieces`` of code printed, in one process."""
+        process = self.start(*pieces)
+        assert process.wait() == 0, process.output()
+        out = process.output()
         assert "Traceback" not in out, out
-        return out
+        return out.split(f"{END}\n")[:-1]
 
-    def run(self, code: str) -> str:
-        """What ``code`` printed, in a process of the project's present models."""
-        process = self.background(code)
-        out = process.wait()
-        assert process.exitcode == 0, out
-        return out
+    def begin(self, models: str, *pieces: str) -> list[str]:
+        """The project before it knew of us: with ``models``, migrated, and ``pieces`` run."""
+        self.models(models)
+        return self.run(MAKE, MIGRATE, *pieces)[2:]
 
-    def background(self, code: str) -> Process:
-        """``code`` in a process that keeps the models that there are now."""
-        return self.start("run", textwrap.dedent(code))
+    def deploy(self, *pieces: str) -> list[str]:
+        """Migrate, with nothing left to be made, and run ``pieces``."""
+        return self.run(DEPLOY, *pieces)[1:]
 
-    def adopt(self, *options: str, code: int = 0) -> str:
-        return self.manage("idgen_adopt", "shop.Order", *options, "--yes", code=code)
+    def killed(self, *command: str, after: str, count: int = 1) -> bool:
+        """``manage.py`` ``command``; SIGKILL right after statement ``count`` like ``after``.
+
+        False if it came to its end before.
+        """
+        process = self.start(manage(*command), KILL_AFTER=after, KILL_COUNT=str(count))
+        status = process.wait()
+        assert status in (0, -signal.SIGKILL), process.output()
+        return status != 0
 
     def migrations(self) -> list[str]:
         return sorted(p.stem for p in (self.directory / "shop/migrations").glob("0*.py"))
 
-    def begin(self, models: str, rows: str = "") -> None:
-        """The project as it was before anybody thought of us: migrated, with ``rows``."""
-        self.models(models)
-        self.run(
-            "call_command('makemigrations', 'shop', verbosity=0)\n"
-            f"call_command('migrate', verbosity=0)\n{textwrap.dedent(rows)}"
-        )
-
-    def migrate(self, code: str = "") -> str:
-        """Deploy: no model is without its migration, and all are applied; then ``code``."""
-        return self.run(
-            "call_command('makemigrations', check_changes=True, dry_run=True, verbosity=0)\n"
-            f"call_command('migrate', verbosity=0)\n{textwrap.dedent(code)}"
-        )
-
-    def write(self, *options: str) -> str:
-        """Run the command, and make the edit that it asks for; what it printed."""
-        out = self.adopt(*options)
-        if "\nEdit class " in out:
-            self.edit(out)
-        return out
-
-    def stage(self, *options: str) -> str:
-        """One stage of the user's: write it, and deploy it; what the command printed."""
-        out = self.write(*options)
-        self.migrate()
-        return out
+    def write_migration(self, name: str, text: str) -> None:
+        (self.directory / "shop/migrations" / f"{name}.py").write_text(text)
 
     def _server(self, statement: str) -> None:
         with connections[self.kind]._nodb_cursor() as cursor:
@@ -239,14 +256,13 @@ INSERTER = """
 import time
 from django.db import connection
 from django.db.utils import Error
-print("ready")
 while True:
     try:
         print(f"id {Order.objects.create(note='old').pk}")
     except Error as error:
         print("refused", " ".join(str(error).split()))
         connection.close()
-    time.sleep(0.002)
+    time.sleep(0.02)
 """
 
 
@@ -254,44 +270,23 @@ class Inserter:
     """A process that inserts orders with the models that it was started with."""
 
     def __init__(self, project: Project, code: str = INSERTER) -> None:
-        self.process = project.background(code)
-        self.process.wait_for("ready")
+        self.process = project.start(code)
+        self.process.wait_for("id ")
 
-    def count(self) -> int:
-        """How many ids it was given so far."""
-        return len(self._ids(self.process.output()))
+    def ids(self) -> list[str]:
+        """The ids that it was given so far."""
+        return _ids_in(self.process.output())
 
     def wait_for_more(self) -> None:
         """Until it was given another id."""
-        before = self.count()
-        for _ in range(6000):
-            if self.count() > before:
-                return
-            assert self.process.exitcode is None, self.process.output()
-            sleep(0.01)
-        raise AssertionError(f"No more ids: {self.process.output()[-1000:]}")
-
-    def last(self) -> int:
-        """The last id that it was given."""
-        return int(self._ids(self.process.output())[-1])
-
-    @staticmethod
-    def _ids(output: str) -> list[str]:
-        return re.findall(r"^id (\S+)$", output, re.M)
+        before = len(self.ids())
+        self.process.wait_until(lambda out: len(_ids_in(out)) > before)
 
     def stop(self) -> tuple[list[str], list[str]]:
         """End it; the ids that it was given, and the errors."""
         self.process.kill()
-        out = self.process.wait()
-        return self._ids(out), re.findall(r"^refused (.*)$", out, re.M)
+        return self.ids(), re.findall(r"^refused (.*)$", self.process.output(), re.M)
 
 
-def killed(project: Project, *command: str, after: str, count: int = 1) -> bool:
-    """Run ``manage.py`` ``command``; SIGKILL it right after statement ``count`` like ``after``.
-
-    False if it came to its end before.
-    """
-    process = project.start("manage", *command, KILL_AFTER=after, KILL_COUNT=str(count))
-    out = process.wait()
-    assert process.exitcode in (0, -signal.SIGKILL), out
-    return process.exitcode != 0
+def _ids_in(output: str) -> list[str]:
+    return re.findall(r"^id (\S+)$", output, re.M)

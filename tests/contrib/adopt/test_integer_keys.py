@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from time import sleep
 
 import pytest
 
-from tests.contrib.adopt.projects import Inserter, Project, killed
+from tests.contrib.adopt.conftest import MakeProject
+from tests.contrib.adopt.projects import DEPLOY, MIGRATE, QUIET, Inserter, Project, adopt, manage
+from tests.tiers import long
 
 SHOP = """
 class Label(models.Model):
@@ -33,7 +34,8 @@ MARK = (
     "from django_idgen.models import LeafAlloc\n"
     "print(LeafAlloc.objects.get(pk='shop.order').max_id)"
 )
-on_servers = pytest.mark.parametrize("project", ["postgres", "mariadb"], indirect=True)
+on_servers = pytest.mark.parametrize("project", ["postgres", *long("mariadb")], indirect=True)
+on_any = pytest.mark.parametrize("project", ["postgres", *long("sqlite", "mariadb")], indirect=True)
 on_one = pytest.mark.parametrize("project", ["sqlite"], indirect=True)
 
 
@@ -46,75 +48,73 @@ def ids_of(inserter: Inserter) -> list[int]:
 @on_servers
 def test_old_and_new_processes_insert_side_by_side(project: Project) -> None:
     """Through all stages, there and back, nobody is refused and no id comes twice."""
-    project.begin(BIG, FILL)
+    out = project.begin(BIG, FILL, adopt())[-1]
     old = Inserter(project)
-    project.stage()
+    project.edit(out)
+    project.deploy()
     new = Inserter(project)
-    new.process.wait_for("id ")
-    sleep(0.2)
+    new.wait_for_more()
     autos, ours = ids_of(old), ids_of(new)
     assert max(autos) < min(ours)
     assert min(ours) > 100_000
     last = Inserter(project)
-    project.stage()  # no process takes ids from the counter any more
-    project.stage("--back")
+    # The counter is dropped: no process takes ids from it any more.
+    out = project.run(adopt(), DEPLOY, adopt("--back"))[-1]
+    project.edit(out)
+    project.deploy()
     back = Inserter(project)
-    back.process.wait_for("id ")
-    sleep(0.2)
+    back.wait_for_more()
     ours, autos = ours + ids_of(last), autos + ids_of(back)
     assert not set(ours) & set(autos)
-    project.write("--back")
-    following, mark, *there = map(int, project.migrate(f"{CREATE}\n{MARK}\n{IDS}").split())
+    *_, said, done = project.run(
+        adopt("--back"), f"{DEPLOY}\n{CREATE}\n{MARK}\n{IDS}", adopt("--back")
+    )
+    following, mark, *there = map(int, said.split())
     assert following > max(*ours, *autos)
     assert following >= mark  # ids below it may be held by a process that was left behind
     assert {*ours, *autos, following, 1, 5} <= set(there)
-    assert "from the database again" in project.adopt("--back")
+    assert "from the database again" in done
 
 
 @on_servers
 def test_the_counter_stops_at_the_fence(project: Project) -> None:
     """An old process that uses up its margin gets an error, never an id of ours."""
-    project.begin(BIG, FILL)
+    out = project.begin(BIG, FILL, adopt("--margin", "40"))[-1]
     old = Inserter(project)
-    project.write("--margin", "400")
-    project.migrate(CREATE)
+    project.edit(out)
+    project.deploy(CREATE)
     old.process.wait_for("refused")
-    ours = [int(word) for word in project.run(f"{CREATE}\n{IDS}").split()]
+    said, status = project.run(f"{CREATE}\n{IDS}", adopt("--status"))
+    ours = [int(word) for word in said.split()]
     autos, refused = old.stop()
     assert all("maximum value" in words or "run out" in words for words in refused)
     assert max(map(int, autos)) < ours[0] == max(ours)
-    assert "and ends at" in project.adopt("--status")
+    assert "and ends at" in status
 
 
 @on_servers
 def test_snowflakes_leave_the_counter_alone(project: Project) -> None:
     """Old processes go on with small ids after snowflakes were stored (hazard 48)."""
-    project.begin(BIG, FILL)
+    out = project.begin(BIG, FILL, adopt("--field", "snowflake"))[-1]
     old = Inserter(project)
-    project.write("--field", "snowflake")
-    ours = [int(word) for word in project.migrate(f"{CREATE}\n{CREATE}").split()]
-    before = old.count()
-    old.process.wait_for(f"id {old.last() + 5}")
-    autos = ids_of(old)
-    assert len(autos) > before
-    assert max(autos) < 10**9 < 10**15 < min(ours)
-    project.stage()
-    project.stage("--back")
-    assert int(project.run(CREATE)) > max(ours)
+    project.edit(out)
+    ours = [int(word) for said in project.deploy(CREATE, CREATE) for word in said.split()]
+    old.wait_for_more()
+    assert max(ids_of(old)) < 10**9 < 10**15 < min(ours)
+    project.edit(project.run(adopt(), DEPLOY, adopt("--back"))[-1])
+    assert int(project.deploy(CREATE)[0]) > max(ours)
 
 
 @on_servers
 def test_back_from_snowflakes_that_are_far_ahead(project: Project) -> None:
     """After a skip, processes stamp ids of months later: the counter begins past those, too."""
-    project.begin(BIG, FILL)
-    project.write("--field", "snowflake", "--at-once")
-    project.migrate()
+    project.edit(project.begin(BIG, FILL, adopt("--field", "snowflake", "--at-once"))[-1])
     later = datetime.now(UTC) + timedelta(days=90)
-    project.manage("idgen_skip", "--generators", "--yes", "--until", later.isoformat())
+    skip = manage("idgen_skip", "--generators", "--yes", "--until", later.isoformat())
+    out = project.deploy(skip, adopt("--back", "--at-once"))[-1]
     last = Inserter(project)
-    last.process.wait_for("id ")
-    project.write("--back", "--at-once")
-    following = int(project.migrate(CREATE))
+    project.edit(out)
+    following = int(project.deploy(CREATE)[0])
     last.wait_for_more()
     assert following > max(ids_of(last))
 
@@ -122,82 +122,88 @@ def test_back_from_snowflakes_that_are_far_ahead(project: Project) -> None:
 @on_one
 def test_where_the_counter_cant_be_held(project: Project) -> None:
     """On SQLite the switch is at once: an old process gets an error, and nothing is repeated."""
-    project.begin(BIG, FILL)
+    out = project.begin(BIG, FILL, adopt("--field", "segment"))[-1]
     old = Inserter(project)
-    project.stage("--field", "segment")
+    project.edit(out)
+    project.deploy()
     new = Inserter(project)
     old.process.wait_for("refused")
-    new.process.wait_for("id ")
     found, refused = old.stop()
     assert all("NOT NULL" in words or "locked" in words for words in refused), refused
     ours = ids_of(new)
     assert min(ours) > max(map(int, found))
-    project.stage()
-    project.write("--back")
-    following, *there = (int(word) for word in project.migrate(f"{CREATE}\n{IDS}").split())
+    project.edit(project.run(adopt(), DEPLOY, adopt("--back"))[-1])
+    following, *there = map(int, project.deploy(f"{CREATE}\n{IDS}")[0].split())
     assert following > max(ours)
     assert {1, 2, 3, 4, 5, following, *ours, *map(int, found)} <= set(there)
 
 
+@on_any
 def test_a_key_of_32_bits(project: Project) -> None:
     """It is widened first, in the model, too, with all that refers to it; then snowflakes fit."""
-    project.begin(
-        SHOP.format(field="AutoField"),
+    rows = (
         "o = Order.objects.create(note='a')\n"
         "p = Order.objects.create(note='b', parent=o)\n"
-        "Item.objects.create(order=p); p.labels.add(Label.objects.create(text='x'))",
+        "Item.objects.create(order=p); p.labels.add(Label.objects.create(text='x'))"
     )
-    out = project.stage("--field", "snowflake")
+    stage = adopt("--field", "snowflake")
+    out = project.begin(SHOP.format(field="AutoField"), rows, stage)[-1]
     assert "widened to 64 bits" in out
     assert "3 columns" in out
-    out = project.write("--field", "snowflake")
+    project.edit(out)
+    (out,) = project.deploy(stage)
     assert "+    id = SnowflakeField(primary_key=True)" in out
-    words = project.migrate(
+    project.edit(out)
+    new = (
         "o = Order.objects.create(note='n', parent_id=2)\n"
         "Item.objects.create(order=o); o.labels.add(Label.objects.get())\n"
         "print(o.pk > 2**50, Order.objects.get(item__order__note='b').labels.count(),\n"
         "  Order.objects.filter(parent__note='b', labels__text='x', item__isnull=False).count())"
     )
-    assert words.split() == ["True", "1", "1"]
-    project.stage()
-    assert "nothing is left to do" in project.adopt()
-    assert "gives this column no ids" in project.adopt("--status")
+    said, _, _, done, status = project.deploy(new, adopt(), DEPLOY, adopt(), adopt("--status"))
+    assert said.split() == ["True", "1", "1"]
+    assert "nothing is left to do" in done
+    assert "gives this column no ids" in status
 
 
+@on_any
 def test_at_once(project: Project) -> None:
     """For a site that is stopped: the column gives no ids any more, ours go on right above."""
-    project.begin(SHOP.format(field="AutoField"), FILL)
+    stage = adopt("--at-once", "--tag", "orders")
+    out = project.begin(SHOP.format(field="AutoField"), FILL, stage)[-1]
     old = Inserter(project)
-    project.write("--at-once", "--tag", "orders")
-    ours = int(project.migrate(CREATE))
+    project.edit(out)
+    ours = int(project.deploy(CREATE)[0])
     old.process.wait_for("refused")
     found, _ = old.stop()
     assert max(5, *map(int, found)) < ours <= max(5, *map(int, found)) + 1001
-    assert "nothing is left" in project.adopt("--at-once")
-    project.write("--at-once", "--back")
-    assert int(project.migrate(CREATE)) > ours
-    assert "from the database again" in project.adopt("--back")
+    done, out = project.run(adopt("--at-once"), adopt("--at-once", "--back"))
+    assert "nothing is left" in done
+    project.edit(out)
+    following, done = project.deploy(CREATE, adopt("--back"))
+    assert int(following) > ours
+    assert "from the database again" in done
 
 
+@on_any
 def test_a_new_database(project: Project) -> None:
     """Where the migrations meet no rows, as in a test run, ids begin at 1, as with any tag."""
-    project.begin(BIG)
-    project.write()
-    project.migrate()
-    project.write()
-    again = (
-        "call_command('migrate', 'shop', 'zero', verbosity=0)\ncall_command('migrate', verbosity=0)"
-    )
-    assert project.migrate(f"{CREATE}\n{again}\n{CREATE}").split()[0] == "1"
+    project.edit(project.begin(BIG, adopt())[-1])
+    zero = manage("migrate", "shop", "zero", *QUIET)
+    *_, first, _, second = project.deploy(adopt(), DEPLOY, CREATE, f"{zero}\n{MIGRATE}", CREATE)
+    assert int(first) == 1
+    assert int(second) > 1
 
 
 @on_one
 def test_a_key_that_the_model_does_not_declare(project: Project) -> None:
     """The edit removes no line that is not there, and the declared key stands in its place."""
-    project.begin(BIG.replace("    id = models.BigAutoField(primary_key=True)\n", ""), FILL)
-    assert "\n-    id" not in project.write()
-    project.migrate()
-    assert "\n-    id" in project.write("--back")
+    out = project.begin(UNDECLARED, FILL, adopt())[-1]
+    assert "\n-    id" not in out
+    project.edit(out)
+    (out,) = project.deploy(adopt("--back"))
+    assert "\n-    id" in out
+    project.edit(out)
 
 
 @on_one
@@ -209,30 +215,36 @@ def test_the_way_back_waits_for_the_edit_of_a_key_by_default_auto_field(project:
             '"django.db.models.BigAutoField"', '"django_idgen.fields.SegmentAutoField"'
         )
     )
-    project.begin(BIG.replace("    id = models.BigAutoField(primary_key=True)\n", ""), FILL)
-    project.adopt("--back")
-    project.run("call_command('migrate', verbosity=0)")
-    assert "the model has a SegmentAutoField" in project.adopt("--back", code=1)
+    *_, out = project.begin(UNDECLARED, FILL, adopt("--back"), MIGRATE, adopt("--back", code=1))
+    assert "the model has a SegmentAutoField" in out
 
 
+UNDECLARED = BIG.replace("    id = models.BigAutoField(primary_key=True)\n", "")
 STEPS = r"(CREATE|ALTER|DROP|INSERT INTO|UPDATE)\b(?!.*(django_migrations|content_type))"
 
 
-@pytest.mark.parametrize("way", ["there", "back"])
-def test_killed_after_any_statement(project: Project, way: str) -> None:
+KILLED = [
+    ("postgres", "there"),
+    ("sqlite", "back"),
+    *long(("postgres", "back"), ("sqlite", "there"), ("mariadb", "there"), ("mariadb", "back")),
+]
+
+
+@pytest.mark.parametrize("case", KILLED, ids="-".join)
+def test_killed_after_any_statement(make_project: MakeProject, case: tuple[str, str]) -> None:
     """SIGKILL in a migration: run again it comes to its end, and no id is repeated."""
-    project.begin(BIG, FILL)
-    project.write("--margin", "1000")
+    kind, way = case
+    project = make_project(kind)
+    out = project.begin(BIG, FILL, adopt("--margin", "1000"))[-1]
+    project.edit(out)
     if way == "back":
-        project.migrate(CREATE)
-        project.stage()
-        project.write("--back", "--margin", "1000")
+        out = project.deploy(CREATE, adopt(), DEPLOY, adopt("--back", "--margin", "1000"))[-1]
+        project.edit(out)
     # Where DDL can be taken back, a few places stand for all of them.
-    places = range(1, 40) if project.kind == "mariadb" else (1, 2, 4)
-    died = list(takewhile(lambda n: killed(project, "migrate", after=STEPS, count=n), places))
+    places = range(1, 40) if project.kind == "mariadb" else (1, 4)
+    died = list(takewhile(lambda n: project.killed("migrate", after=STEPS, count=n), places))
     assert died
     assert len(died) < 39
-    words = project.migrate(f"{IDS}\n{CREATE}\n{CREATE}").split()
-    numbers = [int(word) for word in words]
+    numbers = [int(word) for word in project.deploy(f"{IDS}\n{CREATE}\n{CREATE}")[0].split()]
     assert numbers[:5] == [1, 2, 3, 4, 5]
     assert sorted(set(numbers)) == numbers

@@ -19,15 +19,16 @@ from django_idgen.sources.history import who_issued
 from tests.contrib.adopt.old_servers import Running, make
 from tests.places import idgen_on, make_tables
 from tests.server_tools import execute
+from tests.tiers import long
 
 TAG = "orders"
 
 
-PLACES = [("mariadb", "postgres"), ("postgres", "mariadb")]
+PLACES = [("another", "postgres"), *long(("mariadb", "postgres"), ("postgres", "mariadb"))]
 both_ways = pytest.mark.parametrize("places", PLACES, ids="-".join, indirect=True)
 
 
-@pytest.fixture(params=PLACES[:1], ids="-".join)
+@pytest.fixture(params=PLACES[:2], ids="-".join)
 def places(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     """The aliases of the old server's database, and of ours."""
     old, ours = request.param

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests import servers
-from tests.contrib.adopt.projects import Project
+from tests.contrib.adopt.conftest import MakeProject, make_project
+from tests.contrib.adopt.projects import Project, manage
+from tests.tiers import long
+
+__all__ = ["make_project"]
 
 ZONES = {"east": "Asia/Kathmandu", "west": "America/New_York"}
 NEAR = timedelta(minutes=20)
@@ -39,21 +39,19 @@ IDGEN = {"SEGMENTS": {"SOURCE": {"OPTIONS": {"history": True}}}}
 FEWER_WORKERS = {"default": {"LAYOUT": {"time": 41, "worker": 4, "sequence": 18}}}
 
 
-@pytest.fixture(params=[("postgres", "east"), ("sqlite", "east"), ("sqlite", "west")])
-def project(
-    request: pytest.FixtureRequest, tmp_path: Path, django_db_blocker: Any
-) -> Iterator[Project]:
+MADE = """
+from django_idgen import generators
+number = Order.objects.create().pk
+print(number, generators["default"].layout.unpack(number).created.isoformat())
+"""
+PLACES = [("postgres", "east"), ("sqlite", "west"), *long(("sqlite", "east"))]
+
+
+@pytest.fixture(params=PLACES, ids="-".join)
+def project(request: pytest.FixtureRequest, make_project: MakeProject) -> Project:
     """A project that knows no time zones, on a database of its own."""
     kind, where = request.param
-    if kind != "sqlite":
-        servers.require(kind)
-    with django_db_blocker.unblock():
-        made = Project(tmp_path, kind, idgen=dict(IDGEN), zone=ZONES[where])
-        try:
-            made.begin(MODELS)
-            yield made
-        finally:
-            made.remove()
+    return make_project(kind, idgen=dict(IDGEN), zone=ZONES[where])
 
 
 def is_near(moment: datetime, expected: datetime | None = None) -> bool:
@@ -73,96 +71,106 @@ def told(words: str) -> list[datetime]:
     return [datetime.fromisoformat(f"{each}+00:00") for each in found]
 
 
-def made_at(project: Project) -> tuple[int, datetime]:
+def made_at(said: str) -> tuple[int, datetime]:
     """A new order's id, and the moment in it."""
-    number, moment = project.run(
-        "from django_idgen import generators\n"
-        "number = Order.objects.create().pk\n"
-        "print(number, generators['default'].layout.unpack(number).created.isoformat())"
-    ).split()
+    number, moment = said.split()
     return int(number), datetime.fromisoformat(moment)
 
 
 def test_what_a_fleet_holds_is_told_in_utc(project: Project) -> None:
     """By the status, and by what an id is decoded to: who holds it, since when, seen when."""
-    process = project.background(USED)
+    project.begin(MODELS)
+    process = project.start(USED)
     process.wait_for("made ")
     _, order, bill = process.output().split()
-    assert "All is well" in project.manage("idgen_doctor")
-    status = json.loads(project.manage("idgen_status", "--json"))
-    (holder,) = status["generators"][0]["holders"]
+    of_bill = ("idgen_decode", bill, "--tag", "shop.bill")
+    well, status, of_order, grant, *shown = project.run(
+        manage("idgen_doctor"),
+        manage("idgen_status", "--json"),
+        manage("idgen_decode", order, "--json"),
+        manage(*of_bill, "--json"),
+        manage("idgen_decode", order),
+        manage("idgen_status"),
+        manage(*of_bill),
+    )
+    assert "All is well" in well
+    known = json.loads(status)
+    (holder,) = known["generators"][0]["holders"]
     assert holder["state"] == "held"
     assert 0 < holder["window_left"] <= 180
-    (tag,) = status["tags"][0]["list"]
-    for words in (status["at"], holder["acquired_at"], holder["seen_at"], tag["fetched_at"]):
+    (tag,) = known["tags"][0]["list"]
+    for words in (known["at"], holder["acquired_at"], holder["seen_at"], tag["fetched_at"]):
         assert is_near(read(words)), words
-    (reading,) = json.loads(project.manage("idgen_decode", order, "--json"))["readings"]
+    (reading,) = json.loads(of_order)["readings"]
     assert is_near(read(reading["generators"][0]["parts"]["time"]))
     assert is_near(read(reading["generators"][0]["held_by"]["acquired_at"]))
-    out = project.manage("idgen_decode", bill, "--tag", "shop.bill", "--json")
-    (grant,) = json.loads(out)["readings"][0]["tags"][0]["grants"]
-    assert is_near(read(grant["taken_at"]))
-    shown = project.manage("idgen_decode", order) + project.manage("idgen_status")
-    shown += project.manage("idgen_decode", bill, "--tag", "shop.bill")
-    assert len(told(shown)) >= 4
-    assert all(map(is_near, told(shown))), shown
-    process.kill()
+    (taken,) = json.loads(grant)["readings"][0]["tags"][0]["grants"]
+    assert is_near(read(taken["taken_at"]))
+    assert len(told("".join(shown))) >= 4
+    assert all(map(is_near, told("".join(shown)))), shown
 
 
 def test_a_skip_goes_no_hours_too_far_nor_too_short(project: Project) -> None:
     """Past the windows that were lent, and no further; ``--until`` is in the zone it names."""
-    before, _ = made_at(project)
-    out = project.manage("idgen_skip", "--all", "--generators", "--yes", "--hours-ago", "1")
+    skip = ("idgen_skip", "--generators", "--yes")
+    later = datetime.now(UTC) + timedelta(days=2)
+    nowhere = later.astimezone().replace(tzinfo=None).isoformat()
+    until = (later + timedelta(hours=7)).replace(tzinfo=None).isoformat() + "+07:00"
+    before, out = project.begin(MODELS, MADE, manage(*skip, "--all", "--hours-ago", "1"))
     assert told(out)
     assert all(map(is_near, told(out))), out
-    number, moment = made_at(project)
-    assert number > before
+    (said, *_) = project.run(
+        MADE, manage(*skip, "--until", nowhere, code=1), manage(*skip, "--until", until)
+    )
+    number, moment = made_at(said)
+    assert number > made_at(before)[0]
     assert is_near(moment)
-    later = datetime.now(UTC) + timedelta(days=2)
-    until = later.astimezone().replace(tzinfo=None).isoformat()
-    project.manage("idgen_skip", "--generators", "--yes", "--until", until, code=1)
-    until = (later + timedelta(hours=7)).replace(tzinfo=None).isoformat() + "+07:00"
-    project.manage("idgen_skip", "--generators", "--yes", "--until", until)
-    assert is_near(made_at(project)[1], later)
+    assert is_near(made_at(project.run(MADE)[0])[1], later)
 
 
 def test_a_move_begins_at_the_end_of_the_last_windows(project: Project) -> None:
     """To a layout with fewer worker ids: those of before count for nothing any more."""
-    process = project.background(USED)
+    project.begin(MODELS)
+    process = project.start(USED)
     process.wait_for("made ")
     project.idgen["GENERATORS"] = FEWER_WORKERS
-    out = project.manage("idgen_doctor", "--fix", "--yes")
+    (out,) = project.run(manage("idgen_doctor", "--fix", "--yes"))
     assert told(out)
     assert all(map(is_near, told(out))), out
-    before = int(process.output().split()[1])
-    number, moment = made_at(project)
-    assert number > before
+    said, status = project.run(MADE, manage("idgen_status", "--json"))
+    number, moment = made_at(said)
+    assert number > int(process.output().split()[1])
     assert is_near(moment)
-    status = json.loads(project.manage("idgen_status", "--json"))
-    counts = status["generators"][0]["workers"]
+    counts = json.loads(status)["generators"][0]["workers"]
     assert min(counts.values()) >= 0
     assert counts["free"] + counts["held"] == counts["total"] == 16
-    process.kill()
+
+
+STRANGE = """
+from datetime import UTC, datetime, timedelta
+from django_idgen import generators, segments
+segments['shop.bill'].next_id()
+soon = datetime.now(UTC) + timedelta(minutes=10)
+number = generators['default'].layout.min_id_at(soon) + 5
+Order.objects.create(pk=number); Bill.objects.create(pk=100_000)
+print(number)
+"""
 
 
 def test_what_lies_past_the_marks_is_found_and_gone_past(project: Project) -> None:
     """A row of ten minutes from now, that nobody was lent, and one past its tag's mark."""
-    made_at(project)
-    strange = project.run(
-        "from datetime import UTC, datetime, timedelta\n"
-        "from django_idgen import generators, segments\n"
-        "segments['shop.bill'].next_id()\n"
-        "soon = datetime.now(UTC) + timedelta(minutes=10)\n"
-        "number = generators['default'].layout.min_id_at(soon) + 5\n"
-        "Order.objects.create(pk=number); Bill.objects.create(pk=100_000)\n"
-        "print(number)"
+    _, strange, out, _ = project.begin(
+        MODELS,
+        MADE,
+        STRANGE,
+        manage("idgen_doctor", code=2),
+        manage("idgen_doctor", "--fix", "--yes"),
     )
-    out = project.manage("idgen_doctor", code=2)
     assert "past everything" in out
     assert len(told(out)) >= 2
     assert all(map(is_near, told(out))), out
-    project.manage("idgen_doctor", "--fix", "--yes")
-    number, moment = made_at(project)
+    said, bill = project.run(MADE, "print(Bill.objects.create().pk)")
+    number, moment = made_at(said)
     assert number > int(strange)
     assert is_near(moment)
-    assert int(project.run("print(Bill.objects.create().pk)")) > 100_000
+    assert int(bill) > 100_000
