@@ -1,7 +1,7 @@
 """A user's own tests, run as the user runs them: nothing is set up for django_idgen.
 
 The project is in ``projects/``. Each test here runs its tests in a process of its
-own, on one database, with one runner. ``IDGEN_LONG=1`` runs every combination.
+own, on one database, with one runner: on push a few, in long every combination.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from tests import servers, warm
+from tests import servers, tiers, warm
 
 PROJECT = Path(__file__).parent / "projects"
 
@@ -34,12 +34,7 @@ SQLITE: dict[str, dict[str, Any]] = {
     "immediate": {"transaction_mode": "IMMEDIATE"},
 }
 DATABASES = [*SQLITE, *servers.URLS]
-SHORT = [
-    *((name, "manage") for name in DATABASES),
-    *((name, "parallel") for name in ("memory", "journal", "postgres", "mariadb")),
-    *((name, "pytest") for name in ("memory", "wal", "postgres")),
-    *((name, "xdist") for name in ("immediate", "mariadb")),
-]
+PUSH = [("journal", "manage"), ("postgres", "parallel"), ("memory", "pytest")]
 # Django copies a database's main file only: under WAL the copies lack its tables.
 EVERY = [
     (name, runner)
@@ -142,7 +137,7 @@ def assert_silent(output: str) -> None:
         assert word not in output.lower(), output
 
 
-@pytest.mark.parametrize(("shop", "runner"), EVERY if warm.LONG else SHORT, indirect=["shop"])
+@pytest.mark.parametrize(("shop", "runner"), EVERY if tiers.LONG else PUSH, indirect=["shop"])
 def test_users_tests_pass_and_leave_nothing(shop: Shop, runner: str) -> None:
     """TestCase, TransactionTestCase, SimpleTestCase and LiveServerTestCase pass, unprepared.
 
@@ -152,7 +147,7 @@ def test_users_tests_pass_and_leave_nothing(shop: Shop, runner: str) -> None:
     assert shop.left_behind() == []
 
 
-@pytest.mark.parametrize("shop", DATABASES if warm.LONG else ["wal", "postgres"], indirect=True)
+@pytest.mark.parametrize("shop", DATABASES if tiers.LONG else ["postgres"], indirect=True)
 def test_several_databases(shop: Shop) -> None:
     """Tests that use two aliases pass, and so do those that may use one of them only."""
     shop.aliases = ("default", "second")
@@ -161,6 +156,7 @@ def test_several_databases(shop: Shop) -> None:
 
 
 # Django itself can't do that with SQLite in a file.
+@pytest.mark.long
 @pytest.mark.parametrize("shop", ["memory"], indirect=True)
 def test_parallel_runs_whose_processes_inherit_nothing(shop: Shop) -> None:
     """A spawned process goes on where the migrations of the copied database left off."""
@@ -169,14 +165,11 @@ def test_parallel_runs_whose_processes_inherit_nothing(shop: Shop) -> None:
     assert shop.left_behind() == []
 
 
-@pytest.mark.parametrize("shop", DATABASES if warm.LONG else ["journal", "mariadb"], indirect=True)
-@pytest.mark.parametrize(
-    "command",
-    [[*RUNNERS["manage"], "--keepdb"], [*RUNNERS["pytest"], "--reuse-db"]],
-    ids=["keepdb", "reuse-db"],
-)
-def test_a_database_that_is_kept(shop: Shop, command: list[str]) -> None:
+@pytest.mark.parametrize("shop", DATABASES if tiers.LONG else ["journal"], indirect=True)
+@pytest.mark.parametrize("option", ["--keepdb", *tiers.long("--reuse-db")])
+def test_a_database_that_is_kept(shop: Shop, option: str) -> None:
     """A second run on the database of the first repeats none of its ids."""
+    command = [*RUNNERS["manage" if option == "--keepdb" else "pytest"], option]
     assert_silent(shop.run(*command))
     kept = shop.left_behind()
     assert_silent(shop.run(*command))
@@ -185,7 +178,7 @@ def test_a_database_that_is_kept(shop: Shop, command: list[str]) -> None:
         assert "test_default.sqlite3-idgen" in kept  # it belongs to the database
 
 
-@pytest.mark.parametrize("shop", DATABASES if warm.LONG else ["journal", "postgres"], indirect=True)
+@pytest.mark.parametrize("shop", DATABASES if tiers.LONG else ["journal"], indirect=True)
 def test_tables_made_without_migrations(shop: Shop) -> None:
     """Our tables are made on first use where MIGRATION_MODULES turns migrations off."""
     shop.environment["SHOP_NO_MIGRATIONS"] = "1"
@@ -193,18 +186,16 @@ def test_tables_made_without_migrations(shop: Shop) -> None:
     assert shop.left_behind() == []
 
 
-@pytest.mark.parametrize("shop", DATABASES if warm.LONG else ["memory", "mariadb"], indirect=True)
+@pytest.mark.long
+@pytest.mark.parametrize("shop", DATABASES, indirect=True)
 def test_pytest_without_migrations(shop: Shop) -> None:
     """The same with pytest-django's --nomigrations."""
     assert_silent(shop.run(*RUNNERS["pytest"], "--nomigrations"))
     assert shop.left_behind() == []
 
 
-@pytest.mark.parametrize(
-    ("shop", "runner"),
-    [("journal", "pytest"), ("postgres", "pytest"), ("journal", "xdist")],
-    indirect=["shop"],
-)
+@pytest.mark.parametrize("shop", ["journal", *tiers.long("postgres")], indirect=True)
+@pytest.mark.parametrize("runner", ["pytest", *tiers.long("xdist")])
 def test_the_end_of_pytest_logs_to_no_closed_stream(shop: Shop, runner: str) -> None:
     """A project that logs INFO to the console sees no "Logging error" once pytest is done."""
     shop.environment["SHOP_LOGGING"] = "1"
@@ -214,7 +205,7 @@ def test_the_end_of_pytest_logs_to_no_closed_stream(shop: Shop, runner: str) -> 
     assert shop.left_behind() == []
 
 
-@pytest.mark.parametrize("shop", DATABASES if warm.LONG else ["journal", "postgres"], indirect=True)
+@pytest.mark.parametrize("shop", DATABASES if tiers.LONG else ["journal"], indirect=True)
 def test_nothing_else_need_be_installed(shop: Shop) -> None:
     """Templates, Django's commands and ours work without the admin and all its kin (hazard 84)."""
     shop.run("-W", "error", "manage.py", "check")
