@@ -119,8 +119,8 @@ def test_a_holders_label_is_bound_to_the_name_of_its_token(api: Api) -> None:
     """The worker id that it had is no other client's by preference, whatever that calls itself."""
 
     def label(lease: dict[str, Any]) -> str:
-        (survey,) = registries["default"].inspect([lease["worker"]])
-        return next(iter(survey.marks)).mark.holder
+        found = registries["default"].inspect([lease["worker"]])
+        return next(iter(found.marks)).mark.holder
 
     first = api.acquire(holder="pod-0").json()["lease"]
     assert label(first) == '"tests" pod-0'
