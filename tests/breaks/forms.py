@@ -177,7 +177,6 @@ BREAKS = (
         "        first = theirs.first_free + distance\n",
         "        first = theirs.first_free - distance\n",
         ("tests/contrib/adopt/test_takeover.py::test_what_is_taken_over",),
-        late="TinyID keeps its tables in MariaDB",
     ),
     Break(
         "one of the databases of a divided tag is left out of a takeover",
@@ -186,7 +185,6 @@ BREAKS = (
         "if places != [(first.delta, number) for number in range(first.delta)]:",
         "if not places:",
         ("tests/contrib/adopt/test_takeover.py::test_tinyid_that_is_divided",),
-        late="TinyID keeps its tables in MariaDB",
     ),
     Break(
         "an old counter goes past its fence",

@@ -42,7 +42,6 @@ BREAKS = (
         "if places != [",
         "if False and places != [",
         ("tests/contrib/adopt/test_takeover.py::test_tinyids_own_sample",),
-        late="TinyID keeps its tables in MariaDB",
     ),
     # --- the fetch ---------------------------------------------------------------
     Break(
