@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pkgutil
 import re
-import subprocess
-import sys
 from datetime import UTC, datetime
 from io import StringIO
 from itertools import count, islice
@@ -227,15 +225,15 @@ REFUSED: list[tuple[Any, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("idgen", "words"), REFUSED, ids=lambda value: str(value)[:60])
-def test_what_cannot_work_is_refused_by_name_and_value(idgen: Any, words: list[str]) -> None:
+def test_what_cannot_work_is_refused_by_name_and_value() -> None:
     """The message has the setting's name, its value and what would be allowed."""
-    with pytest.raises(SettingsError) as raised:
-        build(idgen)
-    for word in words:
-        assert word in str(raised.value)
-    assert isinstance(raised.value, ImproperlyConfigured)
-    assert isinstance(raised.value, ConfigurationError)
+    for idgen, words in REFUSED:
+        with pytest.raises(SettingsError) as raised:
+            build(idgen)
+        said = str(raised.value)
+        assert [word for word in words if word not in said] == [], (idgen, said)
+        assert isinstance(raised.value, ImproperlyConfigured)
+        assert isinstance(raised.value, ConfigurationError)
 
 
 def test_two_generators_of_one_namespace_must_have_one_layout() -> None:
@@ -477,16 +475,14 @@ def test_holders_agree_on_the_registry_and_its_worker_ids() -> None:
     assert (inner["registry"], inner["workers"]) == ("database", [0, 10])
 
 
-@pytest.mark.parametrize(
-    ("window", "ticks"), [(0.2, 1), (7, 1), (7.5, 2), (14, 2), (180, 26)], ids=str
-)
-def test_a_window_is_whole_ticks_and_rounded_up(window: float, ticks: int) -> None:
+def test_a_window_is_whole_ticks_and_rounded_up() -> None:
     """L5: one that is shorter than a tick is one tick long, not none."""
     layout = {"time": 31, "worker": 10, "sequence": 12, "tick": 7}
-    idgen = generator(LAYOUT=layout, LEASES={"OPTIONS": {"window": window}})
-    with override_settings(IDGEN=idgen):
-        namespace = build_namespace(read_settings().generators["default"])
-    assert namespace.window_ticks == ticks
+    for window, ticks in ((0.2, 1), (7, 1), (7.5, 2), (14, 2), (180, 26)):
+        idgen = generator(LAYOUT=layout, LEASES={"OPTIONS": {"window": window}})
+        with override_settings(IDGEN=idgen):
+            namespace = build_namespace(read_settings().generators["default"])
+        assert namespace.window_ticks == ticks
 
 
 def test_static_worker_ids_of_a_host_may_change(tmp_path: Path) -> None:
@@ -500,21 +496,6 @@ def test_static_worker_ids_of_a_host_may_change(tmp_path: Path) -> None:
             entry = read_settings().generators["default"]
             with build_generator(entry) as made:
                 assert made.decode(made.next_id()).worker in range(*workers)
-
-
-def test_ids_without_the_app_say_what_is_missing() -> None:
-    """``INSTALLED_APPS`` is named, not a model that the user never heard of."""
-    code = (
-        "import django; from django.conf import settings;"
-        "db = {'ENGINE': 'django.db.backends.sqlite3', 'NAME': ':memory:'};"
-        "settings.configure(DATABASES={'default': db}); django.setup();"
-        "import django_idgen; django_idgen.next_id()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert "SettingsError" in done.stderr
-    assert "add 'django_idgen' to INSTALLED_APPS" in done.stderr
 
 
 def test_no_module_takes_the_place_of_what_the_package_offers() -> None:

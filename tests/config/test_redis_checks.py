@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 from django.core.checks import run_checks
 from django.test import override_settings
 
+from tests import warm
 from tests.redis_servers import RedisFarm, cache_alias, redis_farm
 
 REDIS = "django_redis.cache.RedisCache"
@@ -26,8 +25,8 @@ def farm() -> Iterator[RedisFarm]:
         yield farm
 
 
-def entry(location: str, backend: str = REDIS) -> dict[str, Any]:
-    return {"BACKEND": backend, "LOCATION": location}
+def entry(location: Any) -> dict[str, Any]:
+    return {"BACKEND": REDIS, "LOCATION": location}
 
 
 def said(identity: str, caches: dict[str, Any], leases: dict[str, Any]) -> list[str]:
@@ -53,45 +52,32 @@ def test_an_alias_that_is_the_default_cache_is_named(caches: dict[str, Any]) -> 
     assert "default cache" in message
 
 
-def test_another_alias_of_the_same_place_is_named(caches: dict[str, Any]) -> None:
-    """Two aliases with one address are one Redis database."""
-    caches["sessions"] = entry("redis://127.0.0.1:1/1")
-    (message,) = said("django_idgen.W005", caches, LEASES)
-    assert "the same Redis database as CACHES['sessions']" in message
-
-
-@pytest.mark.parametrize(
-    "location",
-    [
+def test_a_place_is_one_place_for_every_user(caches: dict[str, Any]) -> None:
+    """Two aliases of it are named, whoever logs in, and however the address is written."""
+    for location in (
         "redis://127.0.0.1:1/1",
         "redis://ids:secret@127.0.0.1:1/1",
         "rediss://127.0.0.1:1?db=1",
         ["redis://127.0.0.2:1/1", "redis://:secret@127.0.0.1:1/1"],
         "redis://127.0.0.2:1/1,redis://127.0.0.1:1/1",
-    ],
-)
-def test_a_place_is_one_place_for_every_user(caches: dict[str, Any], location: Any) -> None:
-    """Who logs in, and how the address is written, makes no other database of it."""
-    caches["sessions"] = entry(location)
-    (message,) = said("django_idgen.W005", caches, LEASES)
-    assert "the same Redis database as CACHES['sessions']" in message
+    ):
+        caches["sessions"] = entry(location)
+        (message,) = said("django_idgen.W005", caches, LEASES)
+        assert "the same Redis database as CACHES['sessions']" in message
 
 
-@pytest.mark.parametrize(
-    "location",
-    [
+def test_another_place_is_none_of_its_business(caches: dict[str, Any]) -> None:
+    """Another database, another server, and a cache that is no Redis."""
+    for location in (
         "redis://127.0.0.1:1/2",
         "redis://127.0.0.1:1/2,redis://127.0.0.2:1/2",
         "redis://ids@127.0.0.1:2/1",
         "unix:///a?db=1",
         "/tmp/cache",
         Path("/tmp/cache"),
-    ],
-)
-def test_another_place_is_none_of_its_business(caches: dict[str, Any], location: str) -> None:
-    """Another database, another server, and a cache that is no Redis."""
-    caches["sessions"] = entry(location)
-    assert said("django_idgen.W005", caches, LEASES) == []
+    ):
+        caches["sessions"] = entry(location)
+        assert said("django_idgen.W005", caches, LEASES) == []
 
 
 def test_a_registry_within_another_is_found(caches: dict[str, Any]) -> None:
@@ -143,14 +129,7 @@ settings.configure(
 from django.core.management import execute_from_command_line
 execute_from_command_line(["manage.py", "check", "--database", "default"])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = warm.run(["-c", code], cwd=warm.FOLDER)
     assert re.findall(r"django_idgen\.(\w+)", done.stderr) == ["W005", "W006"], done.stderr
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -23,12 +22,11 @@ from django_idgen.models import LeafAlloc
 from django_idgen.ops.status import VERSION
 from django_idgen.ops.status_text import span, table
 from django_idgen.process import handlers
-from tests import servers
-from tests.places import make_tables, place
+from tests import servers, warm
+from tests.places import make_tables
+from tests.places import place as place
 from tests.server_tools import execute, sessions
 from tests.threads import wait_for_threads
-
-__all__ = ["place"]
 
 
 def shown(*words: str, **options: Any) -> str:
@@ -229,21 +227,18 @@ def test_of_very_many_tags_the_busiest_are_told(no_tags: None) -> None:
 # --- bad input -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
+def test_bad_input_is_refused_in_words() -> None:
+    """Naming the value."""
+    for words, says in (
         (["--generator", "nobody"], "There is no generator 'nobody'"),
         (["--tag", "\n"], "can't be used"),
         (["--watch", "0"], "number of seconds"),
         (["--watch", "soon"], "number of seconds"),
         (["--timeout", "nan"], "number of seconds"),
         (["--timeout", "-1"], "number of seconds"),
-    ],
-)
-def test_bad_input_is_refused_in_words(words: list[str], says: str) -> None:
-    """Naming the value."""
-    with pytest.raises(CommandError, match=says):
-        shown(*words)
+    ):
+        with pytest.raises(CommandError, match=says):
+            shown(*words)
 
 
 def test_settings_that_cannot_work_are_told_in_words() -> None:
@@ -255,33 +250,38 @@ def test_settings_that_cannot_work_are_told_in_words() -> None:
 # --- watching ------------------------------------------------------------------------
 
 
-def test_watching_looks_again_and_ends_with_ctrl_c(tmp_path: Path) -> None:
-    """A line of JSON for each look; then a clean end."""
-    code = """
+WATCH = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background ignores it
 import django; django.setup()
 from django.core.management import call_command
 call_command("idgen_status", "--json", "--watch", "0.1")
 """
-    with subprocess.Popen(
-        [sys.executable, "-u", "-c", code],
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as watching:
+
+
+def test_watching_looks_again_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    """A line of JSON for each look; then a clean end."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    with (
+        (tmp_path / "errors").open("w+") as errors,
+        warm.Process(
+            ["-c", WATCH],
+            cwd=warm.FOLDER,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as watching,
+    ):
         assert watching.stdout is not None
         try:
             looks = [json.loads(watching.stdout.readline()) for _ in range(3)]
             watching.send_signal(signal.SIGINT)
-            _, errors = watching.communicate(timeout=60)
+            assert watching.wait(60) == 0
         finally:
             watching.kill()
+        assert "Traceback" not in (tmp_path / "errors").read_text()
     assert len({look["at"] for look in looks}) == 3
-    assert watching.returncode == 0
-    assert "Traceback" not in errors
 
 
 # --- the table -----------------------------------------------------------------------
@@ -318,9 +318,9 @@ def test_without_a_terminal_nothing_is_cut(no_tags: None) -> None:
     assert line.endswith("h" * 100)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
+def test_a_duration_is_told_in_the_unit_that_suits_it() -> None:
+    """Short enough for a column."""
+    for seconds, words in (
         (None, ""),
         (0.0, "0 s"),
         (0.25, "0.25 s"),
@@ -331,8 +331,5 @@ def test_without_a_terminal_nothing_is_cut(no_tags: None) -> None:
         (31557600.0 * 67.8, "67.8 y"),
         (float("inf"), "> 1000 y"),
         (1e18, "> 1000 y"),
-    ],
-)
-def test_a_duration_is_told_in_the_unit_that_suits_it(seconds: float | None, words: str) -> None:
-    """Short enough for a column."""
-    assert span(seconds) == words
+    ):
+        assert span(seconds) == words

@@ -10,13 +10,14 @@ from unittest.mock import patch
 
 import pytest
 from django.db import connections, router
+from django.test import override_settings
 
 from django_idgen import generators, segments
 from django_idgen.core.clock import SYSTEM_CLOCK
 from django_idgen.core.errors import LeaseError, RegistryUnavailable, SegmentUnavailable
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
-from tests.places import Invoice, using
+from tests.places import Invoice, idgen_on, using
 from tests.ports import free_port
 
 
@@ -93,9 +94,13 @@ LOCK = {
 
 def test_a_slow_start_is_no_failure(server: str, shipped_timeout: float) -> None:
     """A process' first segment of a tag is waited for longer than 0.5 s."""
+    patient = idgen_on(server)
+    patient["SEGMENTS"]["OPTIONS"]["first_timeout"] = 60
     assert segments["tea"].next_id() == 1
-    handlers.reset()
-    with closing(connections.create_connection(server)) as other:
+    with (
+        override_settings(IDGEN=patient),
+        closing(connections.create_connection(server)) as other,
+    ):
         other.set_autocommit(False)
         with other.cursor() as cursor:
             cursor.execute(LOCK[server].format(LeafAlloc._meta.db_table))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from collections.abc import Sequence
 
 import pytest
 
-LIMIT = 60
+from tests import tiers, warm
 
 ADMIN = ("django.contrib.admin", "django.contrib.sessions", "django.contrib.messages")
 ADAPTERS = ("django_idgen.leases", "django_idgen.sources")
@@ -56,19 +54,21 @@ ours = {{name for name in sys.modules if name.split(".")[0] == "django_idgen"}}
 """
 
 
-def run(code: str, engine: str = "sqlite3", admin: Sequence[str] = ()) -> str:
-    project = PROJECT.format(engine=engine, admin=admin)
-    done = subprocess.run(
-        [sys.executable, "-c", project + textwrap.dedent(code)],
-        check=True,
-        timeout=LIMIT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def run(
+    code: str,
+    engine: str = "sqlite3",
+    admin: Sequence[str] = (),
+    before: str = "",
+    cold: bool = True,
+) -> str:
+    """What a process of the project prints that runs ``code``, and ``before`` ahead of all."""
+    project = before + PROJECT.format(engine=engine, admin=admin) + textwrap.dedent(code)
+    done = warm.run(["-c", project], cwd=warm.FOLDER, cold=cold)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize("engine", ["sqlite3", "postgresql"])
+@pytest.mark.parametrize("engine", ["sqlite3", *tiers.long("postgresql")])
 def test_models_with_our_fields_need_few_modules(engine: str) -> None:
     """A process that only has models imports what fields need; it begins nothing."""
     found = run("print(*sorted(ours)); assert threading.active_count() == 1", engine).split()
@@ -124,45 +124,38 @@ def test_a_fork_during_the_first_id_finds_no_import_under_way() -> None:
     """)
 
 
+UWSGI = """
+import os, sys, types
+master = types.ModuleType("uwsgi")
+master.worker_id, master.masterpid = (lambda: 0), os.getpid
+sys.modules["uwsgi"] = master
+"""
+
+
 def test_a_master_of_uwsgi_has_what_the_settings_name() -> None:
     """It forks without calling Python's hooks, so that it imports all when it starts."""
-    code = """
-        master = types.ModuleType("uwsgi")
-        master.worker_id, master.masterpid = (lambda: 0), os.getpid
-        sys.modules["uwsgi"] = master
-    """
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import os, sys, types\n"
-            + textwrap.dedent(code)
-            + PROJECT.format(engine="sqlite3", admin=())
-            + 'assert "django_idgen.leases.database" in ours',
-        ],
-        check=False,
-        timeout=LIMIT,
-    )
-    assert done.returncode == 0
+    run('assert "django_idgen.leases.database" in ours', before=UWSGI)
 
 
-@pytest.mark.parametrize("module", ["rest.urls", "contrib.old_servers.leaf"])
-def test_urls_without_rest_framework_name_the_extra(module: str) -> None:
+def test_urls_without_rest_framework_name_the_extra() -> None:
     """What has to be installed, instead of the module that was not found."""
     said = run(
-        f"""
+        """
         class Absent:
             def find_spec(self, name, path=None, target=None):
                 if name == "rest_framework":
                     raise ModuleNotFoundError("No module named " + name, name=name)
 
         sys.meta_path.insert(0, Absent())
-        try:
-            import django_idgen.{module}
-        except Exception as error:
-            print(type(error).__name__, error)
-    """
+        for module in ("rest.urls", "contrib.old_servers.leaf"):
+            try:
+                __import__(f"django_idgen.{module}")
+            except Exception as error:
+                print(type(error).__name__, error)
+        """,
+        cold=False,
     )
-    package = module.removesuffix(".leaf")
-    assert said.startswith(f"ConfigurationError django_idgen.{package} needs Django REST framework")
-    assert "pip install 'django-idgen[drf]'" in said
+    for line, package in zip(said.splitlines(), ("rest.urls", "contrib.old_servers"), strict=True):
+        start = f"ConfigurationError django_idgen.{package} needs Django REST framework"
+        assert line.startswith(start)
+        assert "pip install 'django-idgen[drf]'" in line

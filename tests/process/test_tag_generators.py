@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from django_idgen.process import handlers
 from django_idgen.settings.config import SettingsError
 from django_idgen.sources.memory import MemorySource
 from django_idgen.testing import FixedIds
+from tests import warm
 from tests.app.models import Invoice
 from tests.contrib.sharding.conftest import _shards, shards
 from tests.places import make_tables
@@ -91,6 +91,7 @@ def test_serial_ids_are_taken_up_at_a_restart(tmp_path: Path) -> None:
     assert second[0] - first[-1] < 100
 
 
+NO_SETTINGS = {key: value for key, value in os.environ.items() if not key.startswith("DJANGO")}
 KILLED = """
 import django, os, signal, sys
 from django.conf import settings
@@ -106,14 +107,7 @@ def test_a_killed_process_repeats_nothing_and_no_clock_matters(tmp_path: Path) -
     """L9 of the counters: what was given out lies below the mark on the disk."""
     ids: list[int] = []
     for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-c", KILLED % serial(tmp_path, worker=1)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=ROOT,
-        )
+        done = warm.run(["-c", KILLED % serial(tmp_path, worker=1)], cwd=ROOT, env=NO_SETTINGS)
         assert done.returncode == -signal.SIGKILL, done.stderr
         ids += map(int, done.stdout.split())
     assert len(ids) == 3 * 137
@@ -238,28 +232,25 @@ def test_a_counter_ends_where_the_next_workers_begins(tmp_path: Path, worker: in
             generators["a"].next_id()
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        (
-            entry(SERIAL, {"directory": "/tmp"}, worker=1024),
-            "worker must be .* 0 to 1023, not 1024",
-        ),
-        (entry(SERIAL, {"directory": "/tmp"}, worker="1"), "worker must be .*, not '1'"),
-        (entry(SERIAL), "lacks 'directory'"),
-        (entry(SERIAL, {"directory": "/tmp"}, tag=""), "must not be empty"),
-        (entry(TAG, colour=1), "unknown key 'colour'. Known: default_step, .*, tag"),
-        (entry(TAG, longest_chain=8), "'longest_chain'. It was removed: .* Leave it out"),
-        (entry(TAG, default_step=0), "'default_step'.*not 0"),
-        ({**entry(TAG), "LEASES": {}}, "unknown key 'LEASES'. Known: BACKEND, SOURCE, OPTIONS"),
-        (entry(TICKETS, {"databases": []}), "'databases'"),
-        (entry(REDIS_INCR), "lacks 'alias'"),
-    ],
-)
-def test_what_cannot_work_is_refused_by_the_check(setting: dict[str, Any], said: str) -> None:
+REFUSED = [
+    (entry(SERIAL, {"directory": "/tmp"}, worker=1024), "worker must be .* 0 to 1023, not 1024"),
+    (entry(SERIAL, {"directory": "/tmp"}, worker="1"), "worker must be .*, not '1'"),
+    (entry(SERIAL), "lacks 'directory'"),
+    (entry(SERIAL, {"directory": "/tmp"}, tag=""), "must not be empty"),
+    (entry(TAG, colour=1), "unknown key 'colour'. Known: default_step, .*, tag"),
+    (entry(TAG, longest_chain=8), "'longest_chain'. It was removed: .* Leave it out"),
+    (entry(TAG, default_step=0), "'default_step'.*not 0"),
+    ({**entry(TAG), "LEASES": {}}, "unknown key 'LEASES'. Known: BACKEND, SOURCE, OPTIONS"),
+    (entry(TICKETS, {"databases": []}), "'databases'"),
+    (entry(REDIS_INCR), "lacks 'alias'"),
+]
+
+
+def test_what_cannot_work_is_refused_by_the_check() -> None:
     """With the place, the value and what is allowed."""
-    with override_settings(IDGEN={"GENERATORS": {"a": setting}}):
-        (error,) = check_settings()
+    for setting, said in REFUSED:
+        with override_settings(IDGEN={"GENERATORS": {"a": setting}}):
+            (error,) = check_settings()
         assert error.id == "django_idgen.E001"
         assert "['a']" in error.msg
         assert re.search(said, error.msg), error.msg

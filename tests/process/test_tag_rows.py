@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,8 @@ from django_idgen.core.errors import SegmentUnavailable
 from django_idgen.models import LeafAlloc
 from django_idgen.process import handlers
 from tests import places
-from tests.places import STEP, make_tables, place
-
-__all__ = ["place"]
+from tests.places import STEP, make_tables
+from tests.places import place as place
 
 
 @pytest.fixture
@@ -55,20 +56,19 @@ def test_the_row_stands_where_the_marks_stand(tagged: str) -> None:
     assert row(tagged).step == STEP
 
 
-@pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
-def test_a_step_edited_reaches_the_next_fetch(tagged: str, atomic: bool) -> None:
+@pytest.fixture(params=["autocommit", "atomic"])
+def block(request: pytest.FixtureRequest, tagged: str) -> Callable[[], Any]:
+    """What each edit and each id is inside of: a transaction, or nothing."""
+    return partial(transaction.atomic, using=tagged) if request.param == "atomic" else nullcontext
+
+
+def test_a_step_edited_reaches_the_next_fetch(tagged: str, block: Callable[[], Any]) -> None:
     """It needs no restart, also where every edit and every id is inside a transaction."""
-    if atomic:
-        with transaction.atomic(using=tagged):
-            edit(tagged, step=7)
-    else:
+    with block():
         edit(tagged, step=7)
     steps = set()
     for _ in range(5):
-        if atomic:
-            with transaction.atomic(using=tagged):
-                segments["t"].next_ids(STEP)
-        else:
+        with block():
             segments["t"].next_ids(STEP)
         steps.add(segments["t"].stats().current.step)
     assert segments["t"].stats().current.step == 7
@@ -84,14 +84,10 @@ def test_an_edit_by_save_counts_too(tagged: str) -> None:
     assert segments["t"].stats().current.step == 9
 
 
-@pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic"])
-def test_ids_skip_ahead_where_max_id_is_raised(tagged: str, atomic: bool) -> None:
+def test_ids_skip_ahead_where_max_id_is_raised(tagged: str, block: Callable[[], Any]) -> None:
     """A ``max_id`` raised by hand counts from the next fetch on."""
     edit(tagged, max_id=1_000_000)
-    if atomic:
-        with transaction.atomic(using=tagged):
-            ids = segments["t"].next_ids(5 * STEP)
-    else:
+    with block():
         ids = segments["t"].next_ids(5 * STEP)
     assert ids[-1] >= 1_000_000
     segments["t"].next_ids(STEP)
