@@ -24,13 +24,15 @@ from django_idgen.ops.decoding.rendering import drawn_bits
 from django_idgen.process import handlers
 from django_idgen.process.factory import build_generator
 from django_idgen.settings.config import SettingsError
+from tests import servers
 from tests.aliases import alias as alias
 from tests.aliases import on_every_database
 from tests.app.models import Invoice
 from tests.app.text_models import Customer
-from tests.ops.doctor.asking import doctor
+from tests.ops.doctor.asking import doctor, without
 from tests.places import empty_place as empty_place
 from tests.places import make_tables
+from tests.tiers import long
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 TWO = {
@@ -163,23 +165,29 @@ def test_what_can_t_be_seen_from_here_is_told_in_the_reading() -> None:
     assert "only the service knows their holders" in snowflake.holder_unknown
 
 
+@pytest.fixture
+def alone(file: str) -> Iterator[str]:
+    """The alias of an empty SQLite file, in a project without servers."""
+    with without(*servers.URLS):
+        yield file
+
+
 @pytest.mark.parametrize(
     "changed",
     [
         {"LAYOUT": {"time": 40, "worker": 10, "sequence": 13, "tick": 0.002}},
-        {"EPOCH": "2024-12-31T23:00:00Z"},
-        {"LAYOUT": "uid"},
+        *long({"EPOCH": "2024-12-31T23:00:00Z"}, {"LAYOUT": "uid"}),
     ],
 )
 def test_ids_of_before_a_move_are_read_as_they_were_made(
-    postgres: str, changed: dict[str, Any]
+    alone: str, changed: dict[str, Any]
 ) -> None:
     """Another layout or epoch would make another time and worker id of them."""
-    leases = {"LEASES": {"OPTIONS": {"database": postgres}}}
+    leases = {"LEASES": {"OPTIONS": {"database": alone}}}
     parts = []
     for entry in (leases, leases | changed):
         with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
-            code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+            code, words = doctor("settings", database=[alone], fix=True, yes=True)
             assert code == 0, words
             parts.append(generators["default"].decode(generators["default"].next_id()))  # type: ignore[attr-defined]
             handlers.reset()
@@ -193,33 +201,33 @@ def test_ids_of_before_a_move_are_read_as_they_were_made(
     assert new.lease is not None
 
 
-def test_ids_of_a_layout_with_a_batch_are_still_read(postgres: str) -> None:
+def test_ids_of_a_layout_with_a_batch_are_still_read(alone: str) -> None:
     """After the move to a layout without one: the namespace remembers that it had one."""
     fields = (("time", 40), ("batch", 3), ("worker", 10), ("sequence", 10))
     entry = {
         "LAYOUT": {"time": 40, "worker": 10, "sequence": 13},
-        "LEASES": {"OPTIONS": {"database": postgres}},
+        "LEASES": {"OPTIONS": {"database": alone}},
     }
     with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
         now = handlers.generator_settings("default")
         layout = BitLayout(fields, tick_us=1000, epoch_us=now.layout.epoch_us)
         with build_generator(replace(now, layout=layout)) as before:
             number = before.next_id()
-        code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+        code, words = doctor("settings", database=[alone], fix=True, yes=True)
         assert code == 0, words
         (found,) = readings(number)[0].snowflakes
     assert found.parts == layout.unpack(number)
     assert found.parts.batch < 4
 
 
-def test_ids_of_before_other_worker_ids_were_lent_are_no_doubtful_ones(postgres: str) -> None:
+def test_ids_of_before_other_worker_ids_were_lent_are_no_doubtful_ones(alone: str) -> None:
     """Who held the worker id then is told, and its parts have their names."""
     entry: dict[str, Any] = {"LAYOUT": {"time": 41, "worker": {"a": 4, "b": 6}, "sequence": 12}}
     numbers = []
     for workers in ([0, 2], [2, 4]):
-        entry["LEASES"] = {"OPTIONS": {"database": postgres, "workers": workers}}
+        entry["LEASES"] = {"OPTIONS": {"database": alone, "workers": workers}}
         with override_settings(IDGEN={"GENERATORS": {"default": entry}}):
-            code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+            code, words = doctor("settings", database=[alone], fix=True, yes=True)
             assert code == 0, words
             numbers.append(generators["default"].next_id())
             (found,) = readings(numbers[0])[0].snowflakes
@@ -300,8 +308,6 @@ def test_several_databases_give_out_different_remainders(alias: str) -> None:
 @pytest.mark.django_db(databases=["default", "postgres"])
 def test_a_table_that_is_not_there_spoils_no_transaction() -> None:
     """On a server that ends a transaction at its first error, the caller's goes on."""
-    from tests import servers
-
     servers.require("postgres")
     source = {"OPTIONS": {"database": "postgres"}}
     with (

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
 from django.core.management import call_command
+from django.db import connections
 
 
 def doctor(*only: str, **options: Any) -> tuple[int, str]:
@@ -25,3 +28,15 @@ def findings(*only: str, **options: Any) -> list[dict[str, Any]]:
     _, words = doctor(*only, json=True, **options)
     found: list[dict[str, Any]] = json.loads(words)["findings"]
     return found
+
+
+@contextmanager
+def without(*aliases: str) -> Iterator[None]:
+    """A block in which these databases are not in the settings."""
+    configured = {
+        alias: connections.settings.pop(alias) for alias in aliases if alias in connections.settings
+    }
+    try:
+        yield
+    finally:
+        connections.settings.update(configured)

@@ -28,7 +28,7 @@ def main(stop: Path, tags: list[str]) -> None:
                 print(kind, *source.next_ids(BATCH), flush=True)
             except IdgenError as error:
                 print("refused", type(error).__name__, str(error)[:120], flush=True)
-                time.sleep(0.05)
+                time.sleep(0.2)
         time.sleep(PAUSE)
     generators.close()
     segments.close()

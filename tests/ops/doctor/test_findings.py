@@ -39,23 +39,10 @@ def tables(alias: str, *models: Any) -> Iterator[None]:
     yield
 
 
-@contextmanager
-def alone(alias: str) -> Iterator[None]:
-    """The project has no server but that of ``alias``: the other tests' is not there for us."""
-    others = {name: connections.settings[name] for name in ("postgres", "mariadb") if name != alias}
-    for name in others:
-        connections.settings.pop(name)
-    try:
-        yield
-    finally:
-        connections.settings.update(others)
-
-
 @pytest.fixture
 def shop(server_alias: str) -> Iterator[str]:
     """The alias of a server with tables of orders and invoices; ids come from it."""
     with (
-        alone(server_alias),
         tables(server_alias, Tag, Order, Invoice, Ticket),
         override_settings(IDGEN=idgen(on_database(server_alias), window=180)),
     ):
@@ -335,12 +322,13 @@ def once(alias: str, workers: int, **options: Any) -> dict[str, Any]:
 
 def was_lent(alias: str, workers: Iterable[int], days_ago: float) -> None:
     """As one worker id was, by a process that was killed."""
-    row = WorkerLease.objects.using(alias).get(worker=0)
-    row.acquired_at -= timedelta(days=days_ago)
-    row.until = 1
-    for worker in workers:
-        row.pk, row.worker, row.token = f"default/{worker}", worker, f"{worker:032x}"
-        WorkerLease.objects.using(alias).bulk_create([row])
+    rows = WorkerLease.objects.using(alias)
+    values = rows.values().get(worker=0)
+    values |= {"acquired_at": values["acquired_at"] - timedelta(days=days_ago), "until": 1}
+    rows.bulk_create(
+        WorkerLease(**values | {"id": f"default/{each}", "worker": each, "token": f"{each:032x}"})
+        for each in workers
+    )
 
 
 def test_worker_ids_that_are_lent_once_come_to_an_end(server_alias: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -31,20 +32,21 @@ from tests.ops.doctor.fleet import (
     on_zookeeper,
 )
 from tests.places import empty_sqlite
-from tests.zookeeper_servers import ZooKeeper
+from tests.tiers import long
 
 NEW_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 3, "tick": 0.1}}
 NEW_FAR_LAYOUT = {"LAYOUT": {"time": 40, "worker": 2, "sequence": 2, "tick": 2}}
 """Their ids are as high as the dense ones of the same time: each is one that they may have had."""
-ALL = [0, 3]
+ALL = [0, 2]
 """The worker ids: as many as there are old processes, so that the new ones need the same."""
 
 MANY, FEW = 40, 4
 """Ids of a dense process: those of half a second; those of two ticks if it is far ahead."""
+YEARS_AHEAD = "2040-01-01T00:00:00Z"
 
 
 def moved_under_load(
-    tmp_path: Path, alias: str, old: Idgen, new: Idgen, *, olds: int = 3, news: int = 1
+    tmp_path: Path, alias: str, old: Idgen, new: Idgen, *, olds: int = 2, news: int = 1
 ) -> None:
     """Old processes take ids while the doctor moves the namespace and new ones start."""
     with fleet(tmp_path) as processes:
@@ -56,8 +58,6 @@ def moved_under_load(
             taker.wait_for_refusal()
             assert taker.ids() == []
         with override_settings(IDGEN=new):
-            code, words = doctor("settings", database=[alias])
-            assert code == 2, words
             code, words = doctor("settings", database=[alias], fix=True, yes=True)
             assert code == 0, words
             assert "All is well" in words
@@ -71,69 +71,60 @@ def moved_under_load(
     assert all(taker.refusals() <= {"NamespaceMismatch", "LeaseExpired"} for taker in before)
 
 
-def test_another_layout(postgres: str, tmp_path: Path) -> None:
-    """I1, I8: ids of the new layout begin past all that the old one made, or may yet make."""
-    old = dense(on_database(postgres, workers=ALL))
-    new = dense(on_database(postgres, workers=ALL), **NEW_LAYOUT)
-    moved_under_load(tmp_path, postgres, old, new)
+LEASES = {
+    "database": lambda _request, alias, workers: on_database(alias, workers=workers),
+    "redis": lambda request, alias, workers: on_redis(
+        request.getfixturevalue("redis"), alias, workers=workers
+    ),
+    "zookeeper": lambda request, alias, workers: on_zookeeper(
+        request.getfixturevalue("zookeeper").hosts, alias, workers=workers
+    ),
+}
 
 
-def test_another_epoch(postgres: str, tmp_path: Path) -> None:
-    """A second earlier: the new ids of now are the old ones of a second later."""
-    old = dense(on_database(postgres, workers=ALL))
-    new = dense(on_database(postgres, workers=ALL), EPOCH="2024-12-31T23:59:59Z")
-    moved_under_load(tmp_path, postgres, old, new)
+@dataclass(frozen=True)
+class Change:
+    """What a fleet of :data:`ALL` worker ids changes to."""
+
+    was: str
+    to: str
+    workers: list[int] = field(default_factory=lambda: ALL)
+    generator: dict[str, Any] = field(default_factory=dict)
+    news: int = 1
 
 
-def test_other_worker_ids(mariadb: str, tmp_path: Path) -> None:
-    """A range that overlaps with the old one; the marks that stay hold back from repeats, too."""
-    old = dense(on_database(mariadb, workers=ALL))
-    new = dense(on_database(mariadb, workers=[2, 4]))
-    moved_under_load(tmp_path, mariadb, old, new, news=2)
+CHANGES = {
+    "another layout": Change("database", "database", generator=NEW_LAYOUT),
+    # All the marks are forgotten with that: only the fence holds back.
+    "other worker ids in Redis": Change("redis", "redis", workers=[1, 3]),
+    # At once: no window of the old fleet has to end first.
+    "from the database to Redis": Change("database", "redis"),
+    # Its node is made by the first of the new processes.
+    "from the database to ZooKeeper": Change("database", "zookeeper"),
+}
+MORE = {
+    # A second earlier: the new ids of now are the old ones of a second later.
+    "another epoch": Change("database", "database", generator={"EPOCH": "2024-12-31T23:59:59Z"}),
+    # A range that overlaps with the old one; the marks that stay hold back from repeats, too.
+    "other worker ids on MariaDB": Change("database", "database", workers=[1, 3], news=2),
+    # Redis goes on below what the database had lent to it; then it is refused.
+    "from Redis to the database": Change("redis", "database"),
+    # What stands there is begun anew; old processes can't bring it back.
+    "another layout in Redis and MariaDB": Change("redis", "redis", generator=NEW_LAYOUT),
+    "another layout in ZooKeeper": Change("zookeeper", "zookeeper", generator=NEW_LAYOUT),
+}
 
 
-def test_other_worker_ids_in_redis(postgres: str, redis: str, tmp_path: Path) -> None:
-    """Its marks are forgotten with that: only the fence holds back."""
-    old = dense(on_redis(redis, postgres, workers=ALL))
-    new = dense(on_redis(redis, postgres, workers=[1, 3]))
-    moved_under_load(tmp_path, postgres, old, new)
-
-
-def test_from_the_database_to_redis(postgres: str, redis: str, tmp_path: Path) -> None:
-    """And at once: no window of the old fleet has to end first."""
-    old = dense(on_database(postgres, workers=ALL))
-    new = dense(on_redis(redis, postgres, workers=ALL))
-    moved_under_load(tmp_path, postgres, old, new)
-
-
-def test_from_redis_to_the_database(postgres: str, redis: str, tmp_path: Path) -> None:
-    """Redis goes on below what the database had lent to it; then it is refused."""
-    old = dense(on_redis(redis, postgres, workers=ALL))
-    new = dense(on_database(postgres, workers=ALL))
-    moved_under_load(tmp_path, postgres, old, new)
-
-
-def test_another_layout_in_redis(mariadb: str, redis: str, tmp_path: Path) -> None:
-    """What stands in Redis is begun anew; old processes can't bring it back."""
-    old = dense(on_redis(redis, mariadb, workers=ALL))
-    new = dense(on_redis(redis, mariadb, workers=ALL), **NEW_LAYOUT)
-    moved_under_load(tmp_path, mariadb, old, new)
-
-
-def test_from_the_database_to_zookeeper(
-    postgres: str, zookeeper: ZooKeeper, tmp_path: Path
+@pytest.mark.parametrize("change", [*CHANGES, *long(*MORE)])
+def test_a_change_under_load(
+    change: str, postgres: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Its node is made by the first of the new processes, above all that the database lent."""
-    old = dense(on_database(postgres, workers=ALL))
-    new = dense(on_zookeeper(zookeeper.hosts, postgres, workers=ALL))
-    moved_under_load(tmp_path, postgres, old, new)
-
-
-def test_another_layout_in_zookeeper(postgres: str, zookeeper: ZooKeeper, tmp_path: Path) -> None:
-    """What stands in the node is begun anew; old processes can't bring it back."""
-    old = dense(on_zookeeper(zookeeper.hosts, postgres, workers=ALL))
-    new = dense(on_zookeeper(zookeeper.hosts, postgres, workers=ALL), **NEW_LAYOUT)
-    moved_under_load(tmp_path, postgres, old, new)
+    """I1, I8: new ids begin past all that the old settings made, or may yet make."""
+    asked = (CHANGES | MORE)[change]
+    alias = request.getfixturevalue("mariadb") if "MariaDB" in change else postgres
+    old = dense(LEASES[asked.was](request, alias, ALL))
+    new = dense(LEASES[asked.to](request, alias, asked.workers), **asked.generator)
+    moved_under_load(tmp_path, alias, old, new, news=asked.news)
 
 
 def taken(setting: Idgen, count: int) -> list[int]:
@@ -145,17 +136,22 @@ def taken(setting: Idgen, count: int) -> list[int]:
 
 
 def moved_while_stopped(
-    alias: str, old: Idgen, new: Idgen, *, closed: str = "", count: int = 60, **given: Any
+    alias: str, old: Idgen, new: Idgen, *, closed: str = "", said: str = "", **given: Any
 ) -> list[int]:
-    """The doctor refuses while processes may run; between the old ones and the new it moves.
+    """Between old processes and new ones the doctor moves what they share.
 
-    Returns the ids of before, ``count`` of two holders each.
+    Returns the ids of before, two ticks of two holders each. They are so far ahead that the new
+    ones are not above them for reasons of time. ``said``: what it says where processes may run.
     """
-    before = taken(old, count)
+    with override_settings(IDGEN=old):
+        call("idgen_skip", generators=[], yes=True, until=YEARS_AHEAD)
+    before = taken(old, FEW)
     fix = {"database": [alias], "fix": True, "yes": True, **given}
     with override_settings(IDGEN=new):
-        code, words = doctor("settings", **fix)
-        assert (code, "not without --others-stopped" in words) == (2, True), words
+        if said:
+            code, words = doctor("settings", **fix)
+            assert (code, "not without --others-stopped" in words) == (2, True), words
+            assert said in words
         code, words = doctor("settings", others_stopped=True, **fix)
         assert code == 0, words
         assert f"database '{closed}': closed" in words or not closed
@@ -197,7 +193,7 @@ def test_back_to_the_layout_of_before(postgres: str, tmp_path: Path) -> None:
     setting = dense(on_database(postgres), window=60)
     other = dense(on_database(postgres), **NEW_LAYOUT)
     with fleet(tmp_path) as processes:
-        before = processes.start(setting, 3)
+        before = processes.start(setting, 2)
         for taker in before:
             taker.wait_until_ahead()
         highest = highest_of(before)
@@ -212,47 +208,52 @@ def test_back_to_the_layout_of_before(postgres: str, tmp_path: Path) -> None:
     assert lowest_of([after]) > highest
 
 
-def test_to_another_database(postgres: str, mariadb: str) -> None:
+@pytest.fixture
+def site(file: str) -> str:
+    """The alias of a SQLite database that was migrated."""
+    call("migrate", app_label="django_idgen", verbosity=0)
+    return file
+
+
+def test_to_another_database(site: str, postgres: str) -> None:
     """The new one begins past the record in the old one, which lends to nobody any more."""
-    old = dense(on_database(postgres, workers=[0, 2]), **FAR)
-    new = dense(on_database(mariadb, workers=[0, 2]), **FAR)
+    old = dense(on_database(site, workers=[0, 2]), **FAR)
+    new = dense(on_database(postgres, workers=[0, 2]), **FAR)
     with override_settings(IDGEN=old):
         generators["default"].next_id()
     with override_settings(IDGEN=new):
-        code, words = doctor("settings", database=[mariadb], fix=True, yes=True)
-        assert (code, f"--moved-from {postgres}" in words) == (1, True), words
-        code, words = doctor("settings", database=[mariadb], moved_from=[postgres])
-        assert (code, "Start no process before the move" in words) == (2, True), words
-        assert "are refused: their ids" not in words
-    moved_while_stopped(mariadb, old, new, closed=postgres, moved_from=[postgres])
+        code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+        assert (code, f"--moved-from {site}" in words) == (1, True), words
+    said = "Start no process before the move"
+    moved_while_stopped(postgres, old, new, closed=site, said=said, moved_from=[site])
     with override_settings(IDGEN=old):
         with pytest.raises(NamespaceMismatch) as refused:
             generators["default"].next_id()
         assert "Give this process the settings that the other processes have now" in str(
             refused.value
         )
-        code, words = doctor("settings", database=[postgres])
+        code, words = doctor("settings", database=[site])
     assert (code, "has moved to another registry since" in " ".join(words.split())) == (2, True)
     assert "closed=" not in f"{refused.value} {words}"
-    moved_while_stopped(postgres, new, old, closed=mariadb, moved_from=[mariadb])
+    moved_while_stopped(site, new, old, closed=postgres, moved_from=[postgres])
 
 
-def test_tags_go_on_past_those_of_the_database_before(postgres: str, mariadb: str) -> None:
+def test_tags_go_on_past_those_of_the_database_before(site: str, postgres: str) -> None:
     """Also a tag that is unknown in the new one, and without a row that has its ids.
 
     Two services that move one after the other: the higher mark of both counts.
     """
-    old, new = idgen(on_database(postgres)), idgen(on_database(mariadb))
+    old, new = idgen(on_database(site)), idgen(on_database(postgres))
     with override_settings(IDGEN=old):
         before = {tag: set(segments[tag].next_ids(2500)) for tag in ("both", "old")}
     with override_settings(IDGEN=new):
         segments["both"].next_id()
         segments["new"].next_ids(5000)
         segments.close()
-        (warning,) = findings("tags", database=[mariadb])
+        (warning,) = findings("tags", database=[postgres])
         assert (warning["severity"], warning["subject"]) == ("warning", "tag 'both'")
-        assert f"--moved-from {postgres}" in warning["todo"]
-        given: dict[str, Any] = {"database": [mariadb], "moved_from": [postgres]}
+        assert f"--moved-from {site}" in warning["todo"]
+        given: dict[str, Any] = {"database": [postgres], "moved_from": [site]}
         fix = {**given, "fix": True, "yes": True}
         code, words = doctor("tags", **fix)
         assert (code, "not without --others-stopped" in words) == (2, True), words
@@ -339,37 +340,41 @@ def _static_on(host: Path, alias: str) -> Idgen:
     return {**dense(static, **FAR), "SEGMENTS": {"SOURCE": on_database(alias)}}
 
 
-def test_each_host_begins_past_the_registry_before(tmp_path: Path, postgres: str) -> None:
+def test_each_host_begins_past_the_registry_before(tmp_path: Path, site: str) -> None:
     """I1: also those that move after the first one, which has closed it."""
-    old = dense(on_database(postgres, workers=[0, 2]), **FAR)
-    one, two = (_static_on(tmp_path / name, postgres) for name in ("one", "two"))
-    with override_settings(IDGEN=old):
-        # Further than a host would begin by itself.
-        call("idgen_skip", generators=[], yes=True, until="2040-01-01T00:00:00Z")
-    before = moved_while_stopped(
-        postgres, old, one, closed=postgres, moved_from=[postgres], count=FEW
-    )
+    old = dense(on_database(site, workers=[0, 2]), **FAR)
+    one, two = (_static_on(tmp_path / name, site) for name in ("one", "two"))
+    before = moved_while_stopped(site, old, one, closed=site, moved_from=[site])
     with override_settings(IDGEN=two):
-        (finding,) = findings("settings", database=[postgres])
+        (finding,) = findings("settings", database=[site])
         assert "does not know" in finding["what"]
         assert "it refuses nobody" in finding["why"]
-        code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+        code, words = doctor("settings", database=[site], fix=True, yes=True)
         assert (code, "All is well" in words) == (0, True), words
-        assert findings("settings", database=[postgres]) == []
+        assert findings("settings", database=[site]) == []
     assert min(taken(two, FEW)) > max(before)
 
 
-def test_back_from_static_worker_ids(tmp_path: Path, postgres: str) -> None:
-    """I1: the database opens again past a time that each host knows, and never without one."""
-    old = dense(on_database(postgres, workers=[0, 2]), **FAR)
-    new = _static_on(tmp_path / "host", postgres)
-    moved_while_stopped(postgres, old, new, closed=postgres, moved_from=[postgres])
+def test_back_from_static_worker_ids(tmp_path: Path, site: str) -> None:
+    """I1: the database opens again past a time that each host knows, and never without one.
+
+    With its own settings alone: a time allows no other layout or worker ids.
+    """
+    old = dense(on_database(site, workers=[0, 2]), **FAR)
+    new = _static_on(tmp_path / "host", site)
+    moved_while_stopped(site, old, new, closed=site, moved_from=[site])
+    other = dense(on_database(site, workers=[0, 3]), **FAR)
+    with (
+        override_settings(IDGEN=other),
+        pytest.raises(CommandError, match=r"opened with workers=.*Restore those"),
+    ):
+        call("idgen_skip", generators=[], yes=True, until="2050-01-01T00:00:00Z")
     before = taken(new, FEW)
     with override_settings(IDGEN=new):
         shown = call("idgen_skip", generators=[], dry_run=True)
         (until,) = set(re.findall(r"\(([0-9-]+ [0-9:]+ UTC)\)", shown))
     with override_settings(IDGEN=old):
-        code, words = doctor("settings", database=[postgres], fix=True, yes=True)
+        code, words = doctor("settings", database=[site], fix=True, yes=True)
         words = " ".join(words.split())
         assert (code, "can't be seen from here" in words) == (2, True), words
         assert "idgen_skip --generators --until TIME" in words
@@ -379,28 +384,13 @@ def test_back_from_static_worker_ids(tmp_path: Path, postgres: str) -> None:
             generators["default"].next_id()
         generators.close()
         call("idgen_skip", generators=[], yes=True, until=until)
-        code, words = doctor("settings", database=[postgres])
+        code, words = doctor("settings", database=[site])
         assert (code, "All is well" in words) == (0, True), words
     after = taken(old, FEW)
     assert min(after) > max(before)
 
 
-def test_a_closed_registry_opens_again_with_its_own_settings_alone(
-    tmp_path: Path, postgres: str
-) -> None:
-    """``--until`` says how far its successor went, but allows no other layout or worker ids."""
-    old = dense(on_database(postgres, workers=[0, 2]), **FAR)
-    new = _static_on(tmp_path / "host", postgres)
-    moved_while_stopped(postgres, old, new, closed=postgres, moved_from=[postgres])
-    other = dense(on_database(postgres, workers=[0, 3]), **FAR)
-    with (
-        override_settings(IDGEN=other),
-        pytest.raises(CommandError, match=r"opened with workers=.*Restore those"),
-    ):
-        call("idgen_skip", generators=[], yes=True, until="2030-01-01T00:00:00Z")
-
-
-@pytest.mark.parametrize("had_its_own", [False, True])
+@pytest.mark.parametrize("had_its_own", [True, *long(False)])
 def test_two_projects_leave_a_database(
     had_its_own: bool, tmp_path: Path, postgres: str, django_db_blocker: Any
 ) -> None:
@@ -422,7 +412,7 @@ def test_two_projects_leave_a_database(
                     code, words = doctor("settings", database=[postgres], **given)
                     assert (code, "database 'default': closed" in words) == (0, True), words
         with override_settings(IDGEN=shared):
-            call("idgen_skip", generators=[], yes=True, until="2040-01-01T00:00:00Z")
+            call("idgen_skip", generators=[], yes=True, until=YEARS_AHEAD)
         before = taken(shared, FEW)
         for project in ("first", "second"):
             with empty_sqlite(tmp_path / f"{project}.sqlite3"):
