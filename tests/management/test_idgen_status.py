@@ -239,10 +239,6 @@ def test_bad_input_is_refused_in_words() -> None:
     ):
         with pytest.raises(CommandError, match=says):
             shown(*words)
-
-
-def test_settings_that_cannot_work_are_told_in_words() -> None:
-    """No traceback."""
     with override_settings(IDGEN={"NONE": 1}), pytest.raises(CommandError, match="unknown key"):
         shown()
 

@@ -12,7 +12,6 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
-from django_idgen import segments
 from django_idgen.contrib.old_servers.mounting import Tags
 from django_idgen.models import AccessToken, LeafAlloc
 from django_idgen.rest.authentication import TokenCache
@@ -34,7 +33,8 @@ def works(secret: str) -> bool:
 
 def test_the_secret_of_a_new_token_is_all_of_the_standard_output() -> None:
     """So that a script can keep it; the words go elsewhere, without it."""
-    out, err = run("create", "shop", "--tags", "orders", "inv*", "--generators", "default")
+    tags = ("--tags", "orders", "--tags", "inv*")  # as good as "--tags orders inv*"
+    out, err = run("create", "shop", *tags, "--generators", "default")
     (secret,) = out.splitlines()
     assert secret.startswith(PREFIX)
     assert len(secret) == 49
@@ -44,13 +44,6 @@ def test_the_secret_of_a_new_token_is_all_of_the_standard_output() -> None:
     assert (token.name, token.tags, token.generators) == ("shop", "orders\ninv*", "default")
     assert (token.leases, token.expires_at, token.digest) == ("", None, digest_of(secret))
     assert find_token(secret).pk == token.pk  # type: ignore[union-attr]
-
-
-def test_options_may_be_given_again() -> None:
-    """``--tags a --tags b`` is as good as ``--tags a b``."""
-    run("create", "shop", "--tags", "a", "--tags", "b", "c", "--leases", "*")
-    token = AccessToken.objects.get()
-    assert (token.tags, token.leases) == ("a\nb\nc", "*")
 
 
 def test_it_expires_when_told() -> None:
@@ -148,20 +141,16 @@ def test_replacing_without_an_overlap_ends_the_former_at_once() -> None:
 
 
 def test_replacing_never_makes_a_token_live_longer() -> None:
-    """One that ends within the overlap ends when it did."""
+    """One that ends within the overlap ends when it did; the new one lives as long as it was to."""
     soon = datetime.now(UTC) + timedelta(minutes=5)
     make_token("shop", tags=["a"], expires_at=soon)
     run("rotate", "shop", "--overlap", "1h")
     assert AccessToken.objects.order_by("pk")[0].expires_at == soon
-
-
-def test_what_was_made_to_expire_is_replaced_by_what_expires() -> None:
-    """After as long a life as the former was to have."""
-    run("create", "shop", "--tags", "a", "--expires", "90d")
-    run("rotate", "shop")
-    token = AccessToken.objects.latest("pk")
-    assert token.expires_at is not None
-    assert abs(token.expires_at - datetime.now(UTC) - timedelta(days=90)) < timedelta(minutes=5)
+    run("create", "lab", "--tags", "a", "--expires", "90d")
+    run("rotate", "lab")
+    ends = AccessToken.objects.latest("pk").expires_at
+    assert ends is not None
+    assert abs(ends - datetime.now(UTC) - timedelta(days=90)) < timedelta(minutes=5)
 
 
 def test_tokens_of_one_name_with_other_rights_are_not_replaced_by_one() -> None:
@@ -178,14 +167,6 @@ def test_tokens_of_one_name_with_other_rights_are_not_replaced_by_one() -> None:
     assert [works(each) for each in (one, two, new)] == [False, True, True]
     with pytest.raises(CommandError, match=f"no token {keys[0]} that works"):
         run("rotate", "--id", str(keys[0]))
-
-
-def test_a_pattern_that_matches_no_tag_is_warned_of(no_tags: None) -> None:
-    """As a name is; a pattern for all tags is for those to come, too."""
-    segments["shop.order"].next_id()
-    warned = {pattern: run("create", "a", "--tags", pattern)[1] for pattern in ("zzz*", "s*r", "*")}
-    assert "There is no tag “zzz*” yet." in warned["zzz*"]
-    assert "There is no tag" not in warned["s*r"] + warned["*"]
 
 
 def test_what_there_is_not_can_not_be_replaced() -> None:
@@ -290,9 +271,9 @@ def test_a_star_is_the_one_wildcard() -> None:
 
 
 def test_names_of_nothing_are_warned_of(no_tags: None) -> None:
-    """By each name that there is none of; the token is made, since there may be one later."""
-    LeafAlloc.objects.create(biz_tag="orders")
-    tags = ("--tags", "orders", "odrers", "new*")
+    """By each name or pattern that there is none of; the token is made: there may be one later."""
+    LeafAlloc.objects.create(biz_tag="shop.order")
+    tags = ("--tags", "shop.order", "s*r", "odrers", "new*")
     out, err = run("create", "shop", *tags, "--generators", "defualt", "--leases", "d*", "x*")
     assert works(out)
     assert [line for line in err.splitlines() if "“" in line] == [
@@ -301,4 +282,4 @@ def test_names_of_nothing_are_warned_of(no_tags: None) -> None:
         "No generator is called “defualt”; there are: default.",
         "No generator is called “x*”; there are: default.",
     ]
-    assert "“" not in run("create", "lab", "--tags", "orders", "*", "--generators", "default")[1]
+    assert "“" not in run("create", "lab", "--tags", "s*r", "*", "--generators", "default")[1]

@@ -71,9 +71,15 @@ def stored(tag: str = TAG) -> int:
 
 
 def test_new_keys_lie_past_those_that_were_loaded(place: str, tmp_path: Path) -> None:
-    """In this process, and in every other one that fetches from then on."""
-    load(tmp_path, place, 1, 2, 3)
+    """In this process, and in every other one that fetches from then on.
+
+    The tag is raised on a connection of ours (I4), and the doctor has nothing to say.
+    """
+    with CaptureQueriesContext(connections[place]) as captured:
+        load(tmp_path, place, 1, 2, 3)
+    assert [query for query in captured if "leaf_alloc" in query["sql"]] == []
     assert stored() == 4
+    assert findings("tags") == []
     other = DatabaseSource(default_step=STEP, database=place).fetch(TAG)
     assert other.start >= 4
     assert min(created(place)) >= other.stop
@@ -152,25 +158,21 @@ def test_what_was_loaded_is_not_taken_for_a_loss(place: str, tmp_path: Path) -> 
     assert lost.start > 10**6  # as ever, where it was granted more than the row knows
 
 
-@pytest.mark.parametrize("place", ["wal", "postgres"], indirect=True)
+@pytest.mark.parametrize("place", ["journal", "postgres", "mariadb"], indirect=True)
 def test_rows_saved_one_by_one(place: str) -> None:
-    """``save_base(raw=True)`` outside of a transaction; text is read as the field reads it."""
+    """Outside of a transaction, and without autocommit, where nobody says when it is committed.
+
+    Text is read as the field reads it.
+    """
     Invoice(pk="12").save_base(raw=True, using=place)
     assert stored() == 13
-    Invoice(pk=14).save_base(raw=True, using=place)
-    assert stored() == 15
-
-
-@pytest.mark.parametrize("place", ["journal", "mariadb"], indirect=True)
-def test_without_autocommit(place: str) -> None:
-    """Nobody says when it is committed: the tag is raised at once."""
     transaction.set_autocommit(False, using=place)
     try:
-        Invoice(pk=12).save_base(raw=True, using=place)
+        Invoice(pk=14).save_base(raw=True, using=place)
         transaction.rollback(using=place)
     finally:
         transaction.set_autocommit(True, using=place)
-    assert stored() == 13
+    assert stored() == 15
 
 
 # --- every kind of model ----------------------------------------------------------------------
@@ -233,25 +235,15 @@ def test_proxies_and_tags_that_two_models_share(place: str) -> None:
     assert created(place, 1)[0] >= 501
 
 
-def test_other_models_pay_nothing() -> None:
-    """Nothing listens to rows of models without a segment id."""
+def test_only_rows_that_matter_are_listened_to() -> None:
+    """Not those of models without a segment id.
+
+    A field is known once though the installed apps change: Django calls each ``ready()`` again.
+    """
     assert post_save.has_listeners(Invoice)
     assert not post_save.has_listeners(Folder)
-
-
-def test_a_field_is_known_once_though_the_installed_apps_change() -> None:
-    """Django calls every ``ready()`` again then."""
     watch()
     assert [field.model for field in handlers.segments.fields[TAG]] == [Invoice]
-
-
-@pytest.mark.parametrize("place", ["postgres", "mariadb"], indirect=True)
-def test_no_query_on_the_users_connection(place: str, tmp_path: Path) -> None:
-    """What raises the tag runs on a connection of ours (I4)."""
-    with CaptureQueriesContext(connections[place]) as captured:
-        load(tmp_path, place, 1)
-    assert [query for query in captured if "leaf_alloc" in query["sql"]] == []
-    assert stored() == 2
 
 
 # --- keys at the edges, and what can't be raised ----------------------------------------------
@@ -325,10 +317,3 @@ def test_a_load_outlives_the_database_of_the_tags(
         # Though the log keeps the error, and with its traceback what had noted the first rows.
         load(tmp_path, mariadb, 10**6)
         assert stored() == 10**6 + 1
-
-
-@pytest.mark.parametrize("place", ["wal", "postgres"], indirect=True)
-def test_the_doctor_has_nothing_to_say(place: str, tmp_path: Path) -> None:
-    """After a load no tag stands behind its table."""
-    load(tmp_path, place, 1, 2, 3)
-    assert findings("tags") == []

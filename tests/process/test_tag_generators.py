@@ -257,7 +257,7 @@ def test_what_cannot_work_is_refused_by_the_check() -> None:
 
 
 def test_a_closed_generator_gives_nothing(tmp_path: Path) -> None:
-    """As any other one."""
+    """As any other one. Where a layout is asked for by the alias, there is none."""
     with project(a=serial(tmp_path)):
         generator = generators["a"]
         generator.next_id()
@@ -265,13 +265,8 @@ def test_a_closed_generator_gives_nothing(tmp_path: Path) -> None:
         generator.close()
         with pytest.raises(GeneratorClosed):
             generator.next_id()
-
-
-def test_what_needs_a_time_says_that_there_is_none(tmp_path: Path) -> None:
-    """Where a layout is asked for by the alias."""
-    nothing = pytest.raises(SettingsError, match="neither a time nor a worker id")
-    with project(a=serial(tmp_path)), nothing:
-        handlers.generator_settings("a")
+        with pytest.raises(SettingsError, match="neither a time nor a worker id"):
+            handlers.generator_settings("a")
 
 
 # --- ranges ----------------------------------------------------------------------------
