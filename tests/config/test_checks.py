@@ -26,16 +26,16 @@ def ids(messages: list[CheckMessage]) -> list[str]:
     return [message.id or "" for message in messages]
 
 
+def model(name: str, *bases: Any, meta: dict[str, Any] | None = None, **fields: Any) -> Any:
+    """A model of the test app."""
+    options = type("Meta", (), {"app_label": "app", **(meta or {})})
+    return type(name, bases or (models.Model,), {"__module__": __name__, "Meta": options, **fields})
+
+
+@isolate_apps("tests.app")
 def check_field(field: models.Field[Any, Any]) -> list[CheckMessage]:
-    with isolate_apps("tests.app"):
-
-        class Thing(models.Model):
-            id = field
-
-            class Meta:
-                app_label = "app"
-
-        return Thing.check()
+    found: list[CheckMessage] = model("Thing", id=field).check()
+    return found
 
 
 # --- fields -------------------------------------------------------------------
@@ -85,90 +85,46 @@ OF_ALL = models.UniqueConstraint(fields=["shop", "number"], name="of_a_shop")
 OF_COLUMN = models.UniqueConstraint(models.F("number"), name="of_column")
 
 
-@pytest.mark.parametrize("field", [SegmentIdField, SnowflakeField])
-@pytest.mark.parametrize(
-    ("options", "constraints", "warned"),
-    [
-        ({}, [], True),
-        ({"db_index": True}, [], True),
-        ({}, [OF_SOME], True),
-        ({}, [OF_HALVES], True),
-        ({"unique": True}, [], False),
-        ({"unique": True, "null": True}, [], False),
-        ({}, [OF_ALL], False),
-        ({}, [OF_SOME, OF_COLUMN], False),
-    ],
-)
-def test_a_column_that_nothing_keeps_unique_is_named(
-    field: Any, options: dict[str, Any], constraints: list[Any], warned: bool
-) -> None:
+KEPT_UNIQUE: list[tuple[dict[str, Any], list[Any], bool]] = [
+    ({}, [], False),
+    ({"db_index": True}, [], False),
+    ({}, [OF_SOME], False),
+    ({}, [OF_HALVES], False),
+    ({"unique": True}, [], True),
+    ({"unique": True, "null": True}, [], True),
+    ({}, [OF_ALL], True),
+    ({}, [OF_SOME, OF_COLUMN], True),
+]
+"""Options of a field, constraints of its table, and whether they keep it unique."""
+
+
+def test_a_column_that_nothing_keeps_unique_is_named() -> None:
     """W009 names an id field whose values a table may have twice (hazard 83)."""
-    given = constraints
-    with isolate_apps("tests.app"):
-
-        class Base(models.Model):
-            shop = models.IntegerField()
-
-            class Meta:
-                abstract = True
-                app_label = "app"
-
-        class Bill(Base):
-            number = field(**options)
-
-            class Meta:
-                app_label = "app"
-                constraints = given
-
-        class Draft(Bill):
-            class Meta:
-                proxy = True
-                app_label = "app"
-
-        class Final(Bill):
-            class Meta:
-                app_label = "app"
-
-        found = Bill.check()
-        assert ids(found) == (["django_idgen.W009"] if warned else [])
-        assert all(one.obj is Bill._meta.get_field("number") for one in found)
-        assert Draft.check() == []
-        assert Final.check() == []
+    fields = (SegmentIdField, SnowflakeField)
+    for (options, constraints, kept), field in product(KEPT_UNIQUE, fields):
+        with isolate_apps("tests.app"):
+            base = model("Base", meta={"abstract": True}, shop=models.IntegerField())
+            bill = model("Bill", base, meta={"constraints": constraints}, number=field(**options))
+            draft, final = model("Draft", bill, meta={"proxy": True}), model("Final", bill)
+            found = bill.check()
+        assert ids(found) == ([] if kept else ["django_idgen.W009"]), (options, constraints)
+        assert all(one.obj is bill._meta.get_field("number") for one in found)
+        assert draft.check() == final.check() == []
 
 
+@isolate_apps("tests.app")
 def test_other_ways_to_be_unique() -> None:
     """W009 takes ``unique_together`` and a part of a composite key for what they are.
 
     Each model that inherits the field is asked for itself: an unmanaged one, too.
     """
-    with isolate_apps("tests.app"):
-
-        class Numbered(models.Model):
-            shop = models.IntegerField()
-            number = SegmentIdField()
-
-            class Meta:
-                abstract = True
-                app_label = "app"
-
-        class Together(Numbered):
-            class Meta:
-                app_label = "app"
-                unique_together = ("shop", "number")
-
-        class Composite(Numbered):
-            pk = models.CompositePrimaryKey("shop", "number")
-
-            class Meta:
-                app_label = "app"
-
-        class Elsewhere(Numbered):
-            class Meta:
-                app_label = "app"
-                managed = False
-
-        assert Together.check() == Composite.check() == []
-        assert ids(Elsewhere.check()) == ["django_idgen.W009"]
+    fields = {"shop": models.IntegerField(), "number": SegmentIdField()}
+    base = model("Numbered", meta={"abstract": True}, **fields)
+    together = model("Together", base, meta={"unique_together": ("shop", "number")})
+    composite = model("Composite", base, pk=models.CompositePrimaryKey("shop", "number"))
+    assert together.check() == composite.check() == []
+    elsewhere = model("Elsewhere", base, meta={"managed": False})
+    assert ids(elsewhere.check()) == ["django_idgen.W009"]
 
 
 @override_settings(IDGEN={"GENERATORS": {"orders": {}}})
@@ -288,42 +244,25 @@ def test_a_global_default_is_warned_of() -> None:
             assert checks.check_default_auto_field() == []
 
 
-@pytest.mark.parametrize(
-    ("column", "narrow"),
-    [
+def test_narrow_generic_keys_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W002: a GenericForeignKey over 32 bits or fewer can't point at our rows."""
+    for column, narrow in (
         (models.PositiveIntegerField(), True),
         (models.IntegerField(), True),
         (models.PositiveSmallIntegerField(), True),
         (models.BigIntegerField(), False),
         (models.PositiveBigIntegerField(), False),
         (models.CharField(max_length=40), False),
-    ],
-)
-def test_narrow_generic_keys_are_warned_of(
-    column: models.Field[Any, Any], narrow: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """W002: a GenericForeignKey over 32 bits or fewer can't point at our rows."""
-    with isolate_apps("tests.app", "django.contrib.contenttypes") as isolated:
-
-        class Order(models.Model):
-            id = SnowflakeField(primary_key=True)
-
-            class Meta:
-                app_label = "app"
-
-        class Remark(models.Model):
-            id = models.BigAutoField(primary_key=True)
+    ):
+        with isolate_apps("tests.app", "django.contrib.contenttypes") as isolated:
+            model("Order", id=SnowflakeField(primary_key=True))
             kind = models.ForeignKey(ContentType, models.CASCADE)
-            number = column
             about = GenericForeignKey("kind", "number")
-
-            class Meta:
-                app_label = "app"
-
-        monkeypatch.setattr(checks, "apps", isolated)
-        found = checks.check_generic_keys()
-    assert ids(found) == ["django_idgen.W002"] * narrow
-    assert not narrow or "app.Remark.about" in found[0].msg
+            model("Remark", kind=kind, number=column, about=about)
+            monkeypatch.setattr(checks, "apps", isolated)
+            found = checks.check_generic_keys()
+        assert ids(found) == ["django_idgen.W002"] * narrow
+        assert not narrow or "app.Remark.about" in found[0].msg
 
 
 # --- the database -------------------------------------------------------------

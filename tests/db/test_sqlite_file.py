@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.db import connections, transaction
 
 from django_idgen import generators, next_id, segments
@@ -137,16 +136,6 @@ def test_ids_are_given_before_migrate_and_kept_by_it(directory: Path) -> None:
         make_tables(alias)
         assert row().max_id >= stands
         assert segments["t"].next_id() == 2 * STEP + 1
-
-
-def test_backwards_migrations_keep_what_says_which_ids_were_given(shop: Path) -> None:
-    """And drop the tables where no id was ever given."""
-    call_command("migrate", "django_idgen", verbosity=0)
-    call_command("migrate", "django_idgen", "zero", verbosity=0)
-    call_command("migrate", "django_idgen", verbosity=0)
-    segments["t"].next_id()
-    call_command("migrate", "django_idgen", "zero", verbosity=0)
-    assert row().max_id > 1
 
 
 # --- what is lost, copied, or put back -------------------------------------------------------

@@ -17,7 +17,6 @@ from django_idgen.process import handlers
 from tests import places
 from tests.places import STEP
 from tests.places import place as place
-from tests.server_tools import at_once
 
 
 @pytest.fixture
@@ -45,12 +44,6 @@ def test_a_store_is_made_once_for_a_place_and_a_name(shop: Path) -> None:
     another_database("default", str(shop))
     assert stores.current() is first
     assert made == [Place.SERVER, Place.MEMORY]
-
-
-def test_many_threads_get_one_store(shop: Path) -> None:
-    """Two of one database would each believe to be alone."""
-    stores = Stores("default", lambda place: object())
-    assert len(set(map(id, at_once(16, lambda _: stores.current())))) == 1
 
 
 def test_a_database_in_memory_has_no_background_thread(shop: Path) -> None:
@@ -123,14 +116,6 @@ def test_a_lease_of_another_database_is_not_renewed(shop: Path) -> None:
     another_database("default", str(shop.with_name("other.sqlite3")))
     with pytest.raises(LeaseLost, match="is no longer the server that lent"):
         keeper.registry.renew(lease, last_tick=lease.start)
-
-
-def test_a_lease_is_renewed_where_it_came_from(place: str) -> None:
-    """An ordinary renewal reaches the lender."""
-    next_id()
-    keeper = generators["default"].keeper
-    renewed = keeper.registry.renew(keeper.lease, last_tick=keeper.lease.until + 5).lease
-    assert renewed.until > keeper.lease.until
 
 
 def test_a_lease_stays_as_it_is_while_its_lender_is_forbidden(

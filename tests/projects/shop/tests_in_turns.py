@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.test import SimpleTestCase, TransactionTestCase
+from django.test import SimpleTestCase, TestCase, TransactionTestCase
 
 from django_idgen import next_id, segments
 
@@ -29,3 +29,17 @@ class Turn4CommittedTests(TransactionTestCase):
     def test_rows(self) -> None:
         Country.objects.bulk_create(Country(code="XX") for _ in range(10))
         Order.objects.create()
+
+
+class FirstWithoutDatabaseTests(SimpleTestCase):
+    """In a parallel run it may be a process' first."""
+
+    def test_numbers(self) -> None:
+        self.assertEqual(len(set(segments["shop.country"].next_ids(7))), 7)
+
+
+class RowTests(TestCase):
+    def test_rows(self) -> None:
+        there = Country.objects.count()
+        Country.objects.bulk_create(Country(code="XX") for _ in range(10))
+        self.assertEqual(Country.objects.count(), there + 10)

@@ -68,8 +68,6 @@ class InTransactionTests(TestCase):
             Order.objects.create()
         with self.assertNumQueries(1):
             Invoice.objects.create()
-
-    def test_a_bulk_create_is_one_query(self) -> None:
         with self.assertNumQueries(1):
             Invoice.objects.bulk_create([Invoice(), Invoice(), Invoice()])
 
@@ -138,7 +136,7 @@ class SecondCommittedTests(TransactionTestCase):
         Country.objects.create(code="DE")
 
 
-class OnEveryDatabaseTests(TransactionTestCase):
+class OnEveryDatabase:
     databases = "__all__"
 
     def test_rows(self) -> None:
@@ -147,13 +145,12 @@ class OnEveryDatabaseTests(TransactionTestCase):
             Invoice.objects.using(alias).create(order=order)
 
 
-class OnEveryDatabaseInTransactionTests(TestCase):
-    databases = "__all__"
+class OnEveryDatabaseTests(OnEveryDatabase, TransactionTestCase):
+    pass
 
-    def test_rows(self) -> None:
-        for alias in settings.DATABASES:
-            order = Order.objects.using(alias).create()
-            Invoice.objects.using(alias).create(order=order)
+
+class OnEveryDatabaseInTransactionTests(OnEveryDatabase, TestCase):
+    pass
 
 
 class WithoutDatabaseTests(SimpleTestCase):
