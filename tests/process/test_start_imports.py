@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import textwrap
 from collections.abc import Sequence
 
@@ -9,61 +11,36 @@ import pytest
 
 from tests import tiers, warm
 
-ADMIN = ("django.contrib.admin", "django.contrib.sessions", "django.contrib.messages")
+APPS_OF_ADMIN = ("admin", "auth", "contenttypes", "messages", "sessions")
+ADMIN = [f"django.contrib.{name}" for name in APPS_OF_ADMIN]
 ADAPTERS = ("django_idgen.leases", "django_idgen.sources")
 
-PROJECT = """
-import os, sys, threading, time, types
+START = """
+import os, sys, threading, time
 import django
-from django.conf import settings
-from django.db import models
-
-settings.configure(
-    DATABASES={{"default": {{"ENGINE": "django.db.backends.{engine}", "NAME": ":memory:"}}}},
-    INSTALLED_APPS=[
-        *{admin!r}, "django.contrib.auth", "django.contrib.contenttypes", "django_idgen", "shop"
-    ],
-)
-shop = types.ModuleType("shop")
-shop.__file__, shop.__path__ = "shop/__init__.py", []
-sys.modules["shop"] = shop
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name == "shop.models":
-            from importlib.machinery import ModuleSpec
-            return ModuleSpec(name, self)
-
-    def create_module(self, spec):
-        return None
-
-    def exec_module(self, module):
-        from django_idgen.fields import SegmentIdField, SnowflakeField
-        class Order(models.Model):
-            id = SnowflakeField(primary_key=True)
-            class Meta:
-                app_label = "shop"
-        class Invoice(models.Model):
-            id = SegmentIdField(primary_key=True)
-            class Meta:
-                app_label = "shop"
-
-sys.meta_path.insert(0, Finder())
 django.setup()
-ours = {{name for name in sys.modules if name.split(".")[0] == "django_idgen"}}
+ours = {name for name in sys.modules if name.split(".")[0] == "django_idgen"}
 """
 
 
 def run(
     code: str,
     engine: str = "sqlite3",
-    admin: Sequence[str] = (),
+    apps: Sequence[str] = (),
     before: str = "",
     cold: bool = True,
 ) -> str:
-    """What a process of the project prints that runs ``code``, and ``before`` ahead of all."""
-    project = before + PROJECT.format(engine=engine, admin=admin) + textwrap.dedent(code)
-    done = warm.run(["-c", project], cwd=warm.FOLDER, cold=cold)
+    """What a process of the sample project prints that starts between ``before`` and ``code``."""
+    database = {"ENGINE": f"django.db.backends.{engine}", "NAME": ":memory:"}
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "project_settings",
+        "PYTHONPATH": os.pathsep.join([warm.FOLDER, f"{warm.FOLDER}/tests/projects"]),
+        "SHOP_DATABASES": json.dumps({"default": database}),
+        "SHOP_APPS": " ".join(apps),
+    }
+    code = before + START + textwrap.dedent(code)
+    done = warm.run(["-c", code], cwd=warm.FOLDER, env=environment, cold=cold)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -79,7 +56,7 @@ def test_models_with_our_fields_need_few_modules(engine: str) -> None:
 
 def test_the_admin_needs_few_more() -> None:
     """What reads ids, forecasts consumption or lends is imported when a page needs it."""
-    found = run("print(*sorted(ours))", admin=ADMIN).split()
+    found = run("print(*sorted(ours))", apps=ADMIN).split()
     assert "django_idgen.admin.workers" in found
     assert len(found) <= 50, found
     assert not {name for name in found if name.startswith(ADAPTERS)}
